@@ -1,0 +1,138 @@
+"""Verilog generation: one module per component, repeated components emitted once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import verilog
+from amaranth.hdl import ClockSignal, Elaboratable, Instance, Module, ResetSignal, Shape
+from amaranth.lib import wiring
+
+__all__ = ["Port", "Shared", "VerilogPlatform", "flat_ports", "ports_of", "to_verilog"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """One port of a generated module."""
+
+    name: str
+    width: int
+    direction: str
+    """``"input"`` or ``"output"``."""
+
+
+class VerilogPlatform:
+    """Collects what an elaboration refers to but does not contain.
+
+    Components placed through :class:`Shared` and Verilog source files (:meth:`add_file`) are
+    gathered here, so that each ends up in the output exactly once.
+    """
+
+    def __init__(self) -> None:
+        self.components: dict[str, wiring.Component] = {}
+        self.files: dict[str, str] = {}
+
+    def add_component(self, name: str, component: wiring.Component) -> None:
+        """Registers ``component`` as Verilog module ``name``.
+
+        Raises ``ValueError`` if another kind of component already has this name.
+        """
+        first = self.components.setdefault(name, component)
+        if type(first) is not type(component) or first.signature != component.signature:
+            raise ValueError(
+                f"module name {name!r} stands for two different components: {first!r} and "
+                f"{component!r}; give each configuration a name of its own"
+            )
+
+    def add_file(self, name: str, content: str) -> None:
+        """Registers a Verilog source; the same name must always carry the same content."""
+        if self.files.setdefault(name, content) != content:
+            raise ValueError(f"Verilog file {name!r} was added with two different contents")
+
+    def add_path(self, path: Path) -> None:
+        """Registers the Verilog source at ``path`` under its file name."""
+        self.add_file(path.name, path.read_text())
+
+
+def flat_ports(component: wiring.Component) -> list[tuple[str, Any, wiring.Flow]]:
+    """(Verilog name, value, flow) of each port; nested members are joined with ``_``."""
+    return [
+        ("_".join(str(part) for part in path), value, member.flow)
+        for path, member, value in component.signature.flatten(component)
+    ]
+
+
+class Shared(wiring.Component):
+    """Stands for ``component`` where it is used many times: one Verilog module, many instances.
+
+    It has the members of the component it wraps. The wrapped component must be fully described
+    by ``name``: two components under one name are taken to be the same hardware. The component
+    may use the domain ``sync`` only; ``domain`` says which domain drives it here.
+
+    Outside Verilog generation (no :class:`VerilogPlatform`) it elaborates to the component.
+    """
+
+    def __init__(self, component: wiring.Component, *, name: str, domain: str = "sync") -> None:
+        super().__init__(component.signature)
+        self._component = component
+        self._name = name
+        self._domain = domain
+
+    def elaborate(self, platform: Any) -> Elaboratable | Instance:
+        if not isinstance(platform, VerilogPlatform):
+            m = Module()
+            m.submodules.component = self._component
+            wiring.connect(m, wiring.flipped(self), self._component)
+            return m
+        platform.add_component(self._name, self._component)
+        connections: dict[str, Any] = {
+            "i_clk": ClockSignal(self._domain),
+            "i_rst": ResetSignal(self._domain),
+        }
+        for name, value, flow in flat_ports(self):
+            connections[("i_" if flow is wiring.In else "o_") + name] = value
+        return Instance(self._name, **connections)
+
+
+def ports_of(component: wiring.Component) -> list[Port]:
+    """The ports of the module :func:`to_verilog` makes of ``component``, clock and reset first."""
+    ports = [Port(name=name, width=1, direction="input") for name in ("clk", "rst")]
+    for name, value, flow in flat_ports(component):
+        direction = "input" if flow is wiring.In else "output"
+        ports.append(Port(name=name, width=Shape.cast(value.shape()).width, direction=direction))
+    return ports
+
+
+def _convert(component: wiring.Component, name: str, platform: VerilogPlatform) -> str:
+    ports = {
+        port_name: (value.as_value() if hasattr(value, "as_value") else value, None)
+        for port_name, value, _ in flat_ports(component)
+    }
+    return verilog.convert(
+        component,
+        name=name,
+        platform=platform,
+        ports=ports,
+        emit_src=False,
+        strip_internal_attrs=True,
+    )
+
+
+def to_verilog(component: wiring.Component, name: str) -> str:
+    """Verilog of ``component`` as module ``name``, with every module that it needs.
+
+    The module has the ports ``clk`` and ``rst`` (synchronous, active high) of the domain ``sync``
+    and one port for each member of the signature; interfaces are flattened with ``_``, so that a
+    member ``m_axi`` with a member ``awaddr`` becomes ``m_axi_awaddr``.
+    """
+    platform = VerilogPlatform()
+    texts = [_convert(component, name, platform)]
+    done = {name}
+    while pending := [item for item in platform.components.items() if item[0] not in done]:
+        for shared_name, shared in pending:
+            texts.append(_convert(shared, shared_name, platform))
+            done.add(shared_name)
+    texts += [platform.files[file] for file in sorted(platform.files)]
+    return "\n".join(texts)

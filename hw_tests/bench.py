@@ -1,0 +1,103 @@
+"""Builds a component under Verilator and runs a cocotb module on it.
+
+A bench is two files: ``test_NAME.py`` holds the pytest functions, each of which calls
+:func:`run_bench`, and ``NAME_bench.py`` the cocotb tests that then run inside the simulator.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from amaranth.lib import wiring
+from cocotb_tools.runner import get_runner
+
+from hw.verilog import to_verilog
+from sw_driver.buildcache import (
+    VERILATOR_BUILD_ARGS,
+    build_root,
+    cached_build,
+    content_key,
+    verilator_env,
+)
+
+__all__ = ["bench_parameters", "run_bench"]
+
+_PARAMETERS = "NEARMEM_BENCH_PARAMETERS"
+
+
+def bench_parameters() -> dict[str, Any]:
+    """Inside the simulator: the ``parameters`` that were given to :func:`run_bench`."""
+    return json.loads(os.environ.get(_PARAMETERS, "{}"))
+
+
+def run_bench(
+    design: wiring.Component | str,
+    *,
+    top: str,
+    module: str,
+    parameters: Mapping[str, Any] | None = None,
+    build_args: Sequence[str] = (),
+    testcase: str | Sequence[str] | None = None,
+    seed: int = 1,
+) -> None:
+    """Runs the cocotb tests of ``module`` on ``design``; a failed one fails the caller.
+
+    ``design`` is a component, converted to Verilog as module ``top``, or Verilog text that
+    contains a module ``top``. The ports of ``top`` (and nothing inside) are visible to cocotb.
+    ``parameters`` (JSON values) reach the bench through :func:`bench_parameters`.
+    """
+    text = design if isinstance(design, str) else to_verilog(design, top)
+    visible = f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n'
+    arguments = [
+        "--no-public-flat-rw", "-Wno-fatal", "-O3", "--x-assign", "fast",
+        "--output-split", "20000", *VERILATOR_BUILD_ARGS, "-CFLAGS", "-O1", *build_args,
+    ]  # fmt: skip
+    runner = get_runner("verilator")
+    environment = verilator_env()
+
+    def build(folder: Path) -> None:
+        (folder / f"{top}.v").write_text(text)
+        (folder / "visible.vlt").write_text(visible)
+        runner.build(
+            sources=[folder / "visible.vlt", folder / f"{top}.v"],
+            hdl_toplevel=top,
+            build_dir=folder,
+            build_args=arguments,
+            log_file=folder / "build.log",
+            timescale=("1ns", "1ps"),
+        )
+
+    with mock.patch.dict(os.environ, environment):
+        key = content_key([text, visible, *arguments])
+        folder = cached_build("bench", key, build)
+        work = build_root() / "bench-run" / content_key([key, module, json.dumps(parameters),
+                                                         str(testcase), str(seed)])
+        work.mkdir(parents=True, exist_ok=True)
+        results = runner.test(
+            hdl_toplevel=top,
+            hdl_toplevel_lang="verilog",
+            build_dir=folder,
+            test_dir=work,
+            test_module=module,
+            testcase=testcase,
+            seed=seed,
+            results_xml=str(work / "results.xml"),
+            extra_env={_PARAMETERS: json.dumps(dict(parameters or {}))},
+            log_file=work / "test.log",
+            timescale=("1ns", "1ps"),
+        )
+    root = ElementTree.parse(results).getroot()
+    cases = list(root.iter("testcase"))
+    bad = [case.get("name") for case in cases if list(case.iter("failure"))]
+    if bad or not cases:
+        log = (work / "test.log").read_text()
+        raise AssertionError(
+            f"{module} on {top}: {'failed: ' + ', '.join(map(str, bad)) if bad else 'ran no test'}"
+            f"\n{log[-6000:]}"
+        )
