@@ -6,6 +6,7 @@ A bench is two files: ``test_NAME.py`` holds the pytest functions, each of which
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import xml.etree.ElementTree as ElementTree
@@ -76,28 +77,39 @@ def run_bench(
     with mock.patch.dict(os.environ, environment):
         key = content_key([text, visible, *arguments])
         folder = cached_build("bench", key, build)
-        work = build_root() / "bench-run" / content_key([key, module, json.dumps(parameters),
-                                                         str(testcase), str(seed)])
-        work.mkdir(parents=True, exist_ok=True)
-        results = runner.test(
-            hdl_toplevel=top,
-            hdl_toplevel_lang="verilog",
-            build_dir=folder,
-            test_dir=work,
-            test_module=module,
-            testcase=testcase,
-            seed=seed,
-            results_xml=str(work / "results.xml"),
-            extra_env={_PARAMETERS: json.dumps(dict(parameters or {}))},
-            log_file=work / "test.log",
-            timescale=("1ns", "1ps"),
+        work = (
+            build_root()
+            / "bench-run"
+            / content_key([key, module, json.dumps(parameters), str(testcase), str(seed)])
         )
+        work.mkdir(parents=True, exist_ok=True)
+        results = work / "results.xml"
+        results.unlink(missing_ok=True)
+        # The runner exits on a failed test; which one, and why, is told below.
+        with contextlib.suppress(SystemExit):
+            runner.test(
+                hdl_toplevel=top,
+                hdl_toplevel_lang="verilog",
+                build_dir=folder,
+                test_dir=work,
+                test_module=module,
+                testcase=testcase,
+                seed=seed,
+                results_xml=str(results),
+                extra_env={_PARAMETERS: json.dumps(dict(parameters or {}))},
+                log_file=work / "test.log",
+                timescale=("1ns", "1ps"),
+            )
+    log = (work / "test.log").read_text()
+    if not results.exists():
+        raise AssertionError(f"{module} on {top}: the simulator died\n{log[-6000:]}")
     root = ElementTree.parse(results).getroot()
     cases = list(root.iter("testcase"))
-    bad = [case.get("name") for case in cases if list(case.iter("failure"))]
+    bad = [
+        str(case.get("name"))
+        for case in cases
+        if any(child.tag in ("failure", "error") for child in case)
+    ]
     if bad or not cases:
-        log = (work / "test.log").read_text()
-        raise AssertionError(
-            f"{module} on {top}: {'failed: ' + ', '.join(map(str, bad)) if bad else 'ran no test'}"
-            f"\n{log[-6000:]}"
-        )
+        what = f"failed: {', '.join(bad)}" if bad else "ran no test"
+        raise AssertionError(f"{module} on {top}: {what}\n{log[-6000:]}")

@@ -1,0 +1,45 @@
+# Thin wrappers around the `nearmem` command and the tests; `make help` lists them.
+# The environment is made on first use from PyPI; the machine needs python3, g++, make and perl.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help sim test verilog bench registers lint clean
+
+help: ## Lists the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is \
+	needed, this is %s: set PYTHON=..." % sys.version.split()[0])'
+	@echo "Installing into $(VENV) (first use; about a minute)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+sim: $(INSTALLED) ## Trains on handwritten digits, every Adam step on the simulated RTL (ARGS=...)
+	@$(BIN)/nearmem sim $(ARGS)
+
+test: $(INSTALLED) ## Runs all tests (ARGS=... goes to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+verilog: $(INSTALLED) ## Writes build/verilog/NAME.v and NAME.json
+	@$(BIN)/nearmem verilog $(ARGS)
+
+bench: $(INSTALLED) ## Measures the simulation's speed
+	@$(BIN)/nearmem bench $(ARGS)
+
+registers: $(INSTALLED) ## Writes docs/registers.md and the C header from the register map
+	@$(BIN)/nearmem registers $(ARGS)
+
+lint: $(INSTALLED) ## Checks format, style and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+
+clean: ## Removes builds and the environment
+	rm -rf build $(VENV) *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

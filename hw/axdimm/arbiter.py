@@ -1,0 +1,279 @@
+"""The arbiter of a channel: who owns the DRAM, and where host requests go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.axdimm.host_bridge import DramBridge, RegisterBridge
+from hw.axdimm.host_link import LINE_BYTES, HostLinkSignature
+from hw.axdimm.host_port import HostPort
+from hw.axi.bus import AXI4LiteSignature, AXI4Signature
+from hw.csr import CsrBank
+from hw.registers import load_registers
+
+__all__ = ["COUNTER_BITS", "WINDOW_BYTES", "Arbiter", "Mode"]
+
+WINDOW_BYTES = 4096
+"""Bytes of each register window at the top of the channel's addresses."""
+
+COUNTER_BITS = 48
+
+
+class Mode(enum.Enum, shape=1):
+    """The exclusive modes of paper section 3.2."""
+
+    NORMAL = 0
+    ACCELERATION = 1
+
+
+class Arbiter(wiring.Component):
+    """Gives the DRAM to the host (normal mode) or to the kernel (acceleration mode).
+
+    In normal mode requests of the kernel wait. In acceleration mode host requests go to the
+    kernel's registers. The arbiter's own registers answer in both. A switch stops new requests of
+    the side that loses the DRAM, waits for what it has in flight and for the DRAM controller to be
+    idle, and then takes effect; meanwhile host requests other than to the arbiter's registers are
+    refused: a write is dropped, a read comes back late, both are counted.
+
+    Parameters
+    ----------
+    capacity_bytes: bytes of the channel's address range, the register windows at its top included.
+    id_width: width of AXI IDs on the memory side and of the kernel.
+    read_latency: fixed latency of host reads, in fabric cycles.
+    lanes, block_bytes: what the kernel was built with, for the configuration register.
+
+    Members
+    -------
+    link: the host.
+    kernel: the kernel's memory port.
+    kernel_csr: the kernel's registers.
+    memory: the DRAM controller.
+    memory_idle: the DRAM controller holds no request.
+    kernel_busy: for the status register.
+    refreshes, activates, precharges: the DRAM controller's counters, for the registers.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity_bytes: int,
+        id_width: int = 1,
+        read_latency: int = 48,
+        lanes: int = 16,
+        block_bytes: int = 16384,
+    ) -> None:
+        if capacity_bytes < 4 * WINDOW_BYTES or capacity_bytes & (capacity_bytes - 1):
+            raise ValueError(
+                f"capacity_bytes must be a power of two of at least {4 * WINDOW_BYTES}, got "
+                f"{capacity_bytes!r}"
+            )
+        self._capacity_bytes = capacity_bytes
+        self._address_width = capacity_bytes.bit_length() - 1
+        self._id_width = id_width
+        self._read_latency = read_latency
+        self._lanes = lanes
+        self._block_bytes = block_bytes
+        self._port = HostPort(address_width=self._address_width, read_latency=read_latency)
+        self._registers = load_registers("axdimm_arbiter")
+        axi = AXI4Signature(
+            addr_width=self._address_width, data_width=8 * LINE_BYTES, id_width=id_width
+        )
+        super().__init__(
+            {
+                "link": In(HostLinkSignature(address_width=self._address_width)),
+                "kernel": In(axi),
+                "kernel_csr": Out(AXI4LiteSignature(addr_width=12, data_width=64)),
+                "memory": Out(axi),
+                "memory_idle": In(1),
+                "kernel_busy": In(1),
+                "refreshes": In(COUNTER_BITS),
+                "activates": In(COUNTER_BITS),
+                "precharges": In(COUNTER_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.port = port = self._port
+        m.submodules.csr = csr = CsrBank(self._registers, addr_width=WINDOW_BYTES.bit_length() - 1)
+        m.submodules.dram = dram = DramBridge(
+            address_width=self._address_width, id_width=self._id_width
+        )
+        m.submodules.kernel_registers = kernel_registers = RegisterBridge(
+            address_width=self._address_width
+        )
+        wiring.connect(m, wiring.flipped(self.link), port.link)
+        wiring.connect(m, kernel_registers.axi, wiring.flipped(self.kernel_csr))
+
+        mode = Signal(Mode)
+        requested = Mode(csr.mode_mode)
+        draining = Signal()
+        m.d.comb += draining.eq(requested != mode)
+
+        # Dispatch of the request at the head of the queue.
+        request = port.o.payload
+        place_bits = (WINDOW_BYTES // LINE_BYTES).bit_length() - 1
+        page = request.line[place_bits:]
+        refused = Signal()
+        arbiter_read = Signal()
+        m.d.comb += [
+            dram.i.payload.eq(request),
+            kernel_registers.i.payload.eq(request),
+            csr.address.eq(request.line[:place_bits] << (LINE_BYTES.bit_length() - 1)),
+            csr.write_data.eq(request.data[:64]),
+        ]
+        with m.If(page.all()):
+            m.d.comb += [
+                csr.write.eq(port.o.valid & request.write & csr.hit),
+                arbiter_read.eq(port.o.valid & ~request.write & csr.hit),
+                refused.eq(port.o.valid & ~csr.hit),
+                port.o.ready.eq(1),
+            ]
+        with m.Elif(draining):
+            m.d.comb += [refused.eq(port.o.valid), port.o.ready.eq(1)]
+        with m.Elif(mode == Mode.NORMAL):
+            with m.If(page[1:].all()):
+                m.d.comb += [refused.eq(port.o.valid), port.o.ready.eq(1)]
+            with m.Else():
+                m.d.comb += [dram.i.valid.eq(port.o.valid), port.o.ready.eq(dram.i.ready)]
+        with m.Else():
+            with m.If(page[1:].all()):
+                m.d.comb += [
+                    kernel_registers.i.valid.eq(port.o.valid),
+                    port.o.ready.eq(kernel_registers.i.ready),
+                ]
+            with m.Else():
+                m.d.comb += [refused.eq(port.o.valid), port.o.ready.eq(1)]
+
+        # Results of reads: what is decided here comes first, the bridges wait a cycle.
+        with m.If(arbiter_read | (refused & ~request.write)):
+            m.d.comb += [
+                port.i_valid.eq(1),
+                port.i.tag.eq(request.tag),
+                port.i.ok.eq(arbiter_read),
+                port.i.data.eq(csr.read_data),
+            ]
+        with m.Elif(kernel_registers.o.valid):
+            m.d.comb += [
+                port.i_valid.eq(1),
+                port.i.eq(kernel_registers.o.payload),
+                kernel_registers.o.ready.eq(1),
+            ]
+        with m.Else():
+            m.d.comb += [
+                port.i_valid.eq(dram.o.valid),
+                port.i.eq(dram.o.payload),
+                dram.o.ready.eq(1),
+            ]
+
+        kernel_in_flight = self._connect_memory(m, dram.axi, mode, draining)
+        with m.If(
+            draining & self.memory_idle & dram.idle & kernel_registers.idle & ~kernel_in_flight
+        ):
+            m.d.sync += mode.eq(requested)
+
+        self._connect_registers(m, csr, mode, draining)
+        for register, event in {
+            "late_reads": port.late,
+            "refused": refused | kernel_registers.error,
+            "overflows": port.overflow,
+            "host_reads": dram.i.valid & dram.i.ready & ~request.write,
+            "host_writes": dram.i.valid & dram.i.ready & request.write,
+        }.items():
+            counter = Signal(COUNTER_BITS, name=register)
+            with m.If(event):
+                m.d.sync += counter.eq(counter + 1)
+            m.d.comb += getattr(csr, f"{register}_count").eq(counter)
+        return m
+
+    def _connect_memory(self, m: Module, host: Any, mode: Signal, draining: Signal) -> Signal:
+        """Joins host and kernel to the memory; returns whether the kernel has bursts in flight."""
+        kernel, memory = self.kernel, self.memory
+        kernel_owns = Signal()
+        # Data passes only behind its address: what a drain left behind would otherwise be taken
+        # for the data of the host's next write.
+        data_bursts = Signal(8)
+        write_data_owed = Signal()
+        m.d.comb += write_data_owed.eq(data_bursts != 0)
+        # An address once offered stays until it is taken, so a drain begins between two.
+        read_open = Signal()
+        write_open = Signal()
+        m.d.comb += kernel_owns.eq(mode == Mode.ACCELERATION)
+        wanted = kernel_owns & ~draining
+        with m.If(~(read_open & kernel.arvalid) | memory.arready):
+            m.d.sync += read_open.eq(wanted)
+        with m.If(~(write_open & kernel.awvalid) | memory.awready):
+            m.d.sync += write_open.eq(wanted)
+
+        for name in ("id", "addr", "len", "size", "burst"):
+            for channel in ("aw", "ar"):
+                member = channel + name
+                m.d.comb += getattr(memory, member).eq(
+                    Mux(kernel_owns, getattr(kernel, member), getattr(host, member))
+                )
+        for name in ("wdata", "wstrb", "wlast"):
+            m.d.comb += getattr(memory, name).eq(
+                Mux(kernel_owns, getattr(kernel, name), getattr(host, name))
+            )
+        m.d.comb += [
+            memory.awvalid.eq(Mux(kernel_owns, kernel.awvalid & write_open, host.awvalid)),
+            memory.arvalid.eq(Mux(kernel_owns, kernel.arvalid & read_open, host.arvalid)),
+            memory.wvalid.eq(Mux(kernel_owns, kernel.wvalid & write_data_owed, host.wvalid)),
+            memory.bready.eq(Mux(kernel_owns, kernel.bready, host.bready)),
+            memory.rready.eq(Mux(kernel_owns, kernel.rready, host.rready)),
+        ]
+        for port, owns, read_gate, write_gate, data_gate in (
+            (kernel, kernel_owns, read_open, write_open, write_data_owed),
+            (host, ~kernel_owns, 1, 1, 1),
+        ):
+            m.d.comb += [
+                port.awready.eq(memory.awready & owns & write_gate),
+                port.arready.eq(memory.arready & owns & read_gate),
+                port.wready.eq(memory.wready & owns & data_gate),
+                port.bid.eq(memory.bid),
+                port.bresp.eq(memory.bresp),
+                port.bvalid.eq(memory.bvalid & owns),
+                port.rid.eq(memory.rid),
+                port.rdata.eq(memory.rdata),
+                port.rresp.eq(memory.rresp),
+                port.rlast.eq(memory.rlast),
+                port.rvalid.eq(memory.rvalid & owns),
+            ]
+
+        reads = Signal(8)
+        writes = Signal(8)
+        m.d.sync += [
+            reads.eq(
+                reads
+                + (kernel.arvalid & kernel.arready)
+                - (kernel.rvalid & kernel.rready & kernel.rlast)
+            ),
+            data_bursts.eq(
+                data_bursts
+                + (kernel.awvalid & kernel.awready)
+                - (kernel.wvalid & kernel.wready & kernel.wlast)
+            ),
+            writes.eq(writes + (kernel.awvalid & kernel.awready) - (kernel.bvalid & kernel.bready)),
+        ]
+        in_flight = Signal()
+        m.d.comb += in_flight.eq((reads != 0) | (writes != 0) | read_open | write_open)
+        return in_flight
+
+    def _connect_registers(self, m: Module, csr: CsrBank, mode: Signal, draining: Signal) -> None:
+        for member, value in {
+            "status_mode": mode,
+            "status_draining": draining,
+            "status_kernel_busy": self.kernel_busy,
+            "capacity_capacity_bytes": self._capacity_bytes,
+            "config_lanes": self._lanes,
+            "config_block_bytes": self._block_bytes,
+            "config_read_latency_fabric_cycles": self._read_latency,
+            "refreshes_count": self.refreshes,
+            "activates_count": self.activates,
+            "precharges_count": self.precharges,
+        }.items():
+            m.d.comb += getattr(csr, member).eq(value)

@@ -1,0 +1,197 @@
+"""Where host requests go: to the DRAM as AXI4, or to the kernel's registers as AXI4-Lite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Const, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.axdimm.host_link import LINE_BITS, LINE_BYTES
+from hw.axdimm.host_port import TAG_BITS, HostRequest, HostResult
+from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature, Response
+from hw.stream.fifo import StreamFifo
+
+__all__ = ["DramBridge", "RegisterBridge"]
+
+
+class DramBridge(wiring.Component):
+    """Turns each host request into an AXI4 transaction of one beat.
+
+    AXI orders reads and writes not at all against each other; the host expects order. So a read
+    waits until all writes are answered and a write until all reads are.
+
+    Parameters
+    ----------
+    address_width: byte address width of the channel.
+    id_width: width of AXI IDs; the bridge uses ID 0.
+    outstanding: reads and writes in flight, each.
+
+    Members
+    -------
+    i: requests.
+    axi: the memory.
+    o: results of reads, in order.
+    idle: nothing is in flight.
+    """
+
+    def __init__(self, *, address_width: int, id_width: int, outstanding: int = 64) -> None:
+        if outstanding < 2 or outstanding & (outstanding - 1):
+            raise ValueError(
+                f"outstanding must be a power of two of at least 2, got {outstanding!r}"
+            )
+        self._outstanding = outstanding
+        super().__init__(
+            {
+                "i": In(stream.Signature(HostRequest(line_width=address_width - 6))),
+                "axi": Out(
+                    AXI4Signature(addr_width=address_width, data_width=LINE_BITS, id_width=id_width)
+                ),
+                "o": Out(stream.Signature(HostResult())),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        axi = self.axi
+        m.submodules.tags = tags = StreamFifo(shape=TAG_BITS, depth=self._outstanding)
+
+        writes = Signal(range(self._outstanding + 1))
+        reads = Signal(range(self._outstanding + 1))
+        m.d.comb += [
+            self.idle.eq((writes == 0) & (reads == 0) & ~axi.awvalid & ~axi.wvalid & ~axi.arvalid),
+            axi.bready.eq(1),
+            axi.awsize.eq(LINE_BYTES.bit_length() - 1),
+            axi.awburst.eq(BURST_INCR),
+            axi.arsize.eq(LINE_BYTES.bit_length() - 1),
+            axi.arburst.eq(BURST_INCR),
+            axi.wstrb.eq(Const(-1, LINE_BYTES)),
+            axi.wlast.eq(1),
+        ]
+
+        request = self.i.payload
+        can_write = Signal()
+        can_read = Signal()
+        m.d.comb += [
+            can_write.eq(
+                (~axi.awvalid | axi.awready)
+                & (~axi.wvalid | axi.wready)
+                & (reads == 0)
+                & (writes != self._outstanding)
+            ),
+            can_read.eq(
+                (~axi.arvalid | axi.arready)
+                & (writes == 0)
+                & (reads != self._outstanding)
+                & tags.i.ready
+            ),
+        ]
+        write = Signal()
+        read = Signal()
+        m.d.comb += [
+            write.eq(self.i.valid & request.write & can_write),
+            read.eq(self.i.valid & ~request.write & can_read),
+            self.i.ready.eq(write | read),
+            tags.i.valid.eq(read),
+            tags.i.payload.eq(request.tag),
+        ]
+        with m.If(axi.awready):
+            m.d.sync += axi.awvalid.eq(0)
+        with m.If(axi.wready):
+            m.d.sync += axi.wvalid.eq(0)
+        with m.If(axi.arready):
+            m.d.sync += axi.arvalid.eq(0)
+        with m.If(write):
+            m.d.sync += [
+                axi.awvalid.eq(1),
+                axi.awaddr.eq(request.line << 6),
+                axi.wvalid.eq(1),
+                axi.wdata.eq(request.data),
+            ]
+        with m.If(read):
+            m.d.sync += [axi.arvalid.eq(1), axi.araddr.eq(request.line << 6)]
+
+        m.d.comb += [
+            self.o.valid.eq(axi.rvalid),
+            self.o.payload.tag.eq(tags.o.payload),
+            self.o.payload.ok.eq(axi.rresp == Response.OKAY),
+            self.o.payload.data.eq(axi.rdata),
+            axi.rready.eq(self.o.ready),
+            tags.o.ready.eq(axi.rvalid & self.o.ready),
+        ]
+        m.d.sync += [
+            writes.eq(writes + write - axi.bvalid),
+            reads.eq(reads + read - (axi.rvalid & axi.rready)),
+        ]
+        return m
+
+
+class RegisterBridge(wiring.Component):
+    """Turns each host request into an AXI4-Lite transaction on a 4 KB window of 64-bit registers.
+
+    One transaction at a time.
+
+    Members
+    -------
+    i: requests; the line's place in its 4 KB is the register's address.
+    axi: the registers.
+    o: results of reads.
+    error: one cycle for each request that was answered with an error.
+    """
+
+    def __init__(self, *, address_width: int) -> None:
+        super().__init__(
+            {
+                "i": In(stream.Signature(HostRequest(line_width=address_width - 6))),
+                "axi": Out(AXI4LiteSignature(addr_width=12, data_width=64)),
+                "o": Out(stream.Signature(HostResult())),
+                "idle": Out(1),
+                "error": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        axi = self.axi
+        request = self.i.payload
+        tag = Signal(TAG_BITS)
+        m.d.comb += [
+            axi.wstrb.eq(0xFF),
+            self.o.payload.tag.eq(tag),
+            self.o.payload.ok.eq(axi.rresp == Response.OKAY),
+            self.o.payload.data.eq(axi.rdata),
+        ]
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += [self.i.ready.eq(1), self.idle.eq(1)]
+                m.d.sync += [
+                    tag.eq(request.tag),
+                    axi.awaddr.eq(request.line << 6),
+                    axi.araddr.eq(request.line << 6),
+                    axi.wdata.eq(request.data[:64]),
+                ]
+                with m.If(self.i.valid & request.write):
+                    m.d.sync += [axi.awvalid.eq(1), axi.wvalid.eq(1)]
+                    m.next = "WRITE"
+                with m.Elif(self.i.valid):
+                    m.d.sync += axi.arvalid.eq(1)
+                    m.next = "READ"
+            with m.State("WRITE"):
+                with m.If(axi.awready):
+                    m.d.sync += axi.awvalid.eq(0)
+                with m.If(axi.wready):
+                    m.d.sync += axi.wvalid.eq(0)
+                m.d.comb += axi.bready.eq(1)
+                with m.If(axi.bvalid):
+                    m.d.comb += self.error.eq(axi.bresp != Response.OKAY)
+                    m.next = "IDLE"
+            with m.State("READ"):
+                with m.If(axi.arready):
+                    m.d.sync += axi.arvalid.eq(0)
+                m.d.comb += [self.o.valid.eq(axi.rvalid), axi.rready.eq(self.o.ready)]
+                with m.If(axi.rvalid & axi.rready):
+                    m.d.comb += self.error.eq(axi.rresp != Response.OKAY)
+                    m.next = "IDLE"
+        return m

@@ -1,0 +1,48 @@
+"""The host's side of a channel: 64-byte reads and writes at the pace of the host's DDR4 bus."""
+
+from __future__ import annotations
+
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["LINE_BITS", "LINE_BYTES", "HostLinkSignature"]
+
+LINE_BYTES = 64
+LINE_BITS = 8 * LINE_BYTES
+
+
+class HostLinkSignature(wiring.Signature):
+    """The deserialised host bus, as the host sees it (paper section 3.1).
+
+    A DDR4 host can neither be stalled nor told to wait, so there is no ready: the physical bus
+    cannot deliver more than one line in two fabric cycles (DDR4-800, 64 data bits, against 512
+    bits at 200 MHz), and a read is answered exactly the fixed latency after its request.
+
+    Parameters
+    ----------
+    address_width: byte address width of one channel.
+
+    Members
+    -------
+    req_valid, req_write, req_line, req_data: a request; ``req_line`` is the byte address divided
+        by 64.
+    rsp_valid, rsp_late, rsp_data: the answer to a read, in order. ``rsp_late`` says that the data
+        was not there in time: it is dropped, ``rsp_data`` means nothing, and the host has to
+        read again.
+    """
+
+    def __init__(self, *, address_width: int) -> None:
+        if not 13 <= address_width <= 40:
+            raise ValueError(f"address_width must be from 13 to 40 bits, got {address_width!r}")
+        self.address_width = address_width
+        super().__init__(
+            {
+                "req_valid": Out(1),
+                "req_write": Out(1),
+                "req_line": Out(address_width - 6),
+                "req_data": Out(LINE_BITS),
+                "rsp_valid": In(1),
+                "rsp_late": In(1),
+                "rsp_data": In(LINE_BITS),
+            }
+        )

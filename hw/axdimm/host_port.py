@@ -1,0 +1,158 @@
+"""Queue of host requests and the fixed latency of host reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.axdimm.host_link import LINE_BITS, HostLinkSignature
+from hw.stream.fifo import StreamFifo
+
+__all__ = ["HostPort", "HostRequest", "HostResult"]
+
+TAG_BITS = 9
+"""A read's number: eight bits of place in the result memory, one of generation."""
+
+
+class HostRequest(data.StructLayout):
+    """A queued request; ``tag`` numbers the reads."""
+
+    def __init__(self, *, line_width: int) -> None:
+        super().__init__({"write": 1, "line": line_width, "tag": TAG_BITS, "data": LINE_BITS})
+
+
+class HostResult(data.StructLayout):
+    """What became of a read: its data, or ``ok`` low if nobody would answer it."""
+
+    def __init__(self) -> None:
+        super().__init__({"tag": TAG_BITS, "ok": 1, "data": LINE_BITS})
+
+
+class HostPort(wiring.Component):
+    """Takes requests at the link's pace and answers each read after a fixed time.
+
+    Every read taken from ``o`` must be given exactly one result on ``i``, in any order. A result
+    that is not there ``read_latency`` fabric cycles after the request is late: the host gets
+    ``rsp_late`` in its place and the data is dropped when it comes.
+
+    After reset the port needs 256 fabric cycles before it takes requests.
+
+    Parameters
+    ----------
+    address_width: byte address width of the channel.
+    read_latency: fabric cycles from ``req_valid`` to ``rsp_valid``, from 4 to 1024.
+    queue_lines: requests held while the DRAM is busy, from 2 to 128. The longest
+        refresh is 110 fabric cycles, in which 55 requests come.
+
+    Members
+    -------
+    link: the host.
+    o: requests in order.
+    i: results; always taken.
+    late: one cycle for each late read.
+    overflow: one cycle for each request lost because the queue was full.
+    empty: no request is queued or on offer.
+    """
+
+    def __init__(
+        self, *, address_width: int, read_latency: int = 48, queue_lines: int = 128
+    ) -> None:
+        if not 4 <= read_latency <= 1024:
+            raise ValueError(
+                f"read_latency must be from 4 to 1024 fabric cycles, got {read_latency!r}"
+            )
+        if not 2 <= queue_lines <= 128:
+            raise ValueError(f"queue_lines must be from 2 to 128, got {queue_lines!r}")
+        self._read_latency = read_latency
+        self._queue_lines = queue_lines
+        self._request = HostRequest(line_width=address_width - 6)
+        super().__init__(
+            {
+                "link": In(HostLinkSignature(address_width=address_width)),
+                "o": Out(stream.Signature(self._request)),
+                "i_valid": In(1),
+                "i": In(HostResult()),
+                "late": Out(1),
+                "overflow": Out(1),
+                "empty": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        places = 1 << (TAG_BITS - 1)
+        m.submodules.queue = queue = StreamFifo(shape=self._request, depth=self._queue_lines)
+        m.submodules.results = results = Memory(
+            shape=data.StructLayout({"generation": 1, "data": LINE_BITS}), depth=places, init=[]
+        )
+        write = results.write_port()
+        read = results.read_port(transparent_for=[])
+
+        # The result memory is cleared after reset: a stale generation would pass for data.
+        sweep = Signal(TAG_BITS)
+        ready = sweep[-1]
+        with m.If(~ready):
+            m.d.sync += sweep.eq(sweep + 1)
+
+        # The first lap's generation is 1, which a cleared memory does not hold.
+        tag = Signal(TAG_BITS, init=places)
+        accept = Signal()
+        lost = Signal()
+        m.d.comb += [
+            accept.eq(self.link.req_valid & ready & queue.i.ready),
+            lost.eq(self.link.req_valid & ~accept),
+            queue.i.valid.eq(self.link.req_valid & ready),
+            queue.i.payload.write.eq(self.link.req_write),
+            queue.i.payload.line.eq(self.link.req_line),
+            queue.i.payload.tag.eq(tag),
+            queue.i.payload.data.eq(self.link.req_data),
+            self.overflow.eq(lost),
+            self.empty.eq((queue.level == 0) & ~queue.o.valid),
+        ]
+        with m.If(accept & ~self.link.req_write):
+            m.d.sync += tag.eq(tag + 1)
+        wiring.connect(m, wiring.flipped(self.o), queue.o)
+
+        m.d.comb += [
+            write.en.eq(self.i_valid | ~ready),
+            write.addr.eq(self.i.tag[:-1]),
+            # A read that nobody answers must look unanswered when its time comes.
+            write.data.generation.eq(self.i.tag[-1] ^ ~self.i.ok),
+            write.data.data.eq(self.i.data),
+        ]
+        with m.If(~ready):
+            m.d.comb += [write.addr.eq(sweep[:-1]), write.data.generation.eq(0)]
+
+        # One bit a cycle for "a read was requested" and "it was lost", as long as the latency.
+        pending = Signal(self._read_latency - 1)
+        pending_lost = Signal(self._read_latency - 1)
+        m.d.sync += [
+            pending.eq(Cat(self.link.req_valid & ~self.link.req_write, pending[:-1])),
+            pending_lost.eq(Cat(lost & ~self.link.req_write, pending_lost[:-1])),
+        ]
+        due_tag = Signal(TAG_BITS, init=places)
+        due = pending[-1]
+        due_lost = pending_lost[-1]
+        m.d.comb += [read.en.eq(due), read.addr.eq(due_tag[:-1])]
+        with m.If(due & ~due_lost):
+            m.d.sync += due_tag.eq(due_tag + 1)
+
+        expected = Signal()
+        m.d.sync += [
+            self.link.rsp_valid.eq(due),
+            expected.eq(due_tag[-1]),
+        ]
+        answered_lost = Signal()
+        m.d.sync += answered_lost.eq(due_lost)
+        m.d.comb += [
+            self.link.rsp_data.eq(read.data.data),
+            self.link.rsp_late.eq(
+                self.link.rsp_valid & (answered_lost | (read.data.generation != expected))
+            ),
+            self.late.eq(self.link.rsp_late & ~answered_lost),
+        ]
+        return m

@@ -1,0 +1,107 @@
+"""AXI4 and AXI4-Lite signatures with the signal names of the AMBA specification (IHI 0022)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["BURST_INCR", "AXI4LiteSignature", "AXI4Signature", "Response"]
+
+BURST_INCR = 0b01
+"""``AxBURST`` of an incrementing burst, the only kind used here."""
+
+
+class Response(IntEnum):
+    """``BRESP`` and ``RRESP`` (IHI 0022, A3.4.4)."""
+
+    OKAY = 0b00
+    EXOKAY = 0b01
+    SLVERR = 0b10
+    DECERR = 0b11
+
+
+def _check(name: str, value: int, low: int, high: int) -> None:
+    if not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name} must be an integer from {low} to {high}, got {value!r}")
+
+
+class AXI4Signature(wiring.Signature):
+    """AXI4 as the manager sees it; a subordinate has it as ``In``.
+
+    Members are flat (``awaddr``, ``awvalid`` …), so that a member ``m_axi`` of a component
+    becomes the conventional ports ``m_axi_awaddr`` … in Verilog. Left out are the signals no
+    part here gives a meaning to: lock, cache, protection, QoS, region, user.
+    """
+
+    def __init__(self, *, addr_width: int, data_width: int, id_width: int = 1) -> None:
+        _check("addr_width", addr_width, 12, 64)
+        _check("id_width", id_width, 1, 32)
+        if data_width not in (32, 64, 128, 256, 512, 1024):
+            raise ValueError(
+                f"data_width must be a power of two from 32 to 1024, got {data_width!r}"
+            )
+        self.addr_width = addr_width
+        self.data_width = data_width
+        self.id_width = id_width
+        address = {"id": id_width, "addr": addr_width, "len": 8, "size": 3, "burst": 2}
+        super().__init__(
+            {
+                **{f"aw{name}": Out(width) for name, width in address.items()},
+                "awvalid": Out(1),
+                "awready": In(1),
+                "wdata": Out(data_width),
+                "wstrb": Out(data_width // 8),
+                "wlast": Out(1),
+                "wvalid": Out(1),
+                "wready": In(1),
+                "bid": In(id_width),
+                "bresp": In(2),
+                "bvalid": In(1),
+                "bready": Out(1),
+                **{f"ar{name}": Out(width) for name, width in address.items()},
+                "arvalid": Out(1),
+                "arready": In(1),
+                "rid": In(id_width),
+                "rdata": In(data_width),
+                "rresp": In(2),
+                "rlast": In(1),
+                "rvalid": In(1),
+                "rready": Out(1),
+            }
+        )
+
+
+class AXI4LiteSignature(wiring.Signature):
+    """AXI4-Lite as the manager sees it; a subordinate has it as ``In``."""
+
+    def __init__(self, *, addr_width: int, data_width: int) -> None:
+        _check("addr_width", addr_width, 1, 64)
+        if data_width not in (32, 64):
+            raise ValueError(f"data_width must be 32 or 64, got {data_width!r}")
+        self.addr_width = addr_width
+        self.data_width = data_width
+        super().__init__(
+            {
+                "awaddr": Out(addr_width),
+                "awprot": Out(3),
+                "awvalid": Out(1),
+                "awready": In(1),
+                "wdata": Out(data_width),
+                "wstrb": Out(data_width // 8),
+                "wvalid": Out(1),
+                "wready": In(1),
+                "bresp": In(2),
+                "bvalid": In(1),
+                "bready": Out(1),
+                "araddr": Out(addr_width),
+                "arprot": Out(3),
+                "arvalid": Out(1),
+                "arready": In(1),
+                "rdata": In(data_width),
+                "rresp": In(2),
+                "rvalid": In(1),
+                "rready": Out(1),
+            }
+        )

@@ -1,0 +1,255 @@
+"""cocotb tests of the arbiter."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, RisingEdge
+from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteRam, AxiMaster, AxiRam
+
+from hw.registers import load_registers
+from hw_tests.bench import bench_parameters
+from hw_tests.host_link import HostLink
+
+LINE = 64
+STALL_SHARE = {"none": 0.0, "random": 0.4, "heavy": 0.9}
+
+
+class TB:
+    """A host on the link, a kernel on the kernel port, and memories behind the arbiter."""
+
+    def __init__(self, dut: Any) -> None:
+        for name in ("kernel", "kernel_csr", "memory"):
+            logging.getLogger(f"cocotb.arbiter.{name}").setLevel(logging.WARNING)
+        self.dut = dut
+        parameters = bench_parameters()
+        self.latency = parameters["read_latency"]
+        self.capacity = parameters["capacity_bytes"]
+        self.share = STALL_SHARE[parameters["stalls"]]
+        self.rng = random.Random(cocotb.RANDOM_SEED)
+        dut.memory_idle.value = 1
+        dut.kernel_busy.value = 0
+        dut.refreshes.value, dut.activates.value, dut.precharges.value = 11, 22, 33
+        self.memory = AxiRam(
+            AxiBus.from_prefix(dut, "memory"), dut.clk, dut.rst, size=self.capacity
+        )
+        self.kernel = AxiMaster(AxiBus.from_prefix(dut, "kernel"), dut.clk, dut.rst)
+        self.kernel_registers = AxiLiteRam(
+            AxiLiteBus.from_prefix(dut, "kernel_csr"), dut.clk, dut.rst, size=4096
+        )
+        self.host = HostLink(dut)
+        self.registers = load_registers("axdimm_arbiter")
+
+    async def start(self) -> None:
+        Clock(self.dut.clk, 5, unit="ns").start()
+        self.dut.rst.value = 1
+        await ClockCycles(self.dut.clk, 4)
+        self.dut.rst.value = 0
+        await ClockCycles(self.dut.clk, 260)
+        cocotb.start_soon(self.host.monitor())
+
+    def stall(self) -> None:
+        """Pauses every channel of the memory and of the kernel's registers at random."""
+
+        def pattern() -> Any:
+            seed = self.rng.random()
+            rng = random.Random(seed)
+            return (rng.random() < self.share for _ in itertools.count())
+
+        for interface in (self.memory, self.kernel_registers):
+            for part in (interface.write_if, interface.read_if):
+                for name in ("aw_channel", "w_channel", "b_channel", "ar_channel", "r_channel"):
+                    if hasattr(part, name):
+                        getattr(part, name).set_pause_generator(pattern())
+
+    def register_line(self, name: str) -> int:
+        return (self.capacity - 4096 + self.registers[name].offset_bytes) // LINE
+
+    def kernel_line(self, offset: int) -> int:
+        return (self.capacity - 8192 + offset) // LINE
+
+    async def register(self, name: str) -> int:
+        return await self.host.read(self.register_line(name), attempts=200)
+
+    async def set_mode(self, mode: int) -> None:
+        await self.host.request(self.register_line("mode"), mode)
+        while True:
+            status = await self.register("status")
+            if status & 3 == mode:
+                return
+
+    async def settle(self) -> None:
+        """Long enough for a full queue to reach the memory."""
+        await ClockCycles(self.dut.clk, 3000)
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def host_traffic_has_a_fixed_latency(dut: Any) -> None:
+    tb = TB(dut)
+    await tb.start()
+    tb.stall()
+    # Slow enough for the memory: the link has no backpressure.
+    gap = {0.0: 6, 0.4: 12, 0.9: 90}[tb.share]
+    expected: dict[int, int] = {}
+    lines = [tb.rng.randrange((tb.capacity - 8192) // LINE) for _ in range(24)]
+    reads: list[tuple[int, int]] = []
+    writes = 0
+    for _ in range(300):
+        line = tb.rng.choice(lines)
+        if tb.rng.random() < 0.5:
+            data = tb.rng.getrandbits(512)
+            await tb.host.request(line, data, gap=gap)
+            expected[line] = data
+            writes += 1
+        else:
+            reads.append((line, expected.get(line, 0)))
+            await tb.host.request(line, gap=gap)
+    await tb.settle()
+    late = 0
+    assert len(tb.host.answers) == len(reads)
+    for (line, data), answer in zip(reads, tb.host.answers, strict=True):
+        assert answer.answered - answer.asked == tb.latency, (answer.asked, answer.answered)
+        late += answer.late
+        assert answer.late or answer.data == data, hex(line)
+    for line, data in expected.items():
+        assert int.from_bytes(tb.memory.read(line * LINE, LINE), "little") == data
+    if tb.share == 0.0:
+        assert late == 0
+    seen = len(tb.host.answers)
+    for name, value in {
+        "late_reads": late,
+        "host_reads": len(reads),
+        "host_writes": writes,
+        "refused": 0,
+        "overflows": 0,
+    }.items():
+        count = await tb.register(name)
+        # Register reads behind a stalled memory read may themselves be late.
+        more = sum(answer.late for answer in tb.host.answers[seen:])
+        assert value <= count <= value + (more if name == "late_reads" else 0), (name, count)
+    dut._log.info("late reads: %d of %d", late, len(reads))
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def modes_are_exclusive(dut: Any) -> None:
+    tb = TB(dut)
+    await tb.start()
+    tb.stall()
+    data = tb.rng.randbytes(3 * 4096)
+    pending = cocotb.start_soon(tb.kernel.write(0x4000, data))
+    await ClockCycles(dut.clk, 600)
+    assert not pending.done()
+    assert tb.memory.read(0x4000, len(data)) == bytes(len(data)), "kernel wrote in normal mode"
+
+    dut.kernel_busy.value = 1
+    await tb.set_mode(1)
+    assert await tb.register("status") == 0b101
+    dut.kernel_busy.value = 0
+    await pending
+    assert tb.memory.read(0x4000, len(data)) == data
+
+    refused = await tb.register("refused")
+    assert refused == 0
+    # The kernel's registers take what the host writes to their window.
+    await tb.host.request(tb.kernel_line(0x80), 0x1122334455667788)
+    assert await tb.host.read(tb.kernel_line(0x80), attempts=400) == 0x1122334455667788
+    # Requests to DRAM are nobody's, and touch nothing.
+    await tb.host.request(0x4000 // LINE, 0)
+    await tb.host.request(0x4000 // LINE)
+    await ClockCycles(dut.clk, tb.latency + 2)
+    assert tb.host.answers[-1].late
+    assert await tb.register("refused") == 2
+    assert tb.memory.read(0x4000, len(data)) == data
+
+    await tb.set_mode(0)
+    await tb.host.request(tb.kernel_line(0x80), 5)
+    await tb.host.request(tb.register_line("precharges") + 1, 5)
+    await ClockCycles(dut.clk, 20)
+    assert await tb.register("refused") == 4
+    assert int.from_bytes(tb.kernel_registers.read(0x80, 8), "little") == 0x1122334455667788
+
+
+@cocotb.test(timeout_time=40, timeout_unit="ms")
+async def a_switch_drains_what_is_in_flight(dut: Any) -> None:
+    tb = TB(dut)
+    await tb.start()
+    tb.stall()
+    await tb.set_mode(1)
+    source = tb.rng.randbytes(8 * 4096)
+    tb.memory.write(0x10000, source)
+    data = tb.rng.randbytes(8 * 4096)
+    write = cocotb.start_soon(tb.kernel.write(0x20000, data))
+    read = cocotb.start_soon(tb.kernel.read(0x10000, len(source)))
+    host_data = {}
+    for turn in range(6):
+        await ClockCycles(dut.clk, tb.rng.randrange(5, 120))
+        await tb.set_mode(0)
+        assert dut.memory_rvalid.value == 0
+        for step in range(3):
+            line = (0x30000 >> 6) + 8 * turn + step
+            host_data[line] = tb.rng.getrandbits(512)
+            await tb.host.request(line, host_data[line])
+        assert await tb.host.read(line, attempts=400) == host_data[line]
+        before = (tb.memory.read(0x20000, len(data)), tb.dut.memory_awvalid.value)
+        await ClockCycles(dut.clk, 100)
+        assert (tb.memory.read(0x20000, len(data)), 0) == (before[0], 0)
+        await tb.set_mode(1)
+    await write
+    assert (await read).data == source
+    assert tb.memory.read(0x20000, len(data)) == data
+    for line, value in host_data.items():
+        assert int.from_bytes(tb.memory.read(line * LINE, LINE), "little") == value
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def the_switch_waits_for_the_memory(dut: Any) -> None:
+    tb = TB(dut)
+    await tb.start()
+    dut.memory_idle.value = 0
+    await tb.host.request(tb.register_line("mode"), 1)
+    await ClockCycles(dut.clk, 200)
+    assert await tb.register("status") == 0b010, "switched while the memory was busy"
+    # Meanwhile DRAM is nobody's.
+    await tb.host.request(0, 123)
+    await ClockCycles(dut.clk, 20)
+    assert await tb.register("refused") == 1
+    dut.memory_idle.value = 1
+    await ClockCycles(dut.clk, 10)
+    assert await tb.register("status") == 0b001
+    assert tb.memory.read(0, 8) == bytes(8)
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def too_many_requests_are_counted_as_lost(dut: Any) -> None:
+    tb = TB(dut)
+    await tb.start()
+    tb.memory.write_if.aw_channel.pause = True
+    for step in range(200):
+        await tb.host.request(step, step + 1)
+    tb.memory.write_if.aw_channel.pause = False
+    await ClockCycles(dut.clk, 2000)
+    overflows = await tb.register("overflows")
+    kept = [step for step in range(200) if int.from_bytes(tb.memory.read(64 * step, 64), "little")]
+    assert overflows == 200 - len(kept) > 0
+    assert kept == list(range(len(kept)))
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def constants_and_inputs_are_readable(dut: Any) -> None:
+    tb = TB(dut)
+    await tb.start()
+    parameters = bench_parameters()
+    assert await tb.register("id") == int.from_bytes(b"AXDN", "little") | 1 << 32
+    assert await tb.register("capacity") == parameters["capacity_bytes"]
+    assert await tb.register("config") == (
+        parameters["lanes"] | parameters["block_bytes"] << 8 | parameters["read_latency"] << 40
+    )
+    assert await tb.register("refreshes") == 11
+    assert await tb.register("activates") == 22
+    assert await tb.register("precharges") == 33
+    await RisingEdge(dut.clk)

@@ -1,0 +1,35 @@
+"""The arbiter between a host, a kernel and a memory that are not ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw.axdimm.arbiter import Arbiter
+from hw_tests.bench import run_bench
+
+PARAMETERS = {"capacity_bytes": 1 << 20, "read_latency": 40, "lanes": 4, "block_bytes": 1024}
+
+
+@pytest.mark.parametrize("stalls", ["none", "random", "heavy"])
+def test_arbiter(stalls: str) -> None:
+    """Modes, draining, fixed latency, refusals and every counter, at each amount of stalls."""
+    run_bench(
+        Arbiter(**PARAMETERS),
+        top="arbiter",
+        module="hw_tests.axdimm.arbiter_bench",
+        parameters={**PARAMETERS, "stalls": stalls},
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "message"),
+    [
+        ("capacity_bytes", 3 << 20, "power of two"),
+        ("capacity_bytes", 4096, "at least 16384"),
+        ("read_latency", 2, "from 4 to 1024"),
+    ],
+)
+def test_refuses(parameter: str, value: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        Arbiter(**{**PARAMETERS, parameter: value})
+    assert str(value) in str(error.value)

@@ -1,0 +1,107 @@
+"""What the driver needs of a device: the one interface between them.
+
+A transport moves 64-byte lines over the host link and nothing more; registers are lines at
+their addresses. Behind it stands the golden model, the Verilated RTL or whatever else can move
+lines. The driver does not know which.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "LINE_BYTES",
+    "WINDOW_BYTES",
+    "DeviceFault",
+    "DeviceTimeout",
+    "Transport",
+    "arbiter_window",
+    "kernel_window",
+]
+
+LINE_BYTES = 64
+"""Bytes the host link moves at once."""
+
+WINDOW_BYTES = 4096
+"""Bytes of each of the two register windows at the top of a channel's address range."""
+
+
+class DeviceFault(RuntimeError):
+    """The device broke its own rules, for example a DRAM timing violation in the simulation."""
+
+
+class DeviceTimeout(TimeoutError):
+    """The device did not reach the awaited state in the given number of fabric cycles."""
+
+
+class Transport(Protocol):
+    """A module with one or more channels, reached over its host link.
+
+    Calls for different channels may be made from different threads at once; calls for one channel
+    must not overlap.
+    """
+
+    channels: int
+    """Channels of the module."""
+
+    capacity_bytes: int
+    """Bytes of one channel's address range, the register windows at its top included."""
+
+    timed: bool
+    """Whether :meth:`fabric_cycles` means anything; a purely functional model has no time."""
+
+    name: str
+    """The backend's name, as in reports."""
+
+    def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
+        """Writes whole lines over the host link, from byte ``address`` (a multiple of 64)."""
+        ...
+
+    def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """Reads whole lines over the host link; late reads are repeated until they succeed."""
+        ...
+
+    def poll(
+        self,
+        channel: int,
+        address: int,
+        mask: int,
+        value: int,
+        *,
+        interval_fabric_cycles: int,
+        timeout_fabric_cycles: int,
+    ) -> int:
+        """Reads the 64-bit register at ``address`` until ``(it & mask) == value``; returns it.
+
+        Raises :class:`DeviceTimeout` when the state is not reached in time.
+        """
+        ...
+
+    def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
+        """Puts bytes into the DRAM without the link, the clock or the arbiter noticing."""
+        ...
+
+    def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """Takes bytes from the DRAM without the link, the clock or the arbiter noticing."""
+        ...
+
+    def fabric_cycles(self, channel: int) -> int:
+        """Fabric cycles that the channel has been simulated for; 0 on an untimed backend."""
+        ...
+
+    def close(self) -> None:
+        """Releases the device. Calling it twice does no harm."""
+        ...
+
+
+def arbiter_window(capacity_bytes: int) -> int:
+    """Byte address of the arbiter's registers: the last 4 KB of the channel."""
+    return capacity_bytes - WINDOW_BYTES
+
+
+def kernel_window(capacity_bytes: int) -> int:
+    """Byte address of the kernel's registers (acceleration mode): below the arbiter's."""
+    return capacity_bytes - 2 * WINDOW_BYTES
