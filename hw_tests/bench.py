@@ -20,7 +20,6 @@ from cocotb_tools.runner import get_runner
 
 from hw.verilog import to_verilog
 from sw_driver.buildcache import (
-    VERILATOR_BUILD_ARGS,
     build_root,
     cached_build,
     content_key,
@@ -57,7 +56,7 @@ def run_bench(
     visible = f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n'
     arguments = [
         "--no-public-flat-rw", "-Wno-fatal", "-O3", "--x-assign", "fast",
-        "--output-split", "20000", *VERILATOR_BUILD_ARGS, "-CFLAGS", "-O1", *build_args,
+        "--output-split", "20000", "-CFLAGS", "-O1", *build_args,
     ]  # fmt: skip
     runner = get_runner("verilator")
     environment = verilator_env()

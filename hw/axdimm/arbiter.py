@@ -53,6 +53,8 @@ class Arbiter(wiring.Component):
     kernel_csr: the kernel's registers.
     memory: the DRAM controller.
     memory_idle: the DRAM controller holds no request.
+    memory_prompt: the DRAM controller must not postpone refreshes, because a batch of them would
+        hold up the host for longer than the request queue lasts.
     kernel_busy: for the status register.
     refreshes, activates, precharges: the DRAM controller's counters, for the registers.
     """
@@ -89,6 +91,7 @@ class Arbiter(wiring.Component):
                 "kernel_csr": Out(AXI4LiteSignature(addr_width=12, data_width=64)),
                 "memory": Out(axi),
                 "memory_idle": In(1),
+                "memory_prompt": Out(1),
                 "kernel_busy": In(1),
                 "refreshes": In(COUNTER_BITS),
                 "activates": In(COUNTER_BITS),
@@ -204,6 +207,7 @@ class Arbiter(wiring.Component):
         write_open = Signal()
         m.d.comb += kernel_owns.eq(mode == Mode.ACCELERATION)
         wanted = kernel_owns & ~draining
+        m.d.comb += self.memory_prompt.eq(~wanted)
         with m.If(~(read_open & kernel.arvalid) | memory.arready):
             m.d.sync += read_open.eq(wanted)
         with m.If(~(write_open & kernel.awvalid) | memory.awready):

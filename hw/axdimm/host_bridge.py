@@ -57,11 +57,14 @@ class DramBridge(wiring.Component):
         m = Module()
         axi = self.axi
         m.submodules.tags = tags = StreamFifo(shape=TAG_BITS, depth=self._outstanding)
+        # A subordinate may take data only after its address, a cycle later; the next request
+        # need not wait for that.
+        m.submodules.write_data = write_data = StreamFifo(shape=LINE_BITS, depth=4)
 
         writes = Signal(range(self._outstanding + 1))
         reads = Signal(range(self._outstanding + 1))
         m.d.comb += [
-            self.idle.eq((writes == 0) & (reads == 0) & ~axi.awvalid & ~axi.wvalid & ~axi.arvalid),
+            self.idle.eq((writes == 0) & (reads == 0)),
             axi.bready.eq(1),
             axi.awsize.eq(LINE_BYTES.bit_length() - 1),
             axi.awburst.eq(BURST_INCR),
@@ -77,7 +80,7 @@ class DramBridge(wiring.Component):
         m.d.comb += [
             can_write.eq(
                 (~axi.awvalid | axi.awready)
-                & (~axi.wvalid | axi.wready)
+                & write_data.i.ready
                 & (reads == 0)
                 & (writes != self._outstanding)
             ),
@@ -96,20 +99,18 @@ class DramBridge(wiring.Component):
             self.i.ready.eq(write | read),
             tags.i.valid.eq(read),
             tags.i.payload.eq(request.tag),
+            write_data.i.valid.eq(write),
+            write_data.i.payload.eq(request.data),
+            axi.wvalid.eq(write_data.o.valid),
+            axi.wdata.eq(write_data.o.payload),
+            write_data.o.ready.eq(axi.wready),
         ]
         with m.If(axi.awready):
             m.d.sync += axi.awvalid.eq(0)
-        with m.If(axi.wready):
-            m.d.sync += axi.wvalid.eq(0)
         with m.If(axi.arready):
             m.d.sync += axi.arvalid.eq(0)
         with m.If(write):
-            m.d.sync += [
-                axi.awvalid.eq(1),
-                axi.awaddr.eq(request.line << 6),
-                axi.wvalid.eq(1),
-                axi.wdata.eq(request.data),
-            ]
+            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(request.line << 6)]
         with m.If(read):
             m.d.sync += [axi.arvalid.eq(1), axi.araddr.eq(request.line << 6)]
 

@@ -1,0 +1,68 @@
+"""One channel of the module: arbiter, kernel and DRAM controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.adam.kernel import AdamKernel
+from hw.axdimm.arbiter import Arbiter
+from hw.axdimm.config import ModuleConfig
+from hw.axdimm.host_link import HostLinkSignature
+from hw.dram.controller import Ddr4Controller
+from hw.dram.interface import DramSignature
+
+__all__ = ["Channel"]
+
+
+class Channel(wiring.Component):
+    """Arbiter, Adam kernel and DDR4 controller (paper section 3.1, Figure 2).
+
+    Members
+    -------
+    link: the host.
+    dram: the DRAM of the channel.
+    """
+
+    def __init__(self, config: ModuleConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "link": In(HostLinkSignature(address_width=config.address_width)),
+                "dram": Out(DramSignature(config.part.geometry)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        config = self._config
+        m.submodules.arbiter = arbiter = Arbiter(
+            capacity_bytes=config.capacity_bytes,
+            read_latency=config.read_latency_fabric_cycles,
+            lanes=config.lanes,
+            block_bytes=config.block_bytes,
+        )
+        m.submodules.kernel = kernel = AdamKernel(config.kernel)
+        m.submodules.controller = controller = Ddr4Controller(
+            geometry=config.part.geometry,
+            timing=config.part.timing,
+            addr_width=config.address_width,
+            id_width=len(arbiter.memory.arid),
+        )
+        wiring.connect(m, wiring.flipped(self.link), arbiter.link)
+        wiring.connect(m, kernel.m_axi, arbiter.kernel)
+        wiring.connect(m, arbiter.kernel_csr, kernel.s_axi)
+        wiring.connect(m, arbiter.memory, controller.axi)
+        wiring.connect(m, controller.dram, wiring.flipped(self.dram))
+        m.d.comb += [
+            arbiter.kernel_busy.eq(kernel.busy),
+            arbiter.memory_idle.eq(controller.idle),
+            controller.prompt.eq(arbiter.memory_prompt),
+            arbiter.refreshes.eq(controller.refreshes),
+            arbiter.activates.eq(controller.activates),
+            arbiter.precharges.eq(controller.precharges),
+        ]
+        return m

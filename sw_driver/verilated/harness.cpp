@@ -1,0 +1,379 @@
+// Runs the Verilated channels of a module in the calling process.
+//
+// Each channel is a model of its own with a clock of its own, so that two host threads can run two
+// channels at once. What they share is the host link, which carries one line in two fabric cycles;
+// a channel gets its time on the link by the simulated time at which it asks, not by which thread
+// asks first.
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <verilated.h>
+#ifdef NEARMEM_WAVE
+#include <verilated_fst_c.h>
+#endif
+
+#include "Vchannel.h"
+#include "Vchannel___024root.h"
+
+namespace {
+
+constexpr uint64_t kLinkCyclesPerLine = 2;
+constexpr uint64_t kLinkChunkLines = 16;
+constexpr unsigned kReadAttempts = 64;
+constexpr size_t kLineBytes = 64;
+
+enum Status { kOk = 0, kTimeout = 1, kViolation = 2, kLate = 3, kLost = 4, kFailed = 5 };
+
+class Channel {
+public:
+    Channel(unsigned index, unsigned read_latency) : index_(index), read_latency_(read_latency) {
+        context_.reset(new VerilatedContext);
+        context_->randReset(0);
+#ifdef NEARMEM_WAVE
+        context_->traceEverOn(true);
+#endif
+        top_.reset(new Vchannel(context_.get(), "channel"));
+    }
+
+    ~Channel() {
+        close_files();
+        top_->final();
+    }
+
+    void close_files() {
+        if (trace_) fclose(trace_);
+        trace_ = nullptr;
+#ifdef NEARMEM_WAVE
+        if (wave_) wave_->close();
+        wave_.reset();
+#endif
+    }
+
+    bool open_trace(const char* path) {
+        trace_ = fopen(path, "w");
+        return trace_ != nullptr;
+    }
+
+    bool open_wave(const char* path) {
+#ifdef NEARMEM_WAVE
+        wave_.reset(new VerilatedFstC);
+        top_->trace(wave_.get(), 99);
+        wave_->open(path);
+        return wave_->isOpen();
+#else
+        (void)path;
+        return false;
+#endif
+    }
+
+    void reset() {
+        top_->clk = 0;
+        top_->eval();
+        top_->rst = 1;
+        for (int i = 0; i < 8; ++i) clock();
+        top_->rst = 0;
+        cycles_ = 0;
+    }
+
+    void bare(uint64_t cycles) {
+        for (uint64_t i = 0; i < cycles; ++i) clock();
+        cycles_ += cycles;
+    }
+
+    // One fabric cycle.
+    void tick() {
+        clock();
+        ++cycles_;
+        if (__builtin_expect(trace_ != nullptr, 0)) trace_commands();
+    }
+
+    void request(uint64_t line, const uint8_t* write_data) {
+        top_->link_req_valid = 1;
+        top_->link_req_write = write_data != nullptr;
+        top_->link_req_line = line;
+        if (write_data) std::memcpy(&top_->link_req_data, write_data, kLineBytes);
+        tick();
+        top_->link_req_valid = 0;
+    }
+
+    bool answered() const { return top_->link_rsp_valid; }
+    bool late() const { return top_->link_rsp_late; }
+    const void* answer() const { return &top_->link_rsp_data; }
+    bool violated() const { return top_->violation; }
+    unsigned violation_code() const { return top_->violation_code; }
+    uint64_t violation_tck() const { return top_->violation_tck; }
+    uint64_t cycles() const { return cycles_; }
+    unsigned read_latency() const { return read_latency_; }
+    uint8_t* storage() {
+        return reinterpret_cast<uint8_t*>(&top_->rootp->NEARMEM_STORAGE[0]);
+    }
+
+    // Simulated time of the module at which this channel's clock stood at zero.
+    uint64_t time_offset = 0;
+    uint64_t now() const { return time_offset + cycles_; }
+
+private:
+    void clock() {
+        top_->clk = 1;
+        top_->eval();
+#ifdef NEARMEM_WAVE
+        if (wave_) wave_->dump(wave_time_ += 2500);
+#endif
+        top_->clk = 0;
+        top_->eval();
+#ifdef NEARMEM_WAVE
+        if (wave_) wave_->dump(wave_time_ += 2500);
+#endif
+    }
+
+    void trace_slot(unsigned slot, unsigned command, unsigned group, unsigned bank,
+                    unsigned address) {
+        static const char* const kNames[] = {"", "ACT", "PRE", "PREA", "RD", "WR", "REF"};
+        if (command == 0) return;
+        const bool bank_used = command != 3 && command != 6;
+        fprintf(trace_, "%llu,%u,%s,", static_cast<unsigned long long>(4 * cycles_ + slot),
+                index_, kNames[command]);
+        if (bank_used) fprintf(trace_, "%u,%u", group, bank); else fputs(",", trace_);
+        if (command == 1) fprintf(trace_, ",%u,\n", address);
+        else if (command == 4 || command == 5) fprintf(trace_, ",,%u\n", address);
+        else fputs(",,\n", trace_);
+    }
+
+    void trace_commands() {
+        trace_slot(0, top_->dram_command_p0, top_->dram_bank_group_p0, top_->dram_bank_p0,
+                   top_->dram_address_p0);
+        trace_slot(1, top_->dram_command_p1, top_->dram_bank_group_p1, top_->dram_bank_p1,
+                   top_->dram_address_p1);
+        trace_slot(2, top_->dram_command_p2, top_->dram_bank_group_p2, top_->dram_bank_p2,
+                   top_->dram_address_p2);
+        trace_slot(3, top_->dram_command_p3, top_->dram_bank_group_p3, top_->dram_bank_p3,
+                   top_->dram_address_p3);
+    }
+
+    unsigned index_;
+    unsigned read_latency_;
+    uint64_t cycles_ = 0;
+    std::unique_ptr<VerilatedContext> context_;
+    std::unique_ptr<Vchannel> top_;
+    FILE* trace_ = nullptr;
+#ifdef NEARMEM_WAVE
+    std::unique_ptr<VerilatedFstC> wave_;
+    uint64_t wave_time_ = 0;
+#endif
+};
+
+// The link, shared by the channels of a module.
+class Link {
+public:
+    explicit Link(unsigned channels) : users_(channels) {}
+
+    void enter(unsigned channel, uint64_t now) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        users_[channel].active = true;
+        users_[channel].now = now;
+        changed_.notify_all();
+    }
+
+    void leave(unsigned channel) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        users_[channel].active = false;
+        changed_.notify_all();
+    }
+
+    // Grants `lines` lines in a row; returns when they start. Waits while another channel that is
+    // using the link could still ask for an earlier time.
+    uint64_t grant(unsigned channel, uint64_t now, uint64_t lines) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        users_[channel].now = now;
+        changed_.notify_all();
+        changed_.wait(lock, [&] {
+            for (unsigned other = 0; other < users_.size(); ++other) {
+                const User& user = users_[other];
+                if (other == channel || !user.active) continue;
+                if (user.now < now || (user.now == now && other < channel)) return false;
+            }
+            return true;
+        });
+        uint64_t start = now;
+        for (unsigned other = 0; other < users_.size(); ++other) {
+            const User& user = users_[other];
+            if (other != channel && user.begin <= start && start < user.end) start = user.end;
+        }
+        User& self = users_[channel];
+        self.begin = start;
+        self.end = start + kLinkCyclesPerLine * lines;
+        self.now = self.end;
+        changed_.notify_all();
+        return start;
+    }
+
+private:
+    struct User {
+        bool active = false;
+        uint64_t now = 0, begin = 0, end = 0;
+    };
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<User> users_;
+};
+
+struct Module {
+    Module(unsigned count, unsigned read_latency) : link(count) {
+        for (unsigned i = 0; i < count; ++i) channels.emplace_back(new Channel(i, read_latency));
+    }
+    std::vector<std::unique_ptr<Channel>> channels;
+    Link link;
+};
+
+// One use of the link by one channel, from the host's time `not_before`.
+class Session {
+public:
+    Session(Module& module, unsigned index, uint64_t not_before)
+        : channel(*module.channels[index]), link_(module.link), index_(index) {
+        // A channel's clock stands still while the host leaves it alone.
+        if (channel.now() < not_before) channel.time_offset += not_before - channel.now();
+        link_.enter(index, channel.now());
+    }
+    ~Session() { link_.leave(index_); }
+
+    // Waits for the link; returns with the channel's time at the start of the granted lines.
+    template <typename Idle>
+    void acquire(uint64_t lines, Idle idle) {
+        const uint64_t start = link_.grant(index_, channel.now(), lines);
+        while (channel.now() < start) idle();
+    }
+
+    Channel& channel;
+
+private:
+    Link& link_;
+    unsigned index_;
+};
+
+}  // namespace
+
+extern "C" {
+
+Module* nm_open(unsigned channels, unsigned read_latency) {
+    Module* module = new Module(channels, read_latency);
+    for (auto& channel : module->channels) channel->reset();
+    return module;
+}
+
+void nm_close(Module* module) { delete module; }
+
+int nm_trace(Module* module, unsigned index, const char* path) {
+    return module->channels[index]->open_trace(path) ? kOk : kFailed;
+}
+
+int nm_wave(Module* module, unsigned index, const char* path) {
+    return module->channels[index]->open_wave(path) ? kOk : kFailed;
+}
+
+uint64_t nm_cycles(Module* module, unsigned index) { return module->channels[index]->cycles(); }
+uint64_t nm_now(Module* module, unsigned index) { return module->channels[index]->now(); }
+uint8_t* nm_storage(Module* module, unsigned index) { return module->channels[index]->storage(); }
+
+int nm_violation(Module* module, unsigned index, uint64_t* tck) {
+    const Channel& channel = *module->channels[index];
+    *tck = channel.violation_tck();
+    return channel.violated() ? static_cast<int>(channel.violation_code()) : -1;
+}
+
+// Lets time pass.
+void nm_idle(Module* module, unsigned index, uint64_t cycles) {
+    for (uint64_t i = 0; i < cycles; ++i) module->channels[index]->tick();
+}
+
+// Nothing but the clock, with no look at anything: what the simulator itself can do.
+void nm_bare(Module* module, unsigned index, uint64_t cycles) {
+    module->channels[index]->bare(cycles);
+}
+
+int nm_write(Module* module, unsigned index, uint64_t not_before, uint64_t line,
+             const uint8_t* data, uint64_t lines) {
+    Session session(*module, index, not_before);
+    Channel& channel = session.channel;
+    for (uint64_t done = 0; done < lines;) {
+        const uint64_t chunk = std::min(kLinkChunkLines, lines - done);
+        session.acquire(chunk, [&] { channel.tick(); });
+        for (uint64_t i = 0; i < chunk; ++i, ++done) {
+            channel.request(line + done, data + done * kLineBytes);
+            channel.tick();
+        }
+        if (channel.violated()) return kViolation;
+    }
+    return kOk;
+}
+
+int nm_read(Module* module, unsigned index, uint64_t not_before, uint64_t line, uint8_t* data,
+            uint64_t lines, uint64_t* late_reads) {
+    Session session(*module, index, not_before);
+    Channel& channel = session.channel;
+    std::vector<uint64_t> wanted(lines), late;
+    for (uint64_t i = 0; i < lines; ++i) wanted[i] = i;
+    for (unsigned attempt = 0; attempt < kReadAttempts && !wanted.empty(); ++attempt) {
+        uint64_t asked = 0, answered = 0;
+        late.clear();
+        auto take = [&] {
+            if (!channel.answered() || answered == asked) return;
+            const uint64_t place = wanted[answered++];
+            if (channel.late()) {
+                late.push_back(place);
+            } else {
+                std::memcpy(data + place * kLineBytes, channel.answer(), kLineBytes);
+            }
+        };
+        auto idle = [&] {
+            channel.tick();
+            take();
+        };
+        while (asked < wanted.size()) {
+            const uint64_t chunk = std::min<uint64_t>(kLinkChunkLines, wanted.size() - asked);
+            session.acquire(chunk, idle);
+            for (uint64_t i = 0; i < chunk; ++i) {
+                channel.request(line + wanted[asked++], nullptr);
+                take();
+                idle();
+            }
+        }
+        for (uint64_t i = 0; i < channel.read_latency() + 1 && answered < asked; ++i) idle();
+        if (channel.violated()) return kViolation;
+        if (answered < asked) return kLost;
+        *late_reads += late.size();
+        wanted.swap(late);
+    }
+    return wanted.empty() ? kOk : kLate;
+}
+
+int nm_poll(Module* module, unsigned index, uint64_t not_before, uint64_t line, uint64_t mask,
+            uint64_t value, uint64_t interval, uint64_t timeout, uint64_t* last) {
+    Session session(*module, index, not_before);
+    Channel& channel = session.channel;
+    const uint64_t start = channel.cycles();
+    for (;;) {
+        session.acquire(1, [&] { channel.tick(); });
+        channel.request(line, nullptr);
+        while (!channel.answered()) {
+            channel.tick();
+            if (channel.cycles() - start > timeout + 4 * channel.read_latency()) return kLost;
+        }
+        if (!channel.late()) {
+            std::memcpy(last, channel.answer(), sizeof *last);
+            if ((*last & mask) == value) return kOk;
+        }
+        if (channel.cycles() - start >= timeout) return kTimeout;
+        for (uint64_t i = 0; i < interval && !channel.violated(); ++i) channel.tick();
+        if (channel.violated()) return kViolation;
+    }
+}
+
+}  // extern "C"

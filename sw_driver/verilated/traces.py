@@ -1,0 +1,39 @@
+"""Traces of DRAM commands: one CSV from those of the channels."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from hw.dram.presets import DramPart
+
+__all__ = ["merge_dram_traces"]
+
+COLUMNS = "tck,channel,command,bank_group,bank,row,column"
+
+
+def _rows(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open() as lines:
+        for line in lines:
+            yield int(line.partition(",")[0]), line
+
+
+def merge_dram_traces(parts: Sequence[Path], target: Path, part: DramPart) -> None:
+    """Merges the channels' traces ``parts`` by time into ``target`` and removes them.
+
+    The first line names the DRAM part, its geometry and its timing, the second the columns.
+    ``tck`` counts the clocks of a channel from the end of its reset.
+    """
+    description = " ".join(
+        f"{name}={value}"
+        for values in (asdict(part.geometry), asdict(part.timing))
+        for name, value in values.items()
+    )
+    with target.open("w") as output:
+        output.write(f"# nearmem dram trace v1 preset={part.name} {description}\n{COLUMNS}\n")
+        for _, line in heapq.merge(*(_rows(path) for path in parts)):
+            output.write(line)
+    for path in parts:
+        path.unlink()

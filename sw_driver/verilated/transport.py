@@ -1,0 +1,223 @@
+"""The Verilated RTL in this process, behind the driver's transport protocol."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from golden.dram_map import DramAddressMap
+from numpy.typing import NDArray
+
+from hw.axdimm.config import ModuleConfig
+from hw.dram.device import Violation
+from sw_driver.transport import LINE_BYTES, DeviceFault, DeviceTimeout
+
+from .build import build_library
+from .traces import merge_dram_traces
+
+__all__ = ["VerilatedTransport"]
+
+_OK, _TIMEOUT, _VIOLATION, _LATE, _LOST = range(5)
+
+SETTLE_FABRIC_CYCLES = 512
+"""After reset, until the channel takes requests."""
+
+_u64 = ctypes.c_uint64
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "nm_open": (ctypes.c_void_p, [ctypes.c_uint, ctypes.c_uint]),
+    "nm_close": (None, [ctypes.c_void_p]),
+    "nm_trace": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p]),
+    "nm_wave": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p]),
+    "nm_cycles": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_now": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_storage": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_violation": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(_u64)]),
+    "nm_idle": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
+    "nm_bare": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
+    "nm_write": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, _u64],
+    ),
+    "nm_read": (
+        ctypes.c_int,
+        [
+            ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, _u64,
+            ctypes.POINTER(_u64),
+        ],
+    ),
+    "nm_poll": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_uint, *[_u64] * 6, ctypes.POINTER(_u64)],
+    ),
+}  # fmt: skip
+
+
+def _load(path: Path) -> Any:
+    library = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+class VerilatedTransport:
+    """The module's RTL, one model a channel, run by the threads that call.
+
+    A channel's clock stands still while no call is made for it. A thread's calls follow each other
+    in simulated time also when they are for different channels; what several threads do at once
+    shares the host link by simulated time.
+
+    Parameters
+    ----------
+    config: the module.
+    wave: where to write a waveform (FST); with several channels ``.chN`` is put into the name.
+    dram_trace: where :meth:`close` writes the DRAM commands (CSV).
+    announce: told when the simulator has to be built first.
+
+    Raises ``BuildError`` if the simulator cannot be built.
+    """
+
+    timed = True
+    name = "rtl"
+
+    def __init__(
+        self,
+        *,
+        config: ModuleConfig,
+        wave: Path | None = None,
+        dram_trace: Path | None = None,
+        announce: Callable[[str], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.channels = config.channels
+        self.capacity_bytes = config.capacity_bytes
+        self.late_reads = [0] * config.channels
+        """Host reads that came late and were repeated, of each channel."""
+        self._dram_trace = dram_trace
+        self._library = _load(build_library(config, wave=wave is not None, announce=announce))
+        self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)
+        self._host = threading.local()
+        self._latest = 0
+        geometry = config.part.geometry
+        self._map = DramAddressMap(
+            bank_groups=geometry.bank_groups,
+            banks_per_group=geometry.banks_per_group,
+            rows=geometry.rows,
+            columns=geometry.columns,
+        )
+        self._storage: list[NDArray[np.uint8]] = []
+        for channel in range(config.channels):
+            address = self._library.nm_storage(self._module, channel)
+            raw = (ctypes.c_uint8 * config.capacity_bytes).from_address(address)
+            self._storage.append(np.frombuffer(raw, dtype=np.uint8).reshape(-1, LINE_BYTES))
+            if dram_trace is not None and self._library.nm_trace(
+                self._module, channel, str(self._part(dram_trace, channel)).encode()
+            ):
+                raise ValueError(f"cannot write the DRAM trace {str(dram_trace)!r}")
+            if wave is not None:
+                path = wave if self.channels == 1 else self._part(wave, channel)
+                if self._library.nm_wave(self._module, channel, str(path).encode()):
+                    raise ValueError(f"cannot write the waveform {str(path)!r}")
+            self._library.nm_idle(self._module, channel, SETTLE_FABRIC_CYCLES)
+
+    @staticmethod
+    def _part(path: Path, channel: int) -> Path:
+        return path.with_name(f"{path.stem}.ch{channel}{path.suffix}")
+
+    def _begin(self) -> int:
+        """The host's simulated time, of this thread."""
+        return getattr(self._host, "now", self._latest)
+
+    def _end(self, channel: int, status: int, what: str) -> None:
+        now = self._library.nm_now(self._module, channel)
+        self._host.now = max(self._begin(), now)
+        self._latest = max(self._latest, now)
+        if status in (_OK, _TIMEOUT):
+            return
+        if status == _VIOLATION:
+            tck = _u64()
+            code = self._library.nm_violation(self._module, channel, ctypes.byref(tck))
+            raise DeviceFault(
+                f"channel {channel}: DRAM rule {Violation(code).name} broken at tCK {tck.value}, "
+                f"while {what}; the simulation is not to be trusted from there on"
+            )
+        if status == _LATE:
+            raise DeviceFault(f"channel {channel}: host reads stayed late while {what}")
+        raise DeviceFault(f"channel {channel}: the device stopped answering while {what}")
+
+    def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        source = np.ascontiguousarray(data, dtype=np.uint8)
+        status = self._library.nm_write(
+            self._module, channel, self._begin(), address // LINE_BYTES,
+            source.ctypes.data, source.size // LINE_BYTES,
+        )  # fmt: skip
+        self._end(channel, status, f"writing {source.size} bytes at {address:#x}")
+
+    def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """See :class:`sw_driver.transport.Transport`."""
+        data = np.empty(nbytes, dtype=np.uint8)
+        late = _u64(0)
+        status = self._library.nm_read(
+            self._module, channel, self._begin(), address // LINE_BYTES,
+            data.ctypes.data, nbytes // LINE_BYTES, ctypes.byref(late),
+        )  # fmt: skip
+        self.late_reads[channel] += late.value
+        self._end(channel, status, f"reading {nbytes} bytes at {address:#x}")
+        return data
+
+    def poll(
+        self,
+        channel: int,
+        address: int,
+        mask: int,
+        value: int,
+        *,
+        interval_fabric_cycles: int,
+        timeout_fabric_cycles: int,
+    ) -> int:
+        """See :class:`sw_driver.transport.Transport`."""
+        last = _u64(0)
+        status = self._library.nm_poll(
+            self._module, channel, self._begin(), address // LINE_BYTES, mask, value,
+            interval_fabric_cycles, timeout_fabric_cycles, ctypes.byref(last),
+        )  # fmt: skip
+        self._end(channel, status, f"polling {address:#x}")
+        if status == _TIMEOUT:
+            raise DeviceTimeout(
+                f"channel {channel}: register at {address:#x} read {last.value:#x} after "
+                f"{timeout_fabric_cycles} fabric cycles, awaited {value:#x} in the bits {mask:#x}"
+            )
+        return last.value
+
+    def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._map.write(self._storage[channel], address, data)
+
+    def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """See :class:`sw_driver.transport.Transport`."""
+        return self._map.read(self._storage[channel], address, nbytes)
+
+    def fabric_cycles(self, channel: int) -> int:
+        """See :class:`sw_driver.transport.Transport`."""
+        return self._library.nm_cycles(self._module, channel)
+
+    def run_bare(self, channel: int, fabric_cycles: int) -> None:
+        """Lets the channel's clock run, with nothing else done: the simulator's own speed."""
+        self._library.nm_bare(self._module, channel, fabric_cycles)
+
+    def close(self) -> None:
+        """See :class:`sw_driver.transport.Transport`; writes the trace of DRAM commands."""
+        if self._module is None:
+            return
+        self._storage.clear()
+        self._library.nm_close(self._module)
+        self._module = None
+        if self._dram_trace is not None:
+            parts = [self._part(self._dram_trace, index) for index in range(self.channels)]
+            merge_dram_traces(parts, self._dram_trace, self.config.part)
