@@ -120,6 +120,13 @@ def _convert(component: wiring.Component, name: str, platform: VerilogPlatform) 
     )
 
 
+# What Yosys writes is right but not always sized or ranged as a linter wants it.
+_HEADER = "".join(
+    f"/* verilator lint_off {rule} */\n"
+    for rule in ("ASCRANGE", "CASEINCOMPLETE", "UNSIGNED", "WIDTHEXPAND", "WIDTHTRUNC")
+)
+
+
 def to_verilog(component: wiring.Component, name: str) -> str:
     """Verilog of ``component`` as module ``name``, with every module that it needs.
 
@@ -135,4 +142,4 @@ def to_verilog(component: wiring.Component, name: str) -> str:
             texts.append(_convert(shared, shared_name, platform))
             done.add(shared_name)
     texts += [platform.files[file] for file in sorted(platform.files)]
-    return "\n".join(texts)
+    return "\n".join([_HEADER, *texts])

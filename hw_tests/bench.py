@@ -53,7 +53,15 @@ def run_bench(
     ``parameters`` (JSON values) reach the bench through :func:`bench_parameters`.
     """
     text = design if isinstance(design, str) else to_verilog(design, top)
-    visible = f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n'
+    settings = "\n".join(
+        [
+            "`verilator_config",
+            f'public_flat_rw -module "{top}" -var "*"',
+            # Built once for all instances.
+            *(f'no_inline -module "{name}"' for name in ("adam_unit", "axdimm_channel")),
+            "",
+        ]
+    )
     arguments = [
         "--no-public-flat-rw", "-Wno-fatal", "-O3", "--x-assign", "fast",
         "--output-split", "20000", "-CFLAGS", "-O1", *build_args,
@@ -63,9 +71,9 @@ def run_bench(
 
     def build(folder: Path) -> None:
         (folder / f"{top}.v").write_text(text)
-        (folder / "visible.vlt").write_text(visible)
+        (folder / "settings.vlt").write_text(settings)
         runner.build(
-            sources=[folder / "visible.vlt", folder / f"{top}.v"],
+            sources=[folder / "settings.vlt", folder / f"{top}.v"],
             hdl_toplevel=top,
             build_dir=folder,
             build_args=arguments,
@@ -74,7 +82,7 @@ def run_bench(
         )
 
     with mock.patch.dict(os.environ, environment):
-        key = content_key([text, visible, *arguments])
+        key = content_key([text, settings, *arguments])
         folder = cached_build("bench", key, build)
         work = (
             build_root()

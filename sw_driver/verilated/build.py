@@ -18,15 +18,17 @@ __all__ = ["LIBRARY", "BuildError", "build_library"]
 LIBRARY = "libchannel.so"
 
 _HARNESS = Path(__file__).with_name("harness.cpp")
+_STORED = _HARNESS.parent / "stored"
 _STORAGE = "channel__DOT__dram__DOT__device__DOT__mem"
 """Verilator's name of the DRAM model's array, see :mod:`hw.axdimm.simulation`."""
 
+_LINK = "-shared -pthread"
 _VERILATOR_ARGS = [
     "-cc", "--exe", "--top-module", "channel", "--prefix", "Vchannel", "-o", LIBRARY,
     "-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "fast", "--x-initial", "fast",
     "--noassert", "--output-split", "20000",
     "-CFLAGS", f"-fPIC -std=c++17 -DNEARMEM_STORAGE={_STORAGE}",
-    "-LDFLAGS", "-shared -pthread",
+    "-LDFLAGS", _LINK,
 ]  # fmt: skip
 _MAKE_ARGS = ["OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2"]
 
@@ -42,7 +44,7 @@ class BuildError(RuntimeError):
 def _sources() -> list[Path]:
     root = Path(next(iter(hw.__path__)))
     files = [path for suffix in ("*.py", "*.v", "*.rdl") for path in root.rglob(suffix)]
-    return [*sorted(files), _HARNESS, Path(__file__)]
+    return [*sorted(files), _HARNESS, *sorted(_STORED.iterdir()), Path(__file__)]
 
 
 def _run(command: list[str], folder: Path) -> None:
@@ -71,14 +73,17 @@ def build_library(
     build begins; a build takes about a minute. Raises :class:`BuildError`.
     """
     arguments = [*_VERILATOR_ARGS]
+    make_arguments = [*_MAKE_ARGS]
     if wave:
-        arguments += ["--trace-fst", "-CFLAGS", "-DNEARMEM_WAVE"]
+        arguments += ["--trace-fst", "-CFLAGS", f"-DNEARMEM_WAVE -I{_STORED}"]
+        # Not with the libraries that Verilator asks for: see the headers in `stored`.
+        make_arguments.append(f"LDLIBS={_LINK}")
     key = content_key(
         [
             *(path.read_bytes() for path in _sources()),
             json.dumps(config.describe(), sort_keys=True),
             *arguments,
-            *_MAKE_ARGS,
+            *make_arguments,
             _SETTINGS,
             version("verilator"),
             version("amaranth"),
@@ -108,6 +113,6 @@ def build_library(
             ],
             folder,
         )
-        _run(["make", "-j2", "-f", "Vchannel.mk", *_MAKE_ARGS], folder)
+        _run(["make", "-j2", "-f", "Vchannel.mk", *make_arguments], folder)
 
     return cached_build("rtl", key, build) / LIBRARY

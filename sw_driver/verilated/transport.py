@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from golden.dram_map import DramAddressMap
 from numpy.typing import NDArray
 
+from golden.dram_map import DramAddressMap
 from hw.axdimm.config import ModuleConfig
 from hw.dram.device import Violation
 from sw_driver.transport import LINE_BYTES, DeviceFault, DeviceTimeout

@@ -1,0 +1,42 @@
+"""The module with its DRAM, as one design for cocotb."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.axdimm.config import ModuleConfig
+from hw.axdimm.host_link import HostLinkSignature
+from hw.axdimm.module import Axdimm
+from hw.dram.device import Ddr4Device
+
+__all__ = ["ModuleWithDram"]
+
+
+class ModuleWithDram(wiring.Component):
+    """The module, a DRAM on each channel, the host link and the DRAMs' verdicts as ports."""
+
+    def __init__(self, config: ModuleConfig) -> None:
+        self._config = config
+        select_bits = (config.channels - 1).bit_length()
+        super().__init__(
+            {
+                "link": In(HostLinkSignature(address_width=config.address_width + select_bits)),
+                "violations": Out(config.channels),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        part = self._config.part
+        m.submodules.module = module = Axdimm(self._config)
+        wiring.connect(m, wiring.flipped(self.link), module.link)
+        for index in range(self._config.channels):
+            device = Ddr4Device(geometry=part.geometry, timing=part.timing)
+            m.submodules[f"dram{index}"] = device
+            wiring.connect(m, getattr(module, f"dram{index}"), device.dram)
+            m.d.comb += self.violations[index].eq(device.violation)
+        return m

@@ -1,0 +1,27 @@
+"""The whole module on its DRAM, driven over the host link."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw.axdimm.config import configure
+from hw_tests.axdimm.system import ModuleWithDram
+from hw_tests.bench import run_bench
+
+CONFIG = configure("tiny")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_module(seed: int) -> None:
+    """Both channels at once, each with its own mode and work, on one link."""
+    run_bench(
+        ModuleWithDram(CONFIG),
+        top="module_with_dram",
+        module="hw_tests.axdimm.module_bench",
+        parameters={
+            "capacity_bytes": CONFIG.capacity_bytes,
+            "read_latency": CONFIG.read_latency_fabric_cycles,
+            "channels": CONFIG.channels,
+        },
+        seed=seed,
+    )

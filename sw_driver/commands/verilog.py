@@ -1,0 +1,72 @@
+"""``nearmem verilog``: the designs as Verilog, with a description of their ports."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from . import Refusal, integer
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Describes the options."""
+    parser = subparsers.add_parser(
+        "verilog",
+        help="write the designs as Verilog",
+        description="Writes NAME.v, with every module that NAME needs, and NAME.json: ports with "
+        "widths and directions, latency, configuration.",
+    )
+    parser.add_argument(
+        "designs", nargs="*", metavar="NAME", help="designs to write (default: all)"
+    )
+    parser.add_argument(
+        "--config", default="axdimm", metavar="PRESET", help="configuration (default: the paper's)"
+    )
+    parser.add_argument("--lanes", type=integer(1), metavar="N", help="functional units a channel")
+    parser.add_argument("--block-bytes", type=integer(1), metavar="N", help="bytes of a block")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder (default: build/verilog)")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the files."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from hw.axdimm.config import configure
+    from hw.generate import DESIGNS, generate
+    from sw_driver.buildcache import build_root
+
+    options = {
+        name: value
+        for name in ("lanes", "block_bytes")
+        if (value := getattr(arguments, name)) is not None
+    }
+    try:
+        config = configure(arguments.config, **options)
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+    names = arguments.designs or list(DESIGNS)
+    for name in names:
+        if name not in DESIGNS:
+            raise Refusal(f"no design {name!r}; known: {', '.join(DESIGNS)}")
+    folder = arguments.out or build_root() / "verilog"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refusal(
+            f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
+        ) from error
+    console = Console(stderr=True, quiet=arguments.quiet)
+    for name in track(names, description="writing Verilog", console=console):
+        text, description = generate(name, config)
+        (folder / f"{name}.v").write_text(text)
+        (folder / f"{name}.json").write_text(json.dumps(description, indent=2) + "\n")
+    if not arguments.quiet:
+        print(f"{len(names)} designs in {folder}: {', '.join(names)}")
+    return 0
