@@ -8,6 +8,7 @@ from typing import Any
 
 from amaranth.back import verilog
 from amaranth.hdl import ClockSignal, Elaboratable, Instance, Module, ResetSignal, Shape
+from amaranth.hdl._ir import PortDirection  # what `ports` of `convert` takes; not exported
 from amaranth.lib import wiring
 
 __all__ = ["Port", "Shared", "VerilogPlatform", "flat_ports", "ports_of", "to_verilog"]
@@ -106,9 +107,13 @@ def ports_of(component: wiring.Component) -> list[Port]:
 
 
 def _convert(component: wiring.Component, name: str, platform: VerilogPlatform) -> str:
+    # With the direction left to Amaranth, an output that nothing drives would become an input.
     ports = {
-        port_name: (value.as_value() if hasattr(value, "as_value") else value, None)
-        for port_name, value, _ in flat_ports(component)
+        port_name: (
+            value.as_value() if hasattr(value, "as_value") else value,
+            PortDirection.Input if flow is wiring.In else PortDirection.Output,
+        )
+        for port_name, value, flow in flat_ports(component)
     }
     return verilog.convert(
         component,

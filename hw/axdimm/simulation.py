@@ -13,12 +13,18 @@ from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
 from hw.dram.device import Ddr4Device
 from hw.dram.interface import DramSignature
+from hw.dram.timing import DramTiming
 
 __all__ = ["SimulatedChannel"]
 
 
 class SimulatedChannel(wiring.Component):
     """A channel on a DRAM that carries data and checks every command.
+
+    Parameters
+    ----------
+    config: the module.
+    memory_timing: what the DRAM insists on, if not the timing that the controller keeps.
 
     Members
     -------
@@ -27,8 +33,9 @@ class SimulatedChannel(wiring.Component):
     violation, violation_code, violation_tck: see :class:`hw.dram.device.Ddr4Device`.
     """
 
-    def __init__(self, config: ModuleConfig) -> None:
+    def __init__(self, config: ModuleConfig, *, memory_timing: DramTiming | None = None) -> None:
         self._config = config
+        self._memory_timing = memory_timing or config.part.timing
         commands = {
             name: Out(member.shape)
             for name, member in DramSignature(config.part.geometry).members.items()
@@ -49,7 +56,7 @@ class SimulatedChannel(wiring.Component):
         config = self._config
         m.submodules.channel = channel = Channel(config)
         m.submodules.dram = device = Ddr4Device(
-            geometry=config.part.geometry, timing=config.part.timing
+            geometry=config.part.geometry, timing=self._memory_timing
         )
         wiring.connect(m, wiring.flipped(self.link), channel.link)
         wiring.connect(m, channel.dram, device.dram)

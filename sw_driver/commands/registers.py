@@ -91,6 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
     headers.mkdir(parents=True, exist_ok=True)
     (arguments.docs / "registers.md").write_text(register_document())
     for name in MAPS:
-        CHeaderExporter().export(_elaborate(name), str(headers / f"{name}.h"))
+        CHeaderExporter().export(
+            _elaborate(name), str(headers / f"{name}.h"), reuse_typedefs=False
+        )
     print(f"{arguments.docs / 'registers.md'} and the headers in {headers}")
     return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hw
 from hw.axdimm.config import ModuleConfig
+from hw.dram.timing import DramTiming
 from sw_driver.buildcache import cached_build, content_key, verilator_env
 
 __all__ = ["LIBRARY", "BuildError", "build_library"]
@@ -65,12 +66,17 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 def build_library(
-    config: ModuleConfig, *, wave: bool = False, announce: Callable[[str], None] | None = None
+    config: ModuleConfig,
+    *,
+    wave: bool = False,
+    announce: Callable[[str], None] | None = None,
+    memory_timing: DramTiming | None = None,
 ) -> Path:
     """The shared library of ``config``, built unless one of the same sources is there.
 
     ``wave`` builds one that can write waveforms, which is slower. ``announce`` is told when a
-    build begins; a build takes about a minute. Raises :class:`BuildError`.
+    build begins; a build takes about a minute. ``memory_timing`` makes the DRAM insist on another
+    timing than the controller keeps, to see a violation. Raises :class:`BuildError`.
     """
     arguments = [*_VERILATOR_ARGS]
     make_arguments = [*_MAKE_ARGS]
@@ -82,6 +88,7 @@ def build_library(
         [
             *(path.read_bytes() for path in _sources()),
             json.dumps(config.describe(), sort_keys=True),
+            repr(memory_timing),
             *arguments,
             *make_arguments,
             _SETTINGS,
@@ -99,7 +106,9 @@ def build_library(
 
         if announce is not None:
             announce("building the simulator (first run with these settings; about a minute)")
-        (folder / "channel.v").write_text(to_verilog(SimulatedChannel(config), "channel"))
+        (folder / "channel.v").write_text(
+            to_verilog(SimulatedChannel(config, memory_timing=memory_timing), "channel")
+        )
         (folder / "settings.vlt").write_text(_SETTINGS)
         _run(
             [

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from golden.dram_map import DramAddressMap
 from hw.axdimm.config import ModuleConfig
 from hw.dram.device import Violation
+from hw.dram.timing import DramTiming
 from sw_driver.transport import LINE_BYTES, DeviceFault, DeviceTimeout
 
 from .build import build_library
@@ -78,6 +79,7 @@ class VerilatedTransport:
     wave: where to write a waveform (FST); with several channels ``.chN`` is put into the name.
     dram_trace: where :meth:`close` writes the DRAM commands (CSV).
     announce: told when the simulator has to be built first.
+    memory_timing: see :func:`sw_driver.verilated.build.build_library`.
 
     Raises ``BuildError`` if the simulator cannot be built.
     """
@@ -92,6 +94,7 @@ class VerilatedTransport:
         wave: Path | None = None,
         dram_trace: Path | None = None,
         announce: Callable[[str], None] | None = None,
+        memory_timing: DramTiming | None = None,
     ) -> None:
         self.config = config
         self.channels = config.channels
@@ -99,7 +102,11 @@ class VerilatedTransport:
         self.late_reads = [0] * config.channels
         """Host reads that came late and were repeated, of each channel."""
         self._dram_trace = dram_trace
-        self._library = _load(build_library(config, wave=wave is not None, announce=announce))
+        self._library = _load(
+            build_library(
+                config, wave=wave is not None, announce=announce, memory_timing=memory_timing
+            )
+        )
         self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)
         self._host = threading.local()
         self._latest = 0
@@ -206,6 +213,10 @@ class VerilatedTransport:
     def fabric_cycles(self, channel: int) -> int:
         """See :class:`sw_driver.transport.Transport`."""
         return self._library.nm_cycles(self._module, channel)
+
+    def now(self, channel: int) -> int:
+        """The module's time at the channel, in fabric cycles, idle time included."""
+        return self._library.nm_now(self._module, channel)
 
     def run_bare(self, channel: int, fabric_cycles: int) -> None:
         """Lets the channel's clock run, with nothing else done: the simulator's own speed."""

@@ -1,0 +1,55 @@
+"""Configurations of the module."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from hw.axdimm.config import MODULE_PRESETS, ModuleConfig, configure
+
+
+def test_default_is_the_papers_module() -> None:
+    config = configure()
+    assert config == ModuleConfig() == MODULE_PRESETS["axdimm"]
+    assert config.channels * config.capacity_bytes == 32 << 30
+    assert config.fabric_mhz == 200
+    assert (config.lanes, config.block_bytes) == (16, 16384)
+    assert config.kernel.memory_bytes == config.capacity_bytes - 8192
+    assert (1 << config.address_width) == config.capacity_bytes
+
+
+def test_options_change_the_preset() -> None:
+    config = configure("tiny", lanes=4, block_bytes=2048, capacity_bytes=2 << 20)
+    assert (config.kernel.lanes, config.kernel.block_bytes) == (4, 2048)
+    assert config.capacity_bytes == 2 << 20
+    assert configure(part="ddr4_2400_8gbit_x8").part.name == "ddr4_2400_8gbit_x8"
+
+
+def test_is_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        configure().lanes = 4  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preset": "nonsense"}, "no configuration 'nonsense'; known: axdimm"),
+        ({"nonsense": 1}, "no configuration option 'nonsense'; known: channels"),
+        ({"part": "nonsense"}, "no DRAM part 'nonsense'"),
+        ({"lanes": 3}, "lanes must be one of .* got 3"),
+        ({"block_bytes": 1000}, "block_bytes must be a power of two .* got 1000"),
+        ({"channels": 5}, "channels must be .* got 5"),
+        ({"read_latency_fabric_cycles": 3}, "from 4 to 1024, got 3"),
+        ({"capacity_bytes": 3 << 20}, "got 3145728"),
+        ({"capacity_bytes": 1024}, "got 1024"),
+    ],
+)
+def test_refuses(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        configure(**options)
+
+
+def test_derived_values_cannot_be_given() -> None:
+    with pytest.raises((TypeError, ValueError)):
+        replace(configure(), kernel=configure("tiny").kernel)

@@ -1,0 +1,140 @@
+"""What ``nearmem verilog`` writes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from amaranth.back import rtlil
+
+from hw.axdimm.channel import Channel
+from hw.axdimm.config import MODULE_PRESETS
+from hw.axi.bus import AXI4LiteSignature, AXI4Signature
+from hw.generate import DESIGNS
+from hw.verilog import VerilogPlatform
+from sw_driver.buildcache import verilator_env
+from sw_driver.cli import main
+
+OPERATORS = ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All designs in the paper's configuration."""
+    folder = tmp_path_factory.mktemp("verilog")
+    assert main(["verilog", "--out", str(folder), "--quiet"]) == 0
+    return folder
+
+
+def description(folder: Path, name: str) -> dict:
+    return json.loads((folder / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_verilator_lints(folder: Path, name: str) -> None:
+    # Inlining, which a linter does not need, makes sixteen copies of the unit.
+    (folder / "settings.vlt").write_text(
+        '`verilator_config\nno_inline -module "adam_unit"\nno_inline -module "axdimm_channel"\n'
+    )
+    result = subprocess.run(
+        ["verilator", "--lint-only", "--top-module", name, "settings.vlt", f"{name}.v"],
+        cwd=folder, env=verilator_env(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "%Warning" not in result.stderr, result.stderr[-3000:]
+
+
+@pytest.mark.skipif(
+    shutil.which("iverilog") is None,
+    reason="Icarus Verilog is not installed (Debian package iverilog)",
+)
+@pytest.mark.parametrize("name", DESIGNS)
+def test_icarus_compiles(folder: Path, name: str, tmp_path: Path) -> None:
+    result = subprocess.run(
+        ["iverilog", "-g2005", "-s", name, "-o", str(tmp_path / "out.vvp"), f"{name}.v"],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_description_matches_verilog(folder: Path, name: str) -> None:
+    text = (folder / f"{name}.v").read_text()
+    body = re.search(rf"^module {name}\((.*?)\);(.*?)^endmodule", text, re.DOTALL | re.MULTILINE)
+    assert body is not None
+    written = {}
+    for direction, high, port in re.findall(
+        r"^\s*(input|output)\s+(?:\[(\d+):0\]\s+)?(\w+)\s*;", body[2], re.MULTILINE
+    ):
+        written[port] = (direction, int(high or 0) + 1)
+    described = {
+        port["name"]: (port["direction"], port["width"])
+        for port in description(folder, name)["ports"]
+    }
+    assert described == written
+    assert set(described) == {port.strip() for port in body[1].split(",")}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operator_ports(folder: Path, name: str) -> None:
+    ports = [port["name"] for port in description(folder, name)["ports"]]
+    operands = ["i_a"] if name == "fp32_sqrt" else ["i_a", "i_b"]
+    assert sorted(ports) == sorted(["clk", "rst", "i_valid", *operands, "o_valid", "o_y"])
+    assert description(folder, name)["latency"] >= 1
+
+
+def test_adam_unit_ports(folder: Path) -> None:
+    ports = {port["name"] for port in description(folder, "adam_unit")["ports"]}
+    constants = "lam beta1 one_minus_beta1 beta2 one_minus_beta2 inv_bc1 inv_bc2 eps lr"
+    operands = "i_valid i_p i_g i_m i_v o_valid o_p o_m o_v"
+    assert sorted(ports) == sorted(f"clk rst {operands} {constants}".split())
+    assert description(folder, "adam_unit")["latency"] <= 110
+
+
+def test_axi_ports_have_the_usual_names(folder: Path) -> None:
+    ports = {port["name"] for port in description(folder, "adam_kernel")["ports"]}
+    memory = AXI4Signature(addr_width=34, data_width=512).members
+    registers = AXI4LiteSignature(addr_width=12, data_width=64).members
+    assert {f"m_axi_{name}" for name in memory} <= ports
+    assert {f"s_axi_{name}" for name in registers} <= ports
+    assert {"m_axi_awaddr", "m_axi_rlast", "s_axi_wstrb"} <= ports
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_text_is_of_the_product_alone(folder: Path, name: str) -> None:
+    """No source locations, which would be paths of the machine that generated it."""
+    text = (folder / f"{name}.v").read_text()
+    assert "src =" not in text
+    assert str(Path.cwd()) not in text
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
+    text = (folder / f"{name}.v").read_text()
+    modules = re.findall(r"^module (\S+?)\s*[(;]", text, re.MULTILINE)
+    assert len(modules) == len(set(modules))
+    if name == "axdimm":
+        assert len(re.findall(r"^\s+adam_unit ", text, re.MULTILINE)) == 16
+        assert len(re.findall(r"^\s+axdimm_channel ", text, re.MULTILINE)) == 2
+
+
+@pytest.mark.parametrize("preset", MODULE_PRESETS)
+def test_presets_elaborate(preset: str) -> None:
+    assert "module" in rtlil.convert(
+        Channel(MODULE_PRESETS[preset]),
+        platform=VerilogPlatform(),
+        ports=[],
+        emit_src=False,
+    )
+
+
+def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["nonsense"], ["--config", "nonsense"], ["--lanes", "3"]):
+        assert main(["verilog", *arguments]) == 2
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1
+        assert arguments[-1] in message
