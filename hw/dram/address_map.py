@@ -1,0 +1,44 @@
+"""From the line address of a channel to bank group, bank, row and column.
+
+From the least significant bit of the 64-byte line address:
+
+=====================  ================================================================
+bank group, bit 0      neighbouring lines alternate between two bank groups, so that a
+                       stream runs at tCCD_S
+column burst           the bursts of a row
+bank group, other bit  absent with two bank groups
+bank
+row
+=====================  ================================================================
+
+An aligned 16 KB block (with 1024 columns) is one row in each of two bank groups, the paper's
+block; the next 16 KB lie in other banks, and 128 KB cover all sixteen.
+"""
+
+from __future__ import annotations
+
+from amaranth.lib import data
+
+from hw.dram.geometry import AXI_BURST_LINES, DramGeometry
+
+__all__ = ["LINE_OFFSET_BITS", "line_layout"]
+
+LINE_OFFSET_BITS = (AXI_BURST_LINES - 1).bit_length()
+"""Line address bits that change within an aligned 4 KB: bank-group bit 0 and low column bits."""
+
+
+def line_layout(geometry: DramGeometry) -> data.StructLayout:
+    """Layout of a line address, with the part that a 4 KB burst counts through in one field.
+
+    ``offset`` bit 0 is bit 0 of the bank group, its other bits are the low bits of the column
+    burst, continued in ``column_high``.
+    """
+    return data.StructLayout(
+        {
+            "offset": LINE_OFFSET_BITS,
+            "column_high": geometry.column_burst_bits - (LINE_OFFSET_BITS - 1),
+            "bank_group_high": geometry.bank_group_bits - 1,
+            "bank": geometry.bank_bits,
+            "row": geometry.row_bits,
+        }
+    )

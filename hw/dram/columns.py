@@ -1,0 +1,138 @@
+"""Column scheduling: the reads and writes of the oldest request, one a fabric cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.dram.address_map import LINE_OFFSET_BITS
+from hw.dram.fabric_timing import FabricTiming
+from hw.dram.geometry import DramGeometry
+from hw.dram.request import request_layout
+from hw.dram.rows import TIME_BITS
+
+__all__ = ["ColumnScheduler"]
+
+
+class ColumnScheduler(wiring.Component):
+    """Issues the lines of the oldest request in order, without a gap where the timing allows.
+
+    Lines alternate between two bank groups, so that tCCD_S holds within a burst; tCCD_L, the bus
+    turn-arounds and tWTR are kept here, tRCD is reported by the row scheduler.
+
+    Members
+    -------
+    now, hold
+        Fabric cycle count; issue nothing.
+    valid, request, next
+        The oldest request with its rows prepared; ``next`` removes it.
+    row_ready
+        tRCD is over in bank ``bank``.
+    read_room
+        There is room for the data of one more read.
+    issue, write
+        Issue a column command now; its direction.
+    bank, column_burst
+        Where: {bank group, bank} and column / 8. ``bank`` is valid whenever ``valid`` is.
+    """
+
+    now: Any
+    hold: Any
+    valid: Any
+    request: Any
+    next: Any
+    row_ready: Any
+    read_room: Any
+    issue: Any
+    write: Any
+    bank: Any
+    column_burst: Any
+
+    def __init__(self, *, geometry: DramGeometry, timing: FabricTiming) -> None:
+        self._geometry = geometry
+        self._timing = timing
+        super().__init__(
+            {
+                "now": In(TIME_BITS),
+                "hold": In(1),
+                "valid": In(1),
+                "request": In(request_layout(geometry)),
+                "next": Out(1),
+                "row_ready": In(1),
+                "read_room": In(1),
+                "issue": Out(1),
+                "write": Out(1),
+                "bank": Out(geometry.bank_group_bits + geometry.bank_bits),
+                "column_burst": Out(geometry.column_burst_bits),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        geometry, timing = self._geometry, self._timing
+        m: Any = Module()
+
+        beat = Signal(LINE_OFFSET_BITS)
+        offset = Signal(LINE_OFFSET_BITS)
+        group = Signal(geometry.bank_group_bits)
+        line = self.request.line
+        m.d.comb += [
+            offset.eq(line.offset + beat),
+            group.eq(Cat(offset[0], line.bank_group_high)),
+            self.bank.eq(Cat(line.bank, group)),
+            self.column_burst.eq(Cat(offset[1:], line.column_high)),
+            self.write.eq(self.request.write),
+        ]
+
+        same_group = Const(0)
+        if timing.column_to_column_same_group > 1:
+            just_issued = Signal()
+            last_group = Signal.like(group, reset_less=True)
+            m.d.sync += just_issued.eq(self.issue)
+            with m.If(self.issue):
+                m.d.sync += last_group.eq(group)
+            same_group = just_issued & (last_group == group)
+
+        group_written: Any = memory.Memory(shape=TIME_BITS, depth=geometry.bank_groups, init=[])
+        m.submodules.group_written = group_written
+        set_written, get_written = (
+            group_written.write_port(),
+            group_written.read_port(domain="comb"),
+        )
+        no_read_for = Signal(range(timing.write_to_read + 1))
+        no_write_for = Signal(range(timing.read_to_write + 1))
+        may_read = Signal()
+        may_write = Signal()
+        m.d.comb += [
+            set_written.addr.eq(group),
+            set_written.data.eq(self.now),
+            set_written.en.eq(self.issue & self.write),
+            get_written.addr.eq(group),
+            may_read.eq(
+                (no_read_for == 0)
+                & ((self.now - get_written.data)[:TIME_BITS] >= timing.write_to_read_same_group)
+                & self.read_room
+            ),
+            may_write.eq(no_write_for == 0),
+            self.issue.eq(
+                self.valid
+                & self.row_ready
+                & Mux(self.write, may_write, may_read)
+                & ~same_group
+                & ~self.hold
+            ),
+            self.next.eq(self.issue & (beat == self.request.length)),
+        ]
+        with m.If(no_read_for != 0):
+            m.d.sync += no_read_for.eq(no_read_for - 1)
+        with m.If(no_write_for != 0):
+            m.d.sync += no_write_for.eq(no_write_for - 1)
+        with m.If(self.issue):
+            m.d.sync += beat.eq(Mux(self.next, 0, beat + 1))
+            with m.If(self.write):
+                m.d.sync += no_read_for.eq(timing.write_to_read - 1)
+            with m.Else():
+                m.d.sync += no_write_for.eq(timing.read_to_write - 1)
+        return m

@@ -1,0 +1,283 @@
+"""DDR4 controller of one channel: AXI4 in, DRAM commands out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.axi.bus import AXI4Signature
+from hw.dram.columns import ColumnScheduler
+from hw.dram.fabric_timing import COLUMN_SLOT, FabricTiming
+from hw.dram.frontend import AxiFrontEnd
+from hw.dram.geometry import BURST_BYTES, BURST_COLUMNS, DramGeometry
+from hw.dram.interface import DramCommand, DramSignature
+from hw.dram.refresh import RefreshScheduler
+from hw.dram.request import RequestQueue
+from hw.dram.rows import TIME_BITS, RowScheduler
+from hw.dram.timing import DramTiming
+
+__all__ = ["COUNTERS", "COUNTER_BITS", "ControllerConfig", "Ddr4Controller"]
+
+COUNTERS = ("refreshes", "activates", "precharges", "reads", "writes")
+COUNTER_BITS = 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerConfig:
+    """What may be tuned in the controller; checked by the parts that use it."""
+
+    queue_depth: int = 16
+    """Bursts in the request queue, which is how far ahead rows are prepared."""
+
+    write_buffer_lines: int = 256
+    """Lines of write data: four bursts of 4 KB."""
+
+    read_buffer_lines: int = 64
+    """Lines of read data the manager may leave waiting before reads stop."""
+
+    run_length: int = 16
+    """Bursts of one direction in a row while the other direction waits."""
+
+    refresh: bool = True
+    """False gives no refresh at all: an experiment, not a working memory."""
+
+    refresh_postpone: int = 8
+    """Refreshes that are collected under load, 1 to 8."""
+
+    refresh_pull_in: int = 8
+    """Refreshes given in advance when idle, 0 to 8."""
+
+    refresh_idle_cycles: int = 32
+    """Fabric cycles without a request after which refreshes are given without being forced."""
+
+    reset_cycles: int = 16
+    """Fabric cycles after reset before the first command."""
+
+
+class Ddr4Controller(wiring.Component):
+    """Serves AXI bursts in order from open rows, with the rows of queued bursts opened ahead.
+
+    The clock is four DRAM clocks long; one column command a cycle keeps the data bus full. Read
+    latency to a closed bank with DDR4-1600: 12 cycles from the cycle of the AR handshake to the
+    cycle of the first RVALID. The initialisation sequence of JESD79-4 (reset, mode registers,
+    calibration, some milliseconds) is reduced to a fixed wait; the DRAM is taken to be trained.
+    Requests are accepted from the first cycle on.
+
+    Parameters
+    ----------
+    geometry, timing
+        Organisation and timing of the part.
+    addr_width, id_width
+        Of the AXI port; addresses are bytes of the channel from 0. ``ValueError`` if the capacity
+        does not fit.
+    config
+        See :class:`ControllerConfig`.
+
+    Members
+    -------
+    axi : In(:class:`AXI4Signature`)
+        512 data bits; see :class:`~hw.dram.frontend.AxiFrontEnd` for what is supported, the order
+        of responses and errors. The address is rounded down to 64 bytes.
+    dram : Out(:class:`DramSignature`)
+        RD and WR in slot 0, the others in slots that depend on the timing.
+    prompt : In(1)
+        Refreshes are not postponed: for a user that can wait for one, but not for a batch.
+    idle : Out(1)
+        Nothing is queued or in flight, and no data are left in a buffer; if ``prompt``, no
+        refresh is due either.
+    refreshes, activates, precharges, reads, writes : Out(48)
+        Commands given since reset. PREA counts as one precharge.
+    """
+
+    axi: Any
+    dram: Any
+    prompt: Any
+    idle: Any
+    refreshes: Any
+    activates: Any
+    precharges: Any
+    reads: Any
+    writes: Any
+
+    def __init__(
+        self,
+        *,
+        geometry: DramGeometry,
+        timing: DramTiming,
+        addr_width: int,
+        id_width: int,
+        config: ControllerConfig | None = None,
+    ) -> None:
+        self.geometry = geometry
+        self.timing = timing
+        self.config = config = config or ControllerConfig()
+        if geometry.capacity_bytes > 1 << addr_width:
+            raise ValueError(
+                f"addr_width must be at least {geometry.capacity_bytes.bit_length() - 1} for "
+                f"{geometry.capacity_bytes} bytes, got {addr_width!r}"
+            )
+        fabric_timing = FabricTiming.of(timing)
+        self._fabric_timing = fabric_timing
+        self._front_end = AxiFrontEnd(
+            geometry=geometry,
+            addr_width=addr_width,
+            id_width=id_width,
+            write_buffer_lines=config.write_buffer_lines,
+            read_buffer_lines=config.read_buffer_lines,
+            run_length=config.run_length,
+        )
+        self._queue = RequestQueue(geometry=geometry, depth=config.queue_depth)
+        self._rows = RowScheduler(geometry=geometry, timing=fabric_timing)
+        self._columns = ColumnScheduler(geometry=geometry, timing=fabric_timing)
+        self._refresh = RefreshScheduler(
+            timing=fabric_timing,
+            enabled=config.refresh,
+            postpone=config.refresh_postpone,
+            pull_in=config.refresh_pull_in,
+            idle_cycles=config.refresh_idle_cycles,
+            reset_cycles=config.reset_cycles,
+        )
+        super().__init__(
+            {
+                "axi": In(
+                    AXI4Signature(
+                        addr_width=addr_width, data_width=8 * BURST_BYTES, id_width=id_width
+                    )
+                ),
+                "dram": Out(DramSignature(geometry)),
+                "prompt": In(1),
+                "idle": Out(1),
+                **{name: Out(COUNTER_BITS) for name in COUNTERS},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        timing = self._fabric_timing
+        front, queue, rows = self._front_end, self._queue, self._rows
+        columns, refresh = self._columns, self._refresh
+        m: Any = Module()
+        m.submodules.front_end = front
+        m.submodules.queue = queue
+        m.submodules.rows = rows
+        m.submodules.columns = columns
+        m.submodules.refresh = refresh
+        wiring.connect(m, wiring.flipped(self.axi), front.axi)
+
+        now = Signal(TIME_BITS)
+        m.d.sync += now.eq(now + 1)
+        column_read = Signal()
+        column_write = Signal()
+        m.d.comb += [
+            column_read.eq(columns.issue & ~columns.write),
+            column_write.eq(columns.issue & columns.write),
+            queue.push.eq(front.push),
+            queue.request.eq(front.request),
+            front.room.eq(queue.room),
+            # One burst is worked on and one more keeps the rows prepared ahead.
+            front.low.eq(queue.level <= 2),
+            rows.now.eq(now),
+            rows.hold.eq(refresh.hold),
+            rows.flush.eq(refresh.flush),
+            rows.plan_valid.eq(queue.plan_valid),
+            rows.plan.eq(queue.plan),
+            rows.plan_sequence.eq(queue.plan_sequence),
+            queue.plan_next.eq(rows.plan_next),
+            queue.prepared.eq(rows.prepared),
+            queue.replan.eq(refresh.flush),
+            rows.column_sequence.eq(queue.column_sequence),
+            rows.column_bank.eq(columns.bank),
+            rows.column_issue.eq(columns.issue),
+            rows.column_write.eq(columns.write),
+            columns.now.eq(now),
+            columns.hold.eq(refresh.hold),
+            columns.valid.eq(queue.column_valid),
+            columns.request.eq(queue.column),
+            columns.row_ready.eq(rows.column_ready),
+            columns.read_room.eq(front.read_room),
+            queue.column_next.eq(columns.next),
+            refresh.busy.eq(queue.level != 0),
+            refresh.activate.eq(rows.activate),
+            refresh.read.eq(column_read),
+            refresh.write.eq(column_write),
+            refresh.any_open.eq(rows.any_open),
+            refresh.prompt.eq(self.prompt),
+            self.idle.eq(front.idle & ~(self.prompt & refresh.owing)),
+        ]
+
+        self._issue(m, column_read, column_write)
+
+        # The command shows at the DRAM in the cycle after the decision; bit i of a pipe is set
+        # i + 1 cycles after the decision.
+        write_pipe = Signal(timing.write_latency)
+        read_pipe = Signal(timing.read_latency + 1)
+        m.d.sync += [
+            write_pipe.eq(Cat(column_write, write_pipe)),
+            read_pipe.eq(Cat(column_read, read_pipe)),
+        ]
+        m.d.comb += [
+            front.write_next.eq(write_pipe[-1]),
+            self.dram.write_data.eq(front.write_data),
+            self.dram.write_mask.eq(front.write_mask),
+            front.read_issue.eq(column_read),
+            front.read_valid.eq(read_pipe[-1]),
+            front.read_data.eq(self.dram.read_data),
+        ]
+
+        events = {
+            "refreshes": refresh.refresh,
+            "activates": rows.activate,
+            "precharges": rows.precharge | refresh.precharge_all,
+            "reads": column_read,
+            "writes": column_write,
+        }
+        for name in COUNTERS:
+            counter = getattr(self, name)
+            with m.If(events[name]):
+                m.d.sync += counter.eq(counter + 1)
+        return m
+
+    def _issue(self, m: Any, column_read: Signal, column_write: Signal) -> None:
+        """Registers the commands of this cycle in their slots."""
+        timing = self._fabric_timing
+        rows, columns, refresh = self._rows, self._columns, self._refresh
+
+        def slot(index: int) -> tuple[Any, Any, Any]:
+            """Command, {bank group, bank} and address of a slot."""
+            command, group, bank, address = (
+                getattr(self.dram, f"{name}_p{index}")
+                for name in ("command", "bank_group", "bank", "address")
+            )
+            return command, Cat(bank, group), address
+
+        command, bank, address = slot(COLUMN_SLOT)
+        m.d.sync += [
+            command.eq(DramCommand.NOP),
+            bank.eq(columns.bank),
+            address.eq(Cat(Const(0, BURST_COLUMNS.bit_length() - 1), columns.column_burst)),
+        ]
+        with m.If(column_write):
+            m.d.sync += command.eq(DramCommand.WR)
+        with m.Elif(column_read):
+            m.d.sync += command.eq(DramCommand.RD)
+
+        command, bank, address = slot(timing.activate_slot)
+        m.d.sync += [
+            command.eq(DramCommand.NOP),
+            bank.eq(rows.activate_bank),
+            address.eq(rows.activate_row),
+        ]
+        with m.If(refresh.refresh):
+            m.d.sync += command.eq(DramCommand.REF)
+        with m.Elif(rows.activate):
+            m.d.sync += command.eq(DramCommand.ACT)
+
+        command, bank, _ = slot(timing.precharge_slot)
+        m.d.sync += [command.eq(DramCommand.NOP), bank.eq(rows.precharge_bank)]
+        with m.If(refresh.precharge_all):
+            m.d.sync += command.eq(DramCommand.PREA)
+        with m.Elif(rows.precharge):
+            m.d.sync += command.eq(DramCommand.PRE)

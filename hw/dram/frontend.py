@@ -1,0 +1,293 @@
+"""AXI side of the DRAM controller: admits bursts in order, buffers write and read data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from hw.axi.bus import BURST_INCR, AXI4Signature, Response
+from hw.dram.address_map import LINE_OFFSET_BITS
+from hw.dram.geometry import BURST_BYTES, DramGeometry
+from hw.dram.request import request_layout
+
+__all__ = ["AxiFrontEnd"]
+
+_ADDRESSES = 4
+_READS = 32
+_WRITES = 16
+_RESPONSES = 4
+
+
+class AxiFrontEnd(wiring.Component):
+    """Turns AXI bursts into requests, in the order in which it takes them from AR and AW.
+
+    A write becomes a request when all its data are buffered, so that a manager may hold write
+    data back for as long as it likes; its response is given at that moment, because everything
+    later is ordered behind it. Reads and writes are taken in runs of one direction, up to
+    ``run_length`` bursts while the other waits: turning the data bus costs time. A run also ends
+    when the direction has nothing to offer and the queue gets ``low``.
+
+    The manager must accept read data without waiting for later writes: reads and writes share one
+    queue.
+
+    Errors: DECERR beyond the capacity, SLVERR for a size other than 64 bytes, a burst type other
+    than INCR or a burst that crosses 4 KB. The right number of beats is transferred and no request
+    made; read data are then meaningless.
+
+    Members
+    -------
+    axi : In(:class:`AXI4Signature`)
+        512 data bits.
+    push, request, room, low
+        To the request queue; ``low`` lets a run end.
+    write_next
+        The data of the next line are on ``write_data`` and ``write_mask`` (set bits are not
+        written) in the next cycle.
+    read_room, read_issue
+        A read may be issued; one is being issued.
+    read_valid, read_data
+        Read data from the DRAM, in the order of issue.
+    idle
+        No burst is on its way: all responses were taken and all write data are in the DRAM.
+    """
+
+    axi: Any
+    push: Any
+    request: Any
+    room: Any
+    low: Any
+    write_next: Any
+    write_data: Any
+    write_mask: Any
+    read_room: Any
+    read_issue: Any
+    read_valid: Any
+    read_data: Any
+    idle: Any
+
+    def __init__(
+        self,
+        *,
+        geometry: DramGeometry,
+        addr_width: int,
+        id_width: int,
+        write_buffer_lines: int,
+        read_buffer_lines: int,
+        run_length: int,
+    ) -> None:
+        for name, value, low in (
+            ("write_buffer_lines", write_buffer_lines, 64),
+            ("read_buffer_lines", read_buffer_lines, 16),
+        ):
+            if not isinstance(value, int) or not low <= value <= 4096 or value & (value - 1):
+                raise ValueError(f"{name} must be a power of two from {low} to 4096, got {value!r}")
+        if not isinstance(run_length, int) or not 1 <= run_length <= 255:
+            raise ValueError(f"run_length must be from 1 to 255 bursts, got {run_length!r}")
+        self._geometry = geometry
+        self._id_width = id_width
+        self._write_lines = write_buffer_lines
+        self._read_lines = read_buffer_lines
+        self._run_length = run_length
+        super().__init__(
+            {
+                "axi": In(
+                    AXI4Signature(
+                        addr_width=addr_width, data_width=8 * BURST_BYTES, id_width=id_width
+                    )
+                ),
+                "push": Out(1),
+                "request": Out(request_layout(geometry)),
+                "room": In(1),
+                "low": In(1),
+                "write_next": In(1),
+                "write_data": Out(8 * BURST_BYTES),
+                "write_mask": Out(BURST_BYTES),
+                "read_room": Out(1),
+                "read_issue": In(1),
+                "read_valid": In(1),
+                "read_data": In(8 * BURST_BYTES),
+                "idle": Out(1),
+            }
+        )
+
+    def _burst_layout(self) -> data.StructLayout:
+        return data.StructLayout(
+            {
+                "id": self._id_width,
+                "line": self._geometry.line_bits,
+                "length": 8,
+                "response": 2,
+            }
+        )
+
+    def _checked(self, channel: str) -> Any:
+        """The burst offered on address channel ``channel``, with the response it will get."""
+        addr, length, size, burst, ident = (
+            getattr(self.axi, channel + name) for name in ("addr", "len", "size", "burst", "id")
+        )
+        line_low = BURST_BYTES.bit_length() - 1
+        line = addr[line_low : line_low + self._geometry.line_bits]
+        beyond = addr[line_low + self._geometry.line_bits :].any()
+        crosses = (addr[line_low : line_low + LINE_OFFSET_BITS] + length) > (
+            (1 << LINE_OFFSET_BITS) - 1
+        )
+        unsupported = (size != line_low) | (burst != BURST_INCR) | crosses
+        response = Mux(beyond, Response.DECERR, Mux(unsupported, Response.SLVERR, Response.OKAY))
+        return Cat(ident, line, length, response[:2])
+
+    def elaborate(self, platform: Any) -> Module:
+        axi = self.axi
+        m: Any = Module()
+
+        def fifo(name: str, width: int, depth: int) -> SyncFIFO:
+            m.submodules[name] = result = SyncFIFO(width=width, depth=depth)
+            return result
+
+        burst = self._burst_layout()
+        width = burst.size
+        write_addresses = fifo("write_addresses", width, _ADDRESSES)
+        write_bursts = fifo("write_bursts", width, _WRITES)
+        responses = fifo("responses", self._id_width + 2, _RESPONSES)
+        read_addresses = fifo("read_addresses", width, _ADDRESSES)
+        read_bursts = fifo("read_bursts", self._id_width + 8 + 2, _READS)
+
+        # Write addresses and data.
+        receiving = data.View(burst, write_addresses.r_data)
+        beat = Signal(8)
+        space = Signal(range(self._write_lines + 1), init=self._write_lines)
+        accept = Signal()
+        store = Signal()
+        refused = Signal()
+        last = Signal()
+        m.d.comb += [
+            axi.awready.eq(write_addresses.w_rdy),
+            write_addresses.w_en.eq(axi.awvalid),
+            write_addresses.w_data.eq(self._checked("aw")),
+            refused.eq(receiving.response != Response.OKAY),
+            axi.wready.eq(write_addresses.r_rdy & write_bursts.w_rdy & (refused | (space != 0))),
+            accept.eq(axi.wready & axi.wvalid),
+            store.eq(accept & ~refused),
+            last.eq(accept & (beat == receiving.length)),
+            write_addresses.r_en.eq(last),
+            write_bursts.w_en.eq(last),
+            write_bursts.w_data.eq(write_addresses.r_data),
+        ]
+        with m.If(accept):
+            m.d.sync += beat.eq(Mux(last, 0, beat + 1))
+        m.d.sync += space.eq(space - store + self.write_next)
+
+        put = Signal(range(self._write_lines))
+        get = Signal(range(self._write_lines))
+        for name, depth_width, source, target in (
+            ("write_data", 8 * BURST_BYTES, axi.wdata, self.write_data),
+            ("write_mask", BURST_BYTES, ~axi.wstrb, self.write_mask),
+        ):
+            buffer: Any = memory.Memory(shape=depth_width, depth=self._write_lines, init=[])
+            m.submodules[name] = buffer
+            port, get_port = buffer.write_port(), buffer.read_port()
+            m.d.comb += [
+                port.addr.eq(put),
+                port.data.eq(source),
+                port.en.eq(store),
+                get_port.addr.eq(get),
+                get_port.en.eq(self.write_next),
+                target.eq(get_port.data),
+            ]
+        m.d.sync += [put.eq(put + store), get.eq(get + self.write_next)]
+
+        # Admission.
+        write_burst = data.View(burst, write_bursts.r_data)
+        read_burst = data.View(burst, read_addresses.r_data)
+        write_refused = write_burst.response != Response.OKAY
+        read_refused = read_burst.response != Response.OKAY
+        may_write = Signal()
+        may_read = Signal()
+        direction = Signal()
+        run = Signal(range(self._run_length))
+        same = Signal()
+        other = Signal()
+        exhausted = Signal()
+        take_same = Signal()
+        take_other = Signal()
+        take_write = Signal()
+        take_read = Signal()
+        m.d.comb += [
+            may_write.eq(write_bursts.r_rdy & responses.w_rdy & (write_refused | self.room)),
+            may_read.eq(read_addresses.r_rdy & read_bursts.w_rdy & (read_refused | self.room)),
+            same.eq(Mux(direction, may_write, may_read)),
+            other.eq(Mux(direction, may_read, may_write)),
+            exhausted.eq(run == self._run_length - 1),
+            take_other.eq(other & Mux(same, exhausted, self.low)),
+            take_same.eq(same & ~take_other),
+            take_write.eq(Mux(direction, take_same, take_other)),
+            take_read.eq(Mux(direction, take_other, take_same)),
+            write_bursts.r_en.eq(take_write),
+            read_addresses.r_en.eq(take_read),
+            responses.w_en.eq(take_write),
+            responses.w_data.eq(Cat(write_burst.id, write_burst.response)),
+            read_bursts.w_en.eq(take_read),
+            read_bursts.w_data.eq(Cat(read_burst.id, read_burst.length, read_burst.response)),
+            self.push.eq((take_write & ~write_refused) | (take_read & ~read_refused)),
+            self.request.write.eq(take_write),
+            self.request.line.eq(Mux(take_write, write_burst.line, read_burst.line)),
+            self.request.length.eq(Mux(take_write, write_burst.length, read_burst.length)),
+        ]
+        with m.If(take_other):
+            m.d.sync += [direction.eq(~direction), run.eq(0)]
+        with m.Elif(take_same & ~exhausted):
+            m.d.sync += run.eq(run + 1)
+
+        response: Any = Cat(axi.bid, axi.bresp)
+        m.d.comb += [
+            axi.bvalid.eq(responses.r_rdy),
+            response.eq(responses.r_data),
+            responses.r_en.eq(axi.bready),
+        ]
+
+        # Read addresses and data.
+        m.submodules.read_lines = lines = SyncFIFO(width=8 * BURST_BYTES, depth=self._read_lines)
+        credits = Signal(range(self._read_lines + 1), init=self._read_lines)
+        read_beat = Signal(8)
+        length = Signal(8)
+        returning: Any = Cat(axi.rid, length, axi.rresp)
+        returned = Signal()
+        line_returned = Signal()
+        m.d.comb += [
+            axi.arready.eq(read_addresses.w_rdy),
+            read_addresses.w_en.eq(axi.arvalid),
+            read_addresses.w_data.eq(self._checked("ar")),
+            lines.w_en.eq(self.read_valid),
+            lines.w_data.eq(self.read_data),
+            returning.eq(read_bursts.r_data),
+            axi.rdata.eq(lines.r_data),
+            axi.rlast.eq(read_beat == length),
+            axi.rvalid.eq(read_bursts.r_rdy & (lines.r_rdy | (axi.rresp != Response.OKAY))),
+            returned.eq(axi.rvalid & axi.rready),
+            line_returned.eq(returned & (axi.rresp == Response.OKAY)),
+            lines.r_en.eq(line_returned),
+            read_bursts.r_en.eq(returned & axi.rlast),
+            self.read_room.eq(credits != 0),
+        ]
+        with m.If(returned):
+            m.d.sync += read_beat.eq(Mux(axi.rlast, 0, read_beat + 1))
+        m.d.sync += credits.eq(credits - self.read_issue + line_returned)
+
+        # The data of the last write are on their way for one more cycle.
+        writing = Signal()
+        m.d.sync += writing.eq(self.write_next)
+        m.d.comb += self.idle.eq(
+            ~(
+                writing
+                | write_addresses.r_rdy
+                | write_bursts.r_rdy
+                | responses.r_rdy
+                | read_addresses.r_rdy
+                | read_bursts.r_rdy
+                | (space != self._write_lines)
+            )
+        )
+        return m

@@ -1,0 +1,119 @@
+"""Organisation of one DRAM channel: a rank of devices that together are 64 data bits wide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["BURST_BYTES", "BURST_COLUMNS", "DATA_BYTES", "DramGeometry"]
+
+DATA_BYTES = 8
+"""Bytes the 64-bit data bus of the channel carries in one transfer; also the bytes of a column."""
+
+BURST_COLUMNS = 8
+"""Columns of one burst (BL8)."""
+
+BURST_BYTES = DATA_BYTES * BURST_COLUMNS
+"""Bytes of one burst: a 64-byte line, which is one 512-bit fabric word."""
+
+AXI_BURST_LINES = 64
+"""Lines of the longest AXI burst (4 KB). It stays within one row of a pair of bank groups."""
+
+
+def _power_of_two(name: str, value: int, low: int, high: int) -> None:
+    if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
+        raise ValueError(f"{name} must be a power of two from {low} to {high}, got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DramGeometry:
+    """Banks, rows and columns of one channel (JESD79-4, addressing tables).
+
+    ``rows`` may be smaller than those of the real part, which only shortens the simulated
+    storage. Raises ``ValueError`` for values that the address map cannot serve.
+    """
+
+    bank_groups: int
+    """2 (x16 devices) or 4 (x4 and x8 devices)."""
+
+    banks_per_group: int = 4
+
+    rows: int
+    """Rows of a bank."""
+
+    columns: int = 1024
+    """Columns of a row, each 8 bytes wide over the channel."""
+
+    def __post_init__(self) -> None:
+        _power_of_two("bank_groups", self.bank_groups, 2, 4)
+        _power_of_two("banks_per_group", self.banks_per_group, 2, 4)
+        _power_of_two("rows", self.rows, 2, 1 << 18)
+        # Half of the lines of a 4 KB burst go to each of two bank groups.
+        _power_of_two("columns", self.columns, AXI_BURST_LINES // 2 * BURST_COLUMNS, 1024)
+
+    @property
+    def bank_group_bits(self) -> int:
+        return self.bank_groups.bit_length() - 1
+
+    @property
+    def bank_bits(self) -> int:
+        return self.banks_per_group.bit_length() - 1
+
+    @property
+    def row_bits(self) -> int:
+        return self.rows.bit_length() - 1
+
+    @property
+    def column_bits(self) -> int:
+        return self.columns.bit_length() - 1
+
+    @property
+    def banks(self) -> int:
+        """Banks of the channel, over all bank groups."""
+        return self.bank_groups * self.banks_per_group
+
+    @property
+    def bursts_per_row(self) -> int:
+        """Lines in one row."""
+        return self.columns // BURST_COLUMNS
+
+    @property
+    def column_burst_bits(self) -> int:
+        return self.bursts_per_row.bit_length() - 1
+
+    @property
+    def address_bits(self) -> int:
+        """Width of the command address, which carries a row or a column."""
+        return max(self.row_bits, self.column_bits)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row over the channel: 8 KB with 1024 columns."""
+        return self.columns * DATA_BYTES
+
+    @property
+    def lines(self) -> int:
+        """64-byte lines of the channel."""
+        return self.banks * self.rows * self.bursts_per_row
+
+    @property
+    def line_bits(self) -> int:
+        """Width of a line address."""
+        return self.lines.bit_length() - 1
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self.lines * BURST_BYTES
+
+    def with_capacity(self, capacity_bytes: int) -> DramGeometry:
+        """The same banks with as many rows as make ``capacity_bytes``.
+
+        Raises ``ValueError`` unless that is a power-of-two number of rows.
+        """
+        bank_row_bytes = self.banks * self.row_bytes
+        rows = capacity_bytes // bank_row_bytes
+        if rows < 2 or rows & (rows - 1) or rows * bank_row_bytes != capacity_bytes:
+            raise ValueError(
+                f"capacity must be {bank_row_bytes} bytes (one row of every bank) times a power of "
+                f"two of at least 2, got {capacity_bytes!r}"
+            )
+        return replace(self, rows=rows)

@@ -1,0 +1,73 @@
+"""The command and data interface between the controller of a channel and its DRAM."""
+
+from __future__ import annotations
+
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.dram.geometry import BURST_BYTES, DramGeometry
+from hw.dram.timing import BURST_TCK, DramTiming
+
+__all__ = ["SLOTS", "DramCommand", "DramSignature", "read_latency", "write_latency"]
+
+SLOTS = 4
+"""Command slots of a fabric cycle; slot i of fabric cycle c is DRAM clock 4*c + i."""
+
+
+class DramCommand(enum.Enum, shape=3):
+    """DDR4 commands. Reads and writes never precharge by themselves."""
+
+    NOP = 0
+    ACT = 1
+    PRE = 2
+    PREA = 3
+    RD = 4
+    WR = 5
+    REF = 6
+
+
+def read_latency(timing: DramTiming, slot: int = 0) -> int:
+    """Fabric cycles from the one that carries a RD in ``slot`` to that of its ``read_data``.
+
+    The first cycle that starts when the burst has been received in full.
+    """
+    return -(-(slot + timing.cl + BURST_TCK) // SLOTS)
+
+
+def write_latency(timing: DramTiming, slot: int = 0) -> int:
+    """Fabric cycles from the one that carries a WR in ``slot`` to that of its ``write_data``.
+
+    The last cycle that starts no later than the first transfer of the burst.
+    """
+    return (slot + timing.cwl) // SLOTS
+
+
+class DramSignature(wiring.Signature):
+    """Commands and data as the controller sees them; a DRAM has it as ``In``.
+
+    Slot i has the members ``command_pi`` (a :class:`DramCommand`), ``bank_group_pi``, ``bank_pi``
+    and ``address_pi`` (a row with ACT; a column, multiple of 8, with RD and WR). There is no
+    handshake: ``write_data`` is taken :func:`write_latency` fabric cycles after its command, and
+    ``read_data`` is valid for one cycle, :func:`read_latency` fabric cycles after its command.
+    Transfer k of a burst is bits 64*k to 64*k+63. A set bit of ``write_mask`` keeps the byte from
+    being written.
+    """
+
+    def __init__(self, geometry: DramGeometry) -> None:
+        self.geometry = geometry
+        members: dict[str, wiring.Member] = {}
+        for slot in range(SLOTS):
+            members |= {
+                f"command_p{slot}": Out(DramCommand),
+                f"bank_group_p{slot}": Out(geometry.bank_group_bits),
+                f"bank_p{slot}": Out(geometry.bank_bits),
+                f"address_p{slot}": Out(geometry.address_bits),
+            }
+        super().__init__(
+            {
+                **members,
+                "write_data": Out(8 * BURST_BYTES),
+                "write_mask": Out(BURST_BYTES),
+                "read_data": In(8 * BURST_BYTES),
+            }
+        )

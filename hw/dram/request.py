@@ -1,0 +1,125 @@
+"""Queue of bursts between the AXI front end and the schedulers of the DRAM controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.dram.address_map import LINE_OFFSET_BITS, line_layout
+from hw.dram.geometry import DramGeometry
+
+__all__ = ["SEQUENCE_BITS", "RequestQueue", "request_layout"]
+
+SEQUENCE_BITS = 12
+"""Width of the numbers by which requests are told apart, modulo their range."""
+
+
+def request_layout(geometry: DramGeometry) -> data.StructLayout:
+    """A burst: direction, first line, and ``length``, the number of lines less one.
+
+    All lines lie in the aligned 4 KB of the first, so in one row of a pair of bank groups.
+    """
+    return data.StructLayout(
+        {"write": 1, "line": line_layout(geometry), "length": LINE_OFFSET_BITS}
+    )
+
+
+class RequestQueue(wiring.Component):
+    """Requests in order, read at two places: where rows are prepared and where columns go.
+
+    A request pushed in one cycle is at ``plan`` in the next if nothing is ahead of it. ``plan``
+    runs ahead of ``column``; a request reaches ``column`` only when ``prepared`` was pulsed for it.
+    ``replan`` takes ``plan`` back to the request at ``column`` (its rows were closed).
+
+    Raises ``ValueError`` unless ``depth`` is a power of two from 8 to 256.
+
+    Members
+    -------
+    push, request, room
+        ``push`` only while ``room``.
+    plan_valid, plan, plan_sequence, plan_next
+        The next request whose rows are to be prepared; ``plan_next`` moves on.
+    prepared
+        One more request, in order, has its rows open or on the way.
+    column_valid, column, column_sequence, column_next
+        The oldest request; ``column_next`` removes it.
+    replan
+        See above; not together with any other event but ``push``.
+    level
+        Requests held.
+    """
+
+    push: Any
+    request: Any
+    room: Any
+    plan_valid: Any
+    plan: Any
+    plan_sequence: Any
+    plan_next: Any
+    prepared: Any
+    column_valid: Any
+    column: Any
+    column_sequence: Any
+    column_next: Any
+    replan: Any
+    level: Any
+
+    def __init__(self, *, geometry: DramGeometry, depth: int) -> None:
+        if not isinstance(depth, int) or not 8 <= depth <= 256 or depth & (depth - 1):
+            raise ValueError(f"queue depth must be a power of two from 8 to 256, got {depth!r}")
+        self._layout = request_layout(geometry)
+        self._depth = depth
+        super().__init__(
+            {
+                "push": In(1),
+                "request": In(self._layout),
+                "room": Out(1),
+                "plan_valid": Out(1),
+                "plan": Out(self._layout),
+                "plan_sequence": Out(SEQUENCE_BITS),
+                "plan_next": In(1),
+                "prepared": In(1),
+                "column_valid": Out(1),
+                "column": Out(self._layout),
+                "column_sequence": Out(SEQUENCE_BITS),
+                "column_next": In(1),
+                "replan": In(1),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        storage: Any = memory.Memory(shape=self._layout, depth=self._depth, init=[])
+        m.submodules.storage = storage
+        write = storage.write_port()
+        plan = storage.read_port(domain="comb")
+        column = storage.read_port(domain="comb")
+
+        tail = Signal(SEQUENCE_BITS)
+        ready = Signal(range(self._depth + 1))
+        m.d.comb += [
+            self.room.eq(self.level != self._depth),
+            write.addr.eq(tail),
+            write.data.eq(self.request),
+            write.en.eq(self.push),
+            plan.addr.eq(self.plan_sequence),
+            self.plan.eq(plan.data),
+            self.plan_valid.eq(self.plan_sequence != tail),
+            column.addr.eq(self.column_sequence),
+            self.column.eq(column.data),
+            self.column_valid.eq(ready != 0),
+        ]
+        m.d.sync += [
+            tail.eq(tail + self.push),
+            self.level.eq(self.level + self.push - self.column_next),
+            self.plan_sequence.eq(self.plan_sequence + self.plan_next),
+            self.column_sequence.eq(self.column_sequence + self.column_next),
+            ready.eq(ready + self.prepared - self.column_next),
+        ]
+        with m.If(self.replan):
+            m.d.sync += [self.plan_sequence.eq(self.column_sequence), ready.eq(0)]
+        return m

@@ -1,0 +1,279 @@
+"""Row scheduling: which banks to precharge and activate, ahead of the columns that need them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.dram.fabric_timing import FabricTiming
+from hw.dram.geometry import DramGeometry
+from hw.dram.request import SEQUENCE_BITS, request_layout
+
+__all__ = ["TIME_BITS", "RowScheduler"]
+
+TIME_BITS = 16
+"""Width of the fabric-cycle time stamps. They wrap: an event as old as the range looks recent for
+a few cycles, which delays a command and never lets one go early."""
+
+_ITEMS = 8
+
+
+class RowScheduler(wiring.Component):
+    """Keeps the rows of the queued requests open; the bank machines of the controller.
+
+    The state of all banks is in small memories indexed by bank, not in one machine per bank,
+    because requests are served in order and so one bank a cycle is looked at in each of two
+    stages. The first walks the queued requests and the one or two banks of each: a bank whose
+    planned row is another one is precharged as soon as no earlier request uses it and tRAS, tRTP
+    and tWR are over. The second activates, in the same order, when tRP, tRRD and tFAW allow.
+    Both issue up to one command a fabric cycle; a precharge may overtake the activates that are
+    still waiting.
+
+    Members
+    -------
+    now
+        Free-running fabric cycle count.
+    hold
+        Issue nothing.
+    flush
+        All banks were precharged; forget the plans. Only with ``hold``.
+    plan_valid, plan, plan_sequence, plan_next, prepared, column_sequence
+        The queue, see :class:`~hw.dram.request.RequestQueue`.
+    column_bank, column_ready
+        Whether tRCD is over in ``column_bank`` (an index {bank group, bank}).
+    column_issue, column_write
+        A read or write to ``column_bank`` is being issued.
+    precharge, precharge_bank, activate, activate_bank, activate_row
+        Commands to issue now.
+    any_open
+        Some bank is open or planned to be.
+    """
+
+    now: Any
+    hold: Any
+    flush: Any
+    plan_valid: Any
+    plan: Any
+    plan_sequence: Any
+    plan_next: Any
+    prepared: Any
+    column_sequence: Any
+    column_bank: Any
+    column_ready: Any
+    column_issue: Any
+    column_write: Any
+    precharge: Any
+    precharge_bank: Any
+    activate: Any
+    activate_bank: Any
+    activate_row: Any
+    any_open: Any
+
+    def __init__(self, *, geometry: DramGeometry, timing: FabricTiming) -> None:
+        self._geometry = geometry
+        self._timing = timing
+        bank_bits = geometry.bank_group_bits + geometry.bank_bits
+        super().__init__(
+            {
+                "now": In(TIME_BITS),
+                "hold": In(1),
+                "flush": In(1),
+                "plan_valid": In(1),
+                "plan": In(request_layout(geometry)),
+                "plan_sequence": In(SEQUENCE_BITS),
+                "plan_next": Out(1),
+                "prepared": Out(1),
+                "column_sequence": In(SEQUENCE_BITS),
+                "column_bank": In(bank_bits),
+                "column_ready": Out(1),
+                "column_issue": In(1),
+                "column_write": In(1),
+                "precharge": Out(1),
+                "precharge_bank": Out(bank_bits),
+                "activate": Out(1),
+                "activate_bank": Out(bank_bits),
+                "activate_row": Out(geometry.row_bits),
+                "any_open": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        geometry, timing = self._geometry, self._timing
+        m: Any = Module()
+
+        def table(name: str, shape: Any, depth: int = geometry.banks) -> Any:
+            m.submodules[name] = result = memory.Memory(shape=shape, depth=depth, init=[])
+            return result
+
+        def since(stamp: Any) -> Any:
+            return (self.now - stamp)[:TIME_BITS]
+
+        bank_bits = geometry.bank_group_bits + geometry.bank_bits
+        activated = table("activated", TIME_BITS)
+        set_activated = activated.write_port()
+
+        # Earliest precharge after the columns of a bank, as a time stamp.
+        released = table("released", TIME_BITS)
+        set_released = released.write_port()
+        write_recovery = Signal(range(timing.write_to_precharge + 1))
+        with m.If(self.column_issue & self.column_write):
+            m.d.sync += write_recovery.eq(timing.write_to_precharge - 1)
+        with m.Elif(write_recovery != 0):
+            m.d.sync += write_recovery.eq(write_recovery - 1)
+        after_read = Mux(
+            write_recovery > timing.read_to_precharge, write_recovery, timing.read_to_precharge
+        )
+        m.d.comb += [
+            set_released.addr.eq(self.column_bank),
+            set_released.data.eq(
+                self.now + Mux(self.column_write, timing.write_to_precharge, after_read)
+            ),
+            set_released.en.eq(self.column_issue),
+        ]
+        longest_recovery = max(timing.write_to_precharge, timing.read_to_precharge)
+
+        # First stage: plan and precharge.
+        item_layout = data.StructLayout(
+            {
+                "activate": 1,
+                "last": 1,
+                "bank": bank_bits,
+                "row": geometry.row_bits,
+                "ready_at": TIME_BITS,
+            }
+        )
+        items = table("items", item_layout, _ITEMS)
+        put_item, get_item = items.write_port(), items.read_port(domain="comb")
+        item_tail = Signal(range(2 * _ITEMS))
+        item_head = Signal(range(2 * _ITEMS))
+
+        planned_row = table("planned_row", geometry.row_bits)
+        set_planned_row = planned_row.write_port()
+        get_planned_row = planned_row.read_port(domain="comb")
+        last_user = table("last_user", SEQUENCE_BITS)
+        set_last_user, get_last_user = last_user.write_port(), last_user.read_port(domain="comb")
+        plan_activated = activated.read_port(domain="comb")
+        plan_released = released.read_port(domain="comb")
+        planned: Any = Signal(geometry.banks)
+
+        second = Signal()
+        line = self.plan.line
+        half = line.offset[0] ^ second
+        bank = Signal(bank_bits)
+        was_planned = Signal()
+        hit = Signal()
+        unused = Signal()
+        recovered = Signal()
+        item_room = Signal()
+        proceed = Signal()
+        m.d.comb += [
+            bank.eq(Cat(line.bank, half, line.bank_group_high)),
+            get_planned_row.addr.eq(bank),
+            get_last_user.addr.eq(bank),
+            plan_activated.addr.eq(bank),
+            plan_released.addr.eq(bank),
+            was_planned.eq(planned.bit_select(bank, 1)),
+            hit.eq(was_planned & (get_planned_row.data == line.row)),
+            # The bank's last user is not among the unfinished requests before this one. A stale
+            # number can look unfinished; then the bank waits until that one is finished.
+            unused.eq(
+                (get_last_user.data - self.column_sequence)[:SEQUENCE_BITS]
+                >= (self.plan_sequence - self.column_sequence)[:SEQUENCE_BITS]
+            ),
+            recovered.eq(
+                (since(plan_activated.data) >= timing.activate_to_precharge)
+                & ((plan_released.data - self.now - 1)[:TIME_BITS] >= longest_recovery)
+            ),
+            item_room.eq((item_tail - item_head)[: len(item_tail)] != _ITEMS),
+            self.precharge_bank.eq(bank),
+        ]
+        with m.If(self.plan_valid & item_room & ~self.hold):
+            m.d.comb += [
+                self.precharge.eq(was_planned & ~hit & unused & recovered),
+                proceed.eq(hit | ~was_planned | self.precharge),
+            ]
+        m.d.comb += [
+            put_item.addr.eq(item_tail),
+            put_item.data.activate.eq(~hit),
+            put_item.data.last.eq(second | (self.plan.length == 0)),
+            put_item.data.bank.eq(bank),
+            put_item.data.row.eq(line.row),
+            put_item.data.ready_at.eq(
+                Mux(was_planned, self.now + timing.precharge_to_activate, self.now)
+            ),
+            put_item.en.eq(proceed),
+            set_planned_row.addr.eq(bank),
+            set_planned_row.data.eq(line.row),
+            set_planned_row.en.eq(proceed),
+            set_last_user.addr.eq(bank),
+            set_last_user.data.eq(self.plan_sequence),
+            set_last_user.en.eq(proceed),
+            self.plan_next.eq(proceed & put_item.data.last),
+            self.any_open.eq(planned.any()),
+        ]
+        with m.If(proceed):
+            m.d.sync += [
+                second.eq(~put_item.data.last),
+                planned.bit_select(bank, 1).eq(1),
+                item_tail.eq(item_tail + 1),
+            ]
+
+        # Second stage: activate.
+        group_activated = table("group_activated", TIME_BITS, geometry.bank_groups)
+        set_group, get_group = (
+            group_activated.write_port(),
+            group_activated.read_port(domain="comb"),
+        )
+        recent = table("recent_activates", TIME_BITS, 4)
+        set_recent, get_recent = recent.write_port(), recent.read_port(domain="comb")
+        oldest = Signal(2)
+        spacing = Signal(range(timing.activate_to_activate + 1))
+        item: Any = get_item.data
+        item_valid = Signal()
+        allowed = Signal()
+        done = Signal()
+        m.d.comb += [
+            get_item.addr.eq(item_head),
+            item_valid.eq((item_head != item_tail) & ~self.hold),
+            get_group.addr.eq(item.bank[geometry.bank_bits :]),
+            get_recent.addr.eq(oldest),
+            allowed.eq(
+                ((item.ready_at - self.now - 1)[:TIME_BITS] >= timing.precharge_to_activate)
+                & (spacing == 0)
+                & (since(get_group.data) >= timing.activate_to_activate_same_group)
+                & (since(get_recent.data) >= timing.four_activates)
+            ),
+            self.activate.eq(item_valid & item.activate & allowed),
+            self.activate_bank.eq(item.bank),
+            self.activate_row.eq(item.row),
+            done.eq(item_valid & (~item.activate | allowed)),
+            self.prepared.eq(done & item.last),
+            set_activated.addr.eq(item.bank),
+            set_activated.data.eq(self.now),
+            set_activated.en.eq(self.activate),
+            set_group.addr.eq(get_group.addr),
+            set_group.data.eq(self.now),
+            set_group.en.eq(self.activate),
+            set_recent.addr.eq(oldest),
+            set_recent.data.eq(self.now),
+            set_recent.en.eq(self.activate),
+        ]
+        with m.If(spacing != 0):
+            m.d.sync += spacing.eq(spacing - 1)
+        with m.If(self.activate):
+            m.d.sync += [oldest.eq(oldest + 1), spacing.eq(timing.activate_to_activate - 1)]
+        with m.If(done):
+            m.d.sync += item_head.eq(item_head + 1)
+
+        column_activated = activated.read_port(domain="comb")
+        m.d.comb += [
+            column_activated.addr.eq(self.column_bank),
+            self.column_ready.eq(since(column_activated.data) >= timing.activate_to_column),
+        ]
+
+        with m.If(self.flush):
+            m.d.sync += [planned.eq(0), second.eq(0), item_head.eq(item_tail)]
+        return m

@@ -1,0 +1,112 @@
+"""DDR4 timing of a part at one speed, in DRAM clocks (tCK)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+__all__ = ["BURST_TCK", "MAX_POSTPONED_REFRESHES", "DramTiming"]
+
+BURST_TCK = 4
+"""DRAM clocks that the data of a burst (BL8, double data rate) take: one fabric cycle."""
+
+MAX_POSTPONED_REFRESHES = 8
+"""Refreshes that may be postponed, and as many pulled in (JESD79-4, refresh command)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DramTiming:
+    """Minimum distances between DDR4 commands (JESD79-4 names), all in tCK but ``tck_ps``.
+
+    The fabric clock period is always four tCK. Raises ``ValueError`` for numbers that contradict
+    each other or that the controller does not schedule.
+    """
+
+    tck_ps: int
+    """DRAM clock period in picoseconds; carried for reports, no logic depends on it."""
+
+    cl: int
+    """CAS latency: read command to first data."""
+    cwl: int
+    """CAS write latency: write command to first data."""
+    t_rcd: int
+    """Activate to read or write."""
+    t_rp: int
+    """Precharge to activate or refresh."""
+    t_ras: int
+    """Activate to precharge."""
+    t_rc: int
+    """Activate to activate of the same bank."""
+    t_ccd_s: int
+    """Read to read, write to write, different bank groups."""
+    t_ccd_l: int
+    """Read to read, write to write, same bank group."""
+    t_rrd_s: int
+    """Activate to activate, different bank groups."""
+    t_rrd_l: int
+    """Activate to activate, same bank group."""
+    t_faw: int
+    """Window that holds at most four activates."""
+    t_wr: int
+    """End of write data to precharge."""
+    t_wtr_s: int
+    """End of write data to read, different bank groups."""
+    t_wtr_l: int
+    """End of write data to read, same bank group."""
+    t_rtp: int
+    """Read to precharge."""
+    t_rfc: int
+    """Refresh to any command."""
+    t_refi: int
+    """Average distance of refreshes."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field.name} must be a positive integer, got {value!r}")
+        at_least = (
+            ("cl", 5, "the read data path is registered"),
+            ("cwl", 5, "the write data path is registered"),
+            ("t_ccd_s", BURST_TCK, "a burst takes four tCK"),
+            ("t_ccd_l", self.t_ccd_s, "it is never shorter than t_ccd_s"),
+            ("t_rrd_l", self.t_rrd_s, "it is never shorter than t_rrd_s"),
+            ("t_wtr_l", self.t_wtr_s, "it is never shorter than t_wtr_s"),
+            ("t_rc", self.t_ras, "it is never shorter than t_ras"),
+            ("t_faw", self.t_rrd_s, "it is never shorter than t_rrd_s"),
+            ("cl", self.cwl, "the bus turn-around is computed for it"),
+            ("t_refi", self.t_rfc + 1, "refresh must leave time for work"),
+        )
+        for name, low, why in at_least:
+            if getattr(self, name) < low:
+                raise ValueError(
+                    f"{name} must be at least {low} ({why}), got {getattr(self, name)}"
+                )
+        if self.t_ccd_s != BURST_TCK or self.t_ccd_l > 2 * BURST_TCK:
+            raise ValueError(
+                f"t_ccd_s must be {BURST_TCK} and t_ccd_l at most {2 * BURST_TCK}, as in every "
+                f"DDR4 speed; got {self.t_ccd_s} and {self.t_ccd_l}"
+            )
+
+    @property
+    def read_to_write(self) -> int:
+        """Read command to write command in tCK, any bank.
+
+        The read burst, one clock to turn the bus and one clock of write preamble (JESD79-4, read
+        followed by write).
+        """
+        return self.cl - self.cwl + BURST_TCK + 2
+
+    @property
+    def write_to_read_s(self) -> int:
+        """Write command to read command in tCK, different bank groups."""
+        return self.cwl + BURST_TCK + self.t_wtr_s
+
+    @property
+    def write_to_read_l(self) -> int:
+        """Write command to read command in tCK, same bank group."""
+        return self.cwl + BURST_TCK + self.t_wtr_l
+
+    @property
+    def write_to_precharge(self) -> int:
+        """Write command to precharge of its bank in tCK."""
+        return self.cwl + BURST_TCK + self.t_wr

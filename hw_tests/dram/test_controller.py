@@ -1,0 +1,72 @@
+"""The DDR4 controller with its device, under AXI traffic."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from hw.dram.controller import ControllerConfig, Ddr4Controller
+from hw.dram.presets import DDR4_1600_8GBIT_X16, DDR4_1600_16GBIT_X8, DDR4_2400_8GBIT_X8, TINY
+from hw.verilog import to_verilog
+from hw_tests.bench import run_bench
+from hw_tests.dram.system import DramSystem, SideBySide, StreamSystem
+
+PARTS = [
+    TINY,
+    DDR4_1600_8GBIT_X16.with_capacity(2 << 20),
+    DDR4_2400_8GBIT_X8.with_capacity(2 << 20),
+]
+
+
+def test_traffic() -> None:
+    systems = {part.name: DramSystem(part, trace=f"{part.name}.csv") for part in PARTS}
+    stream = StreamSystem(DDR4_1600_16GBIT_X8.with_capacity(32 << 20), trace="stream.csv")
+    run_bench(
+        SideBySide({**systems, "stream": stream}),
+        top="dram_systems",
+        module="hw_tests.dram.controller_bench",
+        parameters={"maps": {part.name: asdict(part.geometry) for part in PARTS}},
+    )
+
+
+@pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
+def test_compiles_in_icarus(tmp_path: Path) -> None:
+    source = tmp_path / "system.v"
+    source.write_text(to_verilog(StreamSystem(TINY, trace="trace.csv"), "system"))
+    command = ["iverilog", "-g2012", "-o", str(tmp_path / "system.vvp"), str(source)]
+    subprocess.run(command, check=True)
+
+
+def _controller(config: ControllerConfig) -> Ddr4Controller:
+    return Ddr4Controller(
+        geometry=TINY.geometry, timing=TINY.timing, addr_width=17, id_width=2, config=config
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"queue_depth": 12}, "queue depth must be a power of two from 8"),
+        ({"queue_depth": 4}, "got 4"),
+        ({"write_buffer_lines": 32}, "write_buffer_lines must be a power of two from 64"),
+        ({"read_buffer_lines": 48}, "read_buffer_lines must be a power of two from 16"),
+        ({"run_length": 0}, "run_length must be from 1 to 255"),
+        ({"refresh_postpone": 9}, "postpone must be from 1 .* to 8"),
+        ({"refresh_postpone": 0}, "got 0"),
+        ({"refresh_pull_in": 9}, "pull_in must be from 0 to 8"),
+        ({"refresh_idle_cycles": 0}, "idle_cycles must be a positive integer"),
+        ({"reset_cycles": 0}, "reset_cycles must be a positive integer"),
+    ],
+)
+def test_refused_configurations(change: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _controller(replace(ControllerConfig(), **change))
+
+
+def test_capacity_must_fit_the_address() -> None:
+    with pytest.raises(ValueError, match="addr_width must be at least 17"):
+        Ddr4Controller(geometry=TINY.geometry, timing=TINY.timing, addr_width=16, id_width=1)

@@ -1,0 +1,83 @@
+"""The address decoder of ``golden``: its definition in examples, inverse, linear view."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from golden.dram_map import DramAddressMap, DramLocation
+
+MODULE = DramAddressMap(bank_groups=4, banks_per_group=4, rows=1 << 17, columns=1024)
+SMALL = [
+    DramAddressMap(bank_groups=4, banks_per_group=4, rows=4, columns=256),
+    DramAddressMap(bank_groups=2, banks_per_group=4, rows=8, columns=256),
+    DramAddressMap(bank_groups=4, banks_per_group=2, rows=2, columns=1024),
+]
+
+
+@pytest.mark.parametrize(
+    ("address", "location"),
+    [
+        (0, (0, 0, 0, 0)),
+        (63, (0, 0, 0, 0)),
+        (64, (1, 0, 0, 0)),
+        (128, (0, 0, 0, 8)),
+        (16383, (1, 0, 0, 1016)),
+        (16384, (2, 0, 0, 0)),
+        (32768, (0, 1, 0, 0)),
+        (131072 - 64, (3, 3, 0, 1016)),
+        (131072, (0, 0, 1, 0)),
+        ((16 << 30) - 64, (3, 3, (1 << 17) - 1, 1016)),
+    ],
+)
+def test_module_of_the_paper(address: int, location: tuple[int, int, int, int]) -> None:
+    assert MODULE.capacity_bytes == 16 << 30
+    assert MODULE.block_bytes == 16384
+    assert MODULE.decode(address) == DramLocation(*location)
+    assert MODULE.encode(DramLocation(*location)) == address & ~63
+
+
+@pytest.mark.parametrize("each", SMALL)
+def test_every_line_has_its_own_place(each: DramAddressMap) -> None:
+    places = [each.decode(64 * line) for line in range(each.lines)]
+    assert len(set(places)) == each.lines
+    assert [each.encode(place) for place in places] == list(range(0, each.capacity_bytes, 64))
+
+
+def _device_index(each: DramAddressMap, place: DramLocation) -> int:
+    bank = place.bank_group * each.banks_per_group + place.bank
+    return (bank * each.rows + place.row) * each.columns // 8 + place.column // 8
+
+
+@pytest.mark.parametrize("each", SMALL)
+def test_linear_view(each: DramAddressMap) -> None:
+    rng = np.random.default_rng(3)
+    linear = rng.integers(0, 256, each.capacity_bytes, np.uint8)
+    storage = np.zeros((each.lines, 64), np.uint8)
+    for line in range(each.lines):
+        storage[_device_index(each, each.decode(64 * line))] = linear[64 * line : 64 * line + 64]
+    view = each.linear_view(storage)
+    assert np.shares_memory(view, storage)
+    assert np.array_equal(view.reshape(-1), linear)
+    for _ in range(100):
+        start, stop = np.sort(rng.integers(0, each.capacity_bytes + 1, 2))
+        assert np.array_equal(each.read(storage, int(start), int(stop - start)), linear[start:stop])
+        data = rng.integers(0, 256, stop - start, np.uint8)
+        linear[start:stop] = data
+        each.write(storage, int(start), data)
+    assert np.array_equal(view.reshape(-1), linear)
+
+
+def test_refusals() -> None:
+    each = SMALL[0]
+    with pytest.raises(ValueError, match="address must be"):
+        each.decode(each.capacity_bytes)
+    with pytest.raises(ValueError, match="power of two"):
+        DramAddressMap(bank_groups=3, banks_per_group=4, rows=4, columns=256)
+    with pytest.raises(ValueError, match="columns must be at least 8"):
+        DramAddressMap(bank_groups=2, banks_per_group=4, rows=4, columns=4)
+    storage = np.zeros((each.lines, 64), np.uint8)
+    with pytest.raises(ValueError, match="not within"):
+        each.read(storage, each.capacity_bytes - 1, 2)
+    with pytest.raises(ValueError, match="shape"):
+        each.linear_view(storage.reshape(-1))

@@ -1,0 +1,135 @@
+"""The trace checker of ``golden``: each rule at its edge, its table against the presets."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+
+from golden.dram_timing import PARTS, CommandChecker, DramTimingTable, check_trace
+from hw.dram.presets import DDR4_1600_16GBIT_X8, DDR4_2400_8GBIT_X8
+from hw.dram.presets import PARTS as HARDWARE_PARTS
+from hw.dram.timing import DramTiming
+from hw_tests.dram.probes import PROBE_TIMING, Command, Probe, probes
+
+TIMINGS = {
+    "distinct": PROBE_TIMING,
+    "1600": DDR4_1600_16GBIT_X8.timing,
+    "2400": DDR4_2400_8GBIT_X8.timing,
+}
+
+
+def _table(timing: DramTiming) -> DramTimingTable:
+    values = asdict(timing)
+    del values["tck_ps"]
+    return DramTimingTable(bank_groups=4, banks_per_group=4, rows=8, columns=1024, **values)
+
+
+def _play(checker: CommandChecker, commands: tuple[Command, ...]) -> None:
+    for command in commands:
+        row = command.address if command.name == "ACT" else None
+        column = command.address if command.name in ("RD", "WR") else None
+        checker.command(command.tck, command.name, command.bank_group, command.bank, row, column)
+
+
+@pytest.mark.parametrize(
+    ("timing", "probe"),
+    [
+        pytest.param(timing, probe, id=f"{name}-{probe.name}")
+        for name, timing in TIMINGS.items()
+        for probe in probes(timing)
+    ],
+)
+def test_rule_at_its_edge(timing: DramTiming, probe: Probe) -> None:
+    for commands, accepted in probe.variants():
+        checker = CommandChecker(_table(timing))
+        _play(checker, commands)
+        if accepted:
+            assert checker.violations == []
+        else:
+            assert checker.violations[0].rule == probe.rule
+            assert checker.violations[0].tck == commands[-1].tck
+        assert sum(checker.counts.values()) == len(commands)
+
+
+def test_data_bus_overlap() -> None:
+    table = replace(_table(PROBE_TIMING), t_ccd_s=1, t_ccd_l=1)
+    for distance, rules in ((3, ["data bus overlap"]), (4, [])):
+        checker = CommandChecker(table)
+        _play(checker, (Command(20, "ACT"), Command(60, "RD"), Command(60 + distance, "RD")))
+        assert [violation.rule for violation in checker.violations] == rules
+
+
+def test_other_row_and_order_of_time() -> None:
+    checker = CommandChecker(_table(PROBE_TIMING))
+    checker.command(20, "ACT", 1, 1, row=3)
+    checker.command(60, "RD", 1, 1, row=2, column=0)
+    checker.command(60, "RD", 1, 1, row=3, column=8)
+    rules = [violation.rule for violation in checker.violations]
+    assert rules[:2] == ["other row open", "order of time"]
+
+
+def test_missing_refresh_at_the_end() -> None:
+    timing = PROBE_TIMING
+    for end, count in ((9 * timing.t_refi, 0), (9 * timing.t_refi + 1, 1)):
+        checker = CommandChecker(_table(timing))
+        checker.finish(end)
+        assert len(checker.violations) == count
+        unrefreshed = CommandChecker(_table(timing), refresh=False)
+        unrefreshed.finish(end)
+        assert unrefreshed.violations == []
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_presets_agree_with_the_standard(name: str) -> None:
+    expected = PARTS[name]
+    part = HARDWARE_PARTS[name]
+    for key, value in asdict(part.geometry).items():
+        assert value == getattr(expected, key), key
+    for key, value in asdict(part.timing).items():
+        if key == "t_refi":
+            assert value <= expected.t_refi
+        elif key != "tck_ps":
+            assert value == getattr(expected, key), key
+    assert set(PARTS) == set(HARDWARE_PARTS)
+
+
+HEADER = [
+    "# nearmem dram trace v1 preset=tiny tck_ns=1.25\n",
+    "tck,channel,command,bank_group,bank,row,column\n",
+]
+
+
+def test_trace_with_two_channels() -> None:
+    report = check_trace(
+        [
+            *HEADER,
+            "4,0,ACT,1,2,3,\n",
+            "5,1,ACT,1,2,3,\n",
+            "16,0,RD,1,2,3,248\n",
+            "20,1,WR,1,2,,0\n",
+            "100,0,PREA,,,,\n",
+            "112,0,REF,,,,\n",
+        ]
+    )
+    assert report.violations == []
+    assert report.counts == {"ACT": 2, "RD": 1, "WR": 1, "PREA": 1, "REF": 1}
+    assert report.last_tck == 112
+    assert report.longest_refresh_gap == 112
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["tck,channel\n"], "not a DRAM trace"),
+        ([HEADER[0].replace("tiny", "huge"), HEADER[1]], "known: ddr4"),
+        ([HEADER[0], "tck,command\n"], "column names"),
+        ([*HEADER, "4,0,NAP,,,,\n"], "unknown command"),
+        ([*HEADER, "4,0,ACT,4,0,1,\n"], "no bank"),
+        ([*HEADER, "4,0,ACT,0,0,,\n"], "without a row"),
+        ([*HEADER, "4,0,RD,0,0,,\n"], "without a column"),
+    ],
+)
+def test_malformed_traces(lines: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_trace(lines)
