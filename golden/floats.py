@@ -1,0 +1,148 @@
+"""Exact model of IEEE 754 arithmetic in any binary format, on integers and fractions.
+
+Written from IEEE 754-2019: clause 3.4 (encoding), 4.3.1 (round to nearest, ties to even), 6.1
+(infinities), 6.2 (NaN: here always the canonical quiet one, sign 0, only the top fraction bit)
+and 6.3 (signs of zeros). Slow and plain; for formats of 8 bits every operand pair can be tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+
+__all__ = ["BinaryFormat", "add", "div", "mul", "sqrt"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryFormat:
+    """A binary interchange format with ``exponent_bits`` and ``fraction_bits``."""
+
+    exponent_bits: int
+    fraction_bits: int
+
+    @property
+    def infinity(self) -> int:
+        """Bits of plus infinity."""
+        return ((1 << self.exponent_bits) - 1) << self.fraction_bits
+
+    @property
+    def nan(self) -> int:
+        """Bits of the canonical NaN."""
+        return self.infinity + (1 << (self.fraction_bits - 1))
+
+    @property
+    def emin(self) -> int:
+        """Exponent of the smallest normal number."""
+        return 2 - (1 << (self.exponent_bits - 1))
+
+    def split(self, bits: int) -> tuple[int, int]:
+        """(sign, magnitude bits)."""
+        place = self.exponent_bits + self.fraction_bits
+        return bits >> place, bits & ((1 << place) - 1)
+
+    def join(self, sign: int, magnitude: int) -> int:
+        """Inverse of :meth:`split`."""
+        return sign << (self.exponent_bits + self.fraction_bits) | magnitude
+
+    def is_nan(self, bits: int) -> bool:
+        """Whether ``bits`` are a NaN."""
+        return self.split(bits)[1] > self.infinity
+
+    def is_infinite(self, bits: int) -> bool:
+        """Whether ``bits`` are an infinity."""
+        return self.split(bits)[1] == self.infinity
+
+    def is_zero(self, bits: int) -> bool:
+        """Whether ``bits`` are a zero."""
+        return self.split(bits)[1] == 0
+
+    def value(self, bits: int) -> Fraction:
+        """The exact value of finite ``bits``."""
+        sign, magnitude = self.split(bits)
+        exponent, fraction = divmod(magnitude, 1 << self.fraction_bits)
+        if exponent:
+            fraction += 1 << self.fraction_bits
+            exponent -= 1
+        power = exponent + self.emin - self.fraction_bits
+        return (-1) ** sign * fraction * Fraction(2) ** power
+
+    def round(self, sign: int, value: Fraction) -> int:
+        """The bits of ``value`` (positive or zero) with ``sign``, rounded to nearest even."""
+        if not value:
+            return self.join(sign, 0)
+        binade = value.numerator.bit_length() - value.denominator.bit_length()
+        if Fraction(2) ** binade > value:
+            binade -= 1
+        binade = max(binade, self.emin)
+        # Python rounds fractions half to even.
+        steps = round(value / Fraction(2) ** (binade - self.fraction_bits))
+        magnitude = ((binade - self.emin) << self.fraction_bits) + steps
+        return self.join(sign, min(magnitude, self.infinity))
+
+
+def add(form: BinaryFormat, a: int, b: int) -> int:
+    """``a + b``; operands and result are bits."""
+    if form.is_nan(a) or form.is_nan(b):
+        return form.nan
+    if form.is_infinite(a) and form.is_infinite(b):
+        return a if a == b else form.nan
+    if form.is_infinite(a):
+        return a
+    if form.is_infinite(b):
+        return b
+    total = form.value(a) + form.value(b)
+    if total == 0:
+        # Only two negative zeros make a negative zero.
+        return form.join(form.split(a)[0] & form.split(b)[0], 0)
+    return form.round(int(total < 0), abs(total))
+
+
+def mul(form: BinaryFormat, a: int, b: int) -> int:
+    """``a * b``; operands and result are bits."""
+    sign = form.split(a)[0] ^ form.split(b)[0]
+    if form.is_nan(a) or form.is_nan(b):
+        return form.nan
+    if form.is_infinite(a) or form.is_infinite(b):
+        if form.is_zero(a) or form.is_zero(b):
+            return form.nan
+        return form.join(sign, form.infinity)
+    return form.round(sign, abs(form.value(a) * form.value(b)))
+
+
+def div(form: BinaryFormat, a: int, b: int) -> int:
+    """``a / b``; operands and result are bits."""
+    sign = form.split(a)[0] ^ form.split(b)[0]
+    if form.is_nan(a) or form.is_nan(b):
+        return form.nan
+    if form.is_infinite(a):
+        return form.nan if form.is_infinite(b) else form.join(sign, form.infinity)
+    if form.is_infinite(b):
+        return form.join(sign, 0)
+    if form.is_zero(b):
+        return form.nan if form.is_zero(a) else form.join(sign, form.infinity)
+    return form.round(sign, abs(form.value(a) / form.value(b)))
+
+
+def sqrt(form: BinaryFormat, a: int) -> int:
+    """The square root of ``a``; operand and result are bits."""
+    sign, _ = form.split(a)
+    if form.is_nan(a):
+        return form.nan
+    if form.is_zero(a):
+        return a
+    if sign:
+        return form.nan
+    if form.is_infinite(a):
+        return a
+    value = form.value(a)
+    # The root to more places than the format has; if it is not exact, a little more than that
+    # lies on the same side of every number and midpoint of the format as the root itself.
+    places = 2 * (form.fraction_bits + 4) + abs(value.numerator.bit_length()
+                                                - value.denominator.bit_length())  # fmt: skip
+    scaled = value * 4**places
+    whole = isqrt(scaled.numerator // scaled.denominator)
+    root = Fraction(whole)
+    if whole * whole != scaled:
+        root += Fraction(1, 2)
+    return form.round(0, root / 2**places)

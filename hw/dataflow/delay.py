@@ -1,0 +1,105 @@
+"""A fixed delay."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.verilog import Shared
+
+__all__ = ["Delay", "shared_delay"]
+
+# Moving a word through a few registers is cheaper than reading and writing a memory.
+_LONGEST_CHAIN = 6
+
+
+class Delay(wiring.Component):
+    """``o`` is ``i`` of ``cycles`` clock cycles ago.
+
+    A few cycles are registers; more are a ring memory, of which only one word moves a cycle,
+    so that a long delay costs no more than a short one in simulation. Data has no reset: for
+    ``cycles`` cycles after a reset ``o`` is old or arbitrary.
+
+    Parameters
+    ----------
+    width:
+        Bits, 1 or more.
+    cycles:
+        Delay, 1 or more.
+    """
+
+    i: Any
+    o: Any
+
+    def __init__(self, *, width: int, cycles: int) -> None:
+        if width < 1:
+            raise ValueError(
+                f"width is {width}, expected 1 or more; a delay carries at least a bit"
+            )
+        if cycles < 1:
+            raise ValueError(
+                f"cycles is {cycles}, expected 1 or more; use the value itself for no delay"
+            )
+        self._width = width
+        self._cycles = cycles
+        super().__init__({"i": In(width), "o": Out(width)})
+
+    @property
+    def width(self) -> int:
+        """Bits."""
+        return self._width
+
+    @property
+    def cycles(self) -> int:
+        """Delay in clock cycles."""
+        return self._cycles
+
+    @property
+    def module_name(self) -> str:
+        """Name of the Verilog module; unique to the configuration."""
+        return f"delay_{self._cycles}_cycles_{self._width}_bits"
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        if self._cycles <= _LONGEST_CHAIN:
+            value: Any = self.i
+            for cycle in range(self._cycles):
+                stage = Signal(self._width, name=f"stage_{cycle}", reset_less=True)
+                m.d.sync += stage.eq(value)
+                value = stage
+            m.d.comb += self.o.eq(value)
+            return m
+
+        # A word is read in the cycle in which its place is written again; the read register is
+        # the last cycle of the delay.
+        depth = self._cycles - 1
+        place = Signal(range(depth))
+        # A full power of two, of which the rest stays unused, spares simulators a bounds check.
+        m.submodules.ring = ring = Memory(shape=self._width, depth=1 << len(place), init=[])
+        write: Any = ring.write_port()
+        read: Any = ring.read_port()
+        m.d.sync += place.eq(Mux(place == depth - 1, 0, place + 1))
+        m.d.comb += [
+            write.addr.eq(place),
+            write.data.eq(self.i),
+            write.en.eq(1),
+            read.addr.eq(place),
+            self.o.eq(read.data),
+        ]
+        return m
+
+
+@cache
+def _delay(width: int, cycles: int) -> Delay:
+    return Delay(width=width, cycles=cycles)
+
+
+def shared_delay(*, width: int, cycles: int) -> Any:
+    """A :class:`Delay` to place as a submodule; equal ones become one Verilog module."""
+    delay = _delay(width, cycles)
+    return Shared(delay, name=delay.module_name)

@@ -1,0 +1,148 @@
+"""Pipelines as components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.dataflow.delay import shared_delay
+from hw.dataflow.flow import Flow, FlowError, FlowValue
+from hw.float.format import FP32, FloatFormat
+from hw.verilog import Shared
+
+__all__ = ["FlowUnit", "Rule"]
+
+Rule = Callable[..., Mapping[str, FlowValue]]
+"""A formula: takes each input and constant as a keyword, returns the outputs by name."""
+
+
+class FlowUnit(wiring.Component):
+    """The pipeline that computes ``rule``: one set of operands a cycle, no stall.
+
+    Parameters
+    ----------
+    rule:
+        The formula.
+    inputs, constants, outputs:
+        Names of the arguments and results of ``rule``, in the order of the ports.
+    format:
+        Format of all numbers.
+
+    Members
+    -------
+    ``i_valid``, ``i_NAME`` of each input: In
+        Operands.
+    ``NAME`` of each constant: In
+        Must hold still from the first operand of a run to its last result.
+    ``o_valid``, ``o_NAME`` of each output: Out
+        Results, :attr:`latency` cycles after their operands; meaningful only with ``o_valid``.
+
+    The reset clears ``o_valid`` for everything in flight. The clock may stop at any time.
+
+    Raises :class:`~hw.dataflow.flow.FlowError` if the formula is not a complete pipeline or its
+    results are not ``outputs``.
+    """
+
+    i_valid: Any
+    o_valid: Any
+
+    def __init__(
+        self,
+        rule: Rule,
+        *,
+        inputs: Sequence[str],
+        constants: Sequence[str] = (),
+        outputs: Sequence[str],
+        format: FloatFormat = FP32,
+    ) -> None:
+        flow = Flow(format=format)
+        values = {name: flow.input(name) for name in inputs}
+        values |= {name: flow.constant(name) for name in constants}
+        results = rule(**values)
+        if set(results) != set(outputs):
+            raise FlowError(
+                f"the rule sets the outputs {sorted(results)}, expected {sorted(outputs)}; return "
+                f"a value for each output and nothing else"
+            )
+        for name in outputs:
+            flow.output(name, results[name])
+        flow.finish()
+        self._flow = flow
+        super().__init__(
+            {
+                "i_valid": In(1),
+                **{f"i_{name}": In(format.width) for name in inputs},
+                **{name: In(format.width) for name in constants},
+                "o_valid": Out(1),
+                **{f"o_{name}": Out(format.width) for name in outputs},
+            }
+        )
+
+    @property
+    def flow(self) -> Flow:
+        """The pipeline."""
+        return self._flow
+
+    @property
+    def format(self) -> FloatFormat:
+        """Format of all numbers."""
+        return self._flow.format
+
+    @property
+    def latency(self) -> int:
+        """Cycles from operands to results."""
+        return self._flow.latency
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        flow = self._flow
+
+        valid = Signal(self.latency)
+        valid_at = Cat(self.i_valid, valid)
+        m.d.sync += valid.eq(valid_at)
+        m.d.comb += self.o_valid.eq(valid_at[-1])
+
+        for name, value in flow.inputs.items():
+            self._delays(m, value, getattr(self, f"i_{name}"), name)
+        for name, value in flow.constants.items():
+            self._delays(m, value, getattr(self, name), name)
+        for value in flow.values:
+            # Negation is a flip of the sign bit and follows the delays of what it negates.
+            if value.negative_of is not None:
+                for stage, tap in value.taps.items():
+                    source = value.negative_of.taps[stage]
+                    m.d.comb += tap.eq(Cat(source[:-1], ~source[-1]))
+
+        count: dict[str, int] = {}
+        for placed in flow.placed:
+            operation = placed.operator.operation
+            index = count[operation] = count.get(operation, -1) + 1
+            name = f"{operation}_{index}"
+            shared: Any = Shared(placed.operator, name=placed.operator.module_name)
+            m.submodules[name] = shared
+            m.d.comb += shared.i_valid.eq(valid_at[placed.stage])
+            for port, operand in zip(placed.operator.operands, placed.operands, strict=True):
+                m.d.comb += getattr(shared, f"i_{port}").eq(operand)
+            self._delays(m, placed.result, shared.o_y, name)
+
+        for name, value in flow.outputs.items():
+            m.d.comb += getattr(self, f"o_{name}").eq(value.taps[self.latency])
+        return m
+
+    def _delays(self, m: Module, value: FlowValue, source: Any, name: str) -> None:
+        """Drives the taps of ``value`` from ``source``, each later one from the one before."""
+        before = value.stage
+        for stage in sorted(value.taps, key=lambda stage: stage or 0):
+            if stage == before:
+                m.d.comb += value.taps[stage].eq(source)
+                continue
+            assert stage is not None
+            assert before is not None
+            delay = shared_delay(width=self.format.width, cycles=stage - before)
+            m.submodules[f"{name}_to_{stage}"] = delay
+            m.d.comb += [delay.i.eq(source), value.taps[stage].eq(delay.o)]
+            source, before = delay.o, stage

@@ -1,0 +1,118 @@
+"""Floating-point division."""
+
+from __future__ import annotations
+
+from amaranth.hdl import C, Module, Mux
+from amaranth.utils import bits_for
+
+from hw.float.operator import FloatOperator
+from hw.float.parts import (
+    Bits,
+    Unpacked,
+    carry,
+    cat,
+    leading_zeros,
+    mask_below,
+    register,
+    round_and_pack,
+    saturate,
+    wire,
+)
+
+__all__ = ["FloatDiv"]
+
+
+class FloatDiv(FloatOperator):
+    """``a / b``, restoring division with two quotient bits a cycle (17 cycles for FP32).
+
+    0 / 0 and infinity / infinity give NaN, any other number divided by zero an infinity.
+    """
+
+    operation = "div"
+
+    @property
+    def latency(self) -> int:
+        return 5 + self._digit_stages
+
+    @property
+    def _digit_stages(self) -> int:
+        # The leading quotient bit is known to be 1; then come the fraction and the round bit.
+        return (self.format.fraction_bits + 2) // 2
+
+    def datapath(self, m: Module) -> Bits:
+        fmt = self.format
+        bits = fmt.significand_bits
+        stages = self._digit_stages
+
+        a, b = Unpacked(m, fmt, self.i_a, "a"), Unpacked(m, fmt, self.i_b, "b")
+        a_1 = register(m, a.significand, "a_1")
+        b_1 = register(m, b.significand, "b_1")
+        a_zeros_1 = register(m, leading_zeros(m, a.significand, "a_zeros"), "a_zeros_1")
+        b_zeros_1 = register(m, leading_zeros(m, b.significand, "b_zeros"), "b_zeros_1")
+        exponent_1 = register(m, a.exponent - b.exponent + fmt.bias, "exponent_1")
+        side_3 = carry(
+            m,
+            3,
+            "side_3",
+            sign=a.sign ^ b.sign,
+            nan=a.nan | b.nan | (a.special & b.special) | (a.zero & b.zero),
+            special=a.special | b.nan | b.zero,
+            zero=a.zero | b.special,
+        )
+
+        a_2 = register(m, (a_1 << a_zeros_1)[:bits], "a_2")
+        b_2 = register(m, (b_1 << b_zeros_1)[:bits], "b_2")
+        exponent_2 = register(m, exponent_1 - a_zeros_1 + b_zeros_1, "exponent_2")
+
+        # Take twice the dividend where the quotient would be below 1: it is in [1, 2) then.
+        difference = wire(m, a_2 - b_2, "difference")
+        below = difference[-1]
+        remainder = register(
+            m, Mux(below, cat(C(0, 1), a_2) - b_2, difference)[:bits], "remainder_3"
+        )
+        divisor = register(m, b_2, "divisor_3")
+        exponent_3 = register(m, exponent_2 - below, "exponent_3")
+
+        # Subnormal results are shifted to the right; a shift by everything makes the zeros.
+        subnormal = wire(m, exponent_3 < 1, "subnormal")
+        missing = wire(m, (1 - exponent_3)[: len(exponent_3) - 1], "missing")
+        shift = Mux(subnormal, saturate(missing, bits_for(bits + 2)), 0)
+        side = carry(
+            m,
+            stages,
+            "side",
+            exponent=Mux(subnormal, 1, exponent_3)[: fmt.exponent_bits],
+            sign=side_3.sign,
+            nan=side_3.nan,
+            special=side_3.special | (~side_3.zero & (exponent_3 >= fmt.max_exponent)),
+            shift=shift | side_3.zero.replicate(len(shift)),
+        )
+
+        quotient: Bits = C(1, 1)
+        for stage in range(stages):
+            digits = []
+            for half in range(2):
+                name = f"{stage + 4}_{half}"
+                doubled = cat(C(0, 1), remainder)
+                difference = wire(m, doubled - divisor, f"difference_{name}")
+                negative = difference[-1]
+                remainder = Mux(negative, doubled, difference)[:bits]
+                remainder = wire(m, remainder, f"remainder_{name}")
+                digits.insert(0, ~negative)
+            quotient = register(m, cat(*digits, quotient), f"quotient_{stage + 4}")
+            remainder = register(m, remainder, f"remainder_{stage + 4}")
+            if stage < stages - 1:
+                divisor = register(m, divisor, f"divisor_{stage + 4}")
+
+        lost = remainder.any() | (quotient & mask_below(side.shift, len(quotient))).any()
+        word = register(m, cat(lost, quotient >> side.shift), "word")
+        last = carry(
+            m,
+            1,
+            "last",
+            exponent=side.exponent,
+            sign=side.sign,
+            nan=side.nan,
+            special=side.special,
+        )
+        return round_and_pack(m, fmt, significand=word[-bits:], tail=word[:-bits], **vars(last))

@@ -1,0 +1,100 @@
+"""What the floating-point operators have in common: ports, latency, the valid bit."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.float.format import FP32, FloatFormat
+from hw.float.parts import Bits
+
+__all__ = ["FloatOperator"]
+
+
+class FloatOperator(wiring.Component):
+    """An IEEE 754 operation, rounded to nearest even, one result a cycle.
+
+    Subnormal numbers are taken and returned exactly; every NaN out is the canonical one
+    (:attr:`FloatFormat.canonical_nan`). There is no stall: a result leaves :attr:`latency` cycles
+    after its operands, whatever happens in between.
+
+    Parameters
+    ----------
+    format:
+        Format of operands and result.
+
+    Members
+    -------
+    ``i_valid``, ``i_a``, ``i_b``: In
+        Operands (``i_b`` only if the operation has two).
+    ``o_valid``, ``o_y``: Out
+        Result; ``o_y`` is meaningful only with ``o_valid``. The reset clears ``o_valid`` for all
+        operands in flight and leaves the data as it is.
+    """
+
+    operation: ClassVar[str]
+    """Short name of the operation, used in :attr:`module_name`."""
+    operands: ClassVar[tuple[str, ...]] = ("a", "b")
+    """Names of the operands in order."""
+
+    i_valid: Bits
+    i_a: Bits
+    i_b: Bits
+    o_valid: Bits
+    o_y: Bits
+
+    def __init__(self, *, format: FloatFormat = FP32) -> None:
+        if not isinstance(format, FloatFormat):
+            raise ValueError(
+                f"format is {format!r}, expected a FloatFormat; pass FP32 or "
+                f"FloatFormat(exponent_bits=..., fraction_bits=...)"
+            )
+        self._format = format
+        super().__init__(
+            {
+                "i_valid": In(1),
+                **{f"i_{operand}": In(format.width) for operand in self.operands},
+                "o_valid": Out(1),
+                "o_y": Out(format.width),
+            }
+        )
+
+    @property
+    def format(self) -> FloatFormat:
+        """Format of operands and result."""
+        return self._format
+
+    @property
+    @abstractmethod
+    def latency(self) -> int:
+        """Cycles from operands to result."""
+
+    @property
+    def module_name(self) -> str:
+        """Name of the Verilog module, for example ``fp32_add``; unique to the configuration."""
+        return f"{self._format.name}_{self.operation}"
+
+    @abstractmethod
+    def datapath(self, m: Module) -> Bits:
+        """Adds the arithmetic to ``m``; the value is the result ``latency - 1`` cycles after the
+        operands, since the output register follows."""
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        y = self.datapath(m)
+        o_y = Signal(self._format.width, reset_less=True)
+        m.d.sync += o_y.eq(y)
+        m.d.comb += self.o_y.eq(o_y)
+
+        # Single bits and not a word, so that tools remove them where ``o_valid`` is not used.
+        valid = self.i_valid
+        for cycle in range(self.latency):
+            later = Signal(name=f"valid_{cycle + 1}")
+            m.d.sync += later.eq(valid)
+            valid = later
+        m.d.comb += self.o_valid.eq(valid)
+        return m

@@ -1,0 +1,181 @@
+"""Pieces of which the floating-point operators are made."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal
+from amaranth.utils import bits_for
+
+from hw.dataflow.delay import shared_delay
+from hw.float.format import FloatFormat
+
+__all__ = [
+    "Bits",
+    "LeadingZeros",
+    "Unpacked",
+    "carry",
+    "cat",
+    "fit",
+    "leading_zeros",
+    "mask_below",
+    "register",
+    "round_and_pack",
+    "saturate",
+    "wire",
+]
+
+Bits: TypeAlias = Any
+"""An Amaranth value. Amaranth types what slices and ``Cat`` return too loosely to be checked."""
+
+_LONGEST_REGISTERS = 4
+
+
+class Unpacked:
+    """A number taken apart, combinationally.
+
+    ``exponent`` is the biased exponent with which ``significand`` (leading bit included) counts,
+    so 1 for subnormal numbers and zero, whose leading bit is 0; ``field`` is what is stored.
+    ``special`` numbers are the infinities and NaNs.
+    """
+
+    def __init__(self, m: Module, format: FloatFormat, bits: Bits, name: str) -> None:
+        view: Bits = format.layout(bits)
+        normal = wire(m, view.exponent.any(), f"{name}_normal")
+        self.sign: Bits = view.sign
+        self.magnitude: Bits = bits[:-1]
+        self.field: Bits = view.exponent
+        self.exponent: Bits = view.exponent | ~normal
+        self.significand: Bits = cat(view.fraction, normal)
+        self.special: Bits = wire(m, view.exponent.all(), f"{name}_special")
+        self.nan: Bits = self.special & view.fraction.any()
+        self.zero: Bits = wire(m, ~(normal | view.fraction.any()), f"{name}_zero")
+
+
+def wire(m: Module, value: Bits, name: str) -> Bits:
+    """``value`` under a name. An expression that is used twice would be emitted twice."""
+    named = Signal(Shape.cast(value.shape()), name=name)
+    m.d.comb += named.eq(value)
+    return named
+
+
+def cat(*parts: Bits) -> Bits:
+    """``parts`` side by side, the first in the least significant place."""
+    return Cat(*parts)
+
+
+def fit(value: Bits, width: int) -> Bits:
+    """``width`` bits of the unsigned ``value``, with zeros above it if it has fewer."""
+    return cat(value, C(0, max(0, width - len(value))))[:width]
+
+
+def register(m: Module, value: Bits, name: str) -> Bits:
+    """``value`` one cycle later, in a register without reset."""
+    stage = Signal(Shape.cast(value.shape()), name=name, reset_less=True)
+    m.d.sync += stage.eq(value)
+    return stage
+
+
+def carry(m: Module, cycles: int, name: str, **values: Bits) -> Any:
+    """The one-bit or unsigned ``values`` later by ``cycles``, as attributes of the result.
+
+    They travel in one word: fewer registers to move in simulation, a memory when it is long.
+    """
+    word = cat(*values.values())
+    if cycles <= _LONGEST_REGISTERS:
+        for cycle in range(cycles):
+            word = register(m, word, f"{name}_{cycle}")
+    else:
+        m.submodules[name] = delay = shared_delay(width=len(word), cycles=cycles)
+        m.d.comb += delay.i.eq(word)
+        word = delay.o
+    later = SimpleNamespace()
+    position = 0
+    for key, value in values.items():
+        setattr(later, key, word[position : position + len(value)])
+        position += len(value)
+    return later
+
+
+def leading_zeros(m: Module, significand: Bits, name: str) -> Bits:
+    """How many zeros ``significand`` has above its most significant one; arbitrary if it is zero.
+
+    For operands, which are seldom subnormal: a simulator is done when it sees the leading bit.
+    """
+    width = len(significand)
+    count = Signal(range(width), name=name)
+    with m.If(~significand[-1]), m.Switch(significand[:-1]):  # pyright: ignore
+        for zeros in range(1, width):
+            with m.Case("0" * (zeros - 1) + "1" + "-" * (width - 1 - zeros)):
+                m.d.comb += count.eq(zeros)
+    return count
+
+
+class LeadingZeros:
+    """Counts the zeros above the most significant one of ``value``, over a register stage.
+
+    ``count`` belongs to the ``value`` of the cycle before. It is arbitrary if that was zero. For
+    sums, which have any number of zeros.
+    """
+
+    def __init__(self, m: Module, value: Bits, name: str) -> None:
+        size = 1 << max(2, bits_for(len(value) - 1))
+        rest = cat(C(0, size - len(value)), value)
+        coarse = []
+        step = size // 2
+        while step >= 4:
+            rest = wire(m, rest, f"{name}_from_{2 * step}")
+            empty = wire(m, ~rest[-step:].any(), f"{name}_{step}")
+            rest = Mux(empty, cat(C(0, step), rest[:-step]), rest)
+            coarse.insert(0, empty)
+            step //= 2
+        word = register(m, cat(rest[-4:], *coarse), f"{name}_coarse")
+        upper = wire(m, ~word[2:4].any(), f"{name}_2")
+        self.count: Bits = cat(~Mux(upper, word[1], word[3]), upper, word[4:])
+
+
+def saturate(value: Bits, bits: int) -> Bits:
+    """The unsigned ``value`` in ``bits`` bits, all ones if it does not fit."""
+    if len(value) <= bits:
+        return value
+    return Mux(value[bits:].any(), C((1 << bits) - 1, bits), value[:bits])
+
+
+def mask_below(amount: Bits, width: int) -> Bits:
+    """``width`` bits of which the lowest ``amount`` are ones."""
+    return ~(C((1 << width) - 1, width) << amount)[:width]
+
+
+def round_and_pack(
+    m: Module,
+    format: FloatFormat,
+    *,
+    sign: Bits,
+    nan: Bits,
+    special: Bits,
+    exponent: Bits,
+    significand: Bits,
+    tail: Bits,
+) -> Bits:
+    """The bits of a result, rounded to nearest even.
+
+    ``exponent`` (at least 1) and ``significand`` are as in :class:`Unpacked`; ``tail`` is the two
+    or more bits below the significand, of which the last also stands for all that is below it.
+    The leading bit may be 0 only if ``exponent`` is 1, or the number is zero and ``exponent`` less
+    than that of infinity. With ``special`` the number is NaN if ``nan``, else infinity.
+    """
+    significand = wire(m, significand, "significand")
+    exponent = wire(m, exponent, "exponent")
+    leading = significand[-1]
+    field = Mux(leading, exponent[: format.exponent_bits], 0)
+    # A carry leaves the tail if it is above half a unit, or half and the significand is odd. It
+    # may run from the fraction into the exponent: that makes the smallest normal number of the
+    # largest subnormal, the next binade, and infinity of the largest number.
+    half = 1 << (len(tail) - 1)
+    rounded = cat(tail, significand[:-1], field) + significand[0] + (half - 1)
+    magnitude = rounded[len(tail) :][: format.width - 1]
+    overflow = exponent >= format.max_exponent
+    infinity = cat(C(format.infinity, format.width - 1), sign)
+    other = Mux(special & nan, format.canonical_nan, infinity)
+    return Mux(special | overflow, other, cat(magnitude, sign))

@@ -1,0 +1,97 @@
+"""Floating-point square root."""
+
+from __future__ import annotations
+
+from amaranth.hdl import C, Module, Mux
+
+from hw.float.operator import FloatOperator
+from hw.float.parts import (
+    Bits,
+    Unpacked,
+    carry,
+    cat,
+    leading_zeros,
+    register,
+    round_and_pack,
+    wire,
+)
+
+__all__ = ["FloatSqrt"]
+
+
+class FloatSqrt(FloatOperator):
+    """The square root of ``a``, two result bits a cycle (15 cycles for FP32).
+
+    The root of -0 is -0; that of any other negative number is NaN.
+    """
+
+    operation = "sqrt"
+    operands = ("a",)
+
+    @property
+    def latency(self) -> int:
+        return 3 + self._digit_stages
+
+    @property
+    def _digit_stages(self) -> int:
+        # The leading bit of the root is known to be 1; then come the fraction and the round bit.
+        return (self.format.fraction_bits + 2) // 2
+
+    def datapath(self, m: Module) -> Bits:
+        fmt = self.format
+        bits = fmt.significand_bits
+        stages = self._digit_stages
+
+        a = Unpacked(m, fmt, self.i_a, "a")
+        a_1 = register(m, a.significand, "a_1")
+        zeros_1 = register(m, leading_zeros(m, a.significand, "zeros"), "zeros_1")
+        exponent_1 = register(m, a.exponent + fmt.bias, "exponent_1")
+        side_1 = carry(
+            m,
+            1,
+            "side_1",
+            sign=a.sign & a.zero,
+            nan=a.nan | (a.sign & ~a.zero),
+            special=a.special | (a.sign & ~a.zero),
+            nonzero=~a.zero,
+        )
+
+        # An even exponent leaves a radicand in [1, 4), whose root is in [1, 2).
+        exponent = wire(m, (exponent_1 - zeros_1)[: len(exponent_1)], "biased_twice")
+        normalised = wire(m, (a_1 << zeros_1)[:bits], "normalised")
+        radicand = Mux(exponent[0], cat(C(0, 1), normalised), normalised)
+        # Fixed point: as many places after the point as the root has bits, three before it.
+        places = 2 * stages
+        scaled = cat(C(0, places - fmt.fraction_bits), radicand, C(0, 1))
+        # Take off the square of the leading bit of the root.
+        remainder: Bits = register(m, (scaled - (1 << places))[: places + 3], "remainder_2")
+        side_2 = carry(m, 1, "side_2", exponent=exponent[1:], **vars(side_1))
+        side = carry(m, stages, "side", **vars(side_2))
+
+        # With root Q of i bits after the point and remainder R = 2^i (radicand - Q^2), the next
+        # bit is 1 if 2R - (2Q + 2^-(i+1)) is not negative, which is then the next remainder.
+        root: Bits = C(1, 1)
+        for stage in range(stages):
+            for half in range(2):
+                place = 2 * stage + half + 1
+                doubled = cat(C(0, 1), remainder)
+                trial = cat(C(0, places - place), C(1, 2), root)
+                difference = wire(m, doubled - trial, f"difference_{place}")
+                negative = difference[-1]
+                remainder = Mux(negative, doubled, difference)[: places + 3]
+                remainder = wire(m, remainder, f"remainder_of_{place}")
+                root = cat(~negative, root)
+            root = register(m, root, f"root_{stage + 3}")
+            remainder = register(m, remainder, f"remainder_{stage + 3}")
+
+        word = wire(m, Mux(side.nonzero, cat(remainder.any(), root), 0), "word")
+        return round_and_pack(
+            m,
+            fmt,
+            sign=side.sign,
+            nan=side.nan,
+            special=side.special,
+            exponent=side.exponent[: fmt.exponent_bits],
+            significand=word[-bits:],
+            tail=word[:-bits],
+        )

@@ -1,0 +1,69 @@
+"""cocotb side of the operator tests: plays vectors and compares every result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden import floats
+from hw_tests.bench import bench_parameters
+from hw_tests.float.player import play
+from hw_tests.float.vectors import fp32_operands
+
+OPERANDS = {"add": 2, "mul": 2, "div": 2, "sqrt": 1}
+
+
+def compare(vectors: Any, got: Any, expected: Any) -> None:
+    """Fails with the first mismatches, operands and all."""
+    bad = np.flatnonzero(got != expected)
+    lines = [
+        f"{' '.join(f'{word:08x}' for word in vectors[i])}: got {got[i]:08x}, "
+        f"expected {expected[i]:08x}"
+        for i in bad[:10]
+    ]
+    assert not len(bad), f"{len(bad)} of {len(got)} results differ\n" + "\n".join(lines)
+
+
+@cocotb.test(timeout_time=100, timeout_unit="ms")
+async def exhaustive(dut: Any) -> None:
+    """Every operand (pair) of a small format, against the exact model."""
+    parameters = bench_parameters()
+    form = floats.BinaryFormat(
+        exponent_bits=parameters["exponent_bits"], fraction_bits=parameters["fraction_bits"]
+    )
+    operation = parameters["operation"]
+    count = 1 << (1 + form.exponent_bits + form.fraction_bits)
+    numbers = range(count)
+    if OPERANDS[operation] == 1:
+        tuples = [(a,) for a in numbers]
+    else:
+        tuples = [(a, b) for a in numbers for b in numbers]
+    function = getattr(floats, operation)
+    expected = np.array([function(form, *operands) for operands in tuples], dtype=np.uint32)
+    vectors = np.array(tuples, dtype=np.uint32)
+    got = await play(dut, parameters["name"], vectors, results=1, density=parameters["density"])
+    compare(vectors, got[:, 0], expected)
+
+
+@cocotb.test(timeout_time=100, timeout_unit="ms")
+async def fp32(dut: Any) -> None:
+    """Random and directed FP32 operands, against numpy."""
+    parameters = bench_parameters()
+    operation = parameters["operation"]
+    a, b = fp32_operands(parameters["seed"], parameters["count"], operation)
+    x, y = a.view(np.float32), b.view(np.float32)
+    with np.errstate(all="ignore"):
+        if operation == "add":
+            result = x + y
+        elif operation == "mul":
+            result = x * y
+        elif operation == "div":
+            result = x / y
+        else:
+            result = np.sqrt(x)
+    expected = np.where(np.isnan(result), np.uint32(0x7FC00000), result.view(np.uint32))
+    vectors = np.stack([a, b][: OPERANDS[operation]], axis=1)
+    got = await play(dut, parameters["name"], vectors, results=1, density=parameters["density"])
+    compare(vectors, got[:, 0], expected)

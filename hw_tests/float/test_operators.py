@@ -1,0 +1,69 @@
+"""Floating-point operators: small formats exhaustively, FP32 against numpy."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import pytest
+
+from hw.float.add import FloatAdd
+from hw.float.div import FloatDiv
+from hw.float.format import FP32, FloatFormat
+from hw.float.mul import FloatMul
+from hw.float.operator import FloatOperator
+from hw.float.sqrt import FloatSqrt
+from hw_tests.bench import run_bench
+from hw_tests.float.player import PLAYER_BUILD_ARGS, PLAYER_TOP, player_text
+
+KINDS: dict[str, type[FloatOperator]] = {
+    "add": FloatAdd,
+    "mul": FloatMul,
+    "div": FloatDiv,
+    "sqrt": FloatSqrt,
+}
+SMALL = {
+    "e4m3": FloatFormat(exponent_bits=4, fraction_bits=3),
+    "e5m2": FloatFormat(exponent_bits=5, fraction_bits=2),
+}
+SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
+FP32_VECTORS = 1_000_000
+
+
+@cache
+def simulator(fmt: FloatFormat) -> tuple[dict[str, str], str]:
+    """(module name of each operation, Verilog): one simulator of a format holds all operators,
+    since building takes longer than running."""
+    units = {name: kind(format=fmt) for name, kind in KINDS.items()}
+    names = {name: unit.module_name for name, unit in units.items()}
+    return names, player_text(list(units.values()))
+
+
+def run(operation: str, fmt: FloatFormat, testcase: str, **parameters: int) -> None:
+    names, text = simulator(fmt)
+    run_bench(
+        text,
+        top=PLAYER_TOP,
+        module="hw_tests.float.operator_bench",
+        testcase=testcase,
+        build_args=PLAYER_BUILD_ARGS,
+        parameters={"operation": operation, "name": names[operation], **parameters},
+    )
+
+
+@pytest.mark.parametrize("fmt", SMALL.values(), ids=SMALL)
+@pytest.mark.parametrize("operation", KINDS)
+def test_small_format_exhaustively(operation: str, fmt: FloatFormat) -> None:
+    run(
+        operation,
+        fmt,
+        "exhaustive",
+        exponent_bits=fmt.exponent_bits,
+        fraction_bits=fmt.fraction_bits,
+        density=200,
+    )
+
+
+@pytest.mark.parametrize("operation", KINDS)
+def test_fp32_against_numpy(operation: str) -> None:
+    run(operation, FP32, "fp32", seed=SEED, count=FP32_VECTORS, density=240)
