@@ -1,0 +1,101 @@
+"""Configuration of the Adam kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hw.stream.bursts import BEAT_BYTES
+from hw.stream.rounds import RoundsLayout
+
+__all__ = ["COUNT_WIDTH", "KERNEL_PRESETS", "PARAMETERS_PER_BEAT", "KernelConfig"]
+
+PARAMETERS_PER_BEAT = BEAT_BYTES // 4
+"""FP32 values in a beat of 512 bits."""
+
+COUNT_WIDTH = 40
+"""Width of the register ``count`` and of the address registers, in bits."""
+
+_LANES = (1, 2, 4, 8, 16)
+
+
+def _check_power_of_two(name: str, value: int, low: int, high: int) -> None:
+    if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
+        raise ValueError(f"{name} must be a power of two from {low} to {high}, got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelConfig:
+    """What an Adam kernel is generated for; the defaults are the paper's machine (3.3, 3.4)."""
+
+    lanes: int = 16
+    """Functional units: 1, 2, 4, 8 or 16. A beat of 16 parameters takes 16 / ``lanes`` cycles."""
+
+    block_bytes: int = 16384
+    """Bytes of a block: a power of two from 1024 to 65536, for tests also 128 to 512."""
+
+    buffer_blocks: int = 2
+    """Blocks in each input and output FIFO, 1 to 16; from 2, loading, computing and storing
+    overlap."""
+
+    address_width: int = 34
+    """Width of the memory's byte addresses in bits, 16 to 40."""
+
+    memory_bytes: int = (1 << 34) - 8192
+    """Bytes of memory that tensors may use, from address 0; a multiple of 64. The default is a
+    channel of 16 GiB less the two register windows of 4 KB."""
+
+    def __post_init__(self) -> None:
+        if self.lanes not in _LANES:
+            raise ValueError(f"lanes must be one of {_LANES}, got {self.lanes!r}")
+        _check_power_of_two("block_bytes", self.block_bytes, 2 * BEAT_BYTES, 65536)
+        if not isinstance(self.buffer_blocks, int) or not 1 <= self.buffer_blocks <= 16:
+            raise ValueError(
+                f"buffer_blocks must be an integer from 1 to 16, got {self.buffer_blocks!r}"
+            )
+        if not isinstance(self.address_width, int) or not 16 <= self.address_width <= COUNT_WIDTH:
+            raise ValueError(
+                f"address_width must be an integer from 16 to {COUNT_WIDTH}, "
+                f"got {self.address_width!r}"
+            )
+        if (
+            not isinstance(self.memory_bytes, int)
+            or not BEAT_BYTES <= self.memory_bytes <= 1 << self.address_width
+            or self.memory_bytes % BEAT_BYTES
+        ):
+            raise ValueError(
+                f"memory_bytes must be a multiple of {BEAT_BYTES} up to "
+                f"2**address_width = {1 << self.address_width}, got {self.memory_bytes!r}"
+            )
+
+    @property
+    def block_beats(self) -> int:
+        """Beats of a block."""
+        return self.block_bytes // BEAT_BYTES
+
+    @property
+    def fifo_beats(self) -> int:
+        """Depth of each FIFO in beats."""
+        return self.buffer_blocks * self.block_beats
+
+    @property
+    def cycles_per_beat(self) -> int:
+        """Cycles in which the lanes take a beat."""
+        return PARAMETERS_PER_BEAT // self.lanes
+
+    @property
+    def rounds(self) -> RoundsLayout:
+        """Layout of a job's rounds, wide enough for all of the memory."""
+        beats_width = max(
+            self.address_width - BEAT_BYTES.bit_length() + 2,
+            self.block_beats.bit_length(),
+        )
+        return RoundsLayout(block_beats=self.block_beats, beats_width=beats_width)
+
+
+KERNEL_PRESETS = {
+    "axdimm": KernelConfig(),
+    "four_lanes": KernelConfig(lanes=4),
+    "tiny": KernelConfig(lanes=2, block_bytes=1024, address_width=20, memory_bytes=1 << 20),
+}
+"""Named configurations: the paper's machine; the same with the four lanes that its bandwidth
+needs; a small one for tests."""

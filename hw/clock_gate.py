@@ -1,0 +1,53 @@
+"""Clock gate: stops the clock of a part that has nothing to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from amaranth.hdl import ClockSignal, Instance, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["CLOCK_GATE_MODULE", "ClockGate"]
+
+CLOCK_GATE_MODULE = "nearmem_clock_gate"
+"""Name of the Verilog module (``clock_gate.v``); a Verilog flow may bring its own."""
+
+_SOURCE = Path(__file__).parent / "clock_gate.v"
+
+
+class ClockGate(wiring.Component):
+    """Passes the edges of ``sync`` at whose end of cycle ``enable`` is high.
+
+    A cycle ends with a rising edge; ``gated`` has that edge if and only if ``enable`` was high in
+    the cycle, as for a clock-enable. ``enable`` must come from registers of ``sync``, without
+    inputs of the chip: it has to be stable before the clock rises.
+
+    Data may pass between ``sync`` and the gated domain in both directions without
+    synchronizers: each rising edge of ``gated`` *is* an edge of ``sync``, on the FPGA by the
+    balanced clock network (BUFGCE beside the BUFG of the same clock) and in simulation because
+    of how Verilog orders events. There the gated edge follows the edge of ``clk`` within the
+    same active region (the gate has only a continuous and a blocking assignment), and registers
+    change in the nonblocking region, which runs when no active event is left; so registers of
+    both domains sample values from before the edge, however many assignments and ports each
+    clock passes through. Whoever replaces the gate must not use a nonblocking assignment in it.
+
+    Members
+    -------
+    enable: In
+    gated: the gated clock, Out; use it as the ``clk`` of a clock domain
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"enable": In(1), "gated": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        platform.add_path(_SOURCE)
+        m = Module()
+        gated = Signal()
+        m.submodules.gate = Instance(
+            CLOCK_GATE_MODULE, i_clk=ClockSignal(), i_enable=self.enable, o_gated=gated
+        )
+        m.d.comb += self.gated.eq(gated)
+        return m

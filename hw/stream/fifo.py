@@ -1,0 +1,102 @@
+"""FIFO in block RAM between two streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Shape, ShapeLike, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["StreamFifo"]
+
+
+class StreamFifo(wiring.Component):
+    """First in, first out; the storage is one memory with a synchronous read port.
+
+    One payload a cycle in and out at the same time, from a depth of 3. A payload written to an empty FIFO appears
+    at the output two cycles later.
+
+    Parameters
+    ----------
+    shape:
+        Shape of the payload.
+    depth:
+        Payloads that fit in, from 2.
+
+    Members
+    -------
+    i: stream of ``shape``, In
+    o: stream of ``shape``, Out
+    level: payloads inside, the one at the output included, Out
+    flush: empties the FIFO at the end of the cycle, In; ``i`` and ``o`` must not move then
+    """
+
+    def __init__(self, *, shape: ShapeLike, depth: int) -> None:
+        if not isinstance(depth, int) or depth < 2:
+            raise ValueError(f"depth of a FIFO must be an integer from 2, got {depth!r}")
+        self._shape = shape
+        self._depth = depth
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 1)),
+                "flush": In(1),
+            }
+        )
+
+    @property
+    def depth(self) -> int:
+        """Payloads that fit in."""
+        return self._depth
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        width = Shape.cast(self._shape).width
+        m.submodules.storage = storage = Memory(shape=width, depth=self._depth, init=[])
+        write_port = storage.write_port()
+        read_port = storage.read_port(domain="sync")
+
+        # `stored` counts what is in the memory and not yet in the read port's register, which
+        # holds the payload at the output while `o.valid`.
+        stored = Signal(range(self._depth + 1))
+        o_valid = Signal()
+        write = self.i.valid & self.i.ready
+        read = (stored != 0) & (~o_valid | self.o.ready)
+
+        def advance(pointer: Signal) -> None:
+            wrapped = Mux(pointer == self._depth - 1, 0, pointer + 1)
+            m.d.sync += pointer.eq(wrapped)
+
+        m.d.comb += [
+            self.level.eq(stored + o_valid),
+            self.i.ready.eq(self.level != self._depth),
+            self.o.valid.eq(o_valid),
+            self.o.payload.eq(read_port.data),
+            write_port.data.eq(self.i.payload),
+            write_port.en.eq(write),
+            read_port.en.eq(read),
+        ]
+        write_address, read_address = (Signal(range(self._depth)) for _ in range(2))
+        m.d.comb += [write_port.addr.eq(write_address), read_port.addr.eq(read_address)]
+        with m.If(write):
+            advance(write_address)
+        with m.If(read):
+            advance(read_address)
+            m.d.sync += o_valid.eq(1)
+        with m.Elif(self.o.ready):
+            m.d.sync += o_valid.eq(0)
+        with m.If(write & ~read):
+            m.d.sync += stored.eq(stored + 1)
+        with m.Elif(read & ~write):
+            m.d.sync += stored.eq(stored - 1)
+        with m.If(self.flush):
+            m.d.sync += [
+                stored.eq(0),
+                o_valid.eq(0),
+                write_address.eq(0),
+                read_address.eq(0),
+            ]
+        return m

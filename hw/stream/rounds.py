@@ -1,0 +1,125 @@
+"""Walk over tensors block by block, round-robin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["RoundWalker", "RoundsLayout"]
+
+
+class RoundsLayout(data.StructLayout):
+    """How many rounds a job has. Round k covers block k of each tensor.
+
+    Fields
+    ------
+    last_round: index of the last round
+    tail_beats: beats of a block in the last round, 1 to ``block_beats``
+    """
+
+    def __init__(self, *, block_beats: int, beats_width: int) -> None:
+        if not isinstance(block_beats, int) or block_beats < 2 or block_beats & (block_beats - 1):
+            raise ValueError(f"block_beats must be a power of two from 2, got {block_beats!r}")
+        block_bits = block_beats.bit_length() - 1
+        if not isinstance(beats_width, int) or beats_width <= block_bits:
+            raise ValueError(
+                f"beats_width must be more than {block_bits}, the bits that count the beats of "
+                f"a block, got {beats_width!r}"
+            )
+        self.block_beats = block_beats
+        self.beats_width = beats_width
+        super().__init__({"last_round": beats_width - block_bits, "tail_beats": block_bits + 1})
+
+
+class RoundWalker(wiring.Component):
+    """Knows which tensor is at work, and how many beats its block still has.
+
+    The order is block 0 of tensor 0, 1, …, then block 1 of tensor 0, and so on; blocks of the
+    last round may be shorter.
+
+    Parameters
+    ----------
+    layout:
+        Of ``rounds``.
+    tensors:
+        Tensors of a round.
+
+    Members
+    -------
+    start: takes over ``rounds`` and begins, In
+    rounds: the job; must hold still while ``active``, In
+    step: moves on by ``step_beats`` (1 to ``left``) at the end of the cycle, In
+    active: beats are left; the following members are meaningful only then, Out
+    tensor: tensor at work, Out
+    left: beats left in its block, Out
+    fresh: the round has not begun, Out
+    tensor_end: this step ends the block, Out (combinational from ``step_beats``)
+    round_end: this step ends the round, Out (likewise)
+    last_round: the round is the last, Out
+    """
+
+    def __init__(self, *, layout: RoundsLayout, tensors: int) -> None:
+        if not isinstance(tensors, int) or tensors < 1:
+            raise ValueError(f"tensors must be an integer from 1, got {tensors!r}")
+        self._layout = layout
+        self._tensors = tensors
+        beats = range(layout.block_beats + 1)
+        super().__init__(
+            {
+                "start": In(1),
+                "rounds": In(layout),
+                "step": In(1),
+                "step_beats": In(beats),
+                "active": Out(1),
+                "tensor": Out(range(tensors)),
+                "left": Out(beats),
+                "fresh": Out(1),
+                "tensor_end": Out(1),
+                "round_end": Out(1),
+                "last_round": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        block_beats = self._layout.block_beats
+        rounds_after = Signal.like(self.rounds.last_round)
+        last_tensor = self.tensor == self._tensors - 1
+        m.d.comb += [
+            self.last_round.eq(rounds_after == 0),
+            self.tensor_end.eq(self.left == self.step_beats),
+            self.round_end.eq(self.tensor_end & last_tensor),
+        ]
+
+        def block_of(is_last: Any) -> Any:
+            return Mux(is_last, self.rounds.tail_beats, block_beats)
+
+        with m.If(self.start):
+            m.d.sync += [
+                self.active.eq(1),
+                self.fresh.eq(1),
+                self.tensor.eq(0),
+                rounds_after.eq(self.rounds.last_round),
+                self.left.eq(block_of(self.rounds.last_round == 0)),
+            ]
+        with m.Elif(self.step):
+            m.d.sync += self.fresh.eq(0)
+            with m.If(~self.tensor_end):
+                m.d.sync += self.left.eq(self.left - self.step_beats)
+            with m.Elif(~last_tensor):
+                m.d.sync += [
+                    self.tensor.eq(self.tensor + 1),
+                    self.left.eq(block_of(self.last_round)),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    self.active.eq(~self.last_round),
+                    self.fresh.eq(1),
+                    self.tensor.eq(0),
+                    rounds_after.eq(rounds_after - 1),
+                    self.left.eq(block_of(rounds_after == 1)),
+                ]
+        return m

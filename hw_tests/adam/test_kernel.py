@@ -1,0 +1,49 @@
+"""Runs the benches of the Adam kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hw.adam.config import KERNEL_PRESETS, KernelConfig
+from hw.adam.kernel import AdamKernel
+from hw.verilog import to_verilog
+from hw_tests.adam.plain_rule import plain_unit
+from hw_tests.bench import run_bench
+
+# The machine's units and a small rule in their place, which builds in less time; lanes, blocks and
+# buffers in combinations that between them have every part of the kernel at its limits.
+CONFIGURATIONS = {
+    "Adam on 2 lanes": ("adam", 2, {"block_bytes": 1024}),
+    "1 lane, 1 buffer": ("plain", 1, {"block_bytes": 256, "buffer_blocks": 1}),
+    "4 lanes, 3 buffers of 2 beats": ("plain", 4, {"block_bytes": 128, "buffer_blocks": 3}),
+    "16 lanes": ("plain", 16, {"block_bytes": 2048}),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_kernel(name: str) -> None:
+    unit, lanes, settings = CONFIGURATIONS[name]
+    config = KernelConfig(lanes=lanes, address_width=18, memory_bytes=(1 << 18) - 4096, **settings)
+    options: dict[str, Any] = {}
+    if unit == "plain":
+        options = {"unit": plain_unit(), "unit_name": "plain_unit"}
+    run_bench(
+        AdamKernel(config, **options),
+        top="adam_kernel",
+        module="hw_tests.adam.kernel_bench",
+        parameters={
+            "lanes": config.lanes,
+            "memory_bytes": config.memory_bytes,
+            "block_bytes": config.block_bytes,
+            "unit": unit,
+        },
+    )
+
+
+@pytest.mark.parametrize("preset", KERNEL_PRESETS)
+def test_presets_elaborate(preset: str) -> None:
+    config = KERNEL_PRESETS[preset]
+    text = to_verilog(AdamKernel(config, unit=plain_unit(), unit_name="plain_unit"), "adam_kernel")
+    assert text.count("plain_unit \\unit_") + text.count("plain_unit unit_") == config.lanes

@@ -1,0 +1,237 @@
+"""An AXI4 memory for cocotb benches: numpy-backed, with stalls, errors and protocol checks."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import RisingEdge
+from numpy.typing import NDArray
+
+__all__ = ["STALLS", "AxiMemory", "Burst"]
+
+STALLS: dict[str, dict[str, float]] = {
+    "none": {},
+    "random": {"ar": 0.3, "r": 0.3, "aw": 0.3, "w": 0.3, "b": 0.3},
+    "heavy": {"ar": 0.9, "r": 0.8, "aw": 0.9, "w": 0.8, "b": 0.95},
+}
+"""Named probabilities that a channel pauses in a cycle."""
+
+_SLVERR = 2
+_ADDRESS_SIGNALS = ("addr", "len", "size", "burst")
+
+
+@dataclass
+class Burst:
+    """A burst as it was accepted; ``cycle`` counts clock cycles since the memory was made."""
+
+    address: int
+    beats: int
+    cycle: int
+    done: int = field(default=0)
+
+
+class AxiMemory:
+    """Subordinate on the ports ``PREFIX_*`` of ``dut``; in order, one ID.
+
+    It checks at every cycle: bursts are INCR, full width, aligned, inside the memory and within a
+    4 KB page; WLAST is where it should be; write data does not come before its address is valid;
+    a channel that waits holds its payload. A violation raises ``AssertionError`` in the test.
+
+    Parameters
+    ----------
+    memory:
+        Bytes, read and written in place.
+    stalls:
+        For each channel (``ar r aw w b``) the probability that it pauses in a cycle.
+    shared:
+        At most one beat, read or write, moves in a cycle; reads go first.
+    reset:
+        Signal: while it is high, whatever is in flight is forgotten.
+    read_error, write_error:
+        Asked for each beat read (index since the memory was made) and each burst written; true
+        answers with SLVERR. A failing burst is written nevertheless.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        prefix: str,
+        clock: Any,
+        memory: NDArray[np.uint8],
+        *,
+        stalls: Mapping[str, float] | None = None,
+        shared: bool = False,
+        reset: Any = None,
+        seed: int = 1,
+        read_error: Callable[[int], bool] = lambda index: False,
+        write_error: Callable[[int], bool] = lambda index: False,
+    ) -> None:
+        self.memory = memory
+        self.stalls = dict(stalls or {})
+        self.shared = shared
+        self.read_error = read_error
+        self.write_error = write_error
+        self.cycle = 0
+        self.reads: list[Burst] = []
+        self.writes: list[Burst] = []
+        self.read_cycles: list[int] = []
+        self.write_cycles: list[int] = []
+        self.answers = 0
+        self._random = random.Random(seed)
+        self._clock = clock
+        self._reset = reset
+        self._signals = {
+            name: getattr(dut, f"{prefix}_{name}")
+            for channel in ("ar", "aw")
+            for name in (f"{channel}{part}" for part in (*_ADDRESS_SIGNALS, "valid", "ready"))
+        } | {
+            name: getattr(dut, f"{prefix}_{name}")
+            for name in (
+                "wdata", "wstrb", "wlast", "wvalid", "wready",
+                "bid", "bresp", "bvalid", "bready",
+                "rid", "rdata", "rresp", "rlast", "rvalid", "rready",
+            )
+        }  # fmt: skip
+        self._beat_bytes = len(self._signals["wdata"]) // 8
+        self._driven: dict[str, int] = {}
+        self._waiting: dict[str, tuple[int, ...]] = {}
+        self._to_read: deque[Burst] = deque()
+        self._to_write: deque[Burst] = deque()
+        self._to_answer: deque[int] = deque()
+        for name in ("bid", "rid"):
+            self._drive(name, 0)
+        self._forget()
+        cocotb.start_soon(self._run())
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._to_read.clear()
+        self._to_write.clear()
+        self._to_answer.clear()
+        for name in ("arready", "awready", "wready", "bvalid", "rvalid"):
+            self._drive(name, 0)
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is in flight."""
+        return not (self._to_read or self._to_write or self._to_answer)
+
+    def _drive(self, name: str, value: int) -> None:
+        if self._driven.get(name) != value:
+            self._driven[name] = value
+            self._signals[name].value = value
+
+    def _get(self, name: str) -> int:
+        return int(self._signals[name].value)
+
+    def _pause(self, channel: str) -> bool:
+        probability = self.stalls.get(channel, 0.0)
+        return probability > 0 and self._random.random() < probability
+
+    def _held(self, channel: str, parts: tuple[str, ...], moved: bool) -> tuple[int, ...]:
+        """The payload of ``channel``, which is valid; checks that it has not changed."""
+        payload = tuple(self._get(f"{channel}{part}") for part in parts)
+        before = self._waiting.pop(channel, payload)
+        assert before == payload, f"{channel} changed while it waited: {before} to {payload}"
+        if not moved:
+            self._waiting[channel] = payload
+        return payload
+
+    def _burst(self, channel: str, moved: bool) -> Burst:
+        address, length, size, burst = self._held(channel, _ADDRESS_SIGNALS, moved)
+        beats = length + 1
+        end = address + beats * self._beat_bytes
+        what = f"{channel} burst of {beats} beats at {address:#x}"
+        assert burst == 1, f"{what} is of type {burst}"
+        assert 1 << size == self._beat_bytes, f"{what} has size {size}"
+        assert address % self._beat_bytes == 0, f"{what} is not aligned"
+        assert address // 4096 == (end - 1) // 4096, f"{what} crosses 4 KB"
+        assert end <= self.memory.size, f"{what} leaves the memory of {self.memory.size} bytes"
+        return Burst(address, beats, self.cycle)
+
+    def _addresses(self, channel: str, queue: deque[Burst], log: list[Burst]) -> bool:
+        valid = bool(self._get(f"{channel}valid"))
+        if valid:
+            moved = bool(self._driven[f"{channel}ready"])
+            burst = self._burst(channel, moved)
+            if moved:
+                queue.append(burst)
+                log.append(burst)
+        else:
+            assert channel not in self._waiting, f"{channel} was withdrawn"
+        self._drive(f"{channel}ready", int(not self._pause(channel)))
+        return valid
+
+    def _write_beat(self, address_valid: bool) -> None:
+        if not self._get("wvalid"):
+            assert "w" not in self._waiting, "w was withdrawn"
+            return
+        moved = bool(self._driven["wready"])
+        data, strobes, last = self._held("w", ("data", "strb", "last"), moved)
+        assert self._to_write or address_valid, "write data before its address"
+        if not moved:
+            return
+        assert self._to_write, "the bench takes data only after its address"
+        self.write_cycles.append(self.cycle)
+        burst = self._to_write[0]
+        size = self._beat_bytes
+        place = burst.address + burst.done * size
+        line = np.frombuffer(data.to_bytes(size, "little"), np.uint8)
+        if strobes == (1 << size) - 1:
+            self.memory[place : place + size] = line
+        else:
+            bits = np.frombuffer(strobes.to_bytes(size // 8, "little"), np.uint8)
+            mask = np.unpackbits(bits, bitorder="little").astype(bool)
+            self.memory[place : place + size][mask] = line[mask]
+        burst.done += 1
+        assert last == (burst.done == burst.beats), f"WLAST is {last} at beat {burst.done}"
+        if last:
+            self._to_write.popleft()
+            index = len(self.writes) - len(self._to_write) - 1
+            self._to_answer.append(_SLVERR if self.write_error(index) else 0)
+
+    def _step(self) -> None:
+        self.cycle += 1
+        if self._reset is not None and int(self._reset.value):
+            self._forget()
+            return
+        driven = self._driven
+        self._addresses("ar", self._to_read, self.reads)
+        address_valid = self._addresses("aw", self._to_write, self.writes)
+        self._write_beat(address_valid)
+
+        if driven["rvalid"] and self._get("rready"):
+            self.read_cycles.append(self.cycle)
+            self._drive("rvalid", 0)
+            self._to_read[0].done += 1
+            if self._to_read[0].done == self._to_read[0].beats:
+                self._to_read.popleft()
+        if self._to_read and not driven["rvalid"] and not self._pause("r"):
+            burst = self._to_read[0]
+            place = burst.address + burst.done * self._beat_bytes
+            line = self.memory[place : place + self._beat_bytes]
+            self._drive("rdata", int.from_bytes(line.tobytes(), "little"))
+            self._drive("rlast", int(burst.done == burst.beats - 1))
+            self._drive("rresp", _SLVERR if self.read_error(len(self.read_cycles)) else 0)
+            self._drive("rvalid", 1)
+
+        if driven["bvalid"] and self._get("bready"):
+            self.answers += 1
+            self._drive("bvalid", 0)
+        if self._to_answer and not driven["bvalid"] and not self._pause("b"):
+            self._drive("bresp", self._to_answer.popleft())
+            self._drive("bvalid", 1)
+        blocked = self.shared and driven["rvalid"]
+        self._drive("wready", int(bool(self._to_write) and not blocked and not self._pause("w")))
+
+    async def _run(self) -> None:
+        edge = RisingEdge(self._clock)
+        while True:
+            await edge
+            self._step()

@@ -1,0 +1,58 @@
+"""The same small pipeline behind a clock gate and behind clock-enables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.clock_gate import ClockGate
+
+__all__ = ["ClockGateSample"]
+
+
+class ClockGateSample(wiring.Component):
+    """Registers of ``sync`` feed registers of the gated domain and these feed ``sync`` again."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "enable": In(1),
+                "i": In(16),
+                **{
+                    f"{kind}_{name}": Out(16)
+                    for kind in ("gated", "enabled")
+                    for name in ("o", "back", "edges")
+                },
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        enable, source = Signal(), Signal(16)
+        m.d.sync += [enable.eq(self.enable), source.eq(self.i)]
+        m.submodules.gate = gate = ClockGate()
+        m.domains.gated = ClockDomain(reset_less=True, local=True)
+        m.d.comb += [gate.enable.eq(enable), ClockSignal("gated").eq(gate.gated)]
+
+        stages = {kind: [Signal(16, name=f"{kind}_{n}") for n in range(2)] for kind in ("a", "b")}
+        m.d.gated += [
+            stages["a"][0].eq(source),
+            stages["a"][1].eq(stages["a"][0] + source),
+            self.gated_edges.eq(self.gated_edges + 1),
+        ]
+        with m.If(enable):
+            m.d.sync += [
+                stages["b"][0].eq(source),
+                stages["b"][1].eq(stages["b"][0] + source),
+                self.enabled_edges.eq(self.enabled_edges + 1),
+            ]
+        m.d.comb += [self.gated_o.eq(stages["a"][1]), self.enabled_o.eq(stages["b"][1])]
+        # A sum over every cycle, so that a value taken early or late leaves a trace.
+        m.d.sync += [
+            self.gated_back.eq(self.gated_back * 3 + self.gated_o),
+            self.enabled_back.eq(self.enabled_back * 3 + self.enabled_o),
+        ]
+        return m

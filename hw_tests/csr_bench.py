@@ -1,0 +1,165 @@
+"""Register bank and AXI4-Lite subordinate, against a model of the register map."""
+
+from __future__ import annotations
+
+import logging
+import random
+from itertools import cycle
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, RisingEdge
+from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
+
+from hw_tests.lite_master import LiteMaster
+
+MASK = (1 << 64) - 1
+WRITABLE = {0x040: 0xFFFFFFFF_0000001C, 0x080: 0x2}
+RESET = {0x040: 0x12345678_00000014, 0x080: 0x2}
+REGISTERS = (0x000, 0x040, 0x080, 0x200)
+
+
+class Model:
+    """What the registers read as."""
+
+    def __init__(self) -> None:
+        self.kept = dict(RESET)
+        self.state = self.count = 0
+
+    def read(self, address: int) -> tuple[int, int]:
+        """Value and response."""
+        word = address & ~7
+        if word not in REGISTERS:
+            return 0, 2
+        if word == 0x000:
+            return 0xCAFE | self.state << 20, 0
+        return self.kept.get(word, self.count), 0
+
+    def write(self, address: int, value: int, strobes: int = 0xFF) -> int:
+        """Takes a write and returns the response."""
+        word = address & ~7
+        if word not in REGISTERS or strobes not in (0, 0xFF):
+            return 2
+        if word in self.kept and strobes:
+            self.kept[word] = value & WRITABLE[word]
+        return 0
+
+
+class Bench:
+    def __init__(self, dut: Any) -> None:
+        self.dut = dut
+        self.rng = random.Random(cocotb.RANDOM_SEED)
+        self.model = Model()
+        self.pulses = self.writes = 0
+        self.last_go = 0
+        dut.id_state.value = 0
+        dut.counter_count.value = 0
+
+    async def reset(self) -> None:
+        self.dut.rst.value = 1
+        cocotb.start_soon(Clock(self.dut.clk, 2, unit="ns").start())
+        await ClockCycles(self.dut.clk, 3)
+        self.dut.rst.value = 0
+        await RisingEdge(self.dut.clk)
+        cocotb.start_soon(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await RisingEdge(self.dut.clk)
+            self.pulses += int(self.dut.control_go.value)
+            self.writes += int(self.dut.write.value)
+
+    def change_inputs(self) -> None:
+        self.model.state = self.rng.randrange(16)
+        self.model.count = self.rng.randrange(1 << 48)
+        self.dut.id_state.value = self.model.state
+        self.dut.counter_count.value = self.model.count
+
+    def check_outputs(self) -> None:
+        dut, kept = self.dut, self.model.kept
+        assert int(dut.setting_low.value) == kept[0x040] >> 2 & 7
+        assert int(dut.setting_high.value) == kept[0x040] >> 32
+        assert int(dut.control_kept.value) == kept[0x080] >> 1
+
+    def address(self) -> int:
+        """Mostly registers, but any word, and any byte of it, may be meant."""
+        if self.rng.random() < 0.7:
+            return self.rng.choice(REGISTERS) + self.rng.choice((0, 0, 0, 4, 7, 8, 32))
+        return self.rng.randrange(1 << 12)
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def resets_and_lists(dut: Any) -> None:
+    """Every address of the window after a reset."""
+    bench = Bench(dut)
+    master = LiteMaster(dut, "s_axi", dut.clk)
+    await bench.reset()
+    bench.check_outputs()
+    for address in range(0, 1 << 12, 8):
+        assert await master.read(address) == bench.model.read(address), hex(address)
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def random_accesses(dut: Any) -> None:
+    """Values, responses and ports, with address and data in any order and late answers."""
+    bench = Bench(dut)
+    master = LiteMaster(dut, "s_axi", dut.clk)
+    await bench.reset()
+    expected_pulses = expected_writes = 0
+    for _ in range(600):
+        bench.change_inputs()
+        master.data_delay = bench.rng.choice((0, 0, 0, 1, 3, -1, -4))
+        master.ready_delay = bench.rng.choice((0, 0, 1, 5))
+        address = bench.address()
+        if bench.rng.random() < 0.5:
+            assert await master.read(address) == bench.model.read(address), hex(address)
+            continue
+        value = bench.rng.getrandbits(64)
+        strobes = bench.rng.choice((0xFF, 0xFF, 0xFF, 0x0F, 0x80, 0))
+        response = await master.write(address, value, strobes)
+        assert response == bench.model.write(address, value, strobes), hex(address)
+        await RisingEdge(dut.clk)
+        bench.check_outputs()
+        if response == 0 and strobes == 0xFF:
+            expected_writes += 1
+            expected_pulses += address & ~7 == 0x080 and value & 1
+    await RisingEdge(dut.clk)
+    assert bench.writes == expected_writes
+    assert bench.pulses == expected_pulses
+    assert expected_pulses > 5
+
+
+@cocotb.test(timeout_time=4, timeout_unit="ms")
+@cocotb.parametrize(stalls=["none", "random", "heavy"])
+async def other_master(dut: Any, stalls: str) -> None:
+    """Reads and writes at the same time, from a manager that is not ours."""
+    logging.getLogger(f"cocotb.{dut._name}.s_axi").setLevel(logging.WARNING)
+    bench = Bench(dut)
+    master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi"), dut.clk, dut.rst)
+    for side in (master.write_if, master.read_if):
+        side.log.setLevel(logging.WARNING)
+    await bench.reset()
+    probability = {"none": 0.0, "random": 0.4, "heavy": 0.85}[stalls]
+    if probability:
+        channels = (
+            master.write_if.aw_channel, master.write_if.w_channel, master.write_if.b_channel,
+            master.read_if.ar_channel, master.read_if.r_channel,
+        )  # fmt: skip
+        for index, channel in enumerate(channels):
+            rng = random.Random(index)
+            pattern = [rng.random() < probability for _ in range(1009)]
+            channel.set_pause_generator(cycle(pattern))
+    for _ in range(60):
+        value = bench.rng.getrandbits(64) & ~1
+        bench.change_inputs()
+        write = cocotb.start_soon(master.write(0x040, value.to_bytes(8, "little")))
+        read = cocotb.start_soon(master.read(0x200, 8))
+        assert (await write).resp == AxiResp.OKAY
+        assert int.from_bytes((await read).data, "little") == bench.model.count
+        bench.model.write(0x040, value)
+        got = await master.read(0x040, 8)
+        assert (int.from_bytes(got.data, "little"), got.resp) == bench.model.read(0x040)
+        bench.check_outputs()
+    assert (await master.write(0x048, bytes(8))).resp == AxiResp.SLVERR
+    assert (await master.read(0xFF8, 8)).resp == AxiResp.SLVERR

@@ -1,0 +1,122 @@
+"""A loader, FIFOs and a writer, back to back: copies tensors block by block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.axi.bus import BURST_INCR, AXI4Signature
+from hw.stream.block_loader import BlockLoader
+from hw.stream.block_writer import BlockWriter
+from hw.stream.bursts import BEAT_BYTES, line_width
+from hw.stream.fifo import StreamFifo
+from hw.stream.rounds import RoundsLayout
+
+__all__ = ["BlockMover"]
+
+
+class BlockMover(wiring.Component):
+    """Loader and writer on one AXI4 port, with what a bench wants to see of them.
+
+    ``room`` is the depth of the FIFOs; the loader and the writer work with ``buffer_blocks``.
+    A round is handed from the loader to the writer when ``hand_over`` is high.
+    """
+
+    def __init__(
+        self, *, tensors: int, block_beats: int, buffer_blocks: int, addr_width: int
+    ) -> None:
+        layout = RoundsLayout(block_beats=block_beats, beats_width=addr_width - 5)
+        self._tensors = tensors
+        self._depth = block_beats * buffer_blocks
+        options: dict[str, Any] = {
+            "layout": layout,
+            "tensors": tensors,
+            "buffer_blocks": buffer_blocks,
+            "addr_width": addr_width,
+        }
+        self._loader = BlockLoader(**options)
+        self._writer = BlockWriter(**options)
+        line = line_width(addr_width)
+        super().__init__(
+            {
+                "m_axi": Out(AXI4Signature(addr_width=addr_width, data_width=8 * BEAT_BYTES)),
+                "start": In(1),
+                "last_round": In(layout["last_round"].shape),
+                "tail_beats": In(layout["tail_beats"].shape),
+                "last_strobes": In(BEAT_BYTES),
+                "source": In(line).array(tensors),
+                "target": In(line).array(tensors),
+                "hand_over": In(1),
+                "stop": In(1),
+                **{
+                    name: Out(1)
+                    for name in (
+                        "loaded", "stored", "load_idle", "store_idle", "load_error", "store_error"
+                    )
+                },
+            }
+        )  # fmt: skip
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.loader = loader = self._loader
+        m.submodules.writer = writer = self._writer
+        for part in (loader, writer):
+            m.d.comb += [
+                part.start.eq(self.start),
+                part.rounds.last_round.eq(self.last_round),
+                part.rounds.tail_beats.eq(self.tail_beats),
+                part.stop.eq(self.stop),
+            ]
+        for index in range(self._tensors):
+            m.submodules[f"fifo_{index}"] = fifo = StreamFifo(
+                shape=8 * BEAT_BYTES, depth=self._depth
+            )
+            wiring.connect(m, loader.o[index], fifo.i)
+            wiring.connect(m, fifo.o, writer.i[index])
+            m.d.comb += [
+                fifo.flush.eq(self.start),
+                loader.lines[index].eq(self.source[index]),
+                writer.lines[index].eq(self.target[index]),
+            ]
+        axi = self.m_axi
+        m.d.comb += [
+            writer.last_strobes.eq(self.last_strobes),
+            writer.filled.eq(self.hand_over),
+            loader.freed.eq(writer.stored),
+            self.loaded.eq(loader.loaded),
+            self.stored.eq(writer.stored),
+            self.load_idle.eq(loader.idle),
+            self.store_idle.eq(writer.idle),
+            self.load_error.eq(loader.error),
+            self.store_error.eq(writer.error),
+            axi.araddr.eq(loader.ar.payload.line * BEAT_BYTES),
+            axi.arlen.eq(loader.ar.payload.len),
+            axi.arsize.eq(6),
+            axi.arburst.eq(BURST_INCR),
+            axi.arvalid.eq(loader.ar.valid),
+            loader.ar.ready.eq(axi.arready),
+            loader.r.payload.data.eq(axi.rdata),
+            loader.r.payload.resp.eq(axi.rresp),
+            loader.r.payload.last.eq(axi.rlast),
+            loader.r.valid.eq(axi.rvalid),
+            axi.rready.eq(loader.r.ready),
+            axi.awaddr.eq(writer.aw.payload.line * BEAT_BYTES),
+            axi.awlen.eq(writer.aw.payload.len),
+            axi.awsize.eq(6),
+            axi.awburst.eq(BURST_INCR),
+            axi.awvalid.eq(writer.aw.valid),
+            writer.aw.ready.eq(axi.awready),
+            axi.wdata.eq(writer.w.payload.data),
+            axi.wstrb.eq(writer.w.payload.strb),
+            axi.wlast.eq(writer.w.payload.last),
+            axi.wvalid.eq(writer.w.valid),
+            writer.w.ready.eq(axi.wready),
+            writer.b.payload.eq(axi.bresp),
+            writer.b.valid.eq(axi.bvalid),
+            axi.bready.eq(writer.b.ready),
+        ]
+        return m

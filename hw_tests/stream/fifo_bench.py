@@ -1,0 +1,70 @@
+"""FIFO: order, depth, level, flush."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, RisingEdge
+
+from hw_tests.bench import bench_parameters
+from hw_tests.streams import PAUSES, StreamSink, StreamSource
+
+DEPTH: int = bench_parameters()["depth"]
+
+
+async def reset(dut: Any) -> None:
+    dut.rst.value = 1
+    dut.flush.value = 0
+    cocotb.start_soon(Clock(dut.clk, 2, unit="ns").start())
+    await ClockCycles(dut.clk, 2)
+    dut.rst.value = 0
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(i_stalls=["none", "random", "heavy"], o_stalls=["none", "random", "heavy"])
+async def order_and_level(dut: Any, i_stalls: str, o_stalls: str) -> None:
+    await reset(dut)
+    source = StreamSource(dut, "i", dut.clk, pause=PAUSES[i_stalls])
+    sink = StreamSink(dut, "o", dut.clk, pause=PAUSES[o_stalls])
+    data = list(range(1, 201))
+    source.queue.extend(data)
+    full = False
+    while len(sink.taken) < len(data):
+        await RisingEdge(dut.clk)
+        # The queue of the source holds what is not taken yet; both sides act at the same edge,
+        # so within a cycle of each other.
+        inside = len(data) - len(source.queue) - len(sink.taken)
+        level = int(dut.level.value)
+        assert abs(level - inside) <= 1
+        assert level <= DEPTH
+        full |= level == DEPTH
+    assert sink.taken == data
+    if i_stalls == "none" and o_stalls == "none":
+        assert sink.cycles[-1] - sink.cycles[0] == len(data) - 1
+    if i_stalls == "none" and o_stalls == "heavy":
+        assert full
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def fills_to_the_depth_and_flushes(dut: Any) -> None:
+    await reset(dut)
+    source = StreamSource(dut, "i", dut.clk)
+    dut.o_ready.value = 0
+    for fill in [*range(1, DEPTH + 1), DEPTH, 2, 1]:
+        source.queue.extend(range(fill))
+        await ClockCycles(dut.clk, fill + 4)
+        assert int(dut.level.value) == fill
+        assert int(dut.o_valid.value) == 1
+        assert int(dut.i_ready.value) == (fill < DEPTH)
+        dut.flush.value = 1
+        await RisingEdge(dut.clk)
+        dut.flush.value = 0
+        await RisingEdge(dut.clk)
+        assert int(dut.level.value) == 0
+        assert int(dut.o_valid.value) == 0
+    sink = StreamSink(dut, "o", dut.clk)
+    source.queue.extend([5, 6, 7])
+    await ClockCycles(dut.clk, 9)
+    assert sink.taken == [5, 6, 7]
