@@ -52,6 +52,7 @@ class Arbiter(wiring.Component):
     kernel: the kernel's memory port.
     kernel_csr: the kernel's registers.
     memory: the DRAM controller.
+    idle: no request of the host is queued or in flight, and ``memory_idle``.
     memory_idle: the DRAM controller holds no request.
     memory_prompt: the DRAM controller must not postpone refreshes, because a batch of them would
         hold up the host for longer than the request queue lasts.
@@ -90,6 +91,7 @@ class Arbiter(wiring.Component):
                 "kernel": In(axi),
                 "kernel_csr": Out(AXI4LiteSignature(addr_width=12, data_width=64)),
                 "memory": Out(axi),
+                "idle": Out(1),
                 "memory_idle": In(1),
                 "memory_prompt": Out(1),
                 "kernel_busy": In(1),
@@ -173,10 +175,13 @@ class Arbiter(wiring.Component):
                 dram.o.ready.eq(1),
             ]
 
+        host_idle = Signal()
+        m.d.comb += [
+            host_idle.eq(dram.idle & kernel_registers.idle),
+            self.idle.eq(port.empty & host_idle & self.memory_idle),
+        ]
         kernel_in_flight = self._connect_memory(m, dram.axi, mode, draining)
-        with m.If(
-            draining & self.memory_idle & dram.idle & kernel_registers.idle & ~kernel_in_flight
-        ):
+        with m.If(draining & self.memory_idle & host_idle & ~kernel_in_flight):
             m.d.sync += mode.eq(requested)
 
         self._connect_registers(m, csr, mode, draining)

@@ -25,6 +25,7 @@ class Channel(wiring.Component):
     -------
     link: the host.
     dram: the DRAM of the channel.
+    idle: no request of the host is queued or in flight, and the DRAM controller holds none.
     """
 
     def __init__(self, config: ModuleConfig) -> None:
@@ -33,6 +34,7 @@ class Channel(wiring.Component):
             {
                 "link": In(HostLinkSignature(address_width=config.address_width)),
                 "dram": Out(DramSignature(config.part.geometry)),
+                "idle": Out(1),
             }
         )
 
@@ -60,6 +62,7 @@ class Channel(wiring.Component):
         m.d.comb += [
             arbiter.kernel_busy.eq(kernel.busy),
             arbiter.memory_idle.eq(controller.idle),
+            self.idle.eq(arbiter.idle),
             controller.prompt.eq(arbiter.memory_prompt),
             arbiter.refreshes.eq(controller.refreshes),
             arbiter.activates.eq(controller.activates),

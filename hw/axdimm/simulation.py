@@ -30,6 +30,7 @@ class SimulatedChannel(wiring.Component):
     -------
     link: the host.
     dram: the commands that the controller gives the DRAM, to look at.
+    idle: see :class:`hw.axdimm.channel.Channel`; then all that was written is in the DRAM.
     violation, violation_code, violation_tck: see :class:`hw.dram.device.Ddr4Device`.
     """
 
@@ -45,6 +46,7 @@ class SimulatedChannel(wiring.Component):
             {
                 "link": In(HostLinkSignature(address_width=config.address_width)),
                 "dram": Out(wiring.Signature(commands)),
+                "idle": Out(1),
                 "violation": Out(1),
                 "violation_code": Out(8),
                 "violation_tck": Out(48),
@@ -63,6 +65,7 @@ class SimulatedChannel(wiring.Component):
         for name in self.dram.signature.members:
             m.d.comb += getattr(self.dram, name).eq(getattr(channel.dram, name))
         m.d.comb += [
+            self.idle.eq(channel.idle),
             self.violation.eq(device.violation),
             self.violation_code.eq(device.violation_code),
             self.violation_tck.eq(device.violation_tck),

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,6 +29,7 @@ namespace {
 constexpr uint64_t kLinkCyclesPerLine = 2;
 constexpr uint64_t kLinkChunkLines = 16;
 constexpr unsigned kReadAttempts = 64;
+constexpr size_t kRememberedUses = 256;
 constexpr size_t kLineBytes = 64;
 
 enum Status { kOk = 0, kTimeout = 1, kViolation = 2, kLate = 3, kLost = 4, kFailed = 5 };
@@ -45,6 +47,8 @@ public:
 
     ~Channel() {
         close_files();
+        // The thread's context may be that of a model that is gone.
+        Verilated::threadContextp(context_.get());
         top_->final();
     }
 
@@ -107,6 +111,7 @@ public:
     bool answered() const { return top_->link_rsp_valid; }
     bool late() const { return top_->link_rsp_late; }
     const void* answer() const { return &top_->link_rsp_data; }
+    bool idle() const { return top_->idle; }
     bool violated() const { return top_->violation; }
     unsigned violation_code() const { return top_->violation_code; }
     uint64_t violation_tck() const { return top_->violation_tck; }
@@ -202,24 +207,55 @@ public:
             }
             return true;
         });
+        const uint64_t length = kLinkCyclesPerLine * lines;
         uint64_t start = now;
-        for (unsigned other = 0; other < users_.size(); ++other) {
-            const User& user = users_[other];
-            if (other != channel && user.begin <= start && start < user.end) start = user.end;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (unsigned other = 0; other < users_.size(); ++other) {
+                if (other == channel) continue;
+                for (const Use& use : users_[other].uses) {
+                    if (use.begin < start + length && start < use.end) {
+                        start = use.end;
+                        moved = true;
+                    }
+                }
+            }
         }
         User& self = users_[channel];
-        self.begin = start;
-        self.end = start + kLinkCyclesPerLine * lines;
-        self.now = self.end;
+        if (!self.uses.empty() && self.uses.back().end == start) {
+            self.uses.back().end = start + length;
+        } else {
+            self.uses.push_back({start, start + length});
+        }
+        self.now = start + length;
+        forget();
         changed_.notify_all();
         return start;
     }
 
 private:
+    struct Use {
+        uint64_t begin, end;
+    };
     struct User {
         bool active = false;
-        uint64_t now = 0, begin = 0, end = 0;
+        uint64_t now = 0;
+        std::deque<Use> uses;  // in order of time, none touching the next
     };
+
+    // Drops what no channel can ask for any more. One that the host leaves alone for long keeps
+    // its time; what lies so far back that it exceeds the limit is taken to have been free.
+    void forget() {
+        uint64_t earliest = UINT64_MAX;
+        for (const User& user : users_) earliest = std::min(earliest, user.now);
+        for (User& user : users_) {
+            while (!user.uses.empty() &&
+                   (user.uses.front().end <= earliest || user.uses.size() > kRememberedUses)) {
+                user.uses.pop_front();
+            }
+        }
+    }
+
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<User> users_;
@@ -291,6 +327,16 @@ int nm_violation(Module* module, unsigned index, uint64_t* tck) {
 // Lets time pass.
 void nm_idle(Module* module, unsigned index, uint64_t cycles) {
     for (uint64_t i = 0; i < cycles; ++i) module->channels[index]->tick();
+}
+
+// Lets time pass until nothing is in flight between host and DRAM.
+int nm_settle(Module* module, unsigned index, uint64_t limit) {
+    Channel& channel = *module->channels[index];
+    for (uint64_t i = 0; !channel.idle(); ++i) {
+        if (i == limit) return kTimeout;
+        channel.tick();
+    }
+    return channel.violated() ? kViolation : kOk;
 }
 
 // Nothing but the clock, with no look at anything: what the simulator itself can do.

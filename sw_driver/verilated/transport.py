@@ -27,6 +27,8 @@ _OK, _TIMEOUT, _VIOLATION, _LATE, _LOST = range(5)
 SETTLE_FABRIC_CYCLES = 512
 """After reset, until the channel takes requests."""
 
+SETTLE_LIMIT_FABRIC_CYCLES = 100_000
+
 _u64 = ctypes.c_uint64
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_open": (ctypes.c_void_p, [ctypes.c_uint, ctypes.c_uint]),
@@ -38,6 +40,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_storage": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_uint]),
     "nm_violation": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(_u64)]),
     "nm_idle": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
+    "nm_settle": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, _u64]),
     "nm_bare": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
     "nm_write": (
         ctypes.c_int,
@@ -202,12 +205,24 @@ class VerilatedTransport:
             )
         return last.value
 
+    def _settle(self, channel: int) -> None:
+        """Until what went over the link before is in the DRAM."""
+        status = self._library.nm_settle(self._module, channel, SETTLE_LIMIT_FABRIC_CYCLES)
+        if status == _TIMEOUT:
+            raise DeviceFault(
+                f"channel {channel}: requests still in flight after "
+                f"{SETTLE_LIMIT_FABRIC_CYCLES} fabric cycles"
+            )
+        self._end(channel, status, "waiting for requests in flight")
+
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.transport.Transport`."""
+        self._settle(channel)
         self._map.write(self._storage[channel], address, data)
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`sw_driver.transport.Transport`."""
+        self._settle(channel)
         return self._map.read(self._storage[channel], address, nbytes)
 
     def fabric_cycles(self, channel: int) -> int:

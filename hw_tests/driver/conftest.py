@@ -1,0 +1,41 @@
+"""The driver's tests run on every backend; this is where a backend comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hw_tests.driver.transports import WatchedTransport
+from sw_driver.axdimm import Axdimm
+from sw_driver.backends import open_backend
+from sw_driver.transport import Transport
+
+PRESET = "tiny"
+
+
+@pytest.fixture(scope="session", params=["golden", "rtl"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Transport]:
+    """A module of the small configuration, opened once for all tests."""
+    if request.param == "rtl":
+        pytest.importorskip("sw_driver.verilated.transport")
+    transport = open_backend(f"{request.param}:{PRESET}")
+    yield transport
+    transport.close()
+
+
+@pytest.fixture
+def watched(backend: Transport) -> WatchedTransport:
+    """The backend, watched and held up as a test likes."""
+    return WatchedTransport(backend)
+
+
+@pytest.fixture
+def device(watched: WatchedTransport) -> Iterator[Axdimm]:
+    """An opened device without allocations, both channels in normal mode."""
+    with Axdimm(watched) as device:
+        yield device
+        watched.release()
+        for channel in range(device.channels):
+            device.WaitAxdimm(channel, timeout=60)
+            device.SetArbiterNormal(channel)

@@ -1,0 +1,134 @@
+"""What the driver raises: one named exception for each way to misuse the device or for it to fail.
+
+Every message carries the numbers that decided; the same numbers are in ``details``. An exception
+of misuse is raised before anything is sent to the device, so memory, modes and allocations are as
+they were.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AlignmentError",
+    "AxdimmError",
+    "BusyError",
+    "ClosedError",
+    "CopyRangeError",
+    "CountMismatchError",
+    "DeviceTimeoutError",
+    "DoubleFreeError",
+    "ForeignPointerError",
+    "FreedPointerError",
+    "HostBufferError",
+    "HyperparameterError",
+    "IncompatibleDeviceError",
+    "InteriorPointerError",
+    "InvalidSizeError",
+    "KernelError",
+    "NoSuchChannelError",
+    "NoSuchDeviceError",
+    "OutOfMemoryError",
+    "OverlapError",
+    "WaitTimeoutError",
+    "WrongChannelError",
+    "WrongModeError",
+]
+
+
+class AxdimmError(Exception):
+    """Base of all exceptions of the driver; ``details`` holds the numbers of the message."""
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class NoSuchDeviceError(AxdimmError, ValueError):
+    """The name given to ``Axdimm`` is not a backend."""
+
+
+class IncompatibleDeviceError(AxdimmError):
+    """The device does not identify itself as the one this driver was written for."""
+
+
+class ClosedError(AxdimmError):
+    """The device was closed."""
+
+
+class NoSuchChannelError(AxdimmError, ValueError):
+    """The channel is not an integer below the number of channels."""
+
+
+class InvalidSizeError(AxdimmError, ValueError):
+    """A size is not an integer, or not in its range."""
+
+
+class OutOfMemoryError(AxdimmError, MemoryError):
+    """No free range of the channel is large enough."""
+
+
+class ForeignPointerError(AxdimmError, ValueError):
+    """The pointer was not made by this device's ``MallocAxdimm``."""
+
+
+class InteriorPointerError(ForeignPointerError):
+    """Only the start of an allocation can be freed."""
+
+
+class FreedPointerError(AxdimmError, ValueError):
+    """The pointer's allocation has been freed."""
+
+
+class DoubleFreeError(FreedPointerError):
+    """The allocation to free has been freed before."""
+
+
+class WrongChannelError(AxdimmError, ValueError):
+    """A tensor lies on another channel than the one to run on."""
+
+
+class AlignmentError(AxdimmError, ValueError):
+    """A tensor of a run does not start on a 64-byte line."""
+
+
+class OverlapError(AxdimmError, ValueError):
+    """A tensor that the run writes overlaps another of its tensors."""
+
+
+class CopyRangeError(AxdimmError, ValueError):
+    """The copy begins before or reaches past its allocation."""
+
+
+class HostBufferError(AxdimmError, ValueError):
+    """The host's buffer is too small, not contiguous, not a buffer, or must be writable."""
+
+
+class CountMismatchError(AxdimmError, ValueError):
+    """The number of parameters is below 1 or more than a tensor's allocation holds."""
+
+
+class HyperparameterError(AxdimmError, ValueError):
+    """A hyper-parameter of Adam is out of its range."""
+
+
+class WrongModeError(AxdimmError):
+    """The channel's arbiter is in the other mode than the access needs."""
+
+
+class BusyError(AxdimmError):
+    """The channel's kernel is running; what was asked for has to wait for it."""
+
+
+class WaitTimeoutError(AxdimmError, TimeoutError):
+    """The awaited run did not end in the given host time; it goes on."""
+
+
+class DeviceTimeoutError(AxdimmError, TimeoutError):
+    """The device did not finish in a number of fabric cycles that is ample for a sound one."""
+
+
+class KernelError(AxdimmError):
+    """The kernel refused or stopped the run; ``cause`` is its name in the register map."""
+
+    def __init__(self, message: str, *, cause: str, **details: object) -> None:
+        super().__init__(message, cause=cause, **details)
+        self.cause = cause

@@ -1,0 +1,1 @@
+"""The main job: training a network whose optimizer steps the device executes."""
