@@ -13,6 +13,7 @@ from filelock import FileLock
 
 __all__ = ["build_root", "cached_build", "content_key", "verilator_env"]
 
+
 def build_root() -> Path:
     """Where builds go: ``$NEARMEM_BUILD_DIR``, else ``build`` in the current folder."""
     return Path(os.environ.get("NEARMEM_BUILD_DIR", "build")).resolve()

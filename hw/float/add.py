@@ -39,28 +39,31 @@ class FloatAdd(FloatOperator):
         fmt = self.format
         bits = fmt.significand_bits
 
-        # Order by magnitude, so that the difference of significands is never negative and the
-        # larger one is a NaN if any is.
-        a, b = self.i_a, self.i_b
-        swap = wire(m, a[:-1] < b[:-1], "swap")
-        large = Unpacked(m, fmt, wire(m, Mux(swap, b, a), "large"), "large")
-        small = Unpacked(m, fmt, wire(m, Mux(swap, a, b), "small"), "small")
-        subtract = wire(m, a[-1] ^ b[-1], "subtract")
-        cancels = subtract & (a[:-1] == b[:-1])
-        distance = wire(m, (large.exponent - small.exponent)[: fmt.exponent_bits], "distance")
-        large_1 = register(m, large.significand, "large_1")
-        small_1 = register(m, small.significand, "small_1")
+        # Order by magnitude, so that the difference of significands is never negative. Both
+        # distances of the exponents are there when the comparison is.
+        a, b = Unpacked(m, fmt, self.i_a, "a"), Unpacked(m, fmt, self.i_b, "b")
+        swap = wire(m, a.magnitude < b.magnitude, "swap")
+        subtract = wire(m, a.sign ^ b.sign, "subtract")
+        cancels = subtract & (a.magnitude == b.magnitude)
         # Beyond the guard bits only whether something is there matters, hence saturation.
-        distance_1 = register(m, saturate(distance, bits_for(bits + 2)), "distance_1")
+        distance_bits = bits_for(bits + 2)
+        a_exponent = wire(m, a.exponent, "a_exponent")
+        b_exponent = wire(m, b.exponent, "b_exponent")
+        a_b = wire(m, (a_exponent - b_exponent)[: fmt.exponent_bits], "a_b")
+        b_a = wire(m, (b_exponent - a_exponent)[: fmt.exponent_bits], "b_a")
+        distance = Mux(swap, saturate(b_a, distance_bits), saturate(a_b, distance_bits))
+        large_1 = register(m, Mux(swap, b.significand, a.significand), "large_1")
+        small_1 = register(m, Mux(swap, a.significand, b.significand), "small_1")
+        distance_1 = register(m, distance, "distance_1")
         subtract_1 = register(m, subtract, "subtract_1")
-        side_2 = carry(
+        side_1 = carry(
             m,
-            2,
-            "side_2",
-            exponent=large.exponent,
-            sign=large.sign & ~cancels,
-            nan=large.nan | (small.special & subtract),
-            special=large.special,
+            1,
+            "side_1",
+            exponent=Mux(swap, b_exponent, a_exponent),
+            sign=Mux(swap, b.sign, a.sign) & ~cancels,
+            nan=a.nan | b.nan | (a.special & b.special & subtract),
+            special=a.special | b.special,
         )
 
         # Align to the larger operand with three bits below it (guard, round, sticky) and add.
@@ -74,8 +77,10 @@ class FloatAdd(FloatOperator):
         # Normalise, but shift by no more than the exponent: what is then left unnormalised is
         # subnormal. A one at the place of that shift limits the count; one in the last place
         # limits that of a zero sum, so that the exponent stays positive.
-        limit = C(1 << (bits + 3), bits + 4) >> side_2.exponent
-        zeros = LeadingZeros(m, sum_2 | limit | 1, "zeros")
+        limit = C(1 << (bits + 3), bits + 4) >> side_1.exponent
+        limit_2 = register(m, limit | 1, "limit_2")
+        side_2 = carry(m, 1, "side_2", **vars(side_1))
+        zeros = LeadingZeros(m, sum_2 | limit_2, "zeros")
         sum_3 = register(m, sum_2, "sum_3")
         side_3 = carry(m, 1, "side_3", **vars(side_2))
 

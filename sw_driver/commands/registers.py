@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _elaborate(name: str) -> Any:
-    from systemrdl import RDLCompiler
+    from systemrdl.compiler import RDLCompiler
 
     from hw.registers import CHANNEL_RDL
 
@@ -91,8 +91,6 @@ def run(arguments: argparse.Namespace) -> int:
     headers.mkdir(parents=True, exist_ok=True)
     (arguments.docs / "registers.md").write_text(register_document())
     for name in MAPS:
-        CHeaderExporter().export(
-            _elaborate(name), str(headers / f"{name}.h"), reuse_typedefs=False
-        )
+        CHeaderExporter().export(_elaborate(name), str(headers / f"{name}.h"), reuse_typedefs=False)
     print(f"{arguments.docs / 'registers.md'} and the headers in {headers}")
     return 0

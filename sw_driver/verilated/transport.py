@@ -123,8 +123,9 @@ class VerilatedTransport:
         self._storage: list[NDArray[np.uint8]] = []
         for channel in range(config.channels):
             address = self._library.nm_storage(self._module, channel)
-            raw = (ctypes.c_uint8 * config.capacity_bytes).from_address(address)
-            self._storage.append(np.frombuffer(raw, dtype=np.uint8).reshape(-1, LINE_BYTES))
+            raw = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
+            lines = config.capacity_bytes // LINE_BYTES
+            self._storage.append(np.ctypeslib.as_array(raw, shape=(lines, LINE_BYTES)))
             if dram_trace is not None and self._library.nm_trace(
                 self._module, channel, str(self._part(dram_trace, channel)).encode()
             ):

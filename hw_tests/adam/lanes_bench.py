@@ -1,0 +1,157 @@
+"""The lanes alone: when they begin, the shape of their work, and its results.
+
+Parameters: ``lanes``, ``block_beats``, ``round_bits`` (bits of the field ``last_round``),
+``latency`` of the unit. The unit is that of :mod:`hw_tests.adam.plain_rule`; there are two
+buffers.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, RisingEdge
+from numpy.typing import NDArray
+
+from hw_tests.adam.plain_rule import plain_step
+from hw_tests.bench import bench_parameters
+from hw_tests.streams import StreamSource
+
+PARAMETERS = bench_parameters()
+PARTS: int = 16 // PARAMETERS["lanes"]
+BLOCK: int = PARAMETERS["block_beats"]
+LATENCY: int = PARAMETERS["latency"]
+BETA1, LR = np.float32(0.75), np.float32(0.03125)
+
+
+def words(beats: NDArray[np.float32]) -> list[int]:
+    """Each row of 16 numbers as one payload."""
+    return [int.from_bytes(row.tobytes(), "little") for row in beats]
+
+
+class Bench:
+    """Sources for the operands, records of what happens at the outputs."""
+
+    def __init__(self, dut: Any, beats: int) -> None:
+        self.dut = dut
+        for name in ("start", "loaded", "stored", "stop"):
+            getattr(dut, name).value = 0
+        dut.rst.value = 1
+        cocotb.start_soon(Clock(dut.clk, 2, unit="ns").start())
+        dut.constants_beta1.value = int(BETA1.view(np.uint32))
+        dut.constants_lr.value = int(LR.view(np.uint32))
+        numbers = np.random.default_rng(cocotb.RANDOM_SEED)
+        data = {name: numbers.normal(0, 1, (beats, 16)).astype(np.float32) for name in "pgmv"}
+        results = plain_step(*data.values(), (BETA1, LR))
+        self.expected = dict(zip("pmv", map(words, results), strict=True))
+        self.got: dict[str, list[int]] = {name: [] for name in "pmv"}
+        self.taken: list[int] = []
+        self.given: list[int] = []
+        self.consumed: list[int] = []
+        self.filled: list[int] = []
+        self.cycle = 0
+        for name in "pgmv":
+            StreamSource(dut, f"i_{name}", dut.clk).queue.extend(words(data[name]))
+        dut.rounds.value = (beats - 1) // BLOCK | ((beats - 1) % BLOCK + 1) << PARAMETERS[
+            "round_bits"
+        ]
+
+    async def begin(self) -> None:
+        await ClockCycles(self.dut.clk, 3)
+        self.dut.rst.value = 0
+        cocotb.start_soon(self._watch())
+        await ClockCycles(self.dut.clk, 3)
+        await self.pulse("start")
+
+    async def pulse(self, name: str) -> None:
+        getattr(self.dut, name).value = 1
+        await RisingEdge(self.dut.clk)
+        getattr(self.dut, name).value = 0
+
+    async def _watch(self) -> None:
+        dut = self.dut
+        while True:
+            await RisingEdge(dut.clk)
+            self.cycle += 1
+            if int(dut.i_p_ready.value):
+                self.taken.append(self.cycle)
+            for name, log in (("consumed", self.consumed), ("filled", self.filled)):
+                if int(getattr(dut, name).value):
+                    log.append(self.cycle)
+            if int(dut.o_p_valid.value):
+                self.given.append(self.cycle)
+                for name, log in self.got.items():
+                    assert int(getattr(dut, f"o_{name}_valid").value)
+                    log.append(int(getattr(dut, f"o_{name}_payload").value))
+
+    def check_results(self, beats: int) -> None:
+        for name, got in self.got.items():
+            assert got == self.expected[name][:beats], name
+        assert self.given == [cycle + 1 + LATENCY for cycle in self.taken]
+
+
+def is_even(cycles: list[int], distance: int) -> bool:
+    return all(later - earlier == distance for earlier, later in pairwise(cycles))
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def rounds_without_bubbles(dut: Any) -> None:
+    """With all there, several rounds pass in one go, a beat in 16 / lanes cycles."""
+    beats = BLOCK + BLOCK - 1
+    bench = Bench(dut, beats)
+    await bench.begin()
+    await bench.pulse("loaded")
+    await bench.pulse("loaded")
+    await ClockCycles(dut.clk, PARTS * beats + LATENCY + 8)
+    assert len(bench.taken) == beats
+    assert is_even(bench.taken, PARTS)
+    bench.check_results(beats)
+    assert bench.consumed == [bench.taken[BLOCK - 1], bench.taken[-1]]
+    assert bench.filled == [bench.given[BLOCK - 1], bench.given[-1]]
+    assert int(dut.idle.value)
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def waits_for_operands_and_room(dut: Any) -> None:
+    """A round begins when it is complete and its results have room, and not before."""
+    beats = 4 * BLOCK
+    bench = Bench(dut, beats)
+    await bench.begin()
+    pause = PARTS * BLOCK + LATENCY + 8
+    await ClockCycles(dut.clk, pause)
+    assert not bench.taken
+    for done in (1, 2):
+        await bench.pulse("loaded")
+        await ClockCycles(dut.clk, pause)
+        assert len(bench.taken) == done * BLOCK
+        assert int(dut.idle.value)
+    await bench.pulse("loaded")
+    await bench.pulse("loaded")
+    await ClockCycles(dut.clk, pause)
+    assert len(bench.taken) == 2 * BLOCK, "began without room for the results"
+    await bench.pulse("stored")
+    await ClockCycles(dut.clk, pause)
+    assert len(bench.taken) == 3 * BLOCK
+    await bench.pulse("stored")
+    await ClockCycles(dut.clk, pause)
+    bench.check_results(beats)
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def stop_lets_the_round_end(dut: Any) -> None:
+    """The round at work is completed, the next is not taken up."""
+    bench = Bench(dut, 2 * BLOCK)
+    await bench.begin()
+    await bench.pulse("loaded")
+    await bench.pulse("loaded")
+    await ClockCycles(dut.clk, 2)
+    dut.stop.value = 1
+    await RisingEdge(dut.clk)
+    assert not int(dut.idle.value)
+    await ClockCycles(dut.clk, 2 * PARTS * BLOCK + LATENCY + 8)
+    assert int(dut.idle.value)
+    assert len(bench.taken) == BLOCK
+    bench.check_results(BLOCK)

@@ -1,0 +1,60 @@
+"""What the kernel's configuration derives and refuses."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from hw.adam.config import KERNEL_PRESETS, KernelConfig
+
+
+def test_defaults_are_the_papers_machine() -> None:
+    config = KernelConfig()
+    assert config == KERNEL_PRESETS["axdimm"]
+    assert (config.lanes, config.block_bytes) == (16, 16384)
+    assert (config.block_beats, config.fifo_beats, config.cycles_per_beat) == (256, 512, 1)
+    assert config.memory_bytes == 16 * 2**30 - 2 * 4096
+
+
+def test_four_lanes_take_four_cycles() -> None:
+    assert KernelConfig(lanes=4).cycles_per_beat == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        *(({"lanes": lanes}, "lanes") for lanes in (0, 3, 32, -1)),
+        *(({"block_bytes": size}, "block_bytes") for size in (0, 64, 1000, 131072, 1024.0)),
+        *(({"buffer_blocks": blocks}, "buffer_blocks") for blocks in (0, 17, 1.5)),
+        *(({"address_width": width}, "address_width") for width in (15, 41, "34")),
+        *(({"memory_bytes": size}, "memory_bytes") for size in (0, 100, (1 << 34) + 64)),
+    ],
+    ids=str,
+)
+def test_refuses(changes: dict[str, Any], name: str) -> None:
+    value = changes[name]
+    with pytest.raises(ValueError, match=f"{name} must be .*, got {value!r}"):
+        KernelConfig(**changes)
+
+
+def test_refuses_unknown_names() -> None:
+    settings: dict[str, Any] = {"lane": 4}
+    with pytest.raises(TypeError, match="lane"):
+        KernelConfig(**settings)
+
+
+def test_is_frozen() -> None:
+    config: Any = KernelConfig()
+    with pytest.raises(FrozenInstanceError):
+        config.lanes = 4
+
+
+@pytest.mark.parametrize("preset", KERNEL_PRESETS)
+def test_rounds_cover_the_memory(preset: str) -> None:
+    config = KERNEL_PRESETS[preset]
+    beats = config.memory_bytes // 64
+    last_round = (beats - 1) // config.block_beats
+    assert last_round < 1 << config.rounds["last_round"].width
+    assert config.block_beats < 1 << config.rounds["tail_beats"].width
