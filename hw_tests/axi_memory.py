@@ -19,6 +19,7 @@ STALLS: dict[str, dict[str, float]] = {
     "none": {},
     "random": {"ar": 0.3, "r": 0.3, "aw": 0.3, "w": 0.3, "b": 0.3},
     "heavy": {"ar": 0.9, "r": 0.8, "aw": 0.9, "w": 0.8, "b": 0.95},
+    "slow_writes": {"aw": 0.9, "w": 0.9, "b": 0.9},
 }
 """Named probabilities that a channel pauses in a cycle."""
 

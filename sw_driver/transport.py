@@ -53,6 +53,9 @@ class Transport(Protocol):
     timed: bool
     """Whether :meth:`fabric_cycles` means anything; a purely functional model has no time."""
 
+    fabric_mhz: float
+    """Fabric clock of the module, by which :meth:`fabric_cycles` become time."""
+
     name: str
     """The backend's name, as in reports."""
 

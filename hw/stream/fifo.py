@@ -15,8 +15,8 @@ __all__ = ["StreamFifo"]
 class StreamFifo(wiring.Component):
     """First in, first out; the storage is one memory with a synchronous read port.
 
-    One payload a cycle in and out at the same time, from a depth of 3. A payload written to an empty FIFO appears
-    at the output two cycles later.
+    One payload a cycle in and out at the same time, from a depth of 3. A payload written to an
+    empty FIFO appears at the output two cycles later.
 
     Parameters
     ----------

@@ -212,11 +212,11 @@ COUNTS = [1, 15, 16, 17, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 4 * BLOCK + 37]
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
-@cocotb.parametrize(stalls=["none", "random", "heavy"])
+@cocotb.parametrize(stalls=["none", "random", "heavy", "slow_writes"])
 async def counts_and_places(dut: Any, stalls: str) -> None:
     """Counts around every boundary, in place and not, at arbitrary lines."""
     bench = await make_bench(dut, stalls=stalls)
-    counts = COUNTS if stalls != "heavy" else [1, 17, BLOCK + 1, 2 * BLOCK + 5]
+    counts = COUNTS if stalls in ("none", "random") else [1, 17, BLOCK + 1, 5 * BLOCK + 5]
     for index, count in enumerate(counts):
         in_place = (index + len(stalls)) % 2 == 0
         await bench.run(count, place_tensors(bench.rng, count, in_place=in_place))

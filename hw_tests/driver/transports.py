@@ -23,6 +23,7 @@ class TransportWrapper:
         self.channels = inner.channels
         self.capacity_bytes = inner.capacity_bytes
         self.timed = inner.timed
+        self.fabric_mhz = inner.fabric_mhz
         self.name = inner.name
 
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:

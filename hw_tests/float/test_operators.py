@@ -31,23 +31,24 @@ FP32_VECTORS = 1_000_000
 
 
 @cache
-def simulator(fmt: FloatFormat) -> tuple[dict[str, str], str]:
-    """(module name of each operation, Verilog): one simulator of a format holds all operators,
-    since building takes longer than running."""
-    units = {name: kind(format=fmt) for name, kind in KINDS.items()}
-    names = {name: unit.module_name for name, unit in units.items()}
-    return names, player_text(list(units.values()))
+def simulator() -> str:
+    """One for all operators and formats, since building takes longer than running."""
+    formats = (FP32, *SMALL.values())
+    return player_text([kind(format=fmt) for fmt in formats for kind in KINDS.values()])
 
 
 def run(operation: str, fmt: FloatFormat, testcase: str, **parameters: int) -> None:
-    names, text = simulator(fmt)
     run_bench(
-        text,
+        simulator(),
         top=PLAYER_TOP,
         module="hw_tests.float.operator_bench",
         testcase=testcase,
         build_args=PLAYER_BUILD_ARGS,
-        parameters={"operation": operation, "name": names[operation], **parameters},
+        parameters={
+            "operation": operation,
+            "name": f"{fmt.name}_{operation}",
+            **parameters,
+        },
     )
 
 

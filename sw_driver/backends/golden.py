@@ -73,6 +73,8 @@ class GoldenTransport:
 
     name = "golden"
     timed = False
+    fabric_mhz = 200.0
+    """Of the paper's module; nothing here runs on it."""
 
     def __init__(
         self,

@@ -23,8 +23,9 @@ def add_parser(subparsers: Any) -> None:
         "bench",
         help="measure the speed of the simulation",
         description="Runs Adam on both channels at once through the driver and, in the same run, "
-        "the same Verilated channel in a bare loop that does nothing but clock it. Prints fabric "
-        "cycles of all channels per host second and their ratio, medians over the repetitions.",
+        "the same Verilated channel in a bare loop that does nothing but clock it. Prints the "
+        "simulated throughput, fabric cycles of all channels per host second and their ratio, "
+        "medians over the repetitions.",
     )
     parser.add_argument("--config", default="axdimm", metavar="PRESET", help="configuration")
     parser.add_argument(
@@ -51,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.axdimm import Axdimm
     from sw_driver.backends import BackendOptions
     from sw_driver.registers import kernel_registers
+    from sw_driver.training.report import ceiling_mparams_per_s
     from sw_driver.verilated.transport import VerilatedTransport
 
     try:
@@ -58,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise Refusal(str(error)) from error
     rng = np.random.default_rng(1)
-    driven, bare = [], []
+    driven, bare, speeds = [], [], []
     with device:
         transport = device.transport
         assert isinstance(transport, VerilatedTransport)
@@ -83,9 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
                 _start(device, channel, arguments.parameters, tensors[channel], repetition + 1)
                 for channel in channels
             ]
-            for each in runs:
-                each.wait()
+            results = [each.wait() for each in runs]
             seconds = time.perf_counter() - start
+            slowest = max(result.fabric_cycles for result in results)
+            speeds.append(len(results) * arguments.parameters / slowest * transport.fabric_mhz)
             spent = [transport.fabric_cycles(i) - cycles[i] for i in channels]
             driven.append(sum(spent) / seconds)
             # The same work, started through the registers, without anything that looks at it.
@@ -101,8 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
                     channel, status.address("status"), status["status"]["busy"].mask, 0,
                     interval_fabric_cycles=100, timeout_fabric_cycles=1_000_000,
                 )  # fmt: skip
+    ceiling = ceiling_mparams_per_s(device.channels, transport.fabric_mhz)
     figures = {
         "parameters_per_channel": arguments.parameters,
+        "mparams_per_s": statistics.median(speeds),
+        "efficiency": statistics.median(speeds) / ceiling,
         "fabric_cycles_per_host_second": statistics.median(driven),
         "bare_loop_fabric_cycles_per_host_second": statistics.median(bare),
         "ratio": statistics.median(a / b for a, b in zip(driven, bare, strict=True)),
@@ -111,6 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(figures))
         return 0
     print(f"Adam on {arguments.parameters} parameters in each of {device.channels} channels")
+    print(
+        f"{'simulated':>20}: {figures['mparams_per_s']:>12.2f} MP/s, "
+        f"{figures['efficiency']:.2%} of the ceiling"
+    )
     for name, text in (
         ("fabric_cycles_per_host_second", "through the driver"),
         ("bare_loop_fabric_cycles_per_host_second", "bare loop"),

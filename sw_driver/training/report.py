@@ -11,7 +11,6 @@ from rich.table import Table
 from .trainer import ChannelFigures, TrainingResult
 
 __all__ = [
-    "FABRIC_CLOCK_HZ",
     "PAPER_EFFICIENCY",
     "PAPER_MPARAMS_PER_S",
     "ceiling_mparams_per_s",
@@ -21,7 +20,7 @@ __all__ = [
     "write_report",
 ]
 
-FABRIC_CLOCK_HZ = 200_000_000
+PAPER_FABRIC_MHZ = 200.0
 """Paper section 3.1."""
 
 PAPER_MPARAMS_PER_S = 789.38
@@ -34,31 +33,29 @@ PARAMETERS_PER_BEAT = 16
 BEATS_PER_GROUP = 7
 
 
-def ceiling_mparams_per_s(channels: int) -> float:
+def ceiling_mparams_per_s(channels: int, fabric_mhz: float = PAPER_FABRIC_MHZ) -> float:
     """What the DRAM's peak bandwidth allows, in 10^6 parameters a second.
 
     A channel moves one beat of 64 bytes a fabric cycle, and 16 parameters take 7 beats (4 loads
-    and 3 stores of 4 bytes each): 457.14 for a channel, 914.29 for a module of two.
+    and 3 stores of 4 bytes each): 457.14 for a channel of the paper's module, 914.29 for both.
     """
-    return channels * FABRIC_CLOCK_HZ * PARAMETERS_PER_BEAT / BEATS_PER_GROUP / 1e6
-
-
-def _speed(params: int, steps: int, fabric_cycles: int) -> float | None:
-    seconds = fabric_cycles / FABRIC_CLOCK_HZ
-    return params * steps / seconds / 1e6 if seconds else None
+    return channels * fabric_mhz * PARAMETERS_PER_BEAT / BEATS_PER_GROUP
 
 
 def _figures(
     result: TrainingResult,
     *,
     channels: int,
+    fabric_mhz: float,
     bit_exact: bool,
     params: int,
     fabric_cycles: int,
     simulated_fabric_cycles: int,
     device_seconds: float,
 ) -> dict[str, Any]:
-    speed = _speed(params, result.steps, fabric_cycles) if result.timed else None
+    speed = None
+    if result.timed and fabric_cycles:
+        speed = params * result.steps / fabric_cycles * fabric_mhz
     rate = simulated_fabric_cycles / device_seconds if result.timed and device_seconds else None
     return {
         "bit_exact": bit_exact,
@@ -69,18 +66,21 @@ def _figures(
         "test_accuracy": result.test_accuracy,
         "fabric_cycles": fabric_cycles if result.timed else None,
         "mparams_per_s": speed,
-        "efficiency": None if speed is None else speed / ceiling_mparams_per_s(channels),
+        "efficiency": None
+        if speed is None
+        else speed / ceiling_mparams_per_s(channels, fabric_mhz),
         "host_seconds": result.host_seconds,
         "sim_cycles_per_host_second": rate,
     }
 
 
-def _channel(result: TrainingResult, channel: ChannelFigures) -> dict[str, Any]:
+def _channel(result: TrainingResult, channel: ChannelFigures, fabric_mhz: float) -> dict[str, Any]:
     return {
         "channel": channel.channel,
         **_figures(
             result,
             channels=1,
+            fabric_mhz=fabric_mhz,
             bit_exact=channel.bit_exact,
             params=channel.params,
             fabric_cycles=channel.kernel_fabric_cycles,
@@ -93,12 +93,14 @@ def _channel(result: TrainingResult, channel: ChannelFigures) -> dict[str, Any]:
     }
 
 
-def report(result: TrainingResult, **context: Any) -> dict[str, Any]:
+def report(
+    result: TrainingResult, *, fabric_mhz: float = PAPER_FABRIC_MHZ, **context: Any
+) -> dict[str, Any]:
     """The job's figures, ready for JSON; ``context`` is added at the end.
 
     ``fabric_cycles``: of the kernel, from START to DONE, summed over the steps; for the module the
     slower channel's in each step, since the channels run at once.
-    ``mparams_per_s``: parameters updated in these cycles at 200 MHz, in millions a second.
+    ``mparams_per_s``: parameters updated in these cycles of ``fabric_mhz``, in millions a second.
     ``efficiency``: ``mparams_per_s`` as a share of :func:`ceiling_mparams_per_s`.
     ``host_seconds``: host time of the training loop, checks included.
     ``sim_cycles_per_host_second``: all fabric cycles simulated, those of copies included and both
@@ -112,13 +114,15 @@ def report(result: TrainingResult, **context: Any) -> dict[str, Any]:
         **_figures(
             result,
             channels=len(result.channels),
+            fabric_mhz=fabric_mhz,
             bit_exact=result.bit_exact,
             params=result.params,
             fabric_cycles=result.fabric_cycles,
             simulated_fabric_cycles=sum(c.simulated_fabric_cycles for c in result.channels),
             device_seconds=result.device_seconds,
         ),
-        "channels": [_channel(result, channel) for channel in result.channels],
+        "fabric_mhz": fabric_mhz,
+        "channels": [_channel(result, channel, fabric_mhz) for channel in result.channels],
         **context,
     }
 
@@ -127,7 +131,7 @@ def summary_table(figures: dict[str, Any]) -> Table:
     """The closing table of a report."""
     channels = len(figures["channels"])
     timed = figures["fabric_cycles"] is not None
-    ceiling = ceiling_mparams_per_s(channels)
+    ceiling = ceiling_mparams_per_s(channels, figures["fabric_mhz"])
 
     def when_timed(key: str, form: str, scale: float = 1) -> str:
         value = figures[key]
@@ -147,7 +151,7 @@ def summary_table(figures: dict[str, Any]) -> Table:
     table.add_row("test accuracy", f"{figures['test_accuracy']:.1%}", "")
     table.add_row("fabric cycles of the kernels", when_timed("fabric_cycles", "{:,}"), "")
     table.add_row(
-        f"throughput at {FABRIC_CLOCK_HZ // 1_000_000} MHz",
+        f"throughput at {figures['fabric_mhz']:.0f} MHz",
         when_timed("mparams_per_s", "{:.2f} MP/s"),
         f"{PAPER_MPARAMS_PER_S} MP/s",
     )

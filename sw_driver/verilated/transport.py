@@ -102,6 +102,7 @@ class VerilatedTransport:
         self.config = config
         self.channels = config.channels
         self.capacity_bytes = config.capacity_bytes
+        self.fabric_mhz = config.fabric_mhz
         self.late_reads = [0] * config.channels
         """Host reads that came late and were repeated, of each channel."""
         self._dram_trace = dram_trace
