@@ -136,6 +136,31 @@ async def host_traffic_has_a_fixed_latency(dut: Any) -> None:
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
+async def order_is_kept(dut: Any) -> None:
+    """Neither direction overtakes the other, though AXI would let it."""
+    tb = TB(dut)
+    await tb.start()
+    read, write = tb.memory.read_if, tb.memory.write_if
+    for held, first, second in (
+        (read.ar_channel, None, 0x2222),
+        (write.aw_channel, 0x3333, None),
+        (write.w_channel, 0x4444, None),
+    ):
+        await tb.host.request(9, 0x1111)
+        await ClockCycles(dut.clk, 100)
+        held.pause = True
+        await tb.host.request(9, first)
+        await tb.host.request(9, second)
+        await ClockCycles(dut.clk, 10)
+        held.pause = False
+        await ClockCycles(dut.clk, 100)
+        answer = tb.host.answers[-1]
+        assert not answer.late
+        assert answer.data == (0x1111 if first is None else first)
+        assert int.from_bytes(tb.memory.read(9 * LINE, LINE), "little") == (first or second)
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
 async def modes_are_exclusive(dut: Any) -> None:
     tb = TB(dut)
     await tb.start()
