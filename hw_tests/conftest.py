@@ -1,9 +1,13 @@
-"""Settings for all tests."""
+"""Settings for all tests, and the account of what they covered."""
 
 from __future__ import annotations
 
+import ast
 import warnings
+from collections import Counter, defaultdict
+from pathlib import Path
 
+import pytest
 from amaranth.hdl import UnusedElaboratable
 
 
@@ -11,3 +15,28 @@ def pytest_configure() -> None:
     # Components that tests construct only to see them refused are never elaborated. Amaranth
     # says so when they are collected, which may be after the tests.
     warnings.simplefilter("ignore", UnusedElaboratable)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """One line a test file: how many tests ran, and what its docstring says that they cover."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    seconds: Counter[str] = Counter()
+    for outcome in ("passed", "failed", "skipped", "error"):
+        for report in terminalreporter.stats.get(outcome, []):
+            file = report.nodeid.partition("::")[0]
+            counts[file][outcome] += 1
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if not counts:
+        return
+    terminalreporter.section("what was covered")
+    for file in sorted(counts):
+        text = ast.get_docstring(ast.parse((Path(config.rootpath) / file).read_text())) or ""
+        numbers = ", ".join(f"{count} {outcome}" for outcome, count in counts[file].items())
+        name = file.removeprefix("hw_tests/").removesuffix(".py")
+        subject = text.partition("\n")[0]
+        terminalreporter.write_line(f"{name:<28} {numbers:<24} {seconds[file]:>4.0f} s  {subject}")

@@ -278,15 +278,10 @@ class AdamKernel(wiring.Component):
                         line.eq(getattr(csr, f"{name}_address")[_LINE_BITS:])
                         for name, line in zip(_TENSORS, lines, strict=True)
                     ),
-                    *(
-                        kept.eq(getattr(csr, f"{name}_value"))
-                        for name, kept in constants.items()
-                    ),
+                    *(kept.eq(getattr(csr, f"{name}_value")) for name, kept in constants.items()),
                     count.eq(csr.count_count),
                     unaligned.eq(
-                        Cat(
-                            getattr(csr, f"{name}_address")[:_LINE_BITS] for name in _TENSORS
-                        ).any()
+                        Cat(getattr(csr, f"{name}_address")[:_LINE_BITS] for name in _TENSORS).any()
                     ),
                     cause.eq(cause_of("none")),
                     step.eq(0),
