@@ -94,12 +94,15 @@ class ModuleConfig:
 
 MODULE_PRESETS = {
     "axdimm": ModuleConfig(),
-    "axdimm_four_lanes": ModuleConfig(lanes=4),
+    "axdimm_four_lanes": ModuleConfig(lanes=4, buffer_blocks=3),
     "axdimm_8gbit_x16": ModuleConfig(part=DDR4_1600_8GBIT_X16),
     "axdimm_ddr4_2400": ModuleConfig(part=DDR4_2400_8GBIT_X8),
     "tiny": ModuleConfig(part=TINY.with_capacity(1 << 20), lanes=2, block_bytes=1024),
 }
-"""Named configurations: the paper's module, variations of it, and a small one for tests."""
+"""Named configurations: the paper's module, variations of it, and a small one for tests.
+
+Four lanes take almost a whole round to compute and free their input only block by block: the third
+block keeps the loader from waiting."""
 
 OPTIONS = (
     "channels",

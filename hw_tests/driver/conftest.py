@@ -17,8 +17,6 @@ PRESET = "tiny"
 @pytest.fixture(scope="session", params=["golden", "rtl"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Transport]:
     """A module of the small configuration, opened once for all tests."""
-    if request.param == "rtl":
-        pytest.importorskip("sw_driver.verilated.transport")
     transport = open_backend(f"{request.param}:{PRESET}")
     yield transport
     transport.close()
