@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from amaranth.lib import wiring
 
@@ -23,25 +23,45 @@ from hw.verilog import ports_of, to_verilog
 __all__ = ["DESIGNS", "generate"]
 
 
-def _controller(config: ModuleConfig) -> wiring.Component:
-    return Ddr4Controller(
+def _operator(make: Callable[[], Any]) -> Callable[[ModuleConfig], Design]:
+    def design(_: ModuleConfig) -> Design:
+        component = make()
+        return Design(component, {"format": asdict(component.format)})
+
+    return design
+
+
+def _kernel(config: ModuleConfig) -> Design:
+    return Design(AdamKernel(config.kernel), asdict(config.kernel))
+
+
+def _controller(config: ModuleConfig) -> Design:
+    controller = Ddr4Controller(
         geometry=config.part.geometry,
         timing=config.part.timing,
         addr_width=config.address_width,
         id_width=1,
     )
+    return Design(controller, {"part": asdict(config.part), **asdict(controller.config)})
 
 
-DESIGNS: dict[str, Callable[[ModuleConfig], wiring.Component]] = {
-    "fp32_add": lambda _: FloatAdd(),
-    "fp32_mul": lambda _: FloatMul(),
-    "fp32_div": lambda _: FloatDiv(),
-    "fp32_sqrt": lambda _: FloatSqrt(),
-    "adam_unit": lambda _: AdamUnit(),
-    "adam_kernel": lambda config: AdamKernel(config.kernel),
+class Design(NamedTuple):
+    """A component and what it was made for, as plain values."""
+
+    component: wiring.Component
+    configuration: dict[str, Any]
+
+
+DESIGNS: dict[str, Callable[[ModuleConfig], Design]] = {
+    "fp32_add": _operator(FloatAdd),
+    "fp32_mul": _operator(FloatMul),
+    "fp32_div": _operator(FloatDiv),
+    "fp32_sqrt": _operator(FloatSqrt),
+    "adam_unit": _operator(AdamUnit),
+    "adam_kernel": _kernel,
     "ddr4_controller": _controller,
-    "axdimm_channel": Channel,
-    "axdimm": Axdimm,
+    "axdimm_channel": lambda config: Design(Channel(config), config.describe()),
+    "axdimm": lambda config: Design(Axdimm(config), config.describe()),
 }
 """Each design by its name, made for a configuration of the module."""
 
@@ -51,17 +71,17 @@ def generate(name: str, config: ModuleConfig) -> tuple[str, dict[str, Any]]:
 
     The description has ``name``, ``clock`` and ``reset``, ``latency`` (clock cycles from
     ``i_valid`` to ``o_valid``, or None where there is no such pair), ``ports`` (name, width,
-    direction; clock and reset included) and ``configuration``.
+    direction; clock and reset included) and ``configuration``, what the design was made for.
     """
     if name not in DESIGNS:
         raise ValueError(f"no design {name!r}; known: {', '.join(DESIGNS)}")
-    component = DESIGNS[name](config)
+    component, configuration = DESIGNS[name](config)
     description = {
         "name": name,
         "clock": "clk",
         "reset": "rst",
         "latency": getattr(component, "latency", None),
         "ports": [asdict(port) for port in ports_of(component)],
-        "configuration": config.describe(),
+        "configuration": configuration,
     }
     return to_verilog(component, name), description

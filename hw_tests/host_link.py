@@ -47,8 +47,15 @@ class HostLink:
                 data = 0 if late else self._signal("rsp_data").value.to_unsigned()
                 self.answers.append(Answer(self._asked.popleft(), self.cycle, late, data))
 
-    async def request(self, line: int, data: int | None = None, *, gap: int = 1) -> None:
-        """A write of ``data``, or a read if there is none. To be called after a rising edge."""
+    async def request(
+        self, line: int, data: int | None = None, *, gap: int = 1, force: bool = False
+    ) -> None:
+        """A write of ``data``, or a read if there is none. To be called after a rising edge.
+
+        Waits for room, unless ``force``.
+        """
+        while not force and self._signal("req_ready").value == 0:
+            await RisingEdge(self._dut.clk)
         self._signal("req_valid").value = 1
         self._signal("req_write").value = int(data is not None)
         self._signal("req_line").value = line

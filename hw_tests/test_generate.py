@@ -101,7 +101,23 @@ def test_axi_ports_have_the_usual_names(folder: Path) -> None:
     registers = AXI4LiteSignature(addr_width=12, data_width=64).members
     assert {f"m_axi_{name}" for name in memory} <= ports
     assert {f"s_axi_{name}" for name in registers} <= ports
+    controller = {port["name"] for port in description(folder, "ddr4_controller")["ports"]}
+    assert {f"s_axi_{name}" for name in memory} <= controller
     assert {"m_axi_awaddr", "m_axi_rlast", "s_axi_wstrb"} <= ports
+
+
+def test_configuration_is_that_of_the_design(folder: Path) -> None:
+    fp32 = {"exponent_bits": 8, "fraction_bits": 23}
+    for name in (*OPERATORS, "adam_unit"):
+        assert description(folder, name)["configuration"] == {"format": fp32}
+    assert description(folder, "adam_kernel")["configuration"]["lanes"] == 16
+    controller = description(folder, "ddr4_controller")["configuration"]
+    assert controller["part"]["timing"]["cl"] == 11
+    assert controller["queue_depth"] > 0
+    for name in ("axdimm_channel", "axdimm"):
+        module = description(folder, name)["configuration"]
+        assert module["channels"] == 2
+        assert module["capacity_bytes"] == 16 << 30
 
 
 @pytest.mark.parametrize("name", DESIGNS)

@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import index
@@ -19,8 +19,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-
-from golden.adam import adam_constants
 
 from .allocator import ChannelAllocator
 from .backends import BackendOptions, open_backend
@@ -47,7 +45,7 @@ from .hostbuffer import byte_view
 from .hyperparameters import AdamHyperparameters
 from .pointers import AxdimmPointer
 from .registers import RegisterWindow, arbiter_registers, kernel_registers
-from .runs import AdamResult, AdamRun
+from .runs import BEATS_PER_GROUP, PARAMETER_BYTES, PARAMETERS_PER_BEAT, AdamResult, AdamRun
 from .transport import LINE_BYTES, DeviceTimeout, Transport, kernel_window
 
 __all__ = [
@@ -58,11 +56,6 @@ __all__ = [
     "MemoryStatistics",
     "Mode",
 ]
-
-PARAMETER_BYTES = 4
-PARAMETERS_PER_BEAT = LINE_BYTES // PARAMETER_BYTES
-BEATS_PER_GROUP = 7
-"""Beats that a beat's worth of parameters moves: four loads, three stores."""
 
 MODE_POLL_FABRIC_CYCLES = 8
 MODE_TIMEOUT_FABRIC_CYCLES = 1_000_000
@@ -133,7 +126,8 @@ class _Channel:
     mode: Mode = Mode.NORMAL
     allocations: dict[int, _Allocation] = field(default_factory=dict)
     run: AdamRun | None = None
-    timed_out: bool = False
+    unfinished: bool = False
+    """The kernel was started, or found running, and has not been seen idle since."""
     copied: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -188,7 +182,9 @@ class Axdimm:
         )
         try:
             # In the thread that will follow the runs: a transport may keep simulated time by
-            # thread, and runs are only reproducible if that thread's time is.
+            # thread, and that thread's then begins with the others'. It does not make counts of
+            # cycles reproducible: channels share the link, and which of two host threads is first
+            # is the host's decision.
             return follower.submit(self._identify, number, stagger, follower).result()
         except BaseException:
             follower.shutdown()
@@ -222,10 +218,10 @@ class Axdimm:
             allocator=ChannelAllocator(limit_bytes=kernel_window(capacity), stagger=stagger),
             follower=follower,
         )
-        in_force = arbiter.read_field("status", "mode")
-        channel.mode = next(
-            mode for mode in Mode if arbiter["status"]["mode"].code(mode) == in_force
-        )
+        status = arbiter.read("status")
+        channel.mode = _mode_in_force(arbiter, status)
+        # Another driver, closed during a run, may have left the kernel at work.
+        channel.unfinished = bool(arbiter["status"]["kernel_busy"].extract(status))
         return channel
 
     # What is there.
@@ -246,13 +242,13 @@ class Axdimm:
         return self._backdoor
 
     def mode(self, channel: int) -> Mode:
-        """The mode that the driver last set, or found when it opened the device."""
+        """The mode in force when the driver last set it, or opened the device."""
         return self._channel(channel).mode
 
     def memory(self, channel: int) -> MemoryStatistics:
         """How much memory of the channel is allocated and free."""
         state = self._channel(channel)
-        with state.lock:
+        with self._exclusive(state):
             return MemoryStatistics(
                 total_bytes=state.allocator.limit_bytes,
                 free_bytes=state.allocator.free_bytes,
@@ -263,7 +259,7 @@ class Axdimm:
     def configuration(self, channel: int) -> Configuration:
         """What the channel's registers say about its build. Raises :class:`BusyError`."""
         state = self._channel(channel)
-        with state.lock:
+        with self._exclusive(state):
             self._check_idle(state)
             values = state.arbiter.read_many(["capacity", "config"])
         fields = state.arbiter["config"].fields
@@ -275,7 +271,7 @@ class Axdimm:
     def copied_bytes(self, channel: int) -> CopiedBytes:
         """How many bytes were copied over the link and through the backdoor."""
         state = self._channel(channel)
-        with state.lock:
+        with self._exclusive(state):
             return CopiedBytes(**state.copied)
 
     # Memory.
@@ -287,7 +283,7 @@ class Axdimm:
         """
         state = self._channel(channel)
         size = _size("nbytes", nbytes, minimum=1)
-        with state.lock:
+        with self._exclusive(state):
             address = state.allocator.allocate(size)
             number = next(self._allocation_numbers)
             state.allocations[number] = _Allocation(address, size)
@@ -306,7 +302,7 @@ class Axdimm:
         :class:`InteriorPointerError`, and :class:`BusyError` if a run uses the allocation.
         """
         state = self._owner(ptr)
-        with state.lock:
+        with self._exclusive(state):
             allocation = self._allocation(state, ptr, freed=DoubleFreeError)
             if ptr.address != allocation.address:
                 raise InteriorPointerError(
@@ -317,8 +313,8 @@ class Axdimm:
                 )
             if (
                 state.run is not None
-                and (state.running or state.timed_out)
                 and ptr.allocation in state.run.allocations
+                and (state.running or self._unfinished(state))
             ):
                 raise BusyError(
                     f"address {ptr.address:#x} on channel {state.number} is in use by a run of "
@@ -396,39 +392,52 @@ class Axdimm:
     def SetArbiterAcc(self, channel: int) -> None:
         """Gives the channel's DRAM to its kernel; returns when the mode is in force.
 
-        Raises :class:`BusyError`, :class:`NoSuchChannelError`, :class:`DeviceTimeoutError`.
+        Raises :class:`BusyError`, :class:`NoSuchChannelError`, and :class:`DeviceTimeoutError`
+        when the mode is not in force in time; the request is then withdrawn.
         """
         self._set_mode(channel, Mode.ACCELERATION)
 
     def SetArbiterNormal(self, channel: int) -> None:
         """Gives the channel's DRAM to the host; returns when the mode is in force.
 
-        Raises :class:`BusyError`, :class:`NoSuchChannelError`, :class:`DeviceTimeoutError`.
+        Raises what :meth:`SetArbiterAcc` raises.
         """
         self._set_mode(channel, Mode.NORMAL)
 
     def _set_mode(self, channel: int, mode: Mode) -> None:
         state = self._channel(channel)
-        with state.lock:
-            self._check_idle(state)
-            code = state.arbiter["mode"]["mode"].code(mode)
-            state.arbiter.write({"mode": code << state.arbiter["mode"]["mode"].lsb})
+        with self._exclusive(state):
+            # A kernel found at work in normal mode waits for the DRAM: only this lets it end.
+            if mode is Mode.NORMAL or state.mode is Mode.ACCELERATION:
+                self._check_idle(state)
             try:
-                state.arbiter.poll(
-                    "status",
-                    {"mode": code, "draining": 0},
-                    interval=MODE_POLL_FABRIC_CYCLES,
-                    timeout=MODE_TIMEOUT_FABRIC_CYCLES,
-                )
+                self._request_mode(state, mode)
             except DeviceTimeout as timeout:
+                status = state.arbiter.read("status")
+                # Otherwise the switch might yet come, unnoticed, under accesses of the old mode.
+                with suppress(DeviceTimeout):
+                    self._request_mode(state, state.mode)
+                state.mode = _mode_in_force(state.arbiter, state.arbiter.read("status"))
                 raise DeviceTimeoutError(
-                    f"channel {state.number} is not in {mode} mode after "
-                    f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles; its arbiter's status reads "
-                    f"{state.arbiter.read('status'):#x}",
+                    f"channel {state.number} was not in {mode} mode after "
+                    f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles, its arbiter's status read "
+                    f"{status:#x}; the request was withdrawn, {state.mode} mode is in force",
                     channel=state.number,
                     timeout_fabric_cycles=MODE_TIMEOUT_FABRIC_CYCLES,
+                    status=status,
+                    mode=str(state.mode),
                 ) from timeout
             state.mode = mode
+
+    def _request_mode(self, state: _Channel, mode: Mode) -> None:
+        code = state.arbiter["mode"]["mode"].code(mode)
+        state.arbiter.write({"mode": code << state.arbiter["mode"]["mode"].lsb})
+        state.arbiter.poll(
+            "status",
+            {"mode": code, "draining": 0},
+            interval=MODE_POLL_FABRIC_CYCLES,
+            timeout=MODE_TIMEOUT_FABRIC_CYCLES,
+        )
 
     # Runs.
 
@@ -489,7 +498,7 @@ class Axdimm:
             if timeout_fabric_cycles is None
             else _size("timeout_fabric_cycles", timeout_fabric_cycles, minimum=1)
         )
-        with state.lock:
+        with self._exclusive(state):
             self._check_tensors(state, tensors, count)
             self._check_idle(state)
             self._check_mode(state, Mode.ACCELERATION)
@@ -505,22 +514,38 @@ class Axdimm:
                 nparams=count,
                 allocations=frozenset(pointer.allocation for pointer in tensors.values()),
             )
+            state.unfinished = True
             state.kernel.write({"control": state.kernel["control"]["start"].mask})
-            state.run = run
             state.follower.submit(self._follow, state, run, timeout)
+            state.run = run
         return run
 
     def WaitAxdimm(self, channel: int, timeout: float | None = None) -> AdamResult | None:
-        """Waits for the channel's last run and returns its counters; None if there was none.
+        """Waits for the channel's last run and returns its counters.
 
-        Raises what the handle's ``wait`` raises.
+        None if this driver started none. Raises what the handle's ``wait`` raises.
         """
         run = self._channel(channel).run
         return None if run is None else run.wait(timeout)
 
     def PollAxdimm(self, channel: int) -> bool:
-        """Whether the channel's kernel is idle. Never blocks."""
-        return not self._channel(channel).running
+        """Whether the channel's kernel is idle. Never waits for it.
+
+        A kernel that was found running when the device was opened, or whose run was given up, is
+        asked over the link.
+        """
+        state = self._channel(channel)
+        if state.running:
+            return False
+        if not state.unfinished:
+            return True
+        if not state.lock.acquire(blocking=False):
+            return False
+        try:
+            self._check_open()
+            return not state.running and not self._unfinished(state)
+        finally:
+            state.lock.release()
 
     def _follow(self, state: _Channel, run: AdamRun, timeout: int) -> None:
         """Ends ``run`` when the kernel does. Nobody else talks to the channel meanwhile."""
@@ -549,7 +574,6 @@ class Axdimm:
                         f"channel {run.channel}"
                     ) from error
                 if left <= 0:
-                    state.timed_out = True
                     raise DeviceTimeoutError(
                         f"the run of {run.nparams} parameters on channel {run.channel} did not end "
                         f"in {timeout} fabric cycles; the kernel's status reads "
@@ -558,6 +582,7 @@ class Axdimm:
                         nparams=run.nparams,
                         timeout_fabric_cycles=timeout,
                     ) from error
+        state.unfinished = False
         fields = kernel["status"]
         if fields["error"].extract(status) or not fields["done"].extract(status):
             causes = {code: name for name, code in fields["cause"].encoding}
@@ -583,12 +608,20 @@ class Axdimm:
     # Closing.
 
     def close(self) -> None:
-        """Stops following runs and releases the device. Calling it twice does no harm."""
+        """Stops following runs and releases the device. Calling it twice does no harm.
+
+        Calls in progress in other threads end first; calls that wait for them, and later ones,
+        raise :class:`ClosedError`. Runs go on in the device, their handles' ``wait`` raises
+        :class:`ClosedError` unless they end soon.
+        """
         self._closing.set()
-        for state in self._channels:
-            state.follower.shutdown()
-        if self._owns_transport:
-            self._transport.close()
+        with ExitStack() as locks:
+            for state in self._channels:
+                locks.enter_context(state.lock)
+            for state in self._channels:
+                state.follower.shutdown()
+            if self._owns_transport:
+                self._transport.close()
 
     def __enter__(self) -> Axdimm:
         return self
@@ -610,9 +643,19 @@ class Axdimm:
 
     # Checks. None of them changes anything.
 
-    def _channel(self, channel: int) -> _Channel:
+    def _check_open(self) -> None:
         if self._closing.is_set():
             raise ClosedError("the device was closed: open it again")
+
+    @contextmanager
+    def _exclusive(self, state: _Channel) -> Iterator[None]:
+        """The channel for the caller alone; it may have been closed while waiting for it."""
+        with state.lock:
+            self._check_open()
+            yield
+
+    def _channel(self, channel: int) -> _Channel:
+        self._check_open()
         try:
             number = index(channel)
         except TypeError:
@@ -664,13 +707,25 @@ class Axdimm:
                 channel=state.number,
                 nparams=state.run.nparams,
             )
-        if state.timed_out:
-            if state.kernel.read_field("status", "busy"):
-                raise BusyError(
-                    f"channel {state.number} is still busy with a run that was given up",
-                    channel=state.number,
-                )
-            state.timed_out = False
+        if self._unfinished(state):
+            what = (
+                "that was in progress when the device was opened"
+                if state.run is None
+                else f"of {state.run.nparams} parameters that is not followed any more"
+            )
+            raise BusyError(
+                f"channel {state.number} is still busy with a run {what}: wait until "
+                f"PollAxdimm({state.number})",
+                channel=state.number,
+                nparams=None if state.run is None else state.run.nparams,
+            )
+
+    def _unfinished(self, state: _Channel) -> bool:
+        """Whether a kernel that nobody follows still runs. For the owner of the lock."""
+        # The arbiter answers in both modes, the kernel in one.
+        if state.unfinished and not state.arbiter.read_field("status", "kernel_busy"):
+            state.unfinished = False
+        return state.unfinished
 
     def _check_mode(self, state: _Channel, needed: Mode) -> None:
         if state.mode is not needed:
@@ -693,7 +748,7 @@ class Axdimm:
         self, pointer: AxdimmPointer, nbytes: int, backdoor: bool | None
     ) -> Iterator[tuple[_Channel, bool]]:
         state = self._owner(pointer)
-        with state.lock:
+        with self._exclusive(state):
             allocation = self._allocation(state, pointer)
             offset = pointer.address - allocation.address
             if offset < 0 or offset + nbytes > allocation.nbytes:
@@ -774,16 +829,12 @@ def _lines(address: int, nbytes: int) -> tuple[int, int]:
     return start, -(-(address + nbytes) // LINE_BYTES) * LINE_BYTES
 
 
+def _mode_in_force(arbiter: RegisterWindow, status: int) -> Mode:
+    """The mode that an arbiter's status tells."""
+    field = arbiter["status"]["mode"]
+    return next(mode for mode in Mode if field.code(mode) == field.extract(status))
+
+
 def _constant_bits(hyperparameters: AdamHyperparameters) -> dict[str, int]:
     """The kernel's nine constants, by their registers, as FP32 bits."""
-    constants = adam_constants(
-        lr=hyperparameters.lr,
-        beta1=hyperparameters.beta1,
-        beta2=hyperparameters.beta2,
-        eps=hyperparameters.eps,
-        weight_decay=hyperparameters.weight_decay,
-        t=hyperparameters.t,
-    )
-    return {
-        name: int(np.float32(value).view(np.uint32)) for name, value in constants._asdict().items()
-    }
+    return {name: int(value.view(np.uint32)) for name, value in hyperparameters.constants().items()}

@@ -1,4 +1,4 @@
-"""The hyper-parameters of Adam: their ranges."""
+"""The hyper-parameters of Adam: their ranges, and the constants that the kernel takes for them."""
 
 from __future__ import annotations
 
@@ -73,3 +73,24 @@ class AdamHyperparameters:
                 value=self.t,
             )
         object.__setattr__(self, "t", step)
+
+    def constants(self) -> dict[str, np.float32]:
+        """The kernel's nine constants, by the names of their registers.
+
+        Each is computed in double precision and rounded once, to the nearest FP32, ties to even;
+        all are finite. The bias corrections enter as ``inv_bc = 1 / (1 - beta^t)``, which the
+        kernel multiplies by.
+        """
+        exact = {
+            "lam": self.weight_decay,
+            "beta1": self.beta1,
+            "one_minus_beta1": 1 - self.beta1,
+            "beta2": self.beta2,
+            "one_minus_beta2": 1 - self.beta2,
+            "inv_bc1": 1 / (1 - self.beta1**self.t),
+            "inv_bc2": 1 / (1 - self.beta2**self.t),
+            "eps": self.eps,
+            "lr": self.lr,
+        }
+        with np.errstate(under="ignore"):
+            return {name: np.float32(value) for name, value in exact.items()}

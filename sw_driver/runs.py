@@ -6,8 +6,23 @@ import threading
 from dataclasses import dataclass
 
 from .errors import WaitTimeoutError
+from .transport import LINE_BYTES
 
-__all__ = ["AdamResult", "AdamRun"]
+__all__ = [
+    "BEATS_PER_GROUP",
+    "PARAMETERS_PER_BEAT",
+    "PARAMETER_BYTES",
+    "AdamResult",
+    "AdamRun",
+]
+
+PARAMETER_BYTES = 4
+"""FP32."""
+
+PARAMETERS_PER_BEAT = LINE_BYTES // PARAMETER_BYTES
+
+BEATS_PER_GROUP = 7
+"""Beats that a beat's worth of parameters moves: four loads, three stores."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -187,14 +187,13 @@ class Arbiter(wiring.Component):
         self._connect_registers(m, csr, mode, draining)
         for register, event in {
             "late_reads": port.late,
-            "refused": refused | kernel_registers.error,
+            "refused": refused + kernel_registers.error,
             "overflows": port.overflow,
             "host_reads": dram.i.valid & dram.i.ready & ~request.write,
             "host_writes": dram.i.valid & dram.i.ready & request.write,
         }.items():
             counter = Signal(COUNTER_BITS, name=register)
-            with m.If(event):
-                m.d.sync += counter.eq(counter + 1)
+            m.d.sync += counter.eq(counter + event)
             m.d.comb += getattr(csr, f"{register}_count").eq(counter)
         return m
 

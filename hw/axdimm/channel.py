@@ -57,7 +57,7 @@ class Channel(wiring.Component):
         wiring.connect(m, wiring.flipped(self.link), arbiter.link)
         wiring.connect(m, kernel.m_axi, arbiter.kernel)
         wiring.connect(m, arbiter.kernel_csr, kernel.s_axi)
-        wiring.connect(m, arbiter.memory, controller.axi)
+        wiring.connect(m, arbiter.memory, controller.s_axi)
         wiring.connect(m, controller.dram, wiring.flipped(self.dram))
         m.d.comb += [
             arbiter.kernel_busy.eq(kernel.busy),

@@ -7,6 +7,7 @@ from typing import Any
 
 from hw.adam.config import KernelConfig
 from hw.axdimm.arbiter import WINDOW_BYTES
+from hw.axdimm.host_port import MAX_READ_LATENCY
 from hw.dram.presets import (
     DDR4_1600_8GBIT_X16,
     DDR4_1600_16GBIT_X8,
@@ -50,9 +51,10 @@ class ModuleConfig:
         if not isinstance(self.channels, int) or not 1 <= self.channels <= 4:
             raise ValueError(f"channels must be an integer from 1 to 4, got {self.channels!r}")
         latency = self.read_latency_fabric_cycles
-        if not isinstance(latency, int) or not 4 <= latency <= 1024:
+        if not isinstance(latency, int) or not 4 <= latency <= MAX_READ_LATENCY:
             raise ValueError(
-                f"read_latency_fabric_cycles must be an integer from 4 to 1024, got {latency!r}"
+                "read_latency_fabric_cycles must be an integer from 4 to "
+                f"{MAX_READ_LATENCY}, got {latency!r}"
             )
         if self.capacity_bytes < 1 << 16:
             raise ValueError(f"a channel must have at least 65536 bytes, got {self.capacity_bytes}")
@@ -79,6 +81,15 @@ class ModuleConfig:
     def fabric_mhz(self) -> float:
         """Fabric clock: a quarter of the DRAM's."""
         return 1e6 / (TCK_PER_FABRIC_CYCLE * self.part.timing.tck_ps)
+
+    @property
+    def refresh_efficiency(self) -> float:
+        """Share of the DRAM's peak bandwidth that refresh leaves in the long run, below 1.
+
+        The DRAM is unavailable for tRFC of every tREFI (JEDEC JESD79-4).
+        """
+        timing = self.part.timing
+        return 1 - timing.t_rfc / timing.t_refi
 
     def with_capacity(self, capacity_bytes: int) -> ModuleConfig:
         """The same module with less or more DRAM a channel, see ``DramGeometry.with_capacity``."""

@@ -14,9 +14,10 @@ LINE_BITS = 8 * LINE_BYTES
 class HostLinkSignature(wiring.Signature):
     """The deserialised host bus, as the host sees it (paper section 3.1).
 
-    A DDR4 host can neither be stalled nor told to wait, so there is no ready: the physical bus
-    cannot deliver more than one line in two fabric cycles (DDR4-800, 64 data bits, against 512
-    bits at 200 MHz), and a read is answered exactly the fixed latency after its request.
+    The physical bus cannot deliver more than one line in two fabric cycles (DDR4-800, 64 data bits,
+    against 512 bits at 200 MHz), and a read is answered exactly the fixed latency after its
+    request. A DDR4 host opens and closes rows itself and so never asks faster than the banks
+    allow; here requests are whole lines, and ``req_ready`` stands for what that host would know.
 
     Parameters
     ----------
@@ -26,6 +27,8 @@ class HostLinkSignature(wiring.Signature):
     -------
     req_valid, req_write, req_line, req_data: a request; ``req_line`` is the byte address divided
         by 64.
+    req_ready: there is room. A request without it may be lost; it then counts as an overflow. When
+        it falls, room for four more requests is left.
     rsp_valid, rsp_late, rsp_data: the answer to a read, in order. ``rsp_late`` says that the data
         was not there in time: it is dropped, ``rsp_data`` means nothing, and the host has to
         read again.
@@ -41,6 +44,7 @@ class HostLinkSignature(wiring.Signature):
                 "req_write": Out(1),
                 "req_line": Out(address_width - 6),
                 "req_data": Out(LINE_BITS),
+                "req_ready": In(1),
                 "rsp_valid": In(1),
                 "rsp_late": In(1),
                 "rsp_data": In(LINE_BITS),

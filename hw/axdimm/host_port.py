@@ -12,10 +12,16 @@ from amaranth.lib.wiring import In, Out
 from hw.axdimm.host_link import LINE_BITS, HostLinkSignature
 from hw.stream.fifo import StreamFifo
 
-__all__ = ["HostPort", "HostRequest", "HostResult"]
+__all__ = ["MAX_READ_LATENCY", "HostPort", "HostRequest", "HostResult"]
 
 TAG_BITS = 9
 """A read's number: eight bits of place in the result memory, one of generation."""
+
+
+MAX_READ_LATENCY = 2 << (TAG_BITS - 1)
+"""In fabric cycles: reads come every second cycle, and each has a place until it is answered."""
+
+_SPARE_LINES = 4
 
 
 class HostRequest(data.StructLayout):
@@ -44,8 +50,9 @@ class HostPort(wiring.Component):
     Parameters
     ----------
     address_width: byte address width of the channel.
-    read_latency: fabric cycles from ``req_valid`` to ``rsp_valid``, from 4 to 1024.
-    queue_lines: requests held while the DRAM is busy, from 2 to 128. The longest
+    read_latency: fabric cycles from ``req_valid`` to ``rsp_valid``, from 4 to 512: at the link's
+        pace 256 reads, which is what the result memory holds.
+    queue_lines: requests held while the DRAM is busy, from 8 to 128. The longest
         refresh is 110 fabric cycles, in which 55 requests come.
 
     Members
@@ -61,12 +68,13 @@ class HostPort(wiring.Component):
     def __init__(
         self, *, address_width: int, read_latency: int = 48, queue_lines: int = 128
     ) -> None:
-        if not 4 <= read_latency <= 1024:
+        if not 4 <= read_latency <= MAX_READ_LATENCY:
             raise ValueError(
-                f"read_latency must be from 4 to 1024 fabric cycles, got {read_latency!r}"
+                f"read_latency must be from 4 to {MAX_READ_LATENCY} fabric cycles, "
+                f"got {read_latency!r}"
             )
-        if not 2 <= queue_lines <= 128:
-            raise ValueError(f"queue_lines must be from 2 to 128, got {queue_lines!r}")
+        if not 8 <= queue_lines <= 128:
+            raise ValueError(f"queue_lines must be from 8 to 128, got {queue_lines!r}")
         self._read_latency = read_latency
         self._queue_lines = queue_lines
         self._request = HostRequest(line_width=address_width - 6)
@@ -113,6 +121,9 @@ class HostPort(wiring.Component):
             self.overflow.eq(lost),
             self.empty.eq((queue.level == 0) & ~queue.o.valid),
         ]
+        m.d.sync += self.link.req_ready.eq(
+            ready & (queue.level < self._queue_lines - 1 - _SPARE_LINES)
+        )
         with m.If(accept & ~self.link.req_write):
             m.d.sync += tag.eq(tag + 1)
         wiring.connect(m, wiring.flipped(self.o), queue.o)

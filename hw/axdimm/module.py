@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -50,6 +50,8 @@ class Axdimm(wiring.Component):
         link = self.link
         line_bits = len(link.req_line) - self._select_bits
         channel = Channel(self._config)
+        ready = Signal(self._config.channels)
+        m.d.comb += link.req_ready.eq(ready.all())
         for index in range(self._config.channels):
             part = Shared(channel, name="axdimm_channel")
             m.submodules[f"channel{index}"] = part
@@ -58,6 +60,7 @@ class Axdimm(wiring.Component):
                 part.link.req_write.eq(link.req_write),
                 part.link.req_line.eq(link.req_line[:line_bits]),
                 part.link.req_data.eq(link.req_data),
+                ready[index].eq(part.link.req_ready),
             ]
             with m.If(part.link.rsp_valid):
                 m.d.comb += [

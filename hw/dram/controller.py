@@ -79,7 +79,7 @@ class Ddr4Controller(wiring.Component):
 
     Members
     -------
-    axi : In(:class:`AXI4Signature`)
+    s_axi : In(:class:`AXI4Signature`)
         512 data bits; see :class:`~hw.dram.frontend.AxiFrontEnd` for what is supported, the order
         of responses and errors. The address is rounded down to 64 bytes.
     dram : Out(:class:`DramSignature`)
@@ -93,7 +93,7 @@ class Ddr4Controller(wiring.Component):
         Commands given since reset. PREA counts as one precharge.
     """
 
-    axi: Any
+    s_axi: Any
     dram: Any
     prompt: Any
     idle: Any
@@ -143,7 +143,7 @@ class Ddr4Controller(wiring.Component):
         )
         super().__init__(
             {
-                "axi": In(
+                "s_axi": In(
                     AXI4Signature(
                         addr_width=addr_width, data_width=8 * BURST_BYTES, id_width=id_width
                     )
@@ -165,7 +165,7 @@ class Ddr4Controller(wiring.Component):
         m.submodules.rows = rows
         m.submodules.columns = columns
         m.submodules.refresh = refresh
-        wiring.connect(m, wiring.flipped(self.axi), front.axi)
+        wiring.connect(m, wiring.flipped(self.s_axi), front.axi)
 
         now = Signal(TIME_BITS)
         m.d.sync += now.eq(now + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import random
 from typing import Any
@@ -15,9 +14,9 @@ from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteRam, AxiMaster, AxiRam
 from hw.registers import load_registers
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink
+from hw_tests.stalls import STALLS, pauses
 
 LINE = 64
-STALL_SHARE = {"none": 0.0, "random": 0.4, "heavy": 0.9}
 
 
 class TB:
@@ -30,7 +29,7 @@ class TB:
         parameters = bench_parameters()
         self.latency = parameters["read_latency"]
         self.capacity = parameters["capacity_bytes"]
-        self.share = STALL_SHARE[parameters["stalls"]]
+        self.stalls = parameters["stalls"]
         self.rng = random.Random(cocotb.RANDOM_SEED)
         dut.memory_idle.value = 1
         dut.kernel_busy.value = 0
@@ -56,16 +55,13 @@ class TB:
     def stall(self) -> None:
         """Pauses every channel of the memory and of the kernel's registers at random."""
 
-        def pattern() -> Any:
-            seed = self.rng.random()
-            rng = random.Random(seed)
-            return (rng.random() < self.share for _ in itertools.count())
-
         for interface in (self.memory, self.kernel_registers):
             for part in (interface.write_if, interface.read_if):
                 for name in ("aw_channel", "w_channel", "b_channel", "ar_channel", "r_channel"):
                     if hasattr(part, name):
-                        getattr(part, name).set_pause_generator(pattern())
+                        getattr(part, name).set_pause_generator(
+                            pauses(STALLS[self.stalls], self.rng.random())
+                        )
 
     def register_line(self, name: str) -> int:
         return (self.capacity - 4096 + self.registers[name].offset_bytes) // LINE
@@ -94,7 +90,7 @@ async def host_traffic_has_a_fixed_latency(dut: Any) -> None:
     await tb.start()
     tb.stall()
     # Slow enough for the memory: the link has no backpressure.
-    gap = {0.0: 6, 0.4: 12, 0.9: 90}[tb.share]
+    gap = {"none": 6, "random": 12, "heavy": 90}[tb.stalls]
     expected: dict[int, int] = {}
     lines = [tb.rng.randrange((tb.capacity - 8192) // LINE) for _ in range(24)]
     reads: list[tuple[int, int]] = []
@@ -118,7 +114,7 @@ async def host_traffic_has_a_fixed_latency(dut: Any) -> None:
         assert answer.late or answer.data == data, hex(line)
     for line, data in expected.items():
         assert int.from_bytes(tb.memory.read(line * LINE, LINE), "little") == data
-    if tb.share == 0.0:
+    if tb.stalls == "none":
         assert late == 0
     seen = len(tb.host.answers)
     for name, value in {
@@ -255,7 +251,7 @@ async def too_many_requests_are_counted_as_lost(dut: Any) -> None:
     await tb.start()
     tb.memory.write_if.aw_channel.pause = True
     for step in range(200):
-        await tb.host.request(step, step + 1)
+        await tb.host.request(step, step + 1, force=True)
     tb.memory.write_if.aw_channel.pause = False
     await ClockCycles(dut.clk, 2000)
     overflows = await tb.register("overflows")

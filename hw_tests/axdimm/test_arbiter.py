@@ -6,11 +6,12 @@ import pytest
 
 from hw.axdimm.arbiter import Arbiter
 from hw_tests.bench import run_bench
+from hw_tests.stalls import STALLS
 
 PARAMETERS = {"capacity_bytes": 1 << 20, "read_latency": 40, "lanes": 4, "block_bytes": 1024}
 
 
-@pytest.mark.parametrize("stalls", ["none", "random", "heavy"])
+@pytest.mark.parametrize("stalls", STALLS)
 def test_arbiter(stalls: str) -> None:
     """Modes, draining, fixed latency, refusals and every counter, at each amount of stalls."""
     run_bench(
@@ -26,7 +27,7 @@ def test_arbiter(stalls: str) -> None:
     [
         ("capacity_bytes", 3 << 20, "power of two"),
         ("capacity_bytes", 4096, "at least 16384"),
-        ("read_latency", 2, "from 4 to 1024"),
+        ("read_latency", 2, "from 4 to 512"),
     ],
 )
 def test_refuses(parameter: str, value: int, message: str) -> None:

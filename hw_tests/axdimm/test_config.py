@@ -40,7 +40,7 @@ def test_is_frozen() -> None:
         ({"lanes": 3}, "lanes must be one of .* got 3"),
         ({"block_bytes": 1000}, "block_bytes must be a power of two .* got 1000"),
         ({"channels": 5}, "channels must be .* got 5"),
-        ({"read_latency_fabric_cycles": 3}, "from 4 to 1024, got 3"),
+        ({"read_latency_fabric_cycles": 3}, "from 4 to 512, got 3"),
         ({"capacity_bytes": 3 << 20}, "got 3145728"),
         ({"capacity_bytes": 1024}, "got 1024"),
     ],

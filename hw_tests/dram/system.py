@@ -35,7 +35,7 @@ def _value(value: Any) -> Any:
 class DramSystem(wiring.Component):
     """A controller with its device; the commands may be recorded in the file ``trace``.
 
-    The members are the controller's ``axi`` (as ``s_axi``), ``prompt``, ``idle`` and counters, the
+    The members are the controller's ``s_axi``, ``prompt``, ``idle`` and counters, the
     device's ``violation``, ``violation_code`` and ``violation_tck``, and ``flush`` for the record.
     """
 
@@ -86,7 +86,7 @@ class DramSystem(wiring.Component):
         m.submodules.dram = device = Ddr4Device(
             geometry=geometry, timing=timing, check_refresh=self.config.refresh
         )
-        wiring.connect(m, wiring.flipped(self.s_axi), controller.axi)
+        wiring.connect(m, wiring.flipped(self.s_axi), controller.s_axi)
         wiring.connect(m, controller.dram, device.dram)
         m.d.comb += [getattr(self, name).eq(getattr(controller, name)) for name in COUNTERS]
         m.d.comb += [

@@ -8,12 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hw.axdimm.config import configure
 from hw_tests.driver.conftest import PRESET
 from hw_tests.driver.transports import SpoilingTransport
 from sw_driver import backends
 from sw_driver.backends.golden import GoldenTransport
 from sw_driver.cli import main
+from sw_driver.commands.sim import _refresh_note
+from sw_driver.registers import kernel_registers
 from sw_driver.transport import DeviceFault, Transport
+from sw_driver.verilated.build import BuildError
 
 REPORT_KEYS = {
     "bit_exact",
@@ -101,6 +105,7 @@ def test_report_and_curve_are_written(tmp_path: Path, capsys: pytest.CaptureFixt
     for entry in (figures, *figures["channels"]):
         for key in ("fabric_cycles", "mparams_per_s", "efficiency", "sim_cycles_per_host_second"):
             assert entry[key] is None
+    assert figures["refresh_limit"] is None
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     table = capsys.readouterr().out
     for words in ("102,090", "untimed", "789.38", "86.3 %", "914.29", "backdoor"):
@@ -164,9 +169,148 @@ def test_the_rtl_trains_and_traces_its_dram(tmp_path: Path, backend: Transport) 
         assert entry["mparams_per_s"] == pytest.approx(
             entry["params"] * entry["steps"] / entry["fabric_cycles"] * 200
         )
+    assert figures["refresh_limit"] == 1 - 128 / 1600
     slowest = max(entry["fabric_cycles"] for entry in figures["channels"])
     assert figures["fabric_cycles"] >= slowest
     lines = trace.read_text().splitlines()
     assert "tck,channel,command,bank_group,bank,row,column" in lines[:2]
     commands = {tuple(line.split(",")[1:3]) for line in lines[2:]}
     assert commands >= {(channel, name) for channel in "01" for name in ("ACT", "RD", "WR", "REF")}
+
+
+@pytest.mark.parametrize(
+    ("preset", "limit"),
+    [
+        ("axdimm", "92.95 %"),
+        ("axdimm_8gbit_x16", "95.51 %"),
+        ("axdimm_ddr4_2400", "95.50 %"),
+        ("tiny", "92.00 %"),
+    ],
+)
+def test_more_than_refresh_leaves_is_explained(preset: str, limit: str) -> None:
+    share = configure(preset).refresh_efficiency
+    assert _refresh_note(None, None) is None
+    assert _refresh_note(0.9, None) is None
+    assert _refresh_note(share, share) is None
+    note = _refresh_note(share + 0.001, share)
+    assert note is not None
+    assert limit in note
+
+
+class _FastTransport(GoldenTransport):
+    """Has a clock, and counts as many cycles for a run as an efficiency of 94 % takes."""
+
+    timed = True
+
+    def read_lines(self, channel: int, address: int, nbytes: int) -> np.ndarray:
+        data = super().read_lines(channel, address, nbytes)
+        window = kernel_registers(self, channel)
+        cycles, beats = window.address("cycles"), window.address("beats_read")
+        if address <= cycles < address + nbytes:
+            read = int.from_bytes(super().read_lines(channel, beats, 64)[:8].tobytes(), "little")
+            data[cycles - address :][:8] = list(int(read * 7 / 4 / 0.94).to_bytes(8, "little"))
+        return data
+
+
+@pytest.mark.parametrize(
+    ("preset", "limit"), [("axdimm", "92.95 %"), ("axdimm_ddr4_2400", None), ("tiny", "92.00 %")]
+)
+def test_the_limit_is_that_of_the_configuration(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    preset: str,
+    limit: str | None,
+) -> None:
+    def fast(options: backends.BackendOptions) -> GoldenTransport:
+        return _FastTransport(capacity_bytes=1 << 20)
+
+    monkeypatch.setitem(backends.BACKENDS, "golden", fast)
+    assert sim(tmp_path, "--steps", "1", "--config", preset) == 0
+    figures = json.loads((tmp_path / "report.json").read_text())
+    assert figures["refresh_limit"] == configure(preset).refresh_efficiency
+    assert figures["efficiency"] == pytest.approx(0.94, abs=0.001)
+    printed = capsys.readouterr().out
+    assert ("refresh leaves" in printed) == (limit is not None)
+    assert limit is None or limit in printed
+
+
+class _Unopened(GoldenTransport):
+    """What ``bench`` takes for the simulator."""
+
+
+@pytest.fixture
+def small_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(options: backends.BackendOptions) -> GoldenTransport:
+        return _Unopened(capacity_bytes=backends.module_config(options).capacity_bytes)
+
+    monkeypatch.setitem(backends.BACKENDS, "rtl", opened)
+    monkeypatch.setattr("sw_driver.verilated.transport.VerilatedTransport", _Unopened)
+
+
+@pytest.mark.usefixtures("small_bench")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--config", "tiny", "--parameters", "500000"], ["2000000", "--parameters"]),
+        (["--config", "huge"], ["'huge'", "axdimm"]),
+        (["--repetitions", "0"], ["'0'", "at least 1"]),
+    ],
+    ids=" ".join,
+)
+def test_refusals_of_bench_take_one_line(
+    capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
+) -> None:
+    assert main(["bench", *options]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("nearmem: ")
+    assert output.err.count("\n") == 1
+    for words in said:
+        assert words in output.err
+
+
+@pytest.mark.parametrize("command", [["bench"], ["sim", "--quiet", "--out"]], ids=lambda c: c[0])
+def test_a_simulator_that_cannot_be_built_fails_the_job(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+) -> None:
+    def unbuilt(options: backends.BackendOptions) -> Transport:
+        raise BuildError("'verilator' was not found:\n the simulator needs g++, make and perl")
+
+    monkeypatch.setitem(backends.BACKENDS, "rtl", unbuilt)
+    assert main([*command, str(tmp_path)] if command[0] == "sim" else command) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert (
+        output.err == "nearmem: 'verilator' was not found: the simulator needs g++, make and perl\n"
+    )
+
+
+@pytest.mark.usefixtures("small_bench")
+def test_a_device_that_fails_fails_bench(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*call: object) -> None:
+        raise DeviceFault("DRAM rule TRCD broken at tCK 17")
+
+    monkeypatch.setattr(_Unopened, "backdoor_write", broken)
+    assert main(["bench", "--config", "tiny", "--parameters", "100"]) == 1
+    assert capsys.readouterr().err == (
+        "nearmem: the device failed: DRAM rule TRCD broken at tCK 17\n"
+    )
+
+
+def test_bench_measures_the_rtl(capsys: pytest.CaptureFixture[str], backend: Transport) -> None:
+    if backend.name != "rtl":
+        pytest.skip("only the RTL has a speed")
+    options = ["--config", PRESET, "--parameters", "2000", "--repetitions", "2", "--json"]
+    assert main(["bench", *options]) == 0
+    output = capsys.readouterr()
+    figures = json.loads(output.out)
+    assert figures["parameters_per_channel"] == 2000
+    assert 0 < figures["efficiency"] < 1
+    assert 0 < figures["ratio"] < 2
+    assert output.err == ""

@@ -15,7 +15,8 @@ from hw_tests.driver.transports import TransportWrapper, WatchedTransport
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
 from sw_driver.backends.golden import GoldenTransport
-from sw_driver.transport import DeviceTimeout, kernel_window
+from sw_driver.registers import kernel_registers
+from sw_driver.transport import DeviceTimeout, Transport, arbiter_window, kernel_window
 
 COUNT = 20
 NBYTES = 4 * COUNT
@@ -65,6 +66,10 @@ def tensors(device: Axdimm, channel: int = 0, nbytes: int = NBYTES) -> dict[str,
     for pointer in pointers.values():
         device.MemcpyHost2Axdimm(pointer, bytes(nbytes), nbytes, backdoor=True)
     return pointers
+
+
+def tensors_without_contents(device: Axdimm) -> dict[str, AxdimmPointer]:
+    return {name: device.MallocAxdimm(NBYTES, 0) for name in "pmvg"}
 
 
 def test_out_of_memory(device: Axdimm) -> None:
@@ -317,7 +322,7 @@ def test_a_closed_device_refuses(backend) -> None:
 
 
 class _StuckTransport(TransportWrapper):
-    """A kernel that is busy until ``stuck`` is cleared."""
+    """A kernel that is busy until ``stuck`` is cleared, as both status registers say."""
 
     stuck = False
 
@@ -325,6 +330,8 @@ class _StuckTransport(TransportWrapper):
         data = super().read_lines(channel, address, nbytes)
         if self.stuck and address == kernel_window(self.capacity_bytes) + 0x40:
             data[0] |= 1
+        if self.stuck and address == arbiter_window(self.capacity_bytes) + 0x80:
+            data[0] |= 4
         return data
 
     def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
@@ -344,13 +351,118 @@ def test_a_kernel_that_never_finishes_is_given_up() -> None:
         )
         with pytest.raises(errors.DeviceTimeoutError, match=r"12345 fabric cycles.*0x"):
             run.wait(timeout=60)
-        with pytest.raises(errors.BusyError):
+        assert not device.PollAxdimm(0)
+        with pytest.raises(errors.BusyError, match=rf"{COUNT} parameters.*PollAxdimm\(0\)"):
             device.SetArbiterNormal(0)
         with pytest.raises(errors.BusyError):
             device.FreeAxdimm(pointers["p"])
         transport.stuck = False
-        device.SetArbiterNormal(0)
         device.FreeAxdimm(pointers["p"])
+        assert device.PollAxdimm(0)
+        device.SetArbiterNormal(0)
+
+
+def test_a_run_that_outlives_its_driver_keeps_the_channel_busy() -> None:
+    transport = _StuckTransport(GoldenTransport())
+    with Axdimm(transport) as device:
+        pointers = tensors(device)
+        device.SetArbiterAcc(0)
+        transport.stuck = True
+        run = device.RunAdamOnAxdimmAsync(**pointers, nparams=COUNT, **ADAM, channel=0)
+    with pytest.raises(errors.ClosedError, match=f"{COUNT} parameters on channel 0"):
+        run.wait(timeout=60)
+    with Axdimm(transport) as device:
+        assert device.mode(0) is Mode.ACCELERATION
+        pointers = tensors_without_contents(device)
+        calls: list[Callable[[], Any]] = [
+            lambda: device.SetArbiterNormal(0),
+            lambda: device.RunAdamOnAxdimmAsync(**pointers, nparams=COUNT, **ADAM, channel=0),
+            lambda: device.MemcpyHost2Axdimm(pointers["p"], bytes(64), 64, backdoor=True),
+            lambda: device.configuration(0),
+        ]
+        for call in calls:
+            assert not device.PollAxdimm(0)
+            with pytest.raises(errors.BusyError, match=r"channel 0.*when the device was opened"):
+                call()
+        transport.stuck = False
+        assert device.PollAxdimm(0)
+        for call in calls[1:]:
+            call()
+            device.WaitAxdimm(0, timeout=60)
+
+
+def test_the_driver_finds_a_kernel_at_work(backend: Transport) -> None:
+    count = 3000
+    window = kernel_registers(backend, 0)
+    with Axdimm(backend) as device:
+        device.SetArbiterAcc(0)
+        settings = {f"{name}_in": 4 * 4096 * number for number, name in enumerate("pgmv")}
+        settings |= {f"{name}_out": settings[f"{name}_in"] for name in "pmv"}
+        window.write({"count": count, **settings})
+        window.write({"control": 1})
+    with Axdimm(backend) as device:
+        if backend.timed:
+            assert not device.PollAxdimm(0)
+            with pytest.raises(errors.BusyError):
+                device.SetArbiterNormal(0)
+        # Every question lets a little time pass.
+        polls = 0
+        while not device.PollAxdimm(0):
+            polls += 1
+            assert polls < 10 * count
+        assert not window.read_field("status", "busy")
+        assert window.read_field("status", "done")
+        device.SetArbiterNormal(0)
+
+
+def test_a_kernel_that_waits_for_the_dram_can_be_given_it() -> None:
+    transport = _StuckTransport(GoldenTransport())
+    transport.stuck = True
+    with Axdimm(transport) as device:
+        assert device.mode(0) is Mode.NORMAL
+        with pytest.raises(errors.BusyError):
+            device.SetArbiterNormal(0)
+        device.SetArbiterAcc(0)
+        assert device.mode(0) is Mode.ACCELERATION
+        with pytest.raises(errors.BusyError):
+            device.SetArbiterNormal(0)
+
+
+class _UnswitchingTransport(TransportWrapper):
+    """No mode is seen to switch while ``stuck``; ``heeded`` requests still reach the device."""
+
+    stuck = False
+    heeded = 0
+
+    def write_lines(self, channel: int, address: int, data: np.ndarray) -> None:
+        if self.stuck and address == arbiter_window(self.capacity_bytes) + 0x40:
+            if not self.heeded:
+                return
+            self.heeded -= 1
+        super().write_lines(channel, address, data)
+
+    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
+        if self.stuck and address == arbiter_window(self.capacity_bytes) + 0x80:
+            raise DeviceTimeout("draining")
+        return super().poll(channel, address, mask, value, **times)
+
+
+@pytest.mark.parametrize(
+    ("heeded", "mode"), [(0, Mode.NORMAL), (1, Mode.ACCELERATION), (2, Mode.NORMAL)]
+)
+def test_a_switch_that_is_given_up_is_withdrawn(heeded: int, mode: Mode) -> None:
+    transport = _UnswitchingTransport(GoldenTransport())
+    with Axdimm(transport) as device:
+        pointer = device.MallocAxdimm(64, 0)
+        transport.stuck, transport.heeded = True, heeded
+        with pytest.raises(errors.DeviceTimeoutError, match=rf"1000000 .*0x.*{mode} mode") as error:
+            device.SetArbiterAcc(0)
+        assert error.value.details["mode"] == mode
+        assert device.mode(0) is mode
+        transport.stuck = False
+        if mode is Mode.ACCELERATION:
+            device.SetArbiterNormal(0)
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
 
 
 class _FailingTransport(TransportWrapper):

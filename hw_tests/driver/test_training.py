@@ -152,6 +152,12 @@ def test_figures_follow_their_definitions() -> None:
     assert first["sim_cycles_per_host_second"] == pytest.approx(200_000)
 
 
+def test_the_limit_of_refresh_needs_a_clock() -> None:
+    result = timed_result()
+    assert report(result, refresh_limit=0.9)["refresh_limit"] == 0.9
+    assert report(replace(result, timed=False), refresh_limit=0.9)["refresh_limit"] is None
+
+
 def test_the_table_shows_every_figure() -> None:
     table = summary_table(report(timed_result(), backend="rtl"))
     cells = [str(cell) for column in table.columns for cell in column.cells]

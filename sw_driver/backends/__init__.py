@@ -13,7 +13,13 @@ from sw_driver.transport import Transport
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
 
-__all__ = ["BACKENDS", "SIMULATED_CAPACITY_BYTES", "BackendOptions", "open_backend"]
+__all__ = [
+    "BACKENDS",
+    "SIMULATED_CAPACITY_BYTES",
+    "BackendOptions",
+    "module_config",
+    "open_backend",
+]
 
 SIMULATED_CAPACITY_BYTES = 64 << 20
 """Bytes of a channel unless the options say otherwise or the preset has less.
@@ -61,7 +67,8 @@ def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
     return opener(settings)
 
 
-def _module_config(options: BackendOptions) -> ModuleConfig:
+def module_config(options: BackendOptions) -> ModuleConfig:
+    """The configuration that ``options`` stand for. Raises ``ValueError`` if there is none."""
     from hw.axdimm.config import configure
 
     wanted = {
@@ -85,7 +92,7 @@ def _open_golden(options: BackendOptions) -> Transport:
                 f"a {name} to {str(path)!r} was asked for, but the golden backend has no clock and "
                 "writes none: use the backend 'rtl'"
             )
-    config = _module_config(options)
+    config = module_config(options)
     return GoldenTransport(
         channels=config.channels,
         capacity_bytes=config.capacity_bytes,
@@ -98,7 +105,7 @@ def _open_rtl(options: BackendOptions) -> Transport:
     from sw_driver.verilated.transport import VerilatedTransport
 
     return VerilatedTransport(
-        config=_module_config(options),
+        config=module_config(options),
         wave=options.wave,
         dram_trace=options.dram_trace,
         announce=options.announce,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from golden.adam import AdamConstants, adam_step
 from hw.registers import RegisterMap, load_registers
+from sw_driver.runs import PARAMETER_BYTES, PARAMETERS_PER_BEAT
 from sw_driver.transport import (
     LINE_BYTES,
     WINDOW_BYTES,
@@ -25,8 +26,6 @@ from sw_driver.transport import (
 
 __all__ = ["GoldenTransport"]
 
-PARAMETER_BYTES = 4
-PARAMETERS_PER_BEAT = LINE_BYTES // PARAMETER_BYTES
 REGISTER_BYTES = 8
 
 _ARBITER = load_registers("axdimm_arbiter")

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["COMMANDS", "Failure", "Refusal", "integer", "output_file"]
+if TYPE_CHECKING:
+    from sw_driver.axdimm import Axdimm
+    from sw_driver.backends import BackendOptions
+
+__all__ = [
+    "COMMANDS",
+    "Failure",
+    "Refusal",
+    "driving",
+    "integer",
+    "open_device",
+    "output_file",
+]
 
 COMMANDS = ("sim", "verilog", "registers", "bench")
 """Modules of this package that are subcommands, in the order of the help text.
@@ -51,3 +65,33 @@ def output_file(text: str) -> Path:
             f"{text!r} is to be written in {str(path.parent)!r}, which is not a folder: create it"
         )
     return path
+
+
+def open_device(backend: str, options: BackendOptions) -> Axdimm:
+    """Opens a device. Raises :class:`Refusal` for bad options, else :class:`Failure`."""
+    from sw_driver.axdimm import Axdimm
+    from sw_driver.errors import AxdimmError
+
+    try:
+        return Axdimm(backend, options=options)
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+    except (AxdimmError, RuntimeError, OSError) as error:
+        raise Failure(str(error)) from error
+
+
+@contextmanager
+def driving(*, out_of_memory: str) -> Iterator[None]:
+    """Raises what the driver and its device raise as :class:`Refusal` and :class:`Failure`.
+
+    ``out_of_memory`` says what to do when the channels are too small for what was asked for.
+    """
+    from sw_driver.errors import AxdimmError, OutOfMemoryError
+    from sw_driver.transport import DeviceFault, DeviceTimeout
+
+    try:
+        yield
+    except OutOfMemoryError as error:
+        raise Refusal(f"{error}: {out_of_memory}") from error
+    except (AxdimmError, DeviceFault, DeviceTimeout) as error:
+        raise Failure(f"the device failed: {error}") from error

@@ -9,9 +9,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from . import Refusal, integer
+from . import driving, integer, open_device
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from sw_driver.axdimm import Axdimm
 
 __all__ = ["add_parser", "run"]
@@ -45,78 +47,26 @@ def _start(device: Axdimm, channel: int, parameters: int, tensors: dict[str, Any
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints."""
-    import numpy as np
     from rich.console import Console
-    from rich.progress import track
 
-    from sw_driver.axdimm import Axdimm
     from sw_driver.backends import BackendOptions
-    from sw_driver.registers import kernel_registers
-    from sw_driver.training.report import ceiling_mparams_per_s
-    from sw_driver.verilated.transport import VerilatedTransport
 
-    try:
-        device = Axdimm("rtl", options=BackendOptions(preset=arguments.config))
-    except ValueError as error:
-        raise Refusal(str(error)) from error
-    rng = np.random.default_rng(1)
-    driven, bare, speeds = [], [], []
-    with device:
-        transport = device.transport
-        assert isinstance(transport, VerilatedTransport)
-        channels = range(device.channels)
-        tensors = []
-        for channel in channels:
-            names = {
-                name: device.MallocAxdimm(4 * arguments.parameters, channel) for name in "pmvg"
-            }
-            for pointer in names.values():
-                values = rng.random(arguments.parameters, dtype=np.float32)
-                device.MemcpyHost2Axdimm(pointer, values, values.nbytes, backdoor=True)
-            device.SetArbiterAcc(channel)
-            tensors.append(names)
-        progress = Console(stderr=True, quiet=arguments.json)
-        for repetition in track(
-            range(arguments.repetitions), description="measuring", console=progress
-        ):
-            cycles = [transport.fabric_cycles(channel) for channel in channels]
-            start = time.perf_counter()
-            runs = [
-                _start(device, channel, arguments.parameters, tensors[channel], repetition + 1)
-                for channel in channels
-            ]
-            results = [each.wait() for each in runs]
-            seconds = time.perf_counter() - start
-            slowest = max(result.fabric_cycles for result in results)
-            speeds.append(len(results) * arguments.parameters / slowest * transport.fabric_mhz)
-            spent = [transport.fabric_cycles(i) - cycles[i] for i in channels]
-            driven.append(sum(spent) / seconds)
-            # The same work, started through the registers, without anything that looks at it.
-            for channel in channels:
-                kernel_registers(transport, channel).write({"control": 1})
-            start = time.perf_counter()
-            with ThreadPoolExecutor(device.channels) as threads:
-                list(threads.map(transport.run_bare, channels, spent))
-            bare.append(sum(spent) / (time.perf_counter() - start))
-            for channel in channels:
-                status = kernel_registers(transport, channel)
-                transport.poll(
-                    channel, status.address("status"), status["status"]["busy"].mask, 0,
-                    interval_fabric_cycles=100, timeout_fabric_cycles=1_000_000,
-                )  # fmt: skip
-    ceiling = ceiling_mparams_per_s(device.channels, transport.fabric_mhz)
-    figures = {
-        "parameters_per_channel": arguments.parameters,
-        "mparams_per_s": statistics.median(speeds),
-        "efficiency": statistics.median(speeds) / ceiling,
-        "fabric_cycles_per_host_second": statistics.median(driven),
-        "bare_loop_fabric_cycles_per_host_second": statistics.median(bare),
-        "ratio": statistics.median(a / b for a, b in zip(driven, bare, strict=True)),
-    }
+    # What is no result goes to stderr, so that --json leaves stdout to the figures.
+    progress = Console(stderr=True, quiet=arguments.json)
+    options = BackendOptions(
+        preset=arguments.config,
+        announce=lambda message: progress.print(message, highlight=False),
+    )
+    with (
+        open_device("rtl", options) as device,
+        driving(out_of_memory="measure fewer --parameters, 16 bytes of a channel each"),
+    ):
+        figures = _measure(device, arguments.parameters, arguments.repetitions, progress)
+        channels = device.channels
     if arguments.json:
         print(json.dumps(figures))
         return 0
-    print(f"Adam on {arguments.parameters} parameters in each of {device.channels} channels")
+    print(f"Adam on {arguments.parameters} parameters in each of {channels} channels")
     print(
         f"{'simulated':>20}: {figures['mparams_per_s']:>12.2f} MP/s, "
         f"{figures['efficiency']:.2%} of the ceiling"
@@ -128,3 +78,63 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{text:>20}: {figures[name]:>12,.0f} fabric cycles per host second, all channels")
     print(f"{'ratio':>20}: {figures['ratio']:>12.2f}")
     return 0
+
+
+def _measure(
+    device: Axdimm, parameters: int, repetitions: int, progress: Console
+) -> dict[str, Any]:
+    import numpy as np
+    from rich.progress import track
+
+    from sw_driver.registers import kernel_registers
+    from sw_driver.training.report import ceiling_mparams_per_s
+    from sw_driver.verilated.transport import VerilatedTransport
+
+    transport = device.transport
+    assert isinstance(transport, VerilatedTransport)
+    rng = np.random.default_rng(1)
+    driven, bare, speeds = [], [], []
+    channels = range(device.channels)
+    tensors = []
+    for channel in channels:
+        names = {name: device.MallocAxdimm(4 * parameters, channel) for name in "pmvg"}
+        for pointer in names.values():
+            values = rng.random(parameters, dtype=np.float32)
+            device.MemcpyHost2Axdimm(pointer, values, values.nbytes, backdoor=True)
+        device.SetArbiterAcc(channel)
+        tensors.append(names)
+    for repetition in track(range(repetitions), description="measuring", console=progress):
+        cycles = [transport.fabric_cycles(channel) for channel in channels]
+        start = time.perf_counter()
+        runs = [
+            _start(device, channel, parameters, tensors[channel], repetition + 1)
+            for channel in channels
+        ]
+        results = [each.wait() for each in runs]
+        seconds = time.perf_counter() - start
+        slowest = max(result.fabric_cycles for result in results)
+        speeds.append(len(results) * parameters / slowest * transport.fabric_mhz)
+        spent = [transport.fabric_cycles(i) - cycles[i] for i in channels]
+        driven.append(sum(spent) / seconds)
+        # The same work, started through the registers, without anything that looks at it.
+        for channel in channels:
+            kernel_registers(transport, channel).write({"control": 1})
+        start = time.perf_counter()
+        with ThreadPoolExecutor(device.channels) as threads:
+            list(threads.map(transport.run_bare, channels, spent))
+        bare.append(sum(spent) / (time.perf_counter() - start))
+        for channel in channels:
+            status = kernel_registers(transport, channel)
+            transport.poll(
+                channel, status.address("status"), status["status"]["busy"].mask, 0,
+                interval_fabric_cycles=100, timeout_fabric_cycles=1_000_000,
+            )  # fmt: skip
+    ceiling = ceiling_mparams_per_s(device.channels, transport.fabric_mhz)
+    return {
+        "parameters_per_channel": parameters,
+        "mparams_per_s": statistics.median(speeds),
+        "efficiency": statistics.median(speeds) / ceiling,
+        "fabric_cycles_per_host_second": statistics.median(driven),
+        "bare_loop_fabric_cycles_per_host_second": statistics.median(bare),
+        "ratio": statistics.median(a / b for a, b in zip(driven, bare, strict=True)),
+    }

@@ -9,19 +9,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, integer, output_file
+from . import Refusal, driving, integer, open_device, output_file
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sw_driver.axdimm import Axdimm
+    from sw_driver.backends import BackendOptions
     from sw_driver.training.trainer import TrainingResult, TrainingSettings
 
 __all__ = ["add_parser", "run"]
 
 DEFAULT_STEPS = 50
-SUSTAINED_EFFICIENCY = 1 - 440 / 6240
-"""What refresh leaves of the bandwidth of the paper's DRAM: tRFC of every tREFI, in tCK."""
 KIB = 1024
 MIB = 1024 * 1024
 
@@ -100,19 +99,18 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.training.trainer import TrainingSettings
 
     settings = TrainingSettings(steps=arguments.steps, seed=arguments.seed)
-    device = _open(arguments, progress)
-    with device:
-        return _train(arguments, device, settings, folder, progress)
+    options = _options(arguments, progress)
+    with open_device(arguments.backend, options) as device:
+        return _train(arguments, device, options, settings, folder, progress)
 
 
-def _open(arguments: argparse.Namespace, progress: Console) -> Axdimm:
-    from sw_driver.axdimm import Axdimm
+def _options(arguments: argparse.Namespace, progress: Console) -> BackendOptions:
     from sw_driver.backends import BackendOptions
 
     block_bytes = arguments.block_bytes
     if arguments.block_kib is not None:
         block_bytes = arguments.block_kib * KIB
-    options = BackendOptions(
+    return BackendOptions(
         preset=arguments.config,
         lanes=arguments.lanes,
         block_bytes=block_bytes,
@@ -121,17 +119,24 @@ def _open(arguments: argparse.Namespace, progress: Console) -> Axdimm:
         dram_trace=arguments.dram_trace,
         announce=lambda message: progress.print(message, highlight=False),
     )
-    try:
-        return Axdimm(arguments.backend, options=options)
-    except ValueError as error:
-        raise Refusal(str(error)) from error
-    except RuntimeError as error:
-        raise Failure(str(error)) from error
+
+
+def _refresh_note(efficiency: float | None, refresh_limit: float | None) -> str | None:
+    """Why more was measured than refresh leaves; None if it was not."""
+    if efficiency is None or refresh_limit is None or efficiency <= refresh_limit:
+        return None
+    return (
+        f"More than the {100 * refresh_limit:.2f} % that refresh leaves in the long run: a step is "
+        "so short that the DRAM controller gives most of its refreshes before or after it, as the "
+        "standard allows. `nearmem bench` with as many --parameters as the memory holds shows a "
+        "sustained figure."
+    )
 
 
 def _train(
     arguments: argparse.Namespace,
     device: Axdimm,
+    options: BackendOptions,
     settings: TrainingSettings,
     folder: Path,
     progress: Console,
@@ -139,38 +144,37 @@ def _train(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from sw_driver.errors import AxdimmError, OutOfMemoryError
+    from sw_driver.backends import module_config
     from sw_driver.training.data import load_split_digits
     from sw_driver.training.report import report, summary_table, write_loss_curve, write_report
     from sw_driver.training.trainer import MismatchError, Trainer
-    from sw_driver.transport import DeviceFault, DeviceTimeout
 
     trainer = Trainer(device, load_split_digits(), settings)
     mismatches = None
     try:
-        with Progress(
-            TextColumn("step"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("loss {task.fields[loss]:.3f}"),
-            TimeElapsedColumn(),
-            console=progress,
-        ) as bar:
+        with (
+            driving(out_of_memory="give the channels more memory with --capacity-mib"),
+            Progress(
+                TextColumn("step"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("loss {task.fields[loss]:.3f}"),
+                TimeElapsedColumn(),
+                console=progress,
+            ) as bar,
+        ):
             task = bar.add_task("", total=settings.steps, loss=float("nan"))
             result: TrainingResult = trainer.train(
                 lambda step, loss: bar.update(task, completed=step, loss=loss)
             )
     except MismatchError as error:
         result, mismatches = error.result, error.mismatches
-    except OutOfMemoryError as error:
-        raise Refusal(f"{error}: give the channels more memory with --capacity-mib") from error
-    except (AxdimmError, DeviceFault, DeviceTimeout) as error:
-        raise Failure(f"the device failed: {error}") from error
 
     configuration = device.configuration(0)
     figures = report(
         result,
         fabric_mhz=device.transport.fabric_mhz,
+        refresh_limit=module_config(options).refresh_efficiency,
         backend=device.transport.name,
         lanes=configuration.lanes,
         block_bytes=configuration.block_bytes,
@@ -186,13 +190,9 @@ def _train(
     elif not arguments.quiet:
         console = Console()
         console.print(summary_table(figures))
-        if (figures["efficiency"] or 0) > SUSTAINED_EFFICIENCY:
-            console.print(
-                "More than the 92.95 % that refresh leaves in the long run: a step is so short "
-                "that the DRAM controller gives most of its refreshes before or after it, as the "
-                "standard allows. `nearmem bench --parameters 4000000` shows a sustained figure.",
-                highlight=False,
-            )
+        note = _refresh_note(figures["efficiency"], figures["refresh_limit"])
+        if note is not None:
+            console.print(note, highlight=False)
         console.print(
             "Gradients and parameters went over the host link; the moments were read through the "
             f"backdoor to be compared.\nReport: {folder / 'report.json'}  Loss curve: "

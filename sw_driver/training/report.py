@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
+from sw_driver.runs import BEATS_PER_GROUP, PARAMETERS_PER_BEAT
+
 from .trainer import ChannelFigures, TrainingResult
 
 __all__ = [
@@ -28,9 +30,6 @@ PAPER_MPARAMS_PER_S = 789.38
 
 PAPER_EFFICIENCY = 0.863
 """Of the bandwidth's ceiling (paper Table 5)."""
-
-PARAMETERS_PER_BEAT = 16
-BEATS_PER_GROUP = 7
 
 
 def ceiling_mparams_per_s(channels: int, fabric_mhz: float = PAPER_FABRIC_MHZ) -> float:
@@ -94,7 +93,11 @@ def _channel(result: TrainingResult, channel: ChannelFigures, fabric_mhz: float)
 
 
 def report(
-    result: TrainingResult, *, fabric_mhz: float = PAPER_FABRIC_MHZ, **context: Any
+    result: TrainingResult,
+    *,
+    fabric_mhz: float = PAPER_FABRIC_MHZ,
+    refresh_limit: float | None = None,
+    **context: Any,
 ) -> dict[str, Any]:
     """The job's figures, ready for JSON; ``context`` is added at the end.
 
@@ -102,6 +105,8 @@ def report(
     slower channel's in each step, since the channels run at once.
     ``mparams_per_s``: parameters updated in these cycles of ``fabric_mhz``, in millions a second.
     ``efficiency``: ``mparams_per_s`` as a share of :func:`ceiling_mparams_per_s`.
+    ``refresh_limit``: the share that the DRAM's refresh leaves in the long run; short runs can
+    exceed it.
     ``host_seconds``: host time of the training loop, checks included.
     ``sim_cycles_per_host_second``: all fabric cycles simulated, those of copies included and both
     channels' added, in a second of host time inside calls of the driver; forward, backward and
@@ -122,6 +127,7 @@ def report(
             device_seconds=result.device_seconds,
         ),
         "fabric_mhz": fabric_mhz,
+        "refresh_limit": refresh_limit if result.timed else None,
         "channels": [_channel(result, channel, fabric_mhz) for channel in result.channels],
         **context,
     }

@@ -251,6 +251,10 @@ class Trainer:
     def train(self, on_step: Callable[[int, float], None] | None = None) -> TrainingResult:
         """Trains, calling ``on_step(step, loss)`` after each step.
 
+        The same settings give the same losses and the same p, m and v on every backend. Counts of
+        cycles vary by some tenths of a per cent: the channels share the host link, and the host's
+        scheduler decides which thread's request comes first.
+
         Raises :class:`MismatchError` after the first step in which a bit differs, and what the
         driver raises.
         """
@@ -265,7 +269,7 @@ class Trainer:
         start = time.perf_counter()
         with ExitStack() as stack:
             # Each channel keeps its host thread: a transport may keep simulated time by thread,
-            # and the figures are only reproducible if threads do not swap channels.
+            # and a thread that changed channels would take the time of the other one along.
             threads = [stack.enter_context(ThreadPoolExecutor(max_workers=1)) for _ in shares]
 
             def at_once(*calls: Callable[[], None]) -> None:

@@ -2,8 +2,9 @@
 //
 // Each channel is a model of its own with a clock of its own, so that two host threads can run two
 // channels at once. What they share is the host link, which carries one line in two fabric cycles;
-// a channel gets its time on the link by the simulated time at which it asks, not by which thread
-// asks first.
+// each line has its place on one time line, and a channel that asks for a time that another has
+// used gets the next free one. Of channels that use the link at once, the one whose simulated time
+// is behind goes first; one that has not begun yet is not waited for.
 
 #include <algorithm>
 #include <condition_variable>
@@ -29,8 +30,16 @@ namespace {
 constexpr uint64_t kLinkCyclesPerLine = 2;
 constexpr uint64_t kLinkChunkLines = 16;
 constexpr unsigned kReadAttempts = 64;
+constexpr uint64_t kRoomLimitCycles = 1000000;
 constexpr size_t kRememberedUses = 256;
 constexpr size_t kLineBytes = 64;
+
+constexpr unsigned kMaxBankGroups = 4;
+constexpr unsigned kMaxBanks = 4;
+
+// As in hw/dram/interface.py.
+enum Command { kNop, kAct, kPre, kPrea, kRd, kWr, kRef };
+constexpr const char* kCommandNames[] = {"NOP", "ACT", "PRE", "PREA", "RD", "WR", "REF"};
 
 enum Status { kOk = 0, kTimeout = 1, kViolation = 2, kLate = 3, kLost = 4, kFailed = 5 };
 
@@ -111,6 +120,7 @@ public:
     bool answered() const { return top_->link_rsp_valid; }
     bool late() const { return top_->link_rsp_late; }
     const void* answer() const { return &top_->link_rsp_data; }
+    bool ready() const { return top_->link_req_ready; }
     bool idle() const { return top_->idle; }
     bool violated() const { return top_->violation; }
     unsigned violation_code() const { return top_->violation_code; }
@@ -141,15 +151,25 @@ private:
 
     void trace_slot(unsigned slot, unsigned command, unsigned group, unsigned bank,
                     unsigned address) {
-        static const char* const kNames[] = {"", "ACT", "PRE", "PREA", "RD", "WR", "REF"};
-        if (command == 0) return;
-        const bool bank_used = command != 3 && command != 6;
-        fprintf(trace_, "%llu,%u,%s,", static_cast<unsigned long long>(4 * cycles_ + slot),
-                index_, kNames[command]);
-        if (bank_used) fprintf(trace_, "%u,%u", group, bank); else fputs(",", trace_);
-        if (command == 1) fprintf(trace_, ",%u,\n", address);
-        else if (command == 4 || command == 5) fprintf(trace_, ",,%u\n", address);
-        else fputs(",,\n", trace_);
+        if (command == kNop) return;
+        unsigned& row = open_rows_[group % kMaxBankGroups][bank % kMaxBanks];
+        const unsigned long long tck = 4 * cycles_ + slot;
+        fprintf(trace_, "%llu,%u,%s,", tck, index_, kCommandNames[command]);
+        switch (command) {
+            case kAct:
+                row = address;
+                fprintf(trace_, "%u,%u,%u,\n", group, bank, row);
+                break;
+            case kRd:
+            case kWr:
+                fprintf(trace_, "%u,%u,%u,%u\n", group, bank, row, address);
+                break;
+            case kPre:
+                fprintf(trace_, "%u,%u,,\n", group, bank);
+                break;
+            default:
+                fputs(",,,\n", trace_);
+        }
     }
 
     void trace_commands() {
@@ -169,6 +189,7 @@ private:
     std::unique_ptr<VerilatedContext> context_;
     std::unique_ptr<Vchannel> top_;
     FILE* trace_ = nullptr;
+    unsigned open_rows_[kMaxBankGroups][kMaxBanks] = {};
 #ifdef NEARMEM_WAVE
     std::unique_ptr<VerilatedFstC> wave_;
     uint64_t wave_time_ = 0;
@@ -287,6 +308,16 @@ public:
         while (channel.now() < start) idle();
     }
 
+    // A host that opens rows itself would wait for them; see hw/axdimm/host_link.py.
+    template <typename Idle>
+    bool wait_for_room(Idle idle) {
+        for (uint64_t i = 0; !channel.ready(); ++i) {
+            if (i == kRoomLimitCycles) return false;
+            idle();
+        }
+        return true;
+    }
+
     Channel& channel;
 
 private:
@@ -352,6 +383,7 @@ int nm_write(Module* module, unsigned index, uint64_t not_before, uint64_t line,
         const uint64_t chunk = std::min(kLinkChunkLines, lines - done);
         session.acquire(chunk, [&] { channel.tick(); });
         for (uint64_t i = 0; i < chunk; ++i, ++done) {
+            if (!session.wait_for_room([&] { channel.tick(); })) return kLost;
             channel.request(line + done, data + done * kLineBytes);
             channel.tick();
         }
@@ -386,6 +418,7 @@ int nm_read(Module* module, unsigned index, uint64_t not_before, uint64_t line, 
             const uint64_t chunk = std::min<uint64_t>(kLinkChunkLines, wanted.size() - asked);
             session.acquire(chunk, idle);
             for (uint64_t i = 0; i < chunk; ++i) {
+                if (!session.wait_for_room(idle)) return kLost;
                 channel.request(line + wanted[asked++], nullptr);
                 take();
                 idle();
@@ -407,6 +440,7 @@ int nm_poll(Module* module, unsigned index, uint64_t not_before, uint64_t line, 
     const uint64_t start = channel.cycles();
     for (;;) {
         session.acquire(1, [&] { channel.tick(); });
+        if (!session.wait_for_room([&] { channel.tick(); })) return kLost;
         channel.request(line, nullptr);
         while (!channel.answered()) {
             channel.tick();

@@ -15,6 +15,7 @@ from golden.dram_map import DramAddressMap
 from hw.axdimm.config import ModuleConfig
 from hw.dram.device import Violation
 from hw.dram.timing import DramTiming
+from sw_driver.errors import ClosedError
 from sw_driver.transport import LINE_BYTES, DeviceFault, DeviceTimeout
 
 from .build import build_library
@@ -141,6 +142,25 @@ class VerilatedTransport:
     def _part(path: Path, channel: int) -> Path:
         return path.with_name(f"{path.stem}.ch{channel}{path.suffix}")
 
+    def _check(self, channel: int, address: int, nbytes: int) -> None:
+        """Before anything goes to C, which checks nothing."""
+        if self._module is None:
+            raise ClosedError("the device was closed: open it again")
+        if not 0 <= channel < self.channels:
+            raise ValueError(f"channel must be from 0 to {self.channels - 1}, got {channel}")
+        if address < 0 or nbytes < 0 or address + nbytes > self.capacity_bytes:
+            raise ValueError(
+                f"{nbytes} bytes at {address:#x} are not within the channel's "
+                f"{self.capacity_bytes} bytes"
+            )
+
+    def _check_lines(self, channel: int, address: int, nbytes: int) -> None:
+        self._check(channel, address, nbytes)
+        if address % LINE_BYTES or nbytes % LINE_BYTES:
+            raise ValueError(
+                f"the link moves lines of {LINE_BYTES} bytes, got {nbytes} bytes at {address:#x}"
+            )
+
     def _begin(self) -> int:
         """The host's simulated time, of this thread."""
         return getattr(self._host, "now", self._latest)
@@ -165,6 +185,7 @@ class VerilatedTransport:
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.transport.Transport`."""
         source = np.ascontiguousarray(data, dtype=np.uint8)
+        self._check_lines(channel, address, source.size)
         status = self._library.nm_write(
             self._module, channel, self._begin(), address // LINE_BYTES,
             source.ctypes.data, source.size // LINE_BYTES,
@@ -173,6 +194,7 @@ class VerilatedTransport:
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`sw_driver.transport.Transport`."""
+        self._check_lines(channel, address, nbytes)
         data = np.empty(nbytes, dtype=np.uint8)
         late = _u64(0)
         status = self._library.nm_read(
@@ -194,6 +216,7 @@ class VerilatedTransport:
         timeout_fabric_cycles: int,
     ) -> int:
         """See :class:`sw_driver.transport.Transport`."""
+        self._check_lines(channel, address, LINE_BYTES)
         last = _u64(0)
         status = self._library.nm_poll(
             self._module, channel, self._begin(), address // LINE_BYTES, mask, value,
@@ -219,30 +242,41 @@ class VerilatedTransport:
 
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, address, data.size)
         self._settle(channel)
         self._map.write(self._storage[channel], address, data)
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, address, nbytes)
         self._settle(channel)
         return self._map.read(self._storage[channel], address, nbytes)
 
     def fabric_cycles(self, channel: int) -> int:
         """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, 0, 0)
         return self._library.nm_cycles(self._module, channel)
 
     def now(self, channel: int) -> int:
         """The module's time at the channel, in fabric cycles, idle time included."""
+        self._check(channel, 0, 0)
         return self._library.nm_now(self._module, channel)
 
     def run_bare(self, channel: int, fabric_cycles: int) -> None:
         """Lets the channel's clock run, with nothing else done: the simulator's own speed."""
+        self._check(channel, 0, 0)
         self._library.nm_bare(self._module, channel, fabric_cycles)
 
     def close(self) -> None:
         """See :class:`sw_driver.transport.Transport`; writes the trace of DRAM commands."""
         if self._module is None:
             return
+        if self._dram_trace is not None:
+            # All channels' traces end at the same time, so that refreshes seem to be missing in
+            # none of them.
+            cycles = [self.fabric_cycles(channel) for channel in range(self.channels)]
+            for channel, done in enumerate(cycles):
+                self._library.nm_idle(self._module, channel, max(cycles) - done)
         self._storage.clear()
         self._library.nm_close(self._module)
         self._module = None
