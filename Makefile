@@ -38,7 +38,7 @@ registers: $(INSTALLED) ## Writes docs/registers.md and the C header from the re
 lint: $(INSTALLED) ## Checks format, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/pyright
+	@$(BIN)/basedpyright
 
 clean: ## Removes builds and the environment
 	rm -rf build $(VENV) *.egg-info
