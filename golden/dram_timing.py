@@ -4,7 +4,9 @@ The timing table below is in nanoseconds and clocks as the standard gives it, by
 density and page size; the numbers of clocks are computed from it. Trace format: one header line
 ``# nearmem dram trace v1 preset=NAME …``, one line of column names
 ``tck,channel,command,bank_group,bank,row,column``, then one command a line in the order of time.
-``tck`` counts DRAM clocks from the end of reset. ACT carries a row, RD and WR a column (a multiple
+The header may give the geometry as ``bank_groups=``, ``banks_per_group=``, ``rows=`` and
+``columns=``; what it does not give is the preset's. Timing is always the preset's.
+``tck`` counts DRAM clocks of the channel from the end of its reset. ACT carries a row, RD and WR a column (a multiple
 of 8) and, if the recorder knows it, the row; REF and PREA carry no bank.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 __all__ = [
@@ -370,8 +372,29 @@ class TraceReport:
     last_tck: int = 0
 
 
+_GEOMETRY = ("bank_groups", "banks_per_group", "rows", "columns")
+
+
+def _described_part(preset: str, settings: Mapping[str, str]) -> DramTimingTable:
+    """The part ``preset`` with the geometry that a header gives."""
+    if preset not in PARTS:
+        raise ValueError(f"unknown preset {preset!r} in the header; known: {', '.join(PARTS)}")
+    geometry: dict[str, int] = {}
+    for name in _GEOMETRY:
+        text = settings.get(name)
+        if text is None:
+            continue
+        if not text.isdecimal() or int(text) == 0:
+            raise ValueError(f"{name} in the header must be a positive integer, got {text!r}")
+        geometry[name] = int(text)
+    return replace(PARTS[preset], **geometry)
+
+
 def check_trace(lines: Iterable[str], *, refresh: bool = True) -> TraceReport:
-    """Checks a whole trace, given as its lines; each channel by itself.
+    """Checks a whole trace, given as its lines; each channel by itself, up to its last command.
+
+    A channel's clock may stand still while others run, so refreshes are demanded of it only as
+    long as it gives commands.
 
     Raises ``ValueError`` for a malformed trace or an unknown preset.
     """
@@ -381,18 +404,18 @@ def check_trace(lines: Iterable[str], *, refresh: bool = True) -> TraceReport:
         raise ValueError(f"not a DRAM trace: its first line is {' '.join(header)!r}")
     settings = dict(item.split("=", 1) for item in header[5:] if "=" in item)
     preset = settings.get("preset", "")
-    if preset not in PARTS:
-        raise ValueError(f"unknown preset {preset!r} in the header; known: {', '.join(PARTS)}")
+    part = _described_part(preset, settings)
     names = next(source, "").strip()
     if names != "tck,channel,command,bank_group,bank,row,column":
         raise ValueError(f"unexpected column names {names!r}")
     report = TraceReport(preset)
     checkers: dict[str, CommandChecker] = {}
+    ends: dict[str, int] = {}
     for line in source:
         tck, channel, name, group, bank, row, column = line.rstrip("\n").split(",")
         checker = checkers.get(channel)
         if checker is None:
-            checker = checkers[channel] = CommandChecker(PARTS[preset], refresh=refresh)
+            checker = checkers[channel] = CommandChecker(part, refresh=refresh)
         checker.command(
             int(tck),
             name,
@@ -401,9 +424,10 @@ def check_trace(lines: Iterable[str], *, refresh: bool = True) -> TraceReport:
             int(row) if row else None,
             int(column) if column else None,
         )
-        report.last_tck = int(tck)
-    for checker in checkers.values():
-        checker.finish(report.last_tck)
+        ends[channel] = int(tck)
+    report.last_tck = max(ends.values(), default=0)
+    for channel, checker in checkers.items():
+        checker.finish(ends[channel])
         report.violations += checker.violations
         report.counts += checker.counts
         report.longest_refresh_gap = max(report.longest_refresh_gap, checker.longest_refresh_gap)

@@ -13,13 +13,13 @@ import numpy as np
 from cocotb.triggers import RisingEdge
 from numpy.typing import NDArray
 
-__all__ = ["STALLS", "AxiMemory", "Burst"]
+from hw_tests.stalls import STALLS
 
-STALLS: dict[str, dict[str, float]] = {
-    "none": {},
-    "random": {"ar": 0.3, "r": 0.3, "aw": 0.3, "w": 0.3, "b": 0.3},
-    "heavy": {"ar": 0.9, "r": 0.8, "aw": 0.9, "w": 0.8, "b": 0.95},
-    "slow_writes": {"aw": 0.9, "w": 0.9, "b": 0.9},
+__all__ = ["CHANNEL_STALLS", "AxiMemory", "Burst"]
+
+CHANNEL_STALLS: dict[str, dict[str, float]] = {
+    **{name: dict.fromkeys(("ar", "r", "aw", "w", "b"), share) for name, share in STALLS.items()},
+    "slow_writes": dict.fromkeys(("aw", "w", "b"), STALLS["heavy"]),
 }
 """Named probabilities that a channel pauses in a cycle."""
 

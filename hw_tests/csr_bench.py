@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from itertools import cycle
 from typing import Any
 
 import cocotb
@@ -13,6 +12,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
 from hw_tests.lite_master import LiteMaster
+from hw_tests.stalls import STALLS, pauses
 
 MASK = (1 << 64) - 1
 WRITABLE = {0x040: 0xFFFFFFFF_0000001C, 0x080: 0x2}
@@ -131,7 +131,7 @@ async def random_accesses(dut: Any) -> None:
 
 
 @cocotb.test(timeout_time=4, timeout_unit="ms")
-@cocotb.parametrize(stalls=["none", "random", "heavy"])
+@cocotb.parametrize(stalls=list(STALLS))
 async def other_master(dut: Any, stalls: str) -> None:
     """Reads and writes at the same time, from a manager that is not ours."""
     logging.getLogger(f"cocotb.{dut._name}.s_axi").setLevel(logging.WARNING)
@@ -140,16 +140,13 @@ async def other_master(dut: Any, stalls: str) -> None:
     for side in (master.write_if, master.read_if):
         side.log.setLevel(logging.WARNING)
     await bench.reset()
-    probability = {"none": 0.0, "random": 0.4, "heavy": 0.85}[stalls]
-    if probability:
+    if STALLS[stalls]:
         channels = (
             master.write_if.aw_channel, master.write_if.w_channel, master.write_if.b_channel,
             master.read_if.ar_channel, master.read_if.r_channel,
         )  # fmt: skip
         for index, channel in enumerate(channels):
-            rng = random.Random(index)
-            pattern = [rng.random() < probability for _ in range(1009)]
-            channel.set_pause_generator(cycle(pattern))
+            channel.set_pause_generator(pauses(STALLS[stalls], index))
     for _ in range(60):
         value = bench.rng.getrandbits(64) & ~1
         bench.change_inputs()

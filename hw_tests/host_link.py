@@ -8,6 +8,8 @@ from typing import Any
 
 from cocotb.triggers import ReadOnly, RisingEdge
 
+from hw_tests.stalls import pauses
+
 __all__ = ["Answer", "HostLink"]
 
 
@@ -24,11 +26,15 @@ class Answer:
 class HostLink:
     """Drives ``link_req_*`` and collects ``link_rsp_*``, checking that answers come in order.
 
-    ``gap`` is the least number of idle cycles after a request; 1 is the link's pace.
+    ``gap`` is the least number of idle cycles after a request; 1 is the link's pace. Before a
+    request the host idles another cycle with probability ``pause``, again and again.
     """
 
-    def __init__(self, dut: Any, *, prefix: str = "link") -> None:
+    def __init__(
+        self, dut: Any, *, prefix: str = "link", pause: float = 0.0, seed: int = 1
+    ) -> None:
         self._dut = dut
+        self._pauses = pauses(pause, f"{prefix} {seed}")
         self._signal = lambda name: getattr(dut, f"{prefix}_{name}")
         self._asked: deque[int] = deque()
         self.answers: list[Answer] = []
@@ -54,6 +60,8 @@ class HostLink:
 
         Waits for room, unless ``force``.
         """
+        while next(self._pauses):
+            await RisingEdge(self._dut.clk)
         while not force and self._signal("req_ready").value == 0:
             await RisingEdge(self._dut.clk)
         self._signal("req_valid").value = 1

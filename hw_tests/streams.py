@@ -7,12 +7,20 @@ from collections import deque
 from typing import Any
 
 import cocotb
+from amaranth.lib import data
 from cocotb.triggers import RisingEdge
 
-__all__ = ["PAUSES", "StreamSink", "StreamSource"]
+__all__ = ["StreamSink", "StreamSource", "pack", "unpack"]
 
-PAUSES = {"none": 0.0, "random": 0.4, "heavy": 0.9}
-"""Named probabilities that a side pauses in a cycle."""
+
+def pack(layout: data.Layout, **values: int) -> int:
+    """The payload of ``layout`` with these fields; the others are 0."""
+    return sum(value << layout[name].offset for name, value in values.items())
+
+
+def unpack(layout: data.Layout, payload: int) -> dict[str, int]:
+    """The fields of a payload of ``layout``."""
+    return {str(name): payload >> field.offset & ((1 << field.width) - 1) for name, field in layout}
 
 
 class StreamSource:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from golden.adam import AdamConstants, adam_constants, adam_step
 from hw.registers import load_registers
 from hw_tests.adam.plain_rule import plain_step
-from hw_tests.axi_memory import STALLS, AxiMemory
+from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory
 from hw_tests.bench import bench_parameters
 from hw_tests.lite_master import LiteMaster
+from hw_tests.stalls import STALLS
 
 MAP = load_registers("axdimm_kernel")
 PARAMETERS = bench_parameters()
@@ -84,7 +85,7 @@ class Bench:
             "m_axi",
             dut.clk,
             self.contents,
-            stalls=STALLS[stalls],
+            stalls=CHANNEL_STALLS[stalls],
             reset=dut.rst,
             seed=cocotb.RANDOM_SEED,
             **options,
@@ -212,7 +213,7 @@ COUNTS = [1, 15, 16, 17, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 4 * BLOCK + 37]
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
-@cocotb.parametrize(stalls=["none", "random", "heavy", "slow_writes"])
+@cocotb.parametrize(stalls=list(CHANNEL_STALLS))
 async def counts_and_places(dut: Any, stalls: str) -> None:
     """Counts around every boundary, in place and not, at arbitrary lines."""
     bench = await make_bench(dut, stalls=stalls)
@@ -337,7 +338,7 @@ def check_stopped(
 
 
 @cocotb.test(timeout_time=40, timeout_unit="ms")
-@cocotb.parametrize(stalls=["none", "random", "heavy"], channel=["read", "write"])
+@cocotb.parametrize(stalls=list(STALLS), channel=["read", "write"])
 async def memory_errors(dut: Any, stalls: str, channel: str) -> None:
     """An error response ends the run cleanly, wherever it comes, and the next run works."""
     failing: set[int] = set()

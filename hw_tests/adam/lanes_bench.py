@@ -1,8 +1,8 @@
 """The lanes alone: when they begin, the shape of their work, and its results.
 
-Parameters: ``lanes``, ``block_beats``, ``round_bits`` (bits of the field ``last_round``),
-``latency`` of the unit. The unit is that of :mod:`hw_tests.adam.plain_rule`; there are two
-buffers.
+Parameters: ``name`` of the lanes in the design, ``lanes``, ``block_beats``, ``round_bits`` (bits of
+the field ``last_round``), ``latency`` of the unit. The unit is that of
+:mod:`hw_tests.adam.plain_rule`; there are two buffers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from numpy.typing import NDArray
 
 from hw_tests.adam.plain_rule import plain_step
 from hw_tests.bench import bench_parameters
+from hw_tests.side_by_side import Side
+from hw_tests.stalls import STALLS, pauses
 from hw_tests.streams import StreamSource
 
 PARAMETERS = bench_parameters()
+NAME: str = PARAMETERS["name"]
 PARTS: int = 16 // PARAMETERS["lanes"]
 BLOCK: int = PARAMETERS["block_beats"]
 LATENCY: int = PARAMETERS["latency"]
@@ -35,8 +38,9 @@ def words(beats: NDArray[np.float32]) -> list[int]:
 class Bench:
     """Sources for the operands, records of what happens at the outputs."""
 
-    def __init__(self, dut: Any, beats: int) -> None:
+    def __init__(self, dut: Any, beats: int, *, stalls: str = "none") -> None:
         self.dut = dut
+        self.pauses = pauses(STALLS[stalls], cocotb.RANDOM_SEED)
         for name in ("start", "loaded", "stored", "stop"):
             getattr(dut, name).value = 0
         dut.rst.value = 1
@@ -54,7 +58,10 @@ class Bench:
         self.filled: list[int] = []
         self.cycle = 0
         for name in "pgmv":
-            StreamSource(dut, f"i_{name}", dut.clk).queue.extend(words(data[name]))
+            source = StreamSource(
+                dut, f"i_{name}", dut.clk, pause=STALLS[stalls], seed=cocotb.RANDOM_SEED
+            )
+            source.queue.extend(words(data[name]))
         dut.rounds.value = (beats - 1) // BLOCK | ((beats - 1) % BLOCK + 1) << PARAMETERS[
             "round_bits"
         ]
@@ -100,6 +107,7 @@ def is_even(cycles: list[int], distance: int) -> bool:
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def rounds_without_bubbles(dut: Any) -> None:
     """With all there, several rounds pass in one go, a beat in 16 / lanes cycles."""
+    dut = Side(dut, NAME)
     beats = BLOCK + BLOCK - 1
     bench = Bench(dut, beats)
     await bench.begin()
@@ -117,6 +125,7 @@ async def rounds_without_bubbles(dut: Any) -> None:
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def waits_for_operands_and_room(dut: Any) -> None:
     """A round begins when it is complete and its results have room, and not before."""
+    dut = Side(dut, NAME)
     beats = 4 * BLOCK
     bench = Bench(dut, beats)
     await bench.begin()
@@ -143,6 +152,7 @@ async def waits_for_operands_and_room(dut: Any) -> None:
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def stop_lets_the_round_end(dut: Any) -> None:
     """The round at work is completed, the next is not taken up."""
+    dut = Side(dut, NAME)
     bench = Bench(dut, 2 * BLOCK)
     await bench.begin()
     await bench.pulse("loaded")
@@ -155,3 +165,42 @@ async def stop_lets_the_round_end(dut: Any) -> None:
     assert int(dut.idle.value)
     assert len(bench.taken) == BLOCK
     bench.check_results(BLOCK)
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(stalls=list(STALLS))
+async def rounds_with_stalls(dut: Any, stalls: str) -> None:
+    """Operands with gaps, also within a beat; rounds told late; room that comes back late.
+
+    The outputs have no backpressure but the room: a round may begin only if at most one other has
+    not been stored.
+    """
+    dut = Side(dut, NAME)
+    rounds = 12
+    beats = BLOCK * rounds - 1
+    bench = Bench(dut, beats, stalls=stalls)
+    await bench.begin()
+    loaded = stored = 0
+    for _ in range(400 * PARTS * beats):
+        # A round is told when its predecessors are consumed but for one, as from two buffers.
+        room = loaded < rounds and loaded < len(bench.consumed) + 2
+        done = stored < len(bench.filled)
+        dut.loaded.value = int(load := room and not next(bench.pauses))
+        dut.stored.value = int(store := done and not next(bench.pauses))
+        await RisingEdge(dut.clk)
+        loaded += load
+        stored += store
+        assert len(bench.taken) <= BLOCK * min(loaded, stored + 2), "no operands or no room"
+        if stored == rounds:
+            break
+    dut.loaded.value = 0
+    dut.stored.value = 0
+    assert len(bench.taken) == beats
+    bench.check_results(beats)
+    assert bench.consumed == [*bench.taken[BLOCK - 1 :: BLOCK], bench.taken[-1]]
+    assert bench.filled == [*bench.given[BLOCK - 1 :: BLOCK], bench.given[-1]]
+    blocks = [bench.taken[place : place + BLOCK] for place in range(0, beats, BLOCK)]
+    even = all(is_even(block, PARTS) for block in blocks)
+    assert even == (stalls == "none"), "the stalls do not reach the lanes"
+    await ClockCycles(dut.clk, 2)
+    assert int(dut.idle.value)

@@ -8,17 +8,30 @@ from hw.adam.config import KernelConfig
 from hw.adam.lanes import AdamLanes
 from hw_tests.adam.plain_rule import plain_unit
 from hw_tests.bench import run_bench
+from hw_tests.side_by_side import SideBySide
+
+CONFIGS = {
+    lanes: KernelConfig(lanes=lanes, block_bytes=256, address_width=16, memory_bytes=1 << 16)
+    for lanes in (1, 4, 16)
+}
 
 
-@pytest.mark.parametrize("lanes", [8])
+@pytest.mark.parametrize("lanes", CONFIGS)
 def test_lanes(lanes: int) -> None:
-    config = KernelConfig(lanes=lanes, block_bytes=256, address_width=16, memory_bytes=1 << 16)
+    """When rounds begin, and their results, with operands and room at once, late and rare."""
     unit = plain_unit()
+    config = CONFIGS[lanes]
     run_bench(
-        AdamLanes(config, unit=unit, unit_name="plain_unit"),
+        SideBySide(
+            {
+                f"lanes{each}": AdamLanes(CONFIGS[each], unit=unit, unit_name="plain_unit")
+                for each in CONFIGS
+            }
+        ),
         top="adam_lanes",
         module="hw_tests.adam.lanes_bench",
         parameters={
+            "name": f"lanes{lanes}",
             "lanes": lanes,
             "block_beats": config.block_beats,
             "round_bits": config.rounds["last_round"].width,

@@ -19,7 +19,8 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from golden.dram_map import DramAddressMap
 from golden.dram_timing import PARTS, TraceReport, check_trace
 from hw_tests.bench import bench_parameters
-from hw_tests.dram.manager import DECERR, OKAY, STALLS, AxiManager, Burst, random_burst
+from hw_tests.dram.manager import DECERR, OKAY, AxiManager, Burst, random_burst
+from hw_tests.stalls import STALLS
 
 TINY = "tiny"
 MAPS = {name: DramAddressMap(**values) for name, values in bench_parameters()["maps"].items()}

@@ -12,14 +12,11 @@ import numpy as np
 from cocotb.triggers import RisingEdge
 from numpy.typing import NDArray
 
-__all__ = ["STALLS", "AxiManager", "Burst", "random_burst"]
+__all__ = ["AxiManager", "Burst", "random_burst"]
 
 LINE = 64
 PAGE = 4096
 OKAY, SLVERR, DECERR = 0, 2, 3
-
-STALLS: dict[str, float] = {"none": 0.0, "random": 0.3, "heavy": 0.85}
-"""Probability that a channel pauses for a cycle."""
 
 
 @dataclass

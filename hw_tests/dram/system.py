@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hw.dram.device import Ddr4Device
 from hw.dram.interface import SLOTS
 from hw.dram.presets import DramPart
 
-__all__ = ["ADDR_WIDTH", "ID_WIDTH", "DramSystem", "SideBySide", "StreamSystem", "trace_header"]
+__all__ = ["ADDR_WIDTH", "ID_WIDTH", "DramSystem", "StreamSystem", "trace_header"]
 
 ADDR_WIDTH = 34
 ID_WIDTH = 4
@@ -25,7 +24,8 @@ _HERE = Path(__file__).parent
 
 def trace_header(part: DramPart) -> str:
     """The first line of a recorded command trace."""
-    return f"# nearmem dram trace v1 preset={part.name} tck_ns={part.timing.tck_ps / 1000}"
+    geometry = " ".join(f"{name}={value}" for name, value in asdict(part.geometry).items())
+    return f"# nearmem dram trace v1 preset={part.name} {geometry} tck_ps={part.timing.tck_ps}"
 
 
 def _value(value: Any) -> Any:
@@ -189,22 +189,4 @@ class StreamSystem(wiring.Component):
             getattr(self, name).eq(getattr(system, name))
             for name in (*COUNTERS, "idle", "violation")
         ]
-        return m
-
-
-class SideBySide(wiring.Component):
-    """Independent components in one design; component ``name`` has its ports as ``name_…``.
-
-    Most of the time of a bench goes into building the simulator; this way it is built once.
-    """
-
-    def __init__(self, components: Mapping[str, wiring.Component]) -> None:
-        self._components = dict(components)
-        super().__init__({name: Out(each.signature) for name, each in components.items()})
-
-    def elaborate(self, platform: Any) -> Module:
-        m: Any = Module()
-        for name, component in self._components.items():
-            m.submodules[name] = component
-            wiring.connect(m, wiring.flipped(getattr(self, name)), component)
         return m

@@ -13,7 +13,8 @@ from hw.dram.controller import ControllerConfig, Ddr4Controller
 from hw.dram.presets import DDR4_1600_8GBIT_X16, DDR4_1600_16GBIT_X8, DDR4_2400_8GBIT_X8, TINY
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
-from hw_tests.dram.system import DramSystem, SideBySide, StreamSystem
+from hw_tests.dram.system import DramSystem, StreamSystem
+from hw_tests.side_by_side import SideBySide
 
 PARTS = [
     TINY,

@@ -49,10 +49,10 @@ async def exhaustive(dut: Any) -> None:
 
 @cocotb.test(timeout_time=100, timeout_unit="ms")
 async def fp32(dut: Any) -> None:
-    """Random and directed FP32 operands, against numpy."""
+    """Random and directed FP32 operands, against numpy, at each of several densities."""
     parameters = bench_parameters()
     operation = parameters["operation"]
-    a, b = fp32_operands(parameters["seed"], parameters["count"], operation)
+    a, b = fp32_operands(parameters["seed"], sum(parameters["counts"].values()), operation)
     x, y = a.view(np.float32), b.view(np.float32)
     with np.errstate(all="ignore"):
         if operation == "add":
@@ -65,5 +65,9 @@ async def fp32(dut: Any) -> None:
             result = np.sqrt(x)
     expected = np.where(np.isnan(result), np.uint32(0x7FC00000), result.view(np.uint32))
     vectors = np.stack([a, b][: OPERANDS[operation]], axis=1)
-    got = await play(dut, parameters["name"], vectors, results=1, density=parameters["density"])
-    compare(vectors, got[:, 0], expected)
+    # A share of both kinds of operands for each density.
+    order = np.random.default_rng(parameters["seed"]).permutation(len(vectors))
+    for density, count in parameters["counts"].items():
+        part, order = order[:count], order[count:]
+        got = await play(dut, parameters["name"], vectors[part], results=1, density=int(density))
+        compare(vectors[part], got[:, 0], expected[part])

@@ -118,11 +118,46 @@ def test_trace_with_two_channels() -> None:
     assert report.longest_refresh_gap == 112
 
 
+def test_channel_that_stood_still() -> None:
+    """One channel stops early; only the other, which went on, owes refreshes."""
+    end = 9 * PARTS["tiny"].t_refi + 1
+    lines = [*HEADER, "4,0,ACT,0,0,1,\n", "5,1,ACT,0,0,1,\n"]
+    refreshed = [
+        f"{place * PARTS['tiny'].t_refi},0,{name},,,,\n"
+        for name, place in (("PREA", 1), *(("REF", place) for place in range(2, 10)))
+    ]
+    late = f"{end},{{}},PREA,,,,\n"
+    assert check_trace([*lines, *refreshed, late.format(0)]).violations == []
+    report = check_trace([*lines, late.format(1)])
+    assert [violation.rule for violation in report.violations] == ["tREFI"]
+
+
+def test_geometry_of_the_header() -> None:
+    header = HEADER[0].replace("tiny", "tiny bank_groups=2 banks_per_group=4 rows=32 columns=256")
+    top = ["4,0,ACT,1,3,31,\n", "16,0,RD,1,3,31,248\n"]
+    assert check_trace([header, HEADER[1], *top]).violations == []
+    for spoiled, rule in (
+        (["4,0,ACT,1,3,32,\n"], "row range"),
+        ([top[0], top[1].replace("248", "256")], "column range"),
+    ):
+        report = check_trace([header, HEADER[1], *spoiled])
+        assert [violation.rule for violation in report.violations] == [rule]
+    with pytest.raises(ValueError, match="no bank"):
+        check_trace([header, HEADER[1], "4,0,ACT,2,0,0,\n"])
+    # Without them in the header, the preset's, which has fewer rows.
+    assert PARTS["tiny"].rows < 31
+    assert [violation.rule for violation in check_trace([*HEADER, top[0]]).violations] == [
+        "row range"
+    ]
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
         (["tck,channel\n"], "not a DRAM trace"),
         ([HEADER[0].replace("tiny", "huge"), HEADER[1]], "known: ddr4"),
+        ([HEADER[0].replace("tiny", "tiny rows=0"), HEADER[1]], "rows in the header .* got '0'"),
+        ([HEADER[0].replace("tiny", "tiny rows=x"), HEADER[1]], "rows in the header .* got 'x'"),
         ([HEADER[0], "tck,command\n"], "column names"),
         ([*HEADER, "4,0,NAP,,,,\n"], "unknown command"),
         ([*HEADER, "4,0,ACT,4,0,1,\n"], "no bank"),

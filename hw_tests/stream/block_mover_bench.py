@@ -13,8 +13,9 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from hw_tests.axi_memory import STALLS, AxiMemory, Burst
+from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory, Burst
 from hw_tests.bench import bench_parameters
+from hw_tests.stalls import STALLS
 
 PARAMETERS = bench_parameters()
 TENSORS: int = PARAMETERS["tensors"]
@@ -118,10 +119,10 @@ def as_pairs(bursts: list[Burst]) -> list[tuple[int, int]]:
 
 
 @cocotb.test(timeout_time=5, timeout_unit="ms")
-@cocotb.parametrize(stalls=["none", "random", "heavy"])
+@cocotb.parametrize(stalls=list(STALLS))
 async def copies(dut: Any, stalls: str) -> None:
     """Bursts, their order, data and strobes, for lengths around the block."""
-    bench = await make_bench(dut, stalls=STALLS[stalls])
+    bench = await make_bench(dut, stalls=CHANNEL_STALLS[stalls])
     memory = bench.memory
     for beats in (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 1):
         sources, targets = bench.places(beats)
@@ -146,7 +147,7 @@ async def copies(dut: Any, stalls: str) -> None:
 @cocotb.parametrize(stalls=["none", "random"])
 async def loads_no_more_than_there_is_room_for(dut: Any, stalls: str) -> None:
     """As many rounds as the FIFOs hold are requested, each without a pause, and not one more."""
-    bench = await make_bench(dut, stalls=STALLS[stalls])
+    bench = await make_bench(dut, stalls=CHANNEL_STALLS[stalls])
     bench.hold = True
     beats = (BUFFERS + 2) * BLOCK
     sources, targets = bench.places(beats)
@@ -188,10 +189,10 @@ async def stores_without_a_bubble(dut: Any) -> None:
 
 
 @cocotb.test(timeout_time=5, timeout_unit="ms")
-@cocotb.parametrize(stalls=["none", "random", "heavy"])
+@cocotb.parametrize(stalls=list(STALLS))
 async def stops(dut: Any, stalls: str) -> None:
     """After ``stop`` what was issued is completed and nothing else issued; it can start again."""
-    bench = await make_bench(dut, stalls=STALLS[stalls])
+    bench = await make_bench(dut, stalls=CHANNEL_STALLS[stalls])
     memory = bench.memory
     for _ in range(6):
         beats = 3 * BLOCK + 2

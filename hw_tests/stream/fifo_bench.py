@@ -9,7 +9,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from hw_tests.bench import bench_parameters
-from hw_tests.streams import PAUSES, StreamSink, StreamSource
+from hw_tests.stalls import STALLS
+from hw_tests.streams import StreamSink, StreamSource
 
 DEPTH: int = bench_parameters()["depth"]
 
@@ -23,11 +24,11 @@ async def reset(dut: Any) -> None:
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
-@cocotb.parametrize(i_stalls=["none", "random", "heavy"], o_stalls=["none", "random", "heavy"])
+@cocotb.parametrize(i_stalls=list(STALLS), o_stalls=list(STALLS))
 async def order_and_level(dut: Any, i_stalls: str, o_stalls: str) -> None:
     await reset(dut)
-    source = StreamSource(dut, "i", dut.clk, pause=PAUSES[i_stalls])
-    sink = StreamSink(dut, "o", dut.clk, pause=PAUSES[o_stalls])
+    source = StreamSource(dut, "i", dut.clk, pause=STALLS[i_stalls])
+    sink = StreamSink(dut, "o", dut.clk, pause=STALLS[o_stalls])
     data = list(range(1, 201))
     source.queue.extend(data)
     full = False
