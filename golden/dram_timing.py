@@ -6,8 +6,8 @@ density and page size; the numbers of clocks are computed from it. Trace format:
 ``tck,channel,command,bank_group,bank,row,column``, then one command a line in the order of time.
 The header may give the geometry as ``bank_groups=``, ``banks_per_group=``, ``rows=`` and
 ``columns=``; what it does not give is the preset's. Timing is always the preset's.
-``tck`` counts DRAM clocks of the channel from the end of its reset. ACT carries a row, RD and WR a column (a multiple
-of 8) and, if the recorder knows it, the row; REF and PREA carry no bank.
+``tck`` counts DRAM clocks of the channel from the end of its reset. ACT carries a row, RD and WR a
+column (a multiple of 8) and, if the recorder knows it, the row; REF and PREA carry no bank.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from golden.adam import adam_constants, adam_step
 from hw.registers import load_registers
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink
+from hw_tests.stalls import STALLS
 
 LINE = 64
 NORMAL, ACCELERATION = 0, 1
@@ -27,7 +28,7 @@ class TB:
         self.dut = dut
         self.parameters = bench_parameters()
         self.capacity = self.parameters["capacity_bytes"]
-        self.host = HostLink(dut)
+        self.host = HostLink(dut, pause=STALLS[self.parameters["gaps"]], seed=cocotb.RANDOM_SEED)
         self.rng = random.Random(cocotb.RANDOM_SEED)
         self.arbiter = load_registers("axdimm_arbiter")
         self.kernel = load_registers("axdimm_kernel")

@@ -7,13 +7,14 @@ import pytest
 from hw.axdimm.config import configure
 from hw_tests.axdimm.system import ModuleWithDram
 from hw_tests.bench import run_bench
+from hw_tests.stalls import STALLS
 
 CONFIG = configure("tiny")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_module(seed: int) -> None:
-    """Both channels at once, each with its own mode and work, on one link."""
+@pytest.mark.parametrize("gaps", STALLS)
+def test_module(gaps: str) -> None:
+    """Both channels at once, each with its own mode and work; between requests idle cycles."""
     run_bench(
         ModuleWithDram(CONFIG),
         top="module_with_dram",
@@ -22,6 +23,6 @@ def test_module(seed: int) -> None:
             "capacity_bytes": CONFIG.capacity_bytes,
             "read_latency": CONFIG.read_latency_fabric_cycles,
             "channels": CONFIG.channels,
+            "gaps": gaps,
         },
-        seed=seed,
     )

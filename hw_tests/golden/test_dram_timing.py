@@ -124,7 +124,7 @@ def test_channel_that_stood_still() -> None:
     lines = [*HEADER, "4,0,ACT,0,0,1,\n", "5,1,ACT,0,0,1,\n"]
     refreshed = [
         f"{place * PARTS['tiny'].t_refi},0,{name},,,,\n"
-        for name, place in (("PREA", 1), *(("REF", place) for place in range(2, 10)))
+        for name, place in (("PREA", 1), *(("REF", place) for place in range(2, 9)))
     ]
     late = f"{end},{{}},PREA,,,,\n"
     assert check_trace([*lines, *refreshed, late.format(0)]).violations == []
