@@ -95,7 +95,9 @@ class HostPort(wiring.Component):
         places = 1 << (TAG_BITS - 1)
         m.submodules.queue = queue = StreamFifo(shape=self._request, depth=self._queue_lines)
         m.submodules.results = results = Memory(
-            shape=data.StructLayout({"generation": 1, "data": LINE_BITS}), depth=places, init=[]
+            shape=data.StructLayout({"generation": 1, "ok": 1, "data": LINE_BITS}),
+            depth=places,
+            init=[],
         )
         write = results.write_port()
         read = results.read_port(transparent_for=[])
@@ -131,8 +133,8 @@ class HostPort(wiring.Component):
         m.d.comb += [
             write.en.eq(self.i_valid | ~ready),
             write.addr.eq(self.i.tag[:-1]),
-            # A read that nobody answers must look unanswered when its time comes.
-            write.data.generation.eq(self.i.tag[-1] ^ ~self.i.ok),
+            write.data.generation.eq(self.i.tag[-1]),
+            write.data.ok.eq(self.i.ok),
             write.data.data.eq(self.i.data),
         ]
         with m.If(~ready):
@@ -162,7 +164,8 @@ class HostPort(wiring.Component):
         m.d.comb += [
             self.link.rsp_data.eq(read.data.data),
             self.link.rsp_late.eq(
-                self.link.rsp_valid & (answered_lost | (read.data.generation != expected))
+                self.link.rsp_valid
+                & (answered_lost | (read.data.generation != expected) | ~read.data.ok)
             ),
             self.late.eq(self.link.rsp_late & ~answered_lost),
         ]

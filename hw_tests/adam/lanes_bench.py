@@ -176,7 +176,8 @@ async def rounds_with_stalls(dut: Any, stalls: str) -> None:
     not been stored.
     """
     dut = Side(dut, NAME)
-    rounds = 12
+    # Enough for every event to meet every other in a cycle.
+    rounds = 100
     beats = BLOCK * rounds - 1
     bench = Bench(dut, beats, stalls=stalls)
     await bench.begin()
