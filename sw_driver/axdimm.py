@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from operator import index
 from types import TracebackType
@@ -45,7 +45,14 @@ from .hostbuffer import byte_view
 from .hyperparameters import AdamHyperparameters
 from .pointers import AxdimmPointer
 from .registers import RegisterWindow, arbiter_registers, kernel_registers
-from .runs import BEATS_PER_GROUP, PARAMETER_BYTES, PARAMETERS_PER_BEAT, AdamResult, AdamRun
+from .runs import (
+    BEATS_PER_GROUP,
+    PARAMETER_BYTES,
+    PARAMETERS_PER_BEAT,
+    AdamResult,
+    AdamRun,
+    DramActivity,
+)
 from .transport import LINE_BYTES, DeviceTimeout, Transport, kernel_window
 
 __all__ = [
@@ -603,6 +610,7 @@ class Axdimm:
             beats_read=counters["beats_read"],
             beats_written=counters["beats_written"],
             idle_fabric_cycles=counters["idle_cycles"],
+            activity=_activity(state) if self._transport.timed else None,
         )
 
     # Closing.
@@ -827,6 +835,18 @@ def _lines(address: int, nbytes: int) -> tuple[int, int]:
     """Start and end address of the lines that hold the bytes."""
     start = address // LINE_BYTES * LINE_BYTES
     return start, -(-(address + nbytes) // LINE_BYTES) * LINE_BYTES
+
+
+def _activity(state: _Channel) -> DramActivity:
+    registers = {
+        "activates": "run_activates",
+        "precharges": "run_precharges",
+        "refreshes": "run_refreshes",
+        "bus_turns": "run_turns",
+    }
+    names = {field.name: registers.get(field.name, field.name) for field in fields(DramActivity)}
+    values = state.arbiter.read_many(list(names.values()))
+    return DramActivity(**{name: values[register] for name, register in names.items()})
 
 
 def _mode_in_force(arbiter: RegisterWindow, status: int) -> Mode:

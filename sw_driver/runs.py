@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
 
 from .errors import WaitTimeoutError
 from .transport import LINE_BYTES
@@ -14,6 +15,7 @@ __all__ = [
     "PARAMETER_BYTES",
     "AdamResult",
     "AdamRun",
+    "DramActivity",
 ]
 
 PARAMETER_BYTES = 4
@@ -21,8 +23,62 @@ PARAMETER_BYTES = 4
 
 PARAMETERS_PER_BEAT = LINE_BYTES // PARAMETER_BYTES
 
+BURST_TCK = 4
+"""DRAM clocks that the data of a line take."""
+
 BEATS_PER_GROUP = 7
 """Beats that a beat's worth of parameters moves: four loads, three stores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DramActivity:
+    """Where the DRAM clocks of a run went, from START to DONE, and what it asked of the DRAM.
+
+    The times add up to four times the run's fabric cycles.
+    """
+
+    data_tck: int
+    """Reads and writes were issued; their data take four clocks each."""
+    refresh_tck: int
+    """The controller was closed for refreshes, the precharge before them included."""
+    row_tck: int
+    """The oldest request waited for a precharge, an activate or tRCD."""
+    turn_around_tck: int
+    """The oldest request waited for the spacing of columns: read to write, tWTR, tCCD_L."""
+    starved_tck: int
+    """The kernel had no request for the controller, or did not take the data of its reads."""
+    idle_tck: int
+    """The kernel asked for nothing yet: it checked its settings."""
+    activates: int
+    precharges: int
+    refreshes: int
+    bus_turns: int
+    """Column commands of another direction than the one before."""
+
+    @classmethod
+    def total(cls, parts: Iterable[DramActivity]) -> DramActivity:
+        """The sum over several runs."""
+        values = [asdict(part) for part in parts]
+        return cls(**{item.name: sum(value[item.name] for value in values) for item in fields(cls)})
+
+    @property
+    def times_tck(self) -> dict[str, int]:
+        """The times by name, without the unit."""
+        return {
+            name.removesuffix("_tck"): value
+            for name, value in asdict(self).items()
+            if name.endswith("_tck")
+        }
+
+    @property
+    def total_tck(self) -> int:
+        """All clocks of the run."""
+        return sum(self.times_tck.values())
+
+    @property
+    def row_hits(self) -> int:
+        """Reads and writes that found their row open for an earlier one."""
+        return self.data_tck // BURST_TCK - self.activates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +94,8 @@ class AdamResult:
     """Beats of 64 bytes."""
     idle_fabric_cycles: int
     """Fabric cycles of the run in which no beat moved; 0 on an untimed backend."""
+    activity: DramActivity | None = None
+    """What the DRAM did meanwhile; None on an untimed backend."""
 
 
 class AdamRun:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hw.adam.rule import INPUTS, OUTPUTS
 from hw.stream.bursts import BEAT_BYTES
 from hw.stream.rounds import RoundsLayout
 
@@ -76,6 +77,11 @@ class KernelConfig:
     def fifo_beats(self) -> int:
         """Depth of each FIFO in beats."""
         return self.buffer_blocks * self.block_beats
+
+    @property
+    def fifo_bytes(self) -> int:
+        """Bytes of all FIFOs: one for each tensor that is loaded or stored."""
+        return (len(INPUTS) + len(OUTPUTS)) * self.fifo_beats * BEAT_BYTES
 
     @property
     def cycles_per_beat(self) -> int:

@@ -16,14 +16,13 @@ from hw.adam.unit import AdamUnit
 from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature
 from hw.axi.lite import AXI4LiteSubordinate
 from hw.csr import CSR_DATA_WIDTH, CsrBank
-from hw.dataflow.unit import FlowUnit
 from hw.registers import load_registers
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
 from hw.stream.bursts import BEAT_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 
-__all__ = ["CSR_ADDR_WIDTH", "AdamKernel"]
+__all__ = ["CHECK_CYCLES", "CSR_ADDR_WIDTH", "AdamKernel"]
 
 CSR_ADDR_WIDTH = 12
 """Width of the register addresses in bits: a window of 4 KB."""
@@ -44,6 +43,12 @@ def _pairs_to_check() -> list[tuple[int, int, bool]]:
     ]
     pairs += [(first, second, False) for (first, _), (second, _) in combinations(outputs, 2)]
     return pairs
+
+
+_PAIRS = _pairs_to_check()
+
+CHECK_CYCLES = len(_TENSORS) + len(_PAIRS)
+"""Fabric cycles that the check of the settings takes: one for each tensor and each pair."""
 
 
 class AdamKernel(wiring.Component):
@@ -75,10 +80,12 @@ class AdamKernel(wiring.Component):
     s_axi: AXI4-Lite, 64 bits, ``CSR_ADDR_WIDTH`` address bits: the registers, In
     m_axi: AXI4, 512 bits, ``config.address_width`` address bits, one ID: the memory, Out
     busy: a run is in progress, Out
+    begins: pulse in the last cycle of a check that was passed, Out
+    running: the check is over and the run is not, Out
     """
 
     def __init__(
-        self, config: KernelConfig, *, unit: FlowUnit | None = None, unit_name: str = "adam_unit"
+        self, config: KernelConfig, *, unit: Any = None, unit_name: str = "adam_unit"
     ) -> None:
         self._config = config
         self._unit = AdamUnit() if unit is None else unit
@@ -92,6 +99,8 @@ class AdamKernel(wiring.Component):
                     AXI4Signature(addr_width=config.address_width, data_width=BEAT_BYTES * 8)
                 ),
                 "busy": Out(1),
+                "begins": Out(1),
+                "running": Out(1),
             }
         )
 
@@ -228,16 +237,14 @@ class AdamKernel(wiring.Component):
         ]
 
         # The check looks at one tensor, or at one pair, a cycle.
-        pairs = _pairs_to_check()
-        check_cycles = len(_TENSORS) + len(pairs)
-        step = Signal(range(check_cycles))
+        step = Signal(range(CHECK_CYCLES))
         first, second = Signal.like(full_line), Signal.like(full_line)
         may_be_same, is_range_check = Signal(), Signal()
         with m.Switch(step):
             for index in range(len(_TENSORS)):
                 with m.Case(index):
                     m.d.comb += [is_range_check.eq(1), first.eq(lines[index])]
-            for index, (one, other, same) in enumerate(pairs, len(_TENSORS)):
+            for index, (one, other, same) in enumerate(_PAIRS, len(_TENSORS)):
                 with m.Case(index):
                     m.d.comb += [
                         first.eq(lines[one]),
@@ -271,7 +278,11 @@ class AdamKernel(wiring.Component):
         read_beat = axi.rvalid & axi.rready
         write_beat = axi.wvalid & axi.wready
         with m.FSM(name="state") as fsm:
-            m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
+            m.d.comb += [
+                self.busy.eq(~fsm.ongoing("IDLE")),
+                self.running.eq(fsm.ongoing("RUN")),
+                self.begins.eq(start_run),
+            ]
             with m.State("IDLE"), m.If(csr.control_start):
                 m.d.sync += [
                     *(
@@ -303,13 +314,13 @@ class AdamKernel(wiring.Component):
                 with m.Elif(~is_range_check & overlap):
                     m.d.sync += cause.eq(cause_of("overlap"))
                     m.next = "IDLE"
-                with m.Elif(step == check_cycles - 1):
+                with m.Elif(step == CHECK_CYCLES - 1):
                     m.d.comb += start_run.eq(1)
                     m.d.sync += [
                         failed.eq(0),
                         done.eq(0),
-                        cycles.eq(check_cycles),
-                        idle_cycles.eq(check_cycles),
+                        cycles.eq(CHECK_CYCLES),
+                        idle_cycles.eq(CHECK_CYCLES),
                         beats_read.eq(0),
                         beats_written.eq(0),
                     ]

@@ -11,7 +11,6 @@ from amaranth.lib.wiring import In, Out
 from hw.adam.config import KernelConfig
 from hw.adam.rule import CONSTANTS, INPUTS, OUTPUTS
 from hw.clock_gate import ClockGate
-from hw.dataflow.unit import FlowUnit
 from hw.stream.bursts import BEAT_BYTES
 from hw.stream.rounds import RoundWalker
 from hw.verilog import Shared
@@ -47,9 +46,9 @@ class AdamLanes(wiring.Component):
     config:
         Number of lanes, block, depth of the FIFOs.
     unit:
-        The functional unit: the inputs and outputs of :class:`hw.adam.unit.AdamUnit`, and as
-        many of its constants as the rule needs; placed ``config.lanes`` times as one Verilog
-        module.
+        The functional unit: ``latency``, the inputs and outputs of
+        :class:`hw.adam.unit.AdamUnit`, and as many of its constants as the rule needs; placed
+        ``config.lanes`` times as one Verilog module.
     unit_name:
         Name of that module.
 
@@ -69,7 +68,7 @@ class AdamLanes(wiring.Component):
     idle: no round is at work, Out
     """
 
-    def __init__(self, config: KernelConfig, *, unit: FlowUnit, unit_name: str) -> None:
+    def __init__(self, config: KernelConfig, *, unit: Any, unit_name: str) -> None:
         self._config = config
         self._unit = unit
         self._unit_name = unit_name
@@ -157,7 +156,7 @@ class AdamLanes(wiring.Component):
         constants = {
             name: Signal(32, name=name, reset_less=True)
             for name in CONSTANTS
-            if name in self._unit.flow.constants
+            if name in self._unit.signature.members
         }
         operands = {name: Signal(part_bits, name=f"i_{name}", reset_less=True) for name in INPUTS}
         units_valid = Signal()

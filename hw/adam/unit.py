@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cache
+
+from amaranth.hdl import UnusedElaboratable
+
 from hw.adam.rule import CONSTANTS, INPUTS, OUTPUTS, adam
 from hw.dataflow.unit import FlowUnit
 from hw.float.format import FP32, FloatFormat
 
-__all__ = ["AdamUnit"]
+__all__ = ["AdamUnit", "adam_latency"]
 
 
 class AdamUnit(FlowUnit):
@@ -38,3 +43,12 @@ class AdamUnit(FlowUnit):
     def module_name(self) -> str:
         """Name of the Verilog module: ``adam_unit``, or with the format if it is not FP32."""
         return "adam_unit" if self.format == FP32 else f"adam_unit_{self.format.name}"
+
+
+@cache
+def adam_latency() -> int:
+    """Cycles from the operands to the results of an FP32 :class:`AdamUnit`."""
+    with warnings.catch_warnings():
+        # It is made to be asked, not to be built.
+        warnings.simplefilter("ignore", UnusedElaboratable)
+        return AdamUnit().latency

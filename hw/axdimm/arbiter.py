@@ -11,16 +11,17 @@ from amaranth.lib.wiring import In, Out
 from hw.axdimm.host_bridge import DramBridge, RegisterBridge
 from hw.axdimm.host_link import LINE_BYTES, HostLinkSignature
 from hw.axdimm.host_port import HostPort
+from hw.axdimm.run_account import RunCountsSignature
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.csr import CsrBank
+from hw.dram.controller import COUNTER_BITS
+from hw.dram.interface import SLOTS
 from hw.registers import load_registers
 
-__all__ = ["COUNTER_BITS", "WINDOW_BYTES", "Arbiter", "Mode"]
+__all__ = ["WINDOW_BYTES", "Arbiter", "Mode"]
 
 WINDOW_BYTES = 4096
 """Bytes of each register window at the top of the channel's addresses."""
-
-COUNTER_BITS = 48
 
 
 class Mode(enum.Enum, shape=1):
@@ -57,7 +58,9 @@ class Arbiter(wiring.Component):
     memory_prompt: the DRAM controller must not postpone refreshes, because a batch of them would
         hold up the host for longer than the request queue lasts.
     kernel_busy: for the status register.
-    refreshes, activates, precharges: the DRAM controller's counters, for the registers.
+    refreshes, activates, precharges, longest_refresh_gap: the DRAM controller's counters, for the
+        registers.
+    run: the account of the kernel's last run, for the registers.
     """
 
     def __init__(
@@ -98,6 +101,8 @@ class Arbiter(wiring.Component):
                 "refreshes": In(COUNTER_BITS),
                 "activates": In(COUNTER_BITS),
                 "precharges": In(COUNTER_BITS),
+                "longest_refresh_gap": In(COUNTER_BITS),
+                "run": In(RunCountsSignature()),
             }
         )
 
@@ -283,5 +288,7 @@ class Arbiter(wiring.Component):
             "refreshes_count": self.refreshes,
             "activates_count": self.activates,
             "precharges_count": self.precharges,
+            "longest_refresh_gap_tck_count": self.longest_refresh_gap * SLOTS,
+            **{f"{name}_count": getattr(self.run, name) for name in self.run.signature.members},
         }.items():
             m.d.comb += getattr(csr, member).eq(value)

@@ -8,10 +8,11 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.adam.kernel import AdamKernel
+from hw.adam.kernel import CHECK_CYCLES, AdamKernel
 from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
+from hw.axdimm.run_account import RUN_COMMANDS, RunAccount
 from hw.dram.controller import Ddr4Controller
 from hw.dram.interface import DramSignature
 
@@ -21,6 +22,11 @@ __all__ = ["Channel"]
 class Channel(wiring.Component):
     """Arbiter, Adam kernel and DDR4 controller (paper section 3.1, Figure 2).
 
+    Parameters
+    ----------
+    config: the module.
+    unit: the kernel's functional unit, see :class:`hw.adam.kernel.AdamKernel`.
+
     Members
     -------
     link: the host.
@@ -28,8 +34,9 @@ class Channel(wiring.Component):
     idle: no request of the host is queued or in flight, and the DRAM controller holds none.
     """
 
-    def __init__(self, config: ModuleConfig) -> None:
+    def __init__(self, config: ModuleConfig, *, unit: Any = None) -> None:
         self._config = config
+        self._unit = unit
         super().__init__(
             {
                 "link": In(HostLinkSignature(address_width=config.address_width)),
@@ -47,18 +54,22 @@ class Channel(wiring.Component):
             lanes=config.lanes,
             block_bytes=config.block_bytes,
         )
-        m.submodules.kernel = kernel = AdamKernel(config.kernel)
+        m.submodules.kernel = kernel = AdamKernel(config.kernel, unit=self._unit)
         m.submodules.controller = controller = Ddr4Controller(
             geometry=config.part.geometry,
             timing=config.part.timing,
             addr_width=config.address_width,
             id_width=len(arbiter.memory.arid),
+            config=config.controller,
         )
+        m.submodules.account = account = RunAccount(check_cycles=CHECK_CYCLES)
         wiring.connect(m, wiring.flipped(self.link), arbiter.link)
         wiring.connect(m, kernel.m_axi, arbiter.kernel)
         wiring.connect(m, arbiter.kernel_csr, kernel.s_axi)
         wiring.connect(m, arbiter.memory, controller.s_axi)
         wiring.connect(m, controller.dram, wiring.flipped(self.dram))
+        wiring.connect(m, account.o, arbiter.run)
+        m.d.comb += [getattr(account, name).eq(getattr(controller, name)) for name in RUN_COMMANDS]
         m.d.comb += [
             arbiter.kernel_busy.eq(kernel.busy),
             arbiter.memory_idle.eq(controller.idle),
@@ -67,5 +78,9 @@ class Channel(wiring.Component):
             arbiter.refreshes.eq(controller.refreshes),
             arbiter.activates.eq(controller.activates),
             arbiter.precharges.eq(controller.precharges),
+            arbiter.longest_refresh_gap.eq(controller.longest_refresh_gap),
+            account.begins.eq(kernel.begins),
+            account.running.eq(kernel.running),
+            account.activity.eq(controller.activity),
         ]
         return m

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from hw.adam.config import KernelConfig
 from hw.axdimm.arbiter import WINDOW_BYTES
 from hw.axdimm.host_port import MAX_READ_LATENCY
+from hw.dram.config import ControllerConfig
+from hw.dram.geometry import BURST_BYTES, DramGeometry
 from hw.dram.presets import (
     DDR4_1600_8GBIT_X16,
     DDR4_1600_16GBIT_X8,
@@ -16,6 +18,7 @@ from hw.dram.presets import (
     DramPart,
     part,
 )
+from hw.dram.timing import DramTiming
 
 __all__ = ["MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]
 
@@ -43,6 +46,9 @@ class ModuleConfig:
 
     read_latency_fabric_cycles: int = 48
     """Fixed latency of host reads."""
+
+    controller: ControllerConfig = field(default_factory=ControllerConfig)
+    """DRAM controller of a channel."""
 
     kernel: KernelConfig = field(init=False)
     """The kernel's configuration, which follows from the rest."""
@@ -91,6 +97,11 @@ class ModuleConfig:
         timing = self.part.timing
         return 1 - timing.t_rfc / timing.t_refi
 
+    @property
+    def onchip_bytes(self) -> int:
+        """Data that a channel buffers on the chip: the kernel's FIFOs and the controller's."""
+        return self.kernel.fifo_bytes + BURST_BYTES * self.controller.buffer_lines
+
     def with_capacity(self, capacity_bytes: int) -> ModuleConfig:
         """The same module with less or more DRAM a channel, see ``DramGeometry.with_capacity``."""
         return replace(self, part=self.part.with_capacity(capacity_bytes))
@@ -115,16 +126,25 @@ MODULE_PRESETS = {
 Four lanes take almost a whole round to compute and free their input only block by block: the third
 block keeps the loader from waiting."""
 
+_CONTROLLER, _TIMING, _GEOMETRY = (
+    tuple(item.name for item in fields(kind))
+    for kind in (ControllerConfig, DramTiming, DramGeometry)
+)
+
 OPTIONS = (
     "channels",
     "part",
+    "capacity_bytes",
     "lanes",
     "block_bytes",
     "buffer_blocks",
     "read_latency_fabric_cycles",
-    "capacity_bytes",
+    *_CONTROLLER,
+    *_TIMING,
+    *_GEOMETRY,
 )
-"""What :func:`configure` takes; ``part`` by its name."""
+"""What :func:`configure` takes: ``part`` by its name, the settings of the DRAM controller, and the
+numbers of the part's timing (tCK) and geometry."""
 
 
 def configure(preset: str = "axdimm", **options: Any) -> ModuleConfig:
@@ -137,8 +157,19 @@ def configure(preset: str = "axdimm", **options: Any) -> ModuleConfig:
     for name in options:
         if name not in OPTIONS:
             raise ValueError(f"no configuration option {name!r}; known: {', '.join(OPTIONS)}")
+
+    def taken(names: tuple[str, ...]) -> dict[str, Any]:
+        return {name: options.pop(name) for name in names if name in options}
+
+    config = MODULE_PRESETS[preset]
+    chosen = options.pop("part", config.part)
+    chosen = part(chosen) if isinstance(chosen, str) else chosen
     capacity_bytes = options.pop("capacity_bytes", None)
-    if isinstance(options.get("part"), str):
-        options["part"] = part(options["part"])
-    config = replace(MODULE_PRESETS[preset], **options)
+    chosen = replace(
+        chosen,
+        timing=replace(chosen.timing, **taken(_TIMING)),
+        geometry=replace(chosen.geometry, **taken(_GEOMETRY)),
+    )
+    controller = replace(config.controller, **taken(_CONTROLLER))
+    config = replace(config, part=chosen, controller=controller, **options)
     return config if capacity_bytes is None else config.with_capacity(capacity_bytes)

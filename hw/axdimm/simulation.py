@@ -8,6 +8,8 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.adam.delay_unit import DelayUnit
+from hw.adam.unit import adam_latency
 from hw.axdimm.channel import Channel
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
@@ -25,6 +27,8 @@ class SimulatedChannel(wiring.Component):
     ----------
     config: the module.
     memory_timing: what the DRAM insists on, if not the timing that the controller keeps.
+    arithmetic: False puts a delay in place of each functional unit: the same cycles in less time,
+        and results that mean nothing.
 
     Members
     -------
@@ -34,8 +38,15 @@ class SimulatedChannel(wiring.Component):
     violation, violation_code, violation_tck: see :class:`hw.dram.device.Ddr4Device`.
     """
 
-    def __init__(self, config: ModuleConfig, *, memory_timing: DramTiming | None = None) -> None:
+    def __init__(
+        self,
+        config: ModuleConfig,
+        *,
+        memory_timing: DramTiming | None = None,
+        arithmetic: bool = True,
+    ) -> None:
         self._config = config
+        self._arithmetic = arithmetic
         self._memory_timing = memory_timing or config.part.timing
         commands = {
             name: Out(member.shape)
@@ -56,9 +67,12 @@ class SimulatedChannel(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self._config
-        m.submodules.channel = channel = Channel(config)
+        unit = None if self._arithmetic else DelayUnit(latency=adam_latency())
+        m.submodules.channel = channel = Channel(config, unit=unit)
         m.submodules.dram = device = Ddr4Device(
-            geometry=config.part.geometry, timing=self._memory_timing
+            geometry=config.part.geometry,
+            timing=self._memory_timing,
+            check_refresh=config.controller.refresh,
         )
         wiring.connect(m, wiring.flipped(self.link), channel.link)
         wiring.connect(m, channel.dram, device.dram)

@@ -35,6 +35,8 @@ class ColumnScheduler(wiring.Component):
         There is room for the data of one more read.
     issue, write
         Issue a column command now; its direction.
+    spaced
+        The spacing of columns lets the oldest request issue.
     bank, column_burst
         Where: {bank group, bank} and column / 8. ``bank`` is valid whenever ``valid`` is.
     """
@@ -48,6 +50,7 @@ class ColumnScheduler(wiring.Component):
     read_room: Any
     issue: Any
     write: Any
+    spaced: Any
     bank: Any
     column_burst: Any
 
@@ -65,6 +68,7 @@ class ColumnScheduler(wiring.Component):
                 "read_room": In(1),
                 "issue": Out(1),
                 "write": Out(1),
+                "spaced": Out(1),
                 "bank": Out(geometry.bank_group_bits + geometry.bank_bits),
                 "column_burst": Out(geometry.column_burst_bits),
             }
@@ -113,14 +117,14 @@ class ColumnScheduler(wiring.Component):
             may_read.eq(
                 (no_read_for == 0)
                 & ((self.now - get_written.data)[:TIME_BITS] >= timing.write_to_read_same_group)
-                & self.read_room
             ),
             may_write.eq(no_write_for == 0),
+            self.spaced.eq(Mux(self.write, may_write, may_read) & ~same_group),
             self.issue.eq(
                 self.valid
                 & self.row_ready
-                & Mux(self.write, may_write, may_read)
-                & ~same_group
+                & self.spaced
+                & (self.write | self.read_room)
                 & ~self.hold
             ),
             self.next.eq(self.issue & (beat == self.request.length)),

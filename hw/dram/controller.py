@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4Signature
+from hw.dram.activity import Activity
 from hw.dram.columns import ColumnScheduler
+from hw.dram.config import ControllerConfig
 from hw.dram.fabric_timing import COLUMN_SLOT, FabricTiming
 from hw.dram.frontend import AxiFrontEnd
 from hw.dram.geometry import BURST_BYTES, BURST_COLUMNS, DramGeometry
@@ -20,42 +21,10 @@ from hw.dram.request import RequestQueue
 from hw.dram.rows import TIME_BITS, RowScheduler
 from hw.dram.timing import DramTiming
 
-__all__ = ["COUNTERS", "COUNTER_BITS", "ControllerConfig", "Ddr4Controller"]
+__all__ = ["COUNTERS", "COUNTER_BITS", "Ddr4Controller"]
 
-COUNTERS = ("refreshes", "activates", "precharges", "reads", "writes")
+COUNTERS = ("refreshes", "activates", "precharges", "reads", "writes", "turns")
 COUNTER_BITS = 48
-
-
-@dataclass(frozen=True, kw_only=True)
-class ControllerConfig:
-    """What may be tuned in the controller; checked by the parts that use it."""
-
-    queue_depth: int = 16
-    """Bursts in the request queue, which is how far ahead rows are prepared."""
-
-    write_buffer_lines: int = 256
-    """Lines of write data: four bursts of 4 KB."""
-
-    read_buffer_lines: int = 64
-    """Lines of read data the manager may leave waiting before reads stop."""
-
-    run_length: int = 16
-    """Bursts of one direction in a row while the other direction waits."""
-
-    refresh: bool = True
-    """False gives no refresh at all: an experiment, not a working memory."""
-
-    refresh_postpone: int = 8
-    """Refreshes that are collected under load, 1 to 8."""
-
-    refresh_pull_in: int = 8
-    """Refreshes given in advance when idle, 0 to 8."""
-
-    refresh_idle_cycles: int = 32
-    """Fabric cycles without a request after which refreshes are given without being forced."""
-
-    reset_cycles: int = 16
-    """Fabric cycles after reset before the first command."""
 
 
 class Ddr4Controller(wiring.Component):
@@ -75,7 +44,7 @@ class Ddr4Controller(wiring.Component):
         Of the AXI port; addresses are bytes of the channel from 0. ``ValueError`` if the capacity
         does not fit.
     config
-        See :class:`ControllerConfig`.
+        See :class:`~hw.dram.config.ControllerConfig`.
 
     Members
     -------
@@ -89,19 +58,29 @@ class Ddr4Controller(wiring.Component):
     idle : Out(1)
         Nothing is queued or in flight, and no data are left in a buffer; if ``prompt``, no
         refresh is due either.
+    activity : Out(:class:`~hw.dram.activity.Activity`)
+        What the cycle before was used for.
     refreshes, activates, precharges, reads, writes : Out(48)
         Commands given since reset. PREA counts as one precharge.
+    turns : Out(48)
+        How often a column command had another direction than the one before it.
+    longest_refresh_gap : Out(48)
+        The longest time between two refreshes since reset, the one in progress included, in
+        fabric cycles.
     """
 
     s_axi: Any
     dram: Any
     prompt: Any
     idle: Any
+    activity: Any
     refreshes: Any
     activates: Any
     precharges: Any
     reads: Any
     writes: Any
+    turns: Any
+    longest_refresh_gap: Any
 
     def __init__(
         self,
@@ -129,6 +108,7 @@ class Ddr4Controller(wiring.Component):
             write_buffer_lines=config.write_buffer_lines,
             read_buffer_lines=config.read_buffer_lines,
             run_length=config.run_length,
+            queue_depth=config.queue_depth,
         )
         self._queue = RequestQueue(geometry=geometry, depth=config.queue_depth)
         self._rows = RowScheduler(geometry=geometry, timing=fabric_timing)
@@ -151,7 +131,8 @@ class Ddr4Controller(wiring.Component):
                 "dram": Out(DramSignature(geometry)),
                 "prompt": In(1),
                 "idle": Out(1),
-                **{name: Out(COUNTER_BITS) for name in COUNTERS},
+                "activity": Out(Activity),
+                **{name: Out(COUNTER_BITS) for name in (*COUNTERS, "longest_refresh_gap")},
             }
         )
 
@@ -222,10 +203,32 @@ class Ddr4Controller(wiring.Component):
             front.write_next.eq(write_pipe[-1]),
             self.dram.write_data.eq(front.write_data),
             self.dram.write_mask.eq(front.write_mask),
+            front.written.eq(queue.column_next & columns.write),
             front.read_issue.eq(column_read),
             front.read_valid.eq(read_pipe[-1]),
             front.read_data.eq(self.dram.read_data),
         ]
+
+        with m.If(columns.issue):
+            m.d.sync += self.activity.eq(Activity.DATA)
+        with m.Elif(refresh.hold):
+            m.d.sync += self.activity.eq(Activity.REFRESH)
+        with m.Elif(queue.level == 0):
+            m.d.sync += self.activity.eq(Activity.STARVED)
+        with m.Elif(~queue.column_valid | ~rows.column_ready):
+            m.d.sync += self.activity.eq(Activity.ROW)
+        with m.Elif(~columns.spaced):
+            m.d.sync += self.activity.eq(Activity.TURN_AROUND)
+        with m.Else():
+            m.d.sync += self.activity.eq(Activity.STARVED)
+
+        writing = Signal()
+        with m.If(columns.issue):
+            m.d.sync += writing.eq(columns.write)
+        gap = Signal.like(self.longest_refresh_gap)
+        m.d.sync += gap.eq(Mux(refresh.refresh, 1, gap + 1))
+        with m.If(gap > self.longest_refresh_gap):
+            m.d.sync += self.longest_refresh_gap.eq(gap)
 
         events = {
             "refreshes": refresh.refresh,
@@ -233,6 +236,7 @@ class Ddr4Controller(wiring.Component):
             "precharges": rows.precharge | refresh.precharge_all,
             "reads": column_read,
             "writes": column_write,
+            "turns": columns.issue & (columns.write != writing),
         }
         for name in COUNTERS:
             counter = getattr(self, name)

@@ -19,15 +19,14 @@ __all__ = ["AxiFrontEnd"]
 _ADDRESSES = 4
 _READS = 32
 _WRITES = 16
-_RESPONSES = 4
 
 
 class AxiFrontEnd(wiring.Component):
     """Turns AXI bursts into requests, in the order in which it takes them from AR and AW.
 
     A write becomes a request when all its data are buffered, so that a manager may hold write
-    data back for as long as it likes; its response is given at that moment, because everything
-    later is ordered behind it. Reads and writes are taken in runs of one direction, up to
+    data back for as long as it likes; its response is given when its last column is issued. Reads
+    and writes are taken in runs of one direction, up to
     ``run_length`` bursts while the other waits: turning the data bus costs time. A run also ends
     when the direction has nothing to offer and the queue gets ``low``.
 
@@ -47,6 +46,8 @@ class AxiFrontEnd(wiring.Component):
     write_next
         The data of the next line are on ``write_data`` and ``write_mask`` (set bits are not
         written) in the next cycle.
+    written
+        The last column of the oldest write is being issued.
     read_room, read_issue
         A read may be issued; one is being issued.
     read_valid, read_data
@@ -63,6 +64,7 @@ class AxiFrontEnd(wiring.Component):
     write_next: Any
     write_data: Any
     write_mask: Any
+    written: Any
     read_room: Any
     read_issue: Any
     read_valid: Any
@@ -78,20 +80,14 @@ class AxiFrontEnd(wiring.Component):
         write_buffer_lines: int,
         read_buffer_lines: int,
         run_length: int,
+        queue_depth: int,
     ) -> None:
-        for name, value, low in (
-            ("write_buffer_lines", write_buffer_lines, 64),
-            ("read_buffer_lines", read_buffer_lines, 16),
-        ):
-            if not isinstance(value, int) or not low <= value <= 4096 or value & (value - 1):
-                raise ValueError(f"{name} must be a power of two from {low} to 4096, got {value!r}")
-        if not isinstance(run_length, int) or not 1 <= run_length <= 255:
-            raise ValueError(f"run_length must be from 1 to 255 bursts, got {run_length!r}")
         self._geometry = geometry
         self._id_width = id_width
         self._write_lines = write_buffer_lines
         self._read_lines = read_buffer_lines
         self._run_length = run_length
+        self._queue_depth = queue_depth
         super().__init__(
             {
                 "axi": In(
@@ -106,6 +102,7 @@ class AxiFrontEnd(wiring.Component):
                 "write_next": In(1),
                 "write_data": Out(8 * BURST_BYTES),
                 "write_mask": Out(BURST_BYTES),
+                "written": In(1),
                 "read_room": Out(1),
                 "read_issue": In(1),
                 "read_valid": In(1),
@@ -151,7 +148,7 @@ class AxiFrontEnd(wiring.Component):
         width = burst.size
         write_addresses = fifo("write_addresses", width, _ADDRESSES)
         write_bursts = fifo("write_bursts", width, _WRITES)
-        responses = fifo("responses", self._id_width + 2, _RESPONSES)
+        responses = fifo("responses", self._id_width + 2, 2 * self._queue_depth)
         read_addresses = fifo("read_addresses", width, _ADDRESSES)
         read_bursts = fifo("read_bursts", self._id_width + 8 + 2, _READS)
 
@@ -241,12 +238,18 @@ class AxiFrontEnd(wiring.Component):
         with m.Elif(take_same & ~exhausted):
             m.d.sync += run.eq(run + 1)
 
+        # Writes whose response may be given: responses are in order, and so are columns.
+        written = Signal(range(2 * self._queue_depth + 1))
+        answered = Signal()
+        answer_refused = axi.bresp != Response.OKAY
         response: Any = Cat(axi.bid, axi.bresp)
         m.d.comb += [
-            axi.bvalid.eq(responses.r_rdy),
+            axi.bvalid.eq(responses.r_rdy & (answer_refused | (written != 0))),
             response.eq(responses.r_data),
-            responses.r_en.eq(axi.bready),
+            answered.eq(axi.bvalid & axi.bready),
+            responses.r_en.eq(answered),
         ]
+        m.d.sync += written.eq(written + self.written - (answered & ~answer_refused))
 
         # Read addresses and data.
         m.submodules.read_lines = lines = SyncFIFO(width=8 * BURST_BYTES, depth=self._read_lines)

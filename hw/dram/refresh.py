@@ -26,8 +26,6 @@ class RefreshScheduler(wiring.Component):
     While ``prompt`` is set, a refresh is given when it falls due, and what was postponed before is
     given one by one with a pause of two tRFC for the requests that wait.
 
-    Raises ``ValueError`` for a ``postpone`` outside 1 to 8 or a ``pull_in`` outside 0 to 8.
-
     Members
     -------
     prompt
@@ -70,19 +68,6 @@ class RefreshScheduler(wiring.Component):
         idle_cycles: int,
         reset_cycles: int,
     ) -> None:
-        if not isinstance(postpone, int) or not 1 <= postpone <= MAX_POSTPONED_REFRESHES:
-            raise ValueError(
-                f"postpone must be from 1 (never postpone) to {MAX_POSTPONED_REFRESHES} (the limit "
-                f"of JESD79-4), got {postpone!r}"
-            )
-        if not isinstance(pull_in, int) or not 0 <= pull_in <= MAX_POSTPONED_REFRESHES:
-            raise ValueError(
-                f"pull_in must be from 0 to {MAX_POSTPONED_REFRESHES} (the limit of JESD79-4), "
-                f"got {pull_in!r}"
-            )
-        for name, value in (("idle_cycles", idle_cycles), ("reset_cycles", reset_cycles)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a positive integer, got {value!r}")
         self._timing = timing
         self._enabled = enabled
         self._postpone = postpone

@@ -34,7 +34,7 @@ class RequestQueue(wiring.Component):
     runs ahead of ``column``; a request reaches ``column`` only when ``prepared`` was pulsed for it.
     ``replan`` takes ``plan`` back to the request at ``column`` (its rows were closed).
 
-    Raises ``ValueError`` unless ``depth`` is a power of two from 8 to 256.
+    ``depth`` is a power of two.
 
     Members
     -------
@@ -68,8 +68,6 @@ class RequestQueue(wiring.Component):
     level: Any
 
     def __init__(self, *, geometry: DramGeometry, depth: int) -> None:
-        if not isinstance(depth, int) or not 8 <= depth <= 256 or depth & (depth - 1):
-            raise ValueError(f"queue depth must be a power of two from 8 to 256, got {depth!r}")
         self._layout = request_layout(geometry)
         self._depth = depth
         super().__init__(

@@ -17,6 +17,28 @@ from hw_tests.host_link import HostLink
 from hw_tests.stalls import STALLS, pauses
 
 LINE = 64
+MEASURED = {
+    name: 1000 + 11 * index
+    for index, name in enumerate(
+        (
+            "refreshes",
+            "activates",
+            "precharges",
+            "longest_refresh_gap",
+            "run_data_tck",
+            "run_refresh_tck",
+            "run_starved_tck",
+            "run_row_tck",
+            "run_turn_around_tck",
+            "run_idle_tck",
+            "run_run_activates",
+            "run_run_precharges",
+            "run_run_refreshes",
+            "run_run_turns",
+        )
+    )
+}
+"""What the memory and the run are said to have counted, by the port that says so."""
 
 
 class TB:
@@ -33,7 +55,8 @@ class TB:
         self.rng = random.Random(cocotb.RANDOM_SEED)
         dut.memory_idle.value = 1
         dut.kernel_busy.value = 0
-        dut.refreshes.value, dut.activates.value, dut.precharges.value = 11, 22, 33
+        for name, value in MEASURED.items():
+            getattr(dut, name).value = value
         self.memory = AxiRam(
             AxiBus.from_prefix(dut, "memory"), dut.clk, dut.rst, size=self.capacity
         )
@@ -189,7 +212,7 @@ async def modes_are_exclusive(dut: Any) -> None:
 
     await tb.set_mode(0)
     await tb.host.request(tb.kernel_line(0x80), 5)
-    await tb.host.request(tb.register_line("precharges") + 1, 5)
+    await tb.host.request((tb.capacity - LINE) // LINE, 5)
     await ClockCycles(dut.clk, 20)
     assert await tb.register("refused") == 4
     assert int.from_bytes(tb.kernel_registers.read(0x80, 8), "little") == 0x1122334455667788
@@ -270,7 +293,10 @@ async def constants_and_inputs_are_readable(dut: Any) -> None:
     assert await tb.register("config") == (
         parameters["lanes"] | parameters["block_bytes"] << 8 | parameters["read_latency"] << 40
     )
-    assert await tb.register("refreshes") == 11
-    assert await tb.register("activates") == 22
-    assert await tb.register("precharges") == 33
+    for port, value in MEASURED.items():
+        if port == "longest_refresh_gap":
+            # In fabric cycles, of four DRAM clocks each.
+            assert await tb.register("longest_refresh_gap_tck") == 4 * value
+        else:
+            assert await tb.register(port.removeprefix("run_")) == value, port
     await RisingEdge(dut.clk)

@@ -11,7 +11,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4Signature
-from hw.dram.controller import COUNTER_BITS, COUNTERS, ControllerConfig, Ddr4Controller
+from hw.dram.config import ControllerConfig
+from hw.dram.controller import COUNTER_BITS, COUNTERS, Ddr4Controller
 from hw.dram.device import Ddr4Device
 from hw.dram.interface import SLOTS
 from hw.dram.presets import DramPart

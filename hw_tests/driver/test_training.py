@@ -10,6 +10,7 @@ import pytest
 from hw_tests.driver.transports import SpoilingTransport
 from sw_driver.axdimm import Axdimm
 from sw_driver.backends.golden import GoldenTransport
+from sw_driver.runs import DramActivity
 from sw_driver.training.data import CLASSES, PIXELS, load_split_digits
 from sw_driver.training.mlp import Mlp
 from sw_driver.training.report import ceiling_mparams_per_s, report, summary_table
@@ -123,6 +124,18 @@ def timed_result() -> TrainingResult:
         beats_read=125_000,
         beats_written=93_750,
         idle_fabric_cycles=21_250,
+        activity=DramActivity(
+            data_tck=875_000,
+            refresh_tck=60_000,
+            row_tck=10_000,
+            turn_around_tck=5_000,
+            starved_tck=9_912,
+            idle_tck=88,
+            activates=2000,
+            precharges=1900,
+            refreshes=300,
+            bus_turns=400,
+        ),
     )
     return TrainingResult(
         bit_exact=True,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +34,12 @@ class BackendOptions:
 
     preset: str | None = None
     """Name of a configuration of the module; None is the paper's machine."""
-    lanes: int | None = None
-    block_bytes: int | None = None
-    capacity_bytes: int | None = None
-    """Bytes of each channel; None is :data:`SIMULATED_CAPACITY_BYTES` or the preset's, if less."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Changes to the preset, see :func:`hw.axdimm.config.configure`. Without ``capacity_bytes`` and
+    ``rows`` a channel has :data:`SIMULATED_CAPACITY_BYTES` or the preset's, if less."""
+    arithmetic: bool = True
+    """False, on the backend ``rtl``: a delay in place of each functional unit. The cycles are the
+    same, in less time; the results mean nothing."""
     wave: Path | None = None
     """Where to write a waveform (FST)."""
     dram_trace: Path | None = None
@@ -71,14 +73,10 @@ def module_config(options: BackendOptions) -> ModuleConfig:
     """The configuration that ``options`` stand for. Raises ``ValueError`` if there is none."""
     from hw.axdimm.config import configure
 
-    wanted = {
-        "lanes": options.lanes,
-        "block_bytes": options.block_bytes,
-        "capacity_bytes": options.capacity_bytes,
-    }
-    given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
-    config = configure(options.preset, **given) if options.preset else configure(**given)
-    if options.capacity_bytes is None and config.capacity_bytes > SIMULATED_CAPACITY_BYTES:
+    settings = options.settings
+    config = configure(*[options.preset] if options.preset else [], **settings)
+    sized = settings.keys() & {"capacity_bytes", "rows"}
+    if not sized and config.capacity_bytes > SIMULATED_CAPACITY_BYTES:
         config = config.with_capacity(SIMULATED_CAPACITY_BYTES)
     return config
 
@@ -92,6 +90,10 @@ def _open_golden(options: BackendOptions) -> Transport:
                 f"a {name} to {str(path)!r} was asked for, but the golden backend has no clock and "
                 "writes none: use the backend 'rtl'"
             )
+    if not options.arithmetic:
+        raise ValueError(
+            "the golden backend is nothing but arithmetic: only the backend 'rtl' does without"
+        )
     config = module_config(options)
     return GoldenTransport(
         channels=config.channels,
@@ -106,6 +108,7 @@ def _open_rtl(options: BackendOptions) -> Transport:
 
     return VerilatedTransport(
         config=module_config(options),
+        arithmetic=options.arithmetic,
         wave=options.wave,
         dram_trace=options.dram_trace,
         announce=options.announce,

@@ -110,11 +110,15 @@ def _options(arguments: argparse.Namespace, progress: Console) -> BackendOptions
     block_bytes = arguments.block_bytes
     if arguments.block_kib is not None:
         block_bytes = arguments.block_kib * KIB
+    capacity_bytes = None if arguments.capacity_mib is None else arguments.capacity_mib * MIB
+    wanted = {
+        "lanes": arguments.lanes,
+        "block_bytes": block_bytes,
+        "capacity_bytes": capacity_bytes,
+    }
     return BackendOptions(
         preset=arguments.config,
-        lanes=arguments.lanes,
-        block_bytes=block_bytes,
-        capacity_bytes=None if arguments.capacity_mib is None else arguments.capacity_mib * MIB,
+        settings={name: value for name, value in wanted.items() if value is not None},
         wave=arguments.wave,
         dram_trace=arguments.dram_trace,
         announce=lambda message: progress.print(message, highlight=False),
@@ -146,7 +150,13 @@ def _train(
 
     from sw_driver.backends import module_config
     from sw_driver.training.data import load_split_digits
-    from sw_driver.training.report import report, summary_table, write_loss_curve, write_report
+    from sw_driver.training.report import (
+        activity_table,
+        report,
+        summary_table,
+        write_loss_curve,
+        write_report,
+    )
     from sw_driver.training.trainer import MismatchError, Trainer
 
     trainer = Trainer(device, load_split_digits(), settings)
@@ -190,6 +200,9 @@ def _train(
     elif not arguments.quiet:
         console = Console()
         console.print(summary_table(figures))
+        activity = activity_table(figures)
+        if activity is not None:
+            console.print(activity)
         note = _refresh_note(figures["efficiency"], figures["refresh_limit"])
         if note is not None:
             console.print(note, highlight=False)

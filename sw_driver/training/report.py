@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from sw_driver.runs import BEATS_PER_GROUP, PARAMETERS_PER_BEAT
+from sw_driver.runs import BEATS_PER_GROUP, PARAMETERS_PER_BEAT, DramActivity
 
 from .trainer import ChannelFigures, TrainingResult
 
 __all__ = [
     "PAPER_EFFICIENCY",
     "PAPER_MPARAMS_PER_S",
+    "activity_table",
     "ceiling_mparams_per_s",
     "report",
     "summary_table",
@@ -89,6 +91,17 @@ def _channel(result: TrainingResult, channel: ChannelFigures, fabric_mhz: float)
         "beats_read": channel.beats_read,
         "beats_written": channel.beats_written,
         "idle_fabric_cycles": channel.idle_fabric_cycles if result.timed else None,
+        "dram": _dram(channel.activity),
+    }
+
+
+def _dram(activity: DramActivity | None) -> dict[str, int] | None:
+    if activity is None:
+        return None
+    return {
+        **asdict(activity),
+        "total_tck": activity.total_tck,
+        "row_hits": activity.row_hits,
     }
 
 
@@ -111,6 +124,10 @@ def report(
     ``sim_cycles_per_host_second``: all fabric cycles simulated, those of copies included and both
     channels' added, in a second of host time inside calls of the driver; forward, backward and
     the golden model's work do not count.
+
+    ``dram``, in the entries of ``channels``: what the DRAM did during the runs, see
+    :class:`~sw_driver.runs.DramActivity`; the times add up to ``total_tck``, four times
+    ``fabric_cycles``.
 
     What needs a clock is None on a backend that has none. The entries of ``channels`` hold the same
     keys, with the loss and accuracy of the whole job.
@@ -179,6 +196,35 @@ def summary_table(figures: dict[str, Any]) -> Table:
         when_timed("sim_cycles_per_host_second", "{:,.0f}"),
         "",
     )
+    return table
+
+
+_ACTIVITIES = {
+    "data": "data",
+    "refresh": "refresh",
+    "row": "waiting for rows (precharge, activate)",
+    "turn_around": "spacing of columns (bus turns, tWTR, tCCD_L)",
+    "starved": "starved by the kernel",
+    "idle": "idle (settings checked)",
+}
+
+
+def activity_table(figures: dict[str, Any]) -> Table | None:
+    """Where the DRAM clocks of the runs went, a column a channel; None without a clock."""
+    accounts = [entry["dram"] for entry in figures["channels"]]
+    if not accounts or None in accounts:
+        return None
+    table = Table(title="DRAM clocks of the runs, counted by the RTL")
+    table.add_column("")
+    for entry in figures["channels"]:
+        table.add_column(f"channel {entry['channel']}", justify="right")
+    for name, text in _ACTIVITIES.items():
+        counts = [(account[f"{name}_tck"], account["total_tck"]) for account in accounts]
+        table.add_row(text, *(f"{count:,} ({count / total:.2%})" for count, total in counts))
+    table.add_row("sum", *(f"{account['total_tck']:,}" for account in accounts))
+    for name in ("activates", "precharges", "refreshes", "row_hits", "bus_turns"):
+        text = name.replace("_", " ")
+        table.add_row(text, *(f"{account[name]:,}" for account in accounts))
     return table
 
 

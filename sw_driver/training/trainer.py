@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from golden.adam import adam_constants, adam_step
 from sw_driver.axdimm import Axdimm
-from sw_driver.runs import AdamResult
+from sw_driver.runs import AdamResult, DramActivity
 
 from .data import CLASSES, PIXELS, Digits
 from .mlp import Mlp
@@ -93,6 +93,8 @@ class ChannelFigures:
     beats_read: int
     beats_written: int
     idle_fabric_cycles: int
+    activity: DramActivity | None
+    """Sum over the runs; None on a backend without a clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +222,11 @@ class _Share:
             beats_read=sum(result.beats_read for result in self.results),
             beats_written=sum(result.beats_written for result in self.results),
             idle_fabric_cycles=sum(result.idle_fabric_cycles for result in self.results),
+            activity=DramActivity.total(
+                result.activity for result in self.results if result.activity is not None
+            )
+            if self._device.transport.timed
+            else None,
         )
 
     def free(self) -> None:

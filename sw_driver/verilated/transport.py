@@ -83,7 +83,7 @@ class VerilatedTransport:
     wave: where to write a waveform (FST); with several channels ``.chN`` is put into the name.
     dram_trace: where :meth:`close` writes the DRAM commands (CSV).
     announce: told when the simulator has to be built first.
-    memory_timing: see :func:`sw_driver.verilated.build.build_library`.
+    memory_timing, arithmetic: see :func:`sw_driver.verilated.build.build_library`.
 
     Raises ``BuildError`` if the simulator cannot be built.
     """
@@ -99,6 +99,7 @@ class VerilatedTransport:
         dram_trace: Path | None = None,
         announce: Callable[[str], None] | None = None,
         memory_timing: DramTiming | None = None,
+        arithmetic: bool = True,
     ) -> None:
         self.config = config
         self.channels = config.channels
@@ -109,7 +110,11 @@ class VerilatedTransport:
         self._dram_trace = dram_trace
         self._library = _load(
             build_library(
-                config, wave=wave is not None, announce=announce, memory_timing=memory_timing
+                config,
+                wave=wave is not None,
+                announce=announce,
+                memory_timing=memory_timing,
+                arithmetic=arithmetic,
             )
         )
         self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)

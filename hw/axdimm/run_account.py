@@ -1,0 +1,87 @@
+"""Where the time of a kernel's run goes, and what the run asks of the DRAM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.dram.activity import Activity
+from hw.dram.controller import COUNTER_BITS
+from hw.dram.interface import SLOTS
+
+__all__ = ["RUN_COMMANDS", "RUN_TIMES", "RunAccount", "RunCountsSignature"]
+
+RUN_TIMES = {f"{activity.name.lower()}_tck": activity for activity in Activity}
+"""Counts of DRAM clocks in a run, by the activity that they count."""
+
+RUN_COMMANDS = ("activates", "precharges", "refreshes", "turns")
+"""Counters of the DRAM controller whose share in a run is kept."""
+
+
+class RunCountsSignature(wiring.Signature):
+    """The counts of a run, as their source sees them: ``idle_tck``, those of ``RUN_TIMES`` in DRAM
+    clocks, and ``run_NAME`` of ``RUN_COMMANDS``."""
+
+    def __init__(self) -> None:
+        names = ("idle_tck", *RUN_TIMES, *(f"run_{name}" for name in RUN_COMMANDS))
+        super().__init__({name: Out(COUNTER_BITS) for name in names})
+
+
+class RunAccount(wiring.Component):
+    """Accounts for every DRAM clock of the kernel's last run.
+
+    The counts of :data:`RUN_TIMES` and ``idle_tck`` add up to the clocks of the run, four times
+    the kernel's ``cycles``. ``idle_tck`` are the clocks in which the kernel asks for nothing yet,
+    because it checks its settings.
+
+    Parameters
+    ----------
+    check_cycles:
+        Fabric cycles that the check takes.
+
+    Members
+    -------
+    begins: pulse: the check is over and the run begins in the next cycle, In
+    running: the run is in progress, In
+    activity: of the cycle before, In
+    activates, precharges, refreshes, turns: the controller's counters, In
+    o: the counts of the last run, Out
+    """
+
+    def __init__(self, *, check_cycles: int) -> None:
+        self._check_cycles = check_cycles
+        super().__init__(
+            {
+                "begins": In(1),
+                "running": In(1),
+                "activity": In(Activity),
+                **{name: In(COUNTER_BITS) for name in RUN_COMMANDS},
+                "o": Out(RunCountsSignature()),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        # Activity and counters are those of the cycle before.
+        begins = Signal()
+        running = Signal()
+        m.d.sync += [begins.eq(self.begins), running.eq(self.running)]
+        m.d.comb += self.o.idle_tck.eq(SLOTS * self._check_cycles)
+        for name, activity in RUN_TIMES.items():
+            cycles = Signal(COUNTER_BITS - 2, name=f"{activity.name.lower()}_cycles")
+            m.d.comb += getattr(self.o, name).eq(cycles * SLOTS)
+            with m.If(begins):
+                m.d.sync += cycles.eq(0)
+            with m.Elif(running & (self.activity == activity)):
+                m.d.sync += cycles.eq(cycles + 1)
+        for name in RUN_COMMANDS:
+            counter, result = getattr(self, name), getattr(self.o, f"run_{name}")
+            before = Signal(COUNTER_BITS, name=f"{name}_before", reset_less=True)
+            with m.If(begins):
+                m.d.sync += [before.eq(counter), result.eq(0)]
+            with m.Elif(running):
+                m.d.sync += result.eq(counter - before)
+        return m

@@ -1,0 +1,72 @@
+"""Configuration of the DRAM controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hw.dram.timing import MAX_POSTPONED_REFRESHES
+
+__all__ = ["ControllerConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerConfig:
+    """What may be tuned in the controller. Raises ``ValueError`` for what cannot be built."""
+
+    queue_depth: int = 16
+    """Bursts in the request queue, which is how far ahead rows are prepared: a power of two from
+    8 to 256."""
+
+    write_buffer_lines: int = 256
+    """Lines of write data, a power of two from 64 to 4096; the default is four bursts of 4 KB."""
+
+    read_buffer_lines: int = 64
+    """Lines of read data the manager may leave waiting before reads stop, a power of two from 16
+    to 4096."""
+
+    run_length: int = 16
+    """Bursts of one direction in a row while the other direction waits, 1 to 255."""
+
+    refresh: bool = True
+    """False gives no refresh at all: an experiment, not a working memory."""
+
+    refresh_postpone: int = 8
+    """Refreshes that are collected under load, 1 to 8; with 1 none is postponed."""
+
+    refresh_pull_in: int = 8
+    """Refreshes given in advance when idle, 0 to 8."""
+
+    refresh_idle_cycles: int = 32
+    """Fabric cycles without a request after which refreshes are given without being forced."""
+
+    reset_cycles: int = 16
+    """Fabric cycles after reset before the first command."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("queue_depth", 8, 256),
+            ("write_buffer_lines", 64, 4096),
+            ("read_buffer_lines", 16, 4096),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
+                raise ValueError(
+                    f"{name} must be a power of two from {low} to {high}, got {value!r}"
+                )
+        for name, low, high in (
+            ("run_length", 1, 255),
+            ("refresh_postpone", 1, MAX_POSTPONED_REFRESHES),
+            ("refresh_pull_in", 0, MAX_POSTPONED_REFRESHES),
+            ("refresh_idle_cycles", 1, 1 << 16),
+            ("reset_cycles", 1, 1 << 16),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not low <= value <= high:
+                raise ValueError(f"{name} must be an integer from {low} to {high}, got {value!r}")
+        if not isinstance(self.refresh, bool):
+            raise ValueError(f"refresh must be True or False, got {self.refresh!r}")
+
+    @property
+    def buffer_lines(self) -> int:
+        """64-byte lines of data that the controller can hold."""
+        return self.write_buffer_lines + self.read_buffer_lines
