@@ -25,6 +25,7 @@ from sw_driver.buildcache import (
     content_key,
     verilator_env,
 )
+from sw_driver.verilated.runtime import shared_runtime
 
 __all__ = ["bench_parameters", "run_bench"]
 
@@ -72,6 +73,7 @@ def run_bench(
     def build(folder: Path) -> None:
         (folder / f"{top}.v").write_text(text)
         (folder / "settings.vlt").write_text(settings)
+        os.environ["MAKEFLAGS"] = " ".join([os.environ["MAKEFLAGS"], *shared_runtime()])
         runner.build(
             sources=[folder / "settings.vlt", folder / f"{top}.v"],
             hdl_toplevel=top,

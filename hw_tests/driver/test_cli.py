@@ -17,7 +17,7 @@ from sw_driver.cli import main
 from sw_driver.commands.sim import _refresh_note
 from sw_driver.registers import kernel_registers
 from sw_driver.transport import DeviceFault, Transport
-from sw_driver.verilated.build import BuildError
+from sw_driver.verilated.runtime import BuildError
 
 REPORT_KEYS = {
     "bit_exact",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -12,9 +11,11 @@ from pathlib import Path
 import hw
 from hw.axdimm.config import ModuleConfig
 from hw.dram.timing import DramTiming
-from sw_driver.buildcache import cached_build, content_key, verilator_env
+from sw_driver.buildcache import cached_build, content_key
 
-__all__ = ["LIBRARY", "BuildError", "build_library"]
+from .runtime import run_tool, shared_runtime
+
+__all__ = ["LIBRARY", "build_library"]
 
 LIBRARY = "libchannel.so"
 
@@ -38,31 +39,10 @@ _MAKE_ARGS = ["OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2"]
 _SETTINGS = '`verilator_config\nno_inline -module "adam_unit"\n'
 
 
-class BuildError(RuntimeError):
-    """The simulator could not be built."""
-
-
 def _sources() -> list[Path]:
     root = Path(next(iter(hw.__path__)))
     files = [path for suffix in ("*.py", "*.v", "*.rdl") for path in root.rglob(suffix)]
     return [*sorted(files), _HARNESS, *sorted(_STORED.iterdir()), Path(__file__)]
-
-
-def _run(command: list[str], folder: Path) -> None:
-    log = folder / "build.log"
-    try:
-        with log.open("a") as output:
-            subprocess.run(
-                command, cwd=folder, env=verilator_env(), stdout=output, stderr=output, check=True
-            )
-    except FileNotFoundError as error:
-        raise BuildError(
-            f"{command[0]!r} was not found: the simulator needs g++, make and perl"
-        ) from error
-    except subprocess.CalledProcessError as error:
-        # The folder is thrown away by the next attempt, not by this one.
-        tail = " | ".join(log.read_text().strip().splitlines()[-3:])
-        raise BuildError(f"building the simulator failed, see {log}: {tail}") from error
 
 
 def build_library(
@@ -112,7 +92,7 @@ def build_library(
         channel = SimulatedChannel(config, memory_timing=memory_timing, arithmetic=arithmetic)
         (folder / "channel.v").write_text(to_verilog(channel, "channel"))
         (folder / "settings.vlt").write_text(_SETTINGS)
-        _run(
+        run_tool(
             [
                 "verilator",
                 *arguments,
@@ -124,6 +104,7 @@ def build_library(
             ],
             folder,
         )
-        _run(["make", "-j2", "-f", "Vchannel.mk", *make_arguments], folder)
+        runtime = [] if wave else shared_runtime()
+        run_tool(["make", "-j2", "-f", "Vchannel.mk", *make_arguments, *runtime], folder)
 
     return cached_build("rtl", key, build) / LIBRARY
