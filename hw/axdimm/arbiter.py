@@ -55,6 +55,8 @@ class Arbiter(wiring.Component):
     memory: the DRAM controller.
     idle: no request of the host is queued or in flight, and ``memory_idle``.
     memory_idle: the DRAM controller holds no request.
+    read_done: a read of the host has its data, or its refusal; for those who want to know how long
+        it took, in time or not.
     memory_prompt: the DRAM controller must not postpone refreshes, because a batch of them would
         hold up the host for longer than the request queue lasts.
     kernel_busy: for the status register.
@@ -95,6 +97,7 @@ class Arbiter(wiring.Component):
                 "kernel_csr": Out(AXI4LiteSignature(addr_width=12, data_width=64)),
                 "memory": Out(axi),
                 "idle": Out(1),
+                "read_done": Out(1),
                 "memory_idle": In(1),
                 "memory_prompt": Out(1),
                 "kernel_busy": In(1),
@@ -157,7 +160,8 @@ class Arbiter(wiring.Component):
                     port.o.ready.eq(kernel_registers.i.ready),
                 ]
             with m.Else():
-                m.d.comb += [refused.eq(port.o.valid), port.o.ready.eq(1)]
+                self._host_memory_request(m, port, dram, refused)
+        m.d.comb += self.read_done.eq(port.i_valid)
 
         # Results of reads: what is decided here comes first, the bridges wait a cycle.
         with m.If(arbiter_read | (refused & ~request.write)):
@@ -202,60 +206,43 @@ class Arbiter(wiring.Component):
             m.d.comb += getattr(csr, f"{register}_count").eq(counter)
         return m
 
+    def _host_memory_request(self, m: Module, port: Any, dram: Any, refused: Signal) -> None:
+        """What becomes of the host's request to DRAM in acceleration mode."""
+        m.d.comb += [refused.eq(port.o.valid), port.o.ready.eq(1)]
+
     def _connect_memory(self, m: Module, host: Any, mode: Signal, draining: Signal) -> Signal:
         """Joins host and kernel to the memory; returns whether the kernel has bursts in flight."""
-        kernel, memory = self.kernel, self.memory
+        kernel = self.kernel
         kernel_owns = Signal()
         # Data passes only behind its address: what a drain left behind would otherwise be taken
         # for the data of the host's next write.
         data_bursts = Signal(8)
         write_data_owed = Signal()
-        m.d.comb += write_data_owed.eq(data_bursts != 0)
         # An address once offered stays until it is taken, so a drain begins between two.
         read_open = Signal()
         write_open = Signal()
-        m.d.comb += kernel_owns.eq(mode == Mode.ACCELERATION)
         wanted = kernel_owns & ~draining
-        m.d.comb += self.memory_prompt.eq(~wanted)
-        with m.If(~(read_open & kernel.arvalid) | memory.arready):
-            m.d.sync += read_open.eq(wanted)
-        with m.If(~(write_open & kernel.awvalid) | memory.awready):
-            m.d.sync += write_open.eq(wanted)
-
-        for name in ("id", "addr", "len", "size", "burst"):
-            for channel in ("aw", "ar"):
-                member = channel + name
-                m.d.comb += getattr(memory, member).eq(
-                    Mux(kernel_owns, getattr(kernel, member), getattr(host, member))
-                )
-        for name in ("wdata", "wstrb", "wlast"):
-            m.d.comb += getattr(memory, name).eq(
-                Mux(kernel_owns, getattr(kernel, name), getattr(host, name))
-            )
         m.d.comb += [
-            memory.awvalid.eq(Mux(kernel_owns, kernel.awvalid & write_open, host.awvalid)),
-            memory.arvalid.eq(Mux(kernel_owns, kernel.arvalid & read_open, host.arvalid)),
-            memory.wvalid.eq(Mux(kernel_owns, kernel.wvalid & write_data_owed, host.wvalid)),
-            memory.bready.eq(Mux(kernel_owns, kernel.bready, host.bready)),
-            memory.rready.eq(Mux(kernel_owns, kernel.rready, host.rready)),
+            write_data_owed.eq(data_bursts != 0),
+            kernel_owns.eq(mode == Mode.ACCELERATION),
+            self.memory_prompt.eq(~wanted),
         ]
-        for port, owns, read_gate, write_gate, data_gate in (
-            (kernel, kernel_owns, read_open, write_open, write_data_owed),
-            (host, ~kernel_owns, 1, 1, 1),
-        ):
-            m.d.comb += [
-                port.awready.eq(memory.awready & owns & write_gate),
-                port.arready.eq(memory.arready & owns & read_gate),
-                port.wready.eq(memory.wready & owns & data_gate),
-                port.bid.eq(memory.bid),
-                port.bresp.eq(memory.bresp),
-                port.bvalid.eq(memory.bvalid & owns),
-                port.rid.eq(memory.rid),
-                port.rdata.eq(memory.rdata),
-                port.rresp.eq(memory.rresp),
-                port.rlast.eq(memory.rlast),
-                port.rvalid.eq(memory.rvalid & owns),
-            ]
+        admitted = kernel.signature.create(path=("admitted",))
+        with m.If(~(read_open & kernel.arvalid) | admitted.arready):
+            m.d.sync += read_open.eq(wanted)
+        with m.If(~(write_open & kernel.awvalid) | admitted.awready):
+            m.d.sync += write_open.eq(wanted)
+        gates = {
+            f"{channel}{end}": gate
+            for channel, gate in (("aw", write_open), ("ar", read_open), ("w", write_data_owed))
+            for end in ("valid", "ready")
+        }
+        for name, member in kernel.signature.members.items():
+            from_kernel = member.flow is wiring.In
+            source, target = (kernel, admitted) if from_kernel else (admitted, kernel)
+            value = getattr(source, name)
+            m.d.comb += getattr(target, name).eq(value & gates[name] if name in gates else value)
+        self._join(m, host, admitted, kernel_owns)
 
         reads = Signal(8)
         writes = Signal(8)
@@ -275,6 +262,20 @@ class Arbiter(wiring.Component):
         in_flight = Signal()
         m.d.comb += in_flight.eq((reads != 0) | (writes != 0) | read_open | write_open)
         return in_flight
+
+    def _join(self, m: Module, host: Any, kernel: Any, kernel_owns: Signal) -> None:
+        """Connects the one that owns the memory to it."""
+        memory = self.memory
+        for name, member in memory.signature.members.items():
+            if member.flow is wiring.Out:
+                m.d.comb += getattr(memory, name).eq(
+                    Mux(kernel_owns, getattr(kernel, name), getattr(host, name))
+                )
+                continue
+            handshake = name.endswith(("valid", "ready"))
+            for port, owns in ((kernel, kernel_owns), (host, ~kernel_owns)):
+                value = getattr(memory, name)
+                m.d.comb += getattr(port, name).eq(value & owns if handshake else value)
 
     def _connect_registers(self, m: Module, csr: CsrBank, mode: Signal, draining: Signal) -> None:
         for member, value in {

@@ -26,21 +26,27 @@ class Channel(wiring.Component):
     ----------
     config: the module.
     unit: the kernel's functional unit, see :class:`hw.adam.kernel.AdamKernel`.
+    arbiter: class of the arbiter.
 
     Members
     -------
     link: the host.
     dram: the DRAM of the channel.
+    read_done: see :class:`~hw.axdimm.arbiter.Arbiter`.
     idle: no request of the host is queued or in flight, and the DRAM controller holds none.
     """
 
-    def __init__(self, config: ModuleConfig, *, unit: Any = None) -> None:
+    def __init__(
+        self, config: ModuleConfig, *, unit: Any = None, arbiter: type[Arbiter] = Arbiter
+    ) -> None:
+        self._arbiter = arbiter
         self._config = config
         self._unit = unit
         super().__init__(
             {
                 "link": In(HostLinkSignature(address_width=config.address_width)),
                 "dram": Out(DramSignature(config.part.geometry)),
+                "read_done": Out(1),
                 "idle": Out(1),
             }
         )
@@ -48,7 +54,7 @@ class Channel(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self._config
-        m.submodules.arbiter = arbiter = Arbiter(
+        m.submodules.arbiter = arbiter = self._arbiter(
             capacity_bytes=config.capacity_bytes,
             read_latency=config.read_latency_fabric_cycles,
             lanes=config.lanes,
@@ -74,6 +80,7 @@ class Channel(wiring.Component):
             arbiter.kernel_busy.eq(kernel.busy),
             arbiter.memory_idle.eq(controller.idle),
             self.idle.eq(arbiter.idle),
+            self.read_done.eq(arbiter.read_done),
             controller.prompt.eq(arbiter.memory_prompt),
             arbiter.refreshes.eq(controller.refreshes),
             arbiter.activates.eq(controller.activates),

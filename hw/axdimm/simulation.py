@@ -10,9 +10,11 @@ from amaranth.lib.wiring import In, Out
 
 from hw.adam.delay_unit import DelayUnit
 from hw.adam.unit import adam_latency
+from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.channel import Channel
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
+from hw.axdimm.shared_arbiter import SharedArbiter
 from hw.dram.device import Ddr4Device
 from hw.dram.interface import DramSignature
 from hw.dram.timing import DramTiming
@@ -26,14 +28,18 @@ class SimulatedChannel(wiring.Component):
     Parameters
     ----------
     config: the module.
-    memory_timing: what the DRAM insists on, if not the timing that the controller keeps.
+    memory_timing: what the DRAM insists on, if not the timing that the controller keeps; to see a
+        violation.
     arithmetic: False puts a delay in place of each functional unit: the same cycles in less time,
         and results that mean nothing.
+    shared: True lets host and kernel share the DRAM, see
+        :class:`~hw.axdimm.shared_arbiter.SharedArbiter`.
 
     Members
     -------
     link: the host.
     dram: the commands that the controller gives the DRAM, to look at.
+    read_done: see :class:`hw.axdimm.arbiter.Arbiter`.
     idle: see :class:`hw.axdimm.channel.Channel`; then all that was written is in the DRAM.
     violation, violation_code, violation_tck: see :class:`hw.dram.device.Ddr4Device`.
     """
@@ -44,9 +50,11 @@ class SimulatedChannel(wiring.Component):
         *,
         memory_timing: DramTiming | None = None,
         arithmetic: bool = True,
+        shared: bool = False,
     ) -> None:
         self._config = config
         self._arithmetic = arithmetic
+        self._shared = shared
         self._memory_timing = memory_timing or config.part.timing
         commands = {
             name: Out(member.shape)
@@ -57,6 +65,7 @@ class SimulatedChannel(wiring.Component):
             {
                 "link": In(HostLinkSignature(address_width=config.address_width)),
                 "dram": Out(wiring.Signature(commands)),
+                "read_done": Out(1),
                 "idle": Out(1),
                 "violation": Out(1),
                 "violation_code": Out(8),
@@ -68,7 +77,9 @@ class SimulatedChannel(wiring.Component):
         m = Module()
         config = self._config
         unit = None if self._arithmetic else DelayUnit(latency=adam_latency())
-        m.submodules.channel = channel = Channel(config, unit=unit)
+        m.submodules.channel = channel = Channel(
+            config, unit=unit, arbiter=SharedArbiter if self._shared else Arbiter
+        )
         m.submodules.dram = device = Ddr4Device(
             geometry=config.part.geometry,
             timing=self._memory_timing,
@@ -80,6 +91,7 @@ class SimulatedChannel(wiring.Component):
             m.d.comb += getattr(self.dram, name).eq(getattr(channel.dram, name))
         m.d.comb += [
             self.idle.eq(channel.idle),
+            self.read_done.eq(channel.read_done),
             self.violation.eq(device.violation),
             self.violation_code.eq(device.violation_code),
             self.violation_tck.eq(device.violation_tck),

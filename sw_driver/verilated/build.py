@@ -52,13 +52,13 @@ def build_library(
     announce: Callable[[str], None] | None = None,
     memory_timing: DramTiming | None = None,
     arithmetic: bool = True,
+    shared: bool = False,
 ) -> Path:
     """The shared library of ``config``, built unless one of the same sources is there.
 
     ``wave`` builds one that can write waveforms, which is slower. ``announce`` is told when a
-    build begins; a build takes about a minute. ``memory_timing`` makes the DRAM insist on another
-    timing than the controller keeps, to see a violation. ``arithmetic`` False leaves the functional
-    units out, see :class:`hw.axdimm.simulation.SimulatedChannel`. Raises :class:`BuildError`.
+    build begins; a build takes about a minute. The rest is that of
+    :class:`hw.axdimm.simulation.SimulatedChannel`. Raises :class:`BuildError`.
     """
     arguments = [*_VERILATOR_ARGS]
     make_arguments = [*_MAKE_ARGS]
@@ -71,7 +71,7 @@ def build_library(
             *(path.read_bytes() for path in _sources()),
             json.dumps(config.describe(), sort_keys=True),
             repr(memory_timing),
-            repr(arithmetic),
+            repr((arithmetic, shared)),
             *arguments,
             *make_arguments,
             _SETTINGS,
@@ -89,7 +89,9 @@ def build_library(
 
         if announce is not None:
             announce("building the simulator (first run with these settings; about a minute)")
-        channel = SimulatedChannel(config, memory_timing=memory_timing, arithmetic=arithmetic)
+        channel = SimulatedChannel(
+            config, memory_timing=memory_timing, arithmetic=arithmetic, shared=shared
+        )
         (folder / "channel.v").write_text(to_verilog(channel, "channel"))
         (folder / "settings.vlt").write_text(_SETTINGS)
         run_tool(

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <verilated.h>
@@ -121,6 +122,7 @@ public:
     bool late() const { return top_->link_rsp_late; }
     const void* answer() const { return &top_->link_rsp_data; }
     bool ready() const { return top_->link_req_ready; }
+    bool read_done() const { return top_->read_done; }
     bool idle() const { return top_->idle; }
     bool violated() const { return top_->violation; }
     unsigned violation_code() const { return top_->violation_code; }
@@ -214,9 +216,10 @@ public:
         changed_.notify_all();
     }
 
-    // Grants `lines` lines in a row; returns when they start. Waits while another channel that is
-    // using the link could still ask for an earlier time.
-    uint64_t grant(unsigned channel, uint64_t now, uint64_t lines) {
+    // Grants up to `lines` lines in a row, as many as the first free time has room for; returns when
+    // they start and how many they are. Waits while another channel that is using the link could
+    // still ask for an earlier time.
+    std::pair<uint64_t, uint64_t> grant(unsigned channel, uint64_t now, uint64_t lines) {
         std::unique_lock<std::mutex> lock(mutex_);
         users_[channel].now = now;
         changed_.notify_all();
@@ -228,20 +231,25 @@ public:
             }
             return true;
         });
-        const uint64_t length = kLinkCyclesPerLine * lines;
         uint64_t start = now;
+        uint64_t free_until = UINT64_MAX;
         for (bool moved = true; moved;) {
             moved = false;
+            free_until = UINT64_MAX;
             for (unsigned other = 0; other < users_.size(); ++other) {
                 if (other == channel) continue;
                 for (const Use& use : users_[other].uses) {
-                    if (use.begin < start + length && start < use.end) {
+                    if (use.begin < start + kLinkCyclesPerLine && start < use.end) {
                         start = use.end;
                         moved = true;
+                    } else if (use.begin > start) {
+                        free_until = std::min(free_until, use.begin);
                     }
                 }
             }
         }
+        lines = std::min(lines, (free_until - start) / kLinkCyclesPerLine);
+        const uint64_t length = kLinkCyclesPerLine * lines;
         User& self = users_[channel];
         if (!self.uses.empty() && self.uses.back().end == start) {
             self.uses.back().end = start + length;
@@ -251,7 +259,7 @@ public:
         self.now = start + length;
         forget();
         changed_.notify_all();
-        return start;
+        return {start, lines};
     }
 
 private:
@@ -301,11 +309,13 @@ public:
     }
     ~Session() { link_.leave(index_); }
 
-    // Waits for the link; returns with the channel's time at the start of the granted lines.
+    // Waits for the link; returns with the channel's time at the start of the granted lines, which
+    // may be fewer than were asked for.
     template <typename Idle>
-    void acquire(uint64_t lines, Idle idle) {
-        const uint64_t start = link_.grant(index_, channel.now(), lines);
+    uint64_t acquire(uint64_t lines, Idle idle) {
+        const auto [start, granted] = link_.grant(index_, channel.now(), lines);
         while (channel.now() < start) idle();
+        return granted;
     }
 
     // A host that opens rows itself would wait for them; see hw/axdimm/host_link.py.
@@ -380,8 +390,8 @@ int nm_write(Module* module, unsigned index, uint64_t not_before, uint64_t line,
     Session session(*module, index, not_before);
     Channel& channel = session.channel;
     for (uint64_t done = 0; done < lines;) {
-        const uint64_t chunk = std::min(kLinkChunkLines, lines - done);
-        session.acquire(chunk, [&] { channel.tick(); });
+        const uint64_t chunk = session.acquire(std::min(kLinkChunkLines, lines - done),
+                                               [&] { channel.tick(); });
         for (uint64_t i = 0; i < chunk; ++i, ++done) {
             if (!session.wait_for_room([&] { channel.tick(); })) return kLost;
             channel.request(line + done, data + done * kLineBytes);
@@ -415,8 +425,8 @@ int nm_read(Module* module, unsigned index, uint64_t not_before, uint64_t line, 
             take();
         };
         while (asked < wanted.size()) {
-            const uint64_t chunk = std::min<uint64_t>(kLinkChunkLines, wanted.size() - asked);
-            session.acquire(chunk, idle);
+            const uint64_t chunk =
+                session.acquire(std::min<uint64_t>(kLinkChunkLines, wanted.size() - asked), idle);
             for (uint64_t i = 0; i < chunk; ++i) {
                 if (!session.wait_for_room(idle)) return kLost;
                 channel.request(line + wanted[asked++], nullptr);
@@ -433,6 +443,45 @@ int nm_read(Module* module, unsigned index, uint64_t not_before, uint64_t line, 
     return wanted.empty() ? kOk : kLate;
 }
 
+// Asks for `count` lines, `interval` cycles apart or as soon as there is room. For each read, the
+// cycles until its data reached the arbiter, in time or not; data are not looked at, late reads not
+// repeated. Nothing else may use the channel's link.
+int nm_stream(Module* module, unsigned index, uint64_t not_before, uint64_t count,
+              const uint64_t* lines, const uint8_t* writes, uint64_t interval,
+              uint32_t* latencies, uint64_t* late_reads) {
+    Session session(*module, index, not_before);
+    Channel& channel = session.channel;
+    const std::vector<uint8_t> data(kLineBytes, 0x5a);
+    std::deque<uint64_t> asked;
+    auto take = [&] {
+        if (channel.answered() && channel.late()) ++*late_reads;
+        if (!channel.read_done() || asked.empty()) return;
+        *latencies++ = static_cast<uint32_t>(channel.cycles() - asked.front());
+        asked.pop_front();
+    };
+    auto idle = [&] {
+        channel.tick();
+        take();
+    };
+    for (uint64_t i = 0; i < count; ++i) {
+        const uint64_t began = channel.cycles();
+        session.acquire(1, idle);
+        if (!session.wait_for_room(idle)) return kLost;
+        if (!writes[i]) asked.push_back(channel.cycles());
+        channel.request(lines[i], writes[i] ? data.data() : nullptr);
+        take();
+        while (channel.cycles() - began < interval) idle();
+        if (channel.violated()) return kViolation;
+    }
+    for (uint64_t i = 0; !asked.empty(); ++i) {
+        if (i == kRoomLimitCycles) return kLost;
+        idle();
+    }
+    // The last reads are answered, late or not, when their time is over.
+    for (uint64_t i = 0; i < channel.read_latency(); ++i) idle();
+    return kOk;
+}
+
 int nm_poll(Module* module, unsigned index, uint64_t not_before, uint64_t line, uint64_t mask,
             uint64_t value, uint64_t interval, uint64_t timeout, uint64_t* last) {
     Session session(*module, index, not_before);
@@ -441,10 +490,11 @@ int nm_poll(Module* module, unsigned index, uint64_t not_before, uint64_t line, 
     for (;;) {
         session.acquire(1, [&] { channel.tick(); });
         if (!session.wait_for_room([&] { channel.tick(); })) return kLost;
+        const uint64_t asked = channel.cycles();
         channel.request(line, nullptr);
         while (!channel.answered()) {
             channel.tick();
-            if (channel.cycles() - start > timeout + 4 * channel.read_latency()) return kLost;
+            if (channel.cycles() - asked > 4 * channel.read_latency()) return kLost;
         }
         if (!channel.late()) {
             std::memcpy(last, channel.answer(), sizeof *last);

@@ -54,6 +54,13 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(_u64),
         ],
     ),
+    "nm_stream": (
+        ctypes.c_int,
+        [
+            ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, ctypes.c_void_p, _u64,
+            ctypes.c_void_p, ctypes.POINTER(_u64),
+        ],
+    ),
     "nm_poll": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_uint, *[_u64] * 6, ctypes.POINTER(_u64)],
@@ -83,7 +90,7 @@ class VerilatedTransport:
     wave: where to write a waveform (FST); with several channels ``.chN`` is put into the name.
     dram_trace: where :meth:`close` writes the DRAM commands (CSV).
     announce: told when the simulator has to be built first.
-    memory_timing, arithmetic: see :func:`sw_driver.verilated.build.build_library`.
+    memory_timing, arithmetic, shared: see :func:`sw_driver.verilated.build.build_library`.
 
     Raises ``BuildError`` if the simulator cannot be built.
     """
@@ -100,6 +107,7 @@ class VerilatedTransport:
         announce: Callable[[str], None] | None = None,
         memory_timing: DramTiming | None = None,
         arithmetic: bool = True,
+        shared: bool = False,
     ) -> None:
         self.config = config
         self.channels = config.channels
@@ -115,6 +123,7 @@ class VerilatedTransport:
                 announce=announce,
                 memory_timing=memory_timing,
                 arithmetic=arithmetic,
+                shared=shared,
             )
         )
         self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)
@@ -234,6 +243,38 @@ class VerilatedTransport:
                 f"{timeout_fabric_cycles} fabric cycles, awaited {value:#x} in the bits {mask:#x}"
             )
         return last.value
+
+    def stream(
+        self,
+        channel: int,
+        addresses: NDArray[np.uint64],
+        writes: NDArray[np.bool_],
+        *,
+        interval_fabric_cycles: int,
+    ) -> tuple[NDArray[np.uint32], int]:
+        """Asks for a line at each address, read or written, for measurements.
+
+        The requests are ``interval_fabric_cycles`` apart, more where the channel has no room. What
+        is read is thrown away; what is written is a pattern.
+
+        Returns the latency of each read in fabric cycles, from its request to the arrival of its
+        data at the arbiter, and how many of the reads were too late for the host.
+        """
+        for address in (addresses.min(initial=0), addresses.max(initial=0)):
+            self._check_lines(channel, int(address), LINE_BYTES)
+        lines = np.ascontiguousarray(addresses // LINE_BYTES, dtype=np.uint64)
+        is_write = np.ascontiguousarray(writes, dtype=np.uint8)
+        if lines.shape != is_write.shape:
+            raise ValueError(f"{lines.size} addresses for {is_write.size} requests")
+        latencies = np.empty(int(lines.size - is_write.sum()), dtype=np.uint32)
+        late = _u64(0)
+        status = self._library.nm_stream(
+            self._module, channel, self._begin(), lines.size, lines.ctypes.data,
+            is_write.ctypes.data, interval_fabric_cycles, latencies.ctypes.data,
+            ctypes.byref(late),
+        )  # fmt: skip
+        self._end(channel, status, f"streaming {lines.size} lines")
+        return latencies, late.value
 
     def _settle(self, channel: int) -> None:
         """Until what went over the link before is in the DRAM."""

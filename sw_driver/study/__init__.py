@@ -1,0 +1,1 @@
+"""Experiments that the paper argues from, measured on the RTL."""
