@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test verilog bench registers lint clean
+.PHONY: help sim test verilog bench sweep registers lint clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -31,6 +31,9 @@ verilog: $(INSTALLED) ## Writes build/verilog/NAME.v and NAME.json
 
 bench: $(INSTALLED) ## Measures the simulation's speed
 	@$(BIN)/nearmem bench $(ARGS)
+
+sweep: $(INSTALLED) ## Measures all combinations of settings (ARGS="--axis lanes=4,16 ...")
+	@$(BIN)/nearmem sweep $(ARGS)
 
 registers: $(INSTALLED) ## Writes docs/registers.md and the C header from the register map
 	@$(BIN)/nearmem registers $(ARGS)
