@@ -90,10 +90,12 @@ class ModuleConfig:
 
     @property
     def refresh_efficiency(self) -> float:
-        """Share of the DRAM's peak bandwidth that refresh leaves in the long run, below 1.
+        """Share of the DRAM's peak bandwidth that refresh leaves in the long run.
 
-        The DRAM is unavailable for tRFC of every tREFI (JEDEC JESD79-4).
+        The DRAM is unavailable for tRFC of every tREFI (JEDEC JESD79-4); 1 without refresh.
         """
+        if not self.controller.refresh:
+            return 1.0
         timing = self.part.timing
         return 1 - timing.t_rfc / timing.t_refi
 

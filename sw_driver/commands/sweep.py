@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import Refusal, integer
+from . import Failure, Refusal, integer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,6 +82,11 @@ def add_parser(subparsers: Any) -> None:
         help="leave the arithmetic out of the RTL: the same cycles, much sooner, but nothing to "
         "compare with the golden model",
     )
+    parser.add_argument(
+        "--resources",
+        action="store_true",
+        help="synthesize each kernel with Yosys (UltraScale+), one or two minutes each",
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the results, and only them")
     parser.set_defaults(run=run)
@@ -95,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.sweep.grid import Grid
     from sw_driver.sweep.keys import SweepError
     from sw_driver.sweep.store import ResultStore, write_csv
+    from sw_driver.synthesis import RESOURCES
 
     if arguments.dask is not None and arguments.jobs is not None:
         raise Refusal(
@@ -135,6 +141,9 @@ def run(arguments: argparse.Namespace) -> int:
                 finally:
                     rows = _rows(grid, points, store)
                     write_csv(folder / "results.csv", _columns(grid), rows)
+            if arguments.resources:
+                _add_resources(rows, [point for _, point in points], progress)
+                write_csv(folder / "results.csv", [*_columns(grid), *RESOURCES], rows)
     except SweepError as error:
         raise Refusal(str(error)) from error
     return _report(arguments, grid, rows, folder)
@@ -237,6 +246,20 @@ def _measure(
             bar.update(task, advance=1, last=last if speed is None else f"last {speed:.1f} MP/s")
 
 
+def _add_resources(rows: list[dict[str, Any]], points: list[Point], progress: Console) -> None:
+    """Adds to each row what a channel's kernel takes on an FPGA."""
+    from rich.progress import track
+
+    from sw_driver.synthesis import SynthesisError, kernel_resources
+
+    work = list(zip(rows, points, strict=True))
+    for row, point in track(work, description="synthesizing", console=progress):
+        try:
+            row |= kernel_resources(point.config().kernel)
+        except SynthesisError as error:
+            raise Failure(str(error)) from error
+
+
 def _columns(grid: Grid) -> list[str]:
     from sw_driver.sweep.measure import FIGURES
 
@@ -303,6 +326,7 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
 
     from sw_driver.sweep.keys import text_of
     from sw_driver.sweep.measure import TIMES
+    from sw_driver.synthesis import RESOURCES
 
     fixed = ", ".join(f"{name} {text_of(name, value)}" for name, value in grid.fixed.items())
     table = Table(
@@ -316,7 +340,10 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
     times = ("data", "refresh", "row", "turn_around", "starved")
     for name in (*grid.axes, "MP/s", "share", *(names.get(time, time) for time in times)):
         table.add_column(name, justify="right")
+    resources = [name for name in RESOURCES if rows and name in rows[0]]
     table.add_column("on-chip KiB", justify="right")
+    for name in resources:
+        table.add_column(name.replace("_", " "), justify="right")
     table.add_column("bit-exact", justify="right")
     for row in rows:
         cells = [text_of(name, row[name]) for name in grid.axes]
@@ -330,6 +357,7 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
             _text(row["efficiency"], "{:.2%}"),
             *(_text(total and row[f"{time}_tck"] / total, "{:.1%}") for time in times),
             f"{row['onchip_bytes'] / 1024:,.1f}",
+            *(f"{row[name]:,}" for name in resources),
             {True: "yes", False: "NO", None: ""}[row["bit_exact"]],
         )
     return table

@@ -108,7 +108,7 @@ def measure_step(
         "mparams_per_s": speed,
         "ceiling_mparams_per_s": ceiling,
         "efficiency": None if speed is None else speed / ceiling,
-        "refresh_limit": config.refresh_efficiency if config.controller.refresh else 1.0,
+        "refresh_limit": config.refresh_efficiency,
         "beats_read": sum(result.beats_read for result in results),
         "beats_written": sum(result.beats_written for result in results),
         "onchip_bytes": config.onchip_bytes,

