@@ -14,7 +14,7 @@ from sw_driver.transport import Transport
 PRESET = "tiny"
 
 
-@pytest.fixture(scope="session", params=["golden", "rtl"])
+@pytest.fixture(scope="session", params=["golden", "cycles", "rtl"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Transport]:
     """A module of the small configuration, opened once for all tests."""
     transport = open_backend(f"{request.param}:{PRESET}")

@@ -25,7 +25,13 @@ STEPS = (1, 2, 3, 1000, 10**9, LAST_STEP - 1, LAST_STEP)
 
 # "Golden" may be asked where the device is the golden model, where results are compared with it,
 # and for the address map by which the backdoor finds a byte: nowhere that programs a device.
-GOLDEN_USERS = {"backends/golden.py", "training/trainer.py", "verilated/transport.py"}
+GOLDEN_USERS = {
+    "adamjob.py",
+    "backends/cycles.py",
+    "backends/golden.py",
+    "training/trainer.py",
+    "verilated/transport.py",
+}
 
 
 def assert_same_constants(**hyperparameters: Any) -> None:

@@ -90,7 +90,6 @@ def test_values_are_read_by_the_kind_of_their_key(name: str, text: str, value: o
         (["--count", "100", "--axis", "queue_depth=8,9"], ["queue_depth=9", "power of two"]),
         (["--count", "10,99999"], ["count=99999", "399,996 bytes", "1,048,576"]),
         (["--count", "100", "--backend", "fpga"], ["'fpga'", "rtl", "cycles"]),
-        (["--count", "100", "--backend", "cycles", "--no-arithmetic"], ["'cycles'", "rtl"]),
         (["--count", "100", "--jobs", "0"], ["'0'", "from 1"]),
         (["--count", "100", "--jobs", "2", "--dask", "tcp://x:1"], ["--jobs", "2", "--dask"]),
     ],
@@ -113,7 +112,7 @@ def test_what_the_host_has_no_memory_for_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 10**6}.__getitem__)
-    options = ["sweep", "--out", str(tmp_path), "--backend", "cycles", "--count"]
+    options = ["sweep", "--out", str(tmp_path), "--backend", "rtl", "--count"]
     assert main([*options, "10,100000000"]) == 2
     err = capsys.readouterr().err
     assert "count=100000000" in err

@@ -13,7 +13,12 @@ from sw_driver.backends.golden import GoldenTransport
 from sw_driver.runs import DramActivity
 from sw_driver.training.data import CLASSES, PIXELS, load_split_digits
 from sw_driver.training.mlp import Mlp
-from sw_driver.training.report import ceiling_mparams_per_s, report, summary_table
+from sw_driver.training.report import (
+    activity_table,
+    ceiling_mparams_per_s,
+    report,
+    summary_table,
+)
 from sw_driver.training.trainer import (
     ChannelFigures,
     MismatchError,
@@ -176,3 +181,17 @@ def test_the_table_shows_every_figure() -> None:
     cells = [str(cell) for column in table.columns for cell in column.cells]
     for expected in ("100,000", "250,000", "800.00 MP/s", "87.5 %", "320,000", "50.0%", "3.0 s"):
         assert expected in cells
+
+
+def test_the_account_is_shown_channel_by_channel() -> None:
+    result = timed_result()
+    table = activity_table(report(result, backend="rtl"))
+    assert table is not None
+    cells = [str(cell) for column in table.columns for cell in column.cells]
+    # 960,000 clocks in each channel.
+    for expected in ("875,000 (91.15%)", "60,000 (6.25%)", "88 (0.01%)", "960,000", "216,750"):
+        assert cells.count(expected) == 2, expected
+    untimed = replace(
+        result, timed=False, channels=tuple(replace(c, activity=None) for c in result.channels)
+    )
+    assert activity_table(report(untimed, backend="golden")) is None

@@ -38,8 +38,8 @@ class BackendOptions:
     """Changes to the preset, see :func:`hw.axdimm.config.configure`. Without ``capacity_bytes`` and
     ``rows`` a channel has :data:`SIMULATED_CAPACITY_BYTES` or the preset's, if less."""
     arithmetic: bool = True
-    """False, on the backend ``rtl``: a delay in place of each functional unit. The cycles are the
-    same, in less time; the results mean nothing."""
+    """False, on the backend ``rtl``: a delay in place of each functional unit; on ``cycles``: no
+    memory and no results. The cycles are the same, in less time; the data mean nothing."""
     wave: Path | None = None
     """Where to write a waveform (FST)."""
     dram_trace: Path | None = None
@@ -81,18 +81,22 @@ def module_config(options: BackendOptions) -> ModuleConfig:
     return config
 
 
+def _refuse_files(name: str, options: BackendOptions) -> None:
+    for what, path in (("waveform", options.wave), ("trace of DRAM commands", options.dram_trace)):
+        if path is not None:
+            raise ValueError(
+                f"a {what} to {str(path)!r} was asked for, but the {name} backend has no signals "
+                "and writes none: use the backend 'rtl'"
+            )
+
+
 def _open_golden(options: BackendOptions) -> Transport:
     from .golden import GoldenTransport
 
-    for name, path in (("waveform", options.wave), ("trace of DRAM commands", options.dram_trace)):
-        if path is not None:
-            raise ValueError(
-                f"a {name} to {str(path)!r} was asked for, but the golden backend has no clock and "
-                "writes none: use the backend 'rtl'"
-            )
+    _refuse_files("golden", options)
     if not options.arithmetic:
         raise ValueError(
-            "the golden backend is nothing but arithmetic: only the backend 'rtl' does without"
+            "the golden backend is nothing but arithmetic: only 'rtl' and 'cycles' do without"
         )
     config = module_config(options)
     return GoldenTransport(
@@ -101,6 +105,13 @@ def _open_golden(options: BackendOptions) -> Transport:
         lanes=config.lanes,
         block_bytes=config.block_bytes,
     )
+
+
+def _open_cycles(options: BackendOptions) -> Transport:
+    from .cycles import CyclesTransport
+
+    _refuse_files("cycles", options)
+    return CyclesTransport(module_config(options), arithmetic=options.arithmetic)
 
 
 def _open_rtl(options: BackendOptions) -> Transport:
@@ -118,5 +129,6 @@ def _open_rtl(options: BackendOptions) -> Transport:
 BACKENDS: dict[str, Callable[[BackendOptions], Transport]] = {
     "rtl": _open_rtl,
     "golden": _open_golden,
+    "cycles": _open_cycles,
 }
 """How each backend is opened, by its name."""

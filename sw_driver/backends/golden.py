@@ -24,14 +24,14 @@ from sw_driver.transport import (
     kernel_window,
 )
 
-__all__ = ["GoldenTransport"]
+__all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport"]
 
 REGISTER_BYTES = 8
 
 _ARBITER = load_registers("axdimm_arbiter")
 _KERNEL = load_registers("axdimm_kernel")
-_MODES = dict(_ARBITER["status"]["mode"].encoding)
-_CAUSES = dict(_KERNEL["status"]["cause"].encoding)
+MODES = dict(_ARBITER["status"]["mode"].encoding)
+CAUSES = dict(_KERNEL["status"]["cause"].encoding)
 _ARBITER_COUNTERS = (
     "late_reads",
     "refused",
@@ -45,13 +45,16 @@ _ARBITER_COUNTERS = (
 
 
 @dataclass
-class _Channel:
+class GoldenChannel:
+    """A channel: its memory and what its registers hold."""
+
+    number: int
     memory: NDArray[np.uint8]
-    mode: int = _MODES["normal"]
+    mode: int = MODES["normal"]
     written: dict[str, int] = field(default_factory=dict)
     """What the host wrote to the kernel's registers."""
     done: bool = False
-    cause: int = _CAUSES["none"]
+    cause: int = CAUSES["none"]
     beats_read: int = 0
     beats_written: int = 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ARBITER_COUNTERS, 0))
@@ -68,6 +71,8 @@ class GoldenTransport:
     channels: number of channels.
     capacity_bytes: bytes of each channel's address range, a power of two from 16 KB on.
     lanes, block_bytes: what the configuration register says; nothing else depends on them.
+    arithmetic: False keeps no memory and computes nothing, for those who only ask for the time: all
+        reads give zeros.
     """
 
     name = "golden"
@@ -82,6 +87,7 @@ class GoldenTransport:
         capacity_bytes: int = 64 << 20,
         lanes: int = 16,
         block_bytes: int = 16384,
+        arithmetic: bool = True,
     ) -> None:
         if channels < 1:
             raise ValueError(f"channels is {channels!r}, expected at least 1")
@@ -93,15 +99,22 @@ class GoldenTransport:
         self.channels = channels
         self.capacity_bytes = capacity_bytes
         self._config = {"lanes": lanes, "block_bytes": block_bytes}
-        self._states = [_Channel(np.zeros(capacity_bytes, dtype=np.uint8)) for _ in range(channels)]
+        self._arithmetic = arithmetic
+        self._states = [GoldenChannel(number, self._memory()) for number in range(channels)]
         self._dram_end = kernel_window(capacity_bytes)
+
+    def _memory(self) -> NDArray[np.uint8]:
+        if self._arithmetic:
+            return np.zeros(self.capacity_bytes, dtype=np.uint8)
+        # One byte that is shown everywhere and cannot be written.
+        return np.broadcast_to(np.zeros(1, dtype=np.uint8), self.capacity_bytes)
 
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         state = self._state(channel, address, data.nbytes)
         in_dram = self._dram_bytes(address, data.nbytes)
         if in_dram:
-            if state.mode == _MODES["normal"]:
-                state.memory[address : address + in_dram] = data[:in_dram]
+            if state.mode == MODES["normal"]:
+                self._store(state, address, data[:in_dram])
                 state.counts["host_writes"] += in_dram // LINE_BYTES
             else:
                 state.counts["refused"] += in_dram // LINE_BYTES
@@ -114,7 +127,7 @@ class GoldenTransport:
         result = np.zeros(nbytes, dtype=np.uint8)
         in_dram = self._dram_bytes(address, nbytes)
         if in_dram:
-            if state.mode != _MODES["normal"]:
+            if state.mode != MODES["normal"]:
                 self._refuse_read(state, channel, address)
             result[:in_dram] = state.memory[address : address + in_dram]
             state.counts["host_reads"] += in_dram // LINE_BYTES
@@ -145,7 +158,7 @@ class GoldenTransport:
 
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         state = self._state(channel, address, data.nbytes, aligned=False)
-        state.memory[address : address + data.nbytes] = data
+        self._store(state, address, data)
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         state = self._state(channel, address, nbytes, aligned=False)
@@ -157,7 +170,9 @@ class GoldenTransport:
     def close(self) -> None:
         return
 
-    def _state(self, channel: int, address: int, nbytes: int, *, aligned: bool = True) -> _Channel:
+    def _state(
+        self, channel: int, address: int, nbytes: int, *, aligned: bool = True
+    ) -> GoldenChannel:
         if address < 0 or nbytes < 0 or address + nbytes > self.capacity_bytes:
             raise ValueError(
                 f"{nbytes} bytes at {address:#x} are not within {self.capacity_bytes} bytes"
@@ -166,16 +181,20 @@ class GoldenTransport:
             raise ValueError(f"{nbytes} bytes at {address:#x} are not whole lines")
         return self._states[channel]
 
+    def _store(self, state: GoldenChannel, address: int, data: NDArray[np.uint8]) -> None:
+        if self._arithmetic:
+            state.memory[address : address + data.nbytes] = data
+
     def _dram_bytes(self, address: int, nbytes: int) -> int:
         """How many of the bytes from ``address`` lie below the register windows."""
         return max(0, min(nbytes, self._dram_end - address))
 
-    def _register(self, state: _Channel, address: int) -> tuple[RegisterMap, str] | None:
+    def _register(self, state: GoldenChannel, address: int) -> tuple[RegisterMap, str] | None:
         """The register at ``address``; None if none answers there in the mode in force."""
         base = arbiter_window(self.capacity_bytes)
         registers = _ARBITER
         if address < base:
-            if state.mode == _MODES["normal"]:
+            if state.mode == MODES["normal"]:
                 return None
             base = self._dram_end
             registers = _KERNEL
@@ -184,12 +203,12 @@ class GoldenTransport:
                 return registers, register.name
         return None
 
-    def _refuse_read(self, state: _Channel, channel: int, address: int) -> None:
+    def _refuse_read(self, state: GoldenChannel, channel: int, address: int) -> None:
         state.counts["refused"] += 1
         state.counts["late_reads"] += 1
         raise DeviceFault(f"nobody answers the read of {address:#x} of channel {channel}")
 
-    def _write_register(self, state: _Channel, address: int, value: int) -> None:
+    def _write_register(self, state: GoldenChannel, address: int, value: int) -> None:
         found = self._register(state, address)
         if found is None:
             state.counts["refused"] += 1
@@ -205,7 +224,7 @@ class GoldenTransport:
         else:
             state.written[name] = value & mask
 
-    def _read_register(self, state: _Channel, channel: int, address: int) -> int:
+    def _read_register(self, state: GoldenChannel, channel: int, address: int) -> int:
         found = self._register(state, address)
         if found is None:
             self._refuse_read(state, channel, address)
@@ -224,7 +243,7 @@ class GoldenTransport:
             result = (result & ~entry.mask) | ((value << entry.lsb) & entry.mask)
         return result
 
-    def _arbiter_values(self, state: _Channel, name: str) -> dict[str, int]:
+    def _arbiter_values(self, state: GoldenChannel, name: str) -> dict[str, int]:
         if name in ("mode", "status"):
             return {"mode": state.mode}
         if name == "capacity":
@@ -235,10 +254,10 @@ class GoldenTransport:
             return {"count": state.counts[name]}
         return {}
 
-    def _kernel_values(self, state: _Channel, name: str) -> dict[str, int] | None:
+    def _kernel_values(self, state: GoldenChannel, name: str) -> dict[str, int] | None:
         """Fields that are not simply what was written; None if all are."""
         if name == "status":
-            failed = state.cause != _CAUSES["none"]
+            failed = state.cause != CAUSES["none"]
             return {"done": int(state.done), "error": int(failed), "cause": state.cause}
         if name in ("beats_read", "beats_written"):
             return {"count": getattr(state, name)}
@@ -246,14 +265,24 @@ class GoldenTransport:
             return {}
         return None
 
-    def _start(self, state: _Channel) -> None:
+    def _start(self, state: GoldenChannel) -> None:
         count = state.written.get("count", 0)
         inputs = {name: state.written.get(f"{name}_in", 0) for name in "pgmv"}
         outputs = {name: state.written.get(f"{name}_out", 0) for name in "pmv"}
-        state.cause = _CAUSES[self._cause(count, inputs, outputs)]
-        if state.cause != _CAUSES["none"]:
+        state.cause = CAUSES[self._cause(count, inputs, outputs)]
+        if state.cause != CAUSES["none"]:
             return
         state.done = True
+        if self._arithmetic:
+            self._compute(state, count, inputs, outputs)
+        beats = -(-count // PARAMETERS_PER_BEAT)
+        state.beats_read = len(inputs) * beats
+        state.beats_written = len(outputs) * beats
+        self._accepted(state, count, inputs, outputs)
+
+    def _compute(
+        self, state: GoldenChannel, count: int, inputs: dict[str, int], outputs: dict[str, int]
+    ) -> None:
         constants = AdamConstants(
             **{
                 name: np.uint32(state.written.get(name, 0)).view(np.float32)
@@ -270,9 +299,11 @@ class GoldenTransport:
         results = adam_step(p, g, m, v, constants)
         for name, result in zip("pmv", results, strict=True):
             tensor(outputs[name])[:] = result
-        beats = -(-count // PARAMETERS_PER_BEAT)
-        state.beats_read = len(inputs) * beats
-        state.beats_written = len(outputs) * beats
+
+    def _accepted(
+        self, state: GoldenChannel, count: int, inputs: dict[str, int], outputs: dict[str, int]
+    ) -> None:
+        """A run was accepted and its results are in memory. For those who care about time."""
 
     def _cause(self, count: int, inputs: dict[str, int], outputs: dict[str, int]) -> str:
         """Name of the first check that the settings fail, or ``none``."""

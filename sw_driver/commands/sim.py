@@ -37,10 +37,10 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--backend",
-        choices=("rtl", "golden"),
+        choices=("rtl", "cycles", "golden"),
         default="rtl",
-        help="what executes the steps: the Verilated RTL, or the golden model, which is fast and "
-        "has no clock (default: rtl)",
+        help="what executes the steps: the Verilated RTL; the golden model with the time of the "
+        "cycle model; or the golden model alone, which has no clock (default: rtl)",
     )
     parser.add_argument(
         "--config", metavar="PRESET", help="configuration of the module (default: the paper's)"

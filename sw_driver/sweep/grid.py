@@ -65,7 +65,8 @@ class Point:
     settings: Mapping[str, Value]
     """By key; ``preset``, ``count`` and ``stagger`` are always there."""
     arithmetic: bool = True
-    """False lets the RTL be built without the units' arithmetic: same cycles, other outputs."""
+    """False lets the RTL be built without the units' arithmetic: same cycles, other outputs. The
+    model of the cycles never computes more than those."""
 
     @property
     def count(self) -> int:
@@ -134,6 +135,8 @@ class Point:
     def host_bytes(self) -> int:
         """Memory of the host that measuring takes, about: the tensors of all channels, and what the
         golden arithmetic needs for one channel at a time."""
+        if self.backend == "cycles":
+            return 0
         return self.count * PARAMETER_BYTES * (TENSORS * self.config().channels + GOLDEN_ARRAYS)
 
     def key(self) -> str:
@@ -203,16 +206,11 @@ class Grid:
             raise SweepError("how many parameters a channel has is missing: give --count N")
         given.setdefault("preset", ["axdimm"])
         given.setdefault("stagger", [True])
-        if not arithmetic and backend != "rtl":
-            raise SweepError(
-                f"--no-arithmetic is given for the backend {backend!r}: only 'rtl' has arithmetic "
-                "to leave out"
-            )
         return cls(
             backend=backend,
             fixed={name: values[0] for name, values in given.items() if len(values) == 1},
             axes={name: values for name, values in given.items() if len(values) > 1},
-            arithmetic=arithmetic,
+            arithmetic=arithmetic and backend != "cycles",
         )
 
     @property

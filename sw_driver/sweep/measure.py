@@ -135,7 +135,7 @@ def measure_point(point: Point) -> dict[str, Any]:
     try:
         config = point.config()
         with Axdimm(point.backend, stagger=point.stagger, options=point.options()) as device:
-            # Only the RTL computes by itself: the model of cycles has no arithmetic of its own.
+            # The golden model need not be compared with itself.
             check = point.backend == "rtl" and point.arithmetic
             return measure_step(device, config, point.count, check=check)
     except Exception as error:  # one point must not end the sweep, whatever it is

@@ -210,11 +210,11 @@ _ACTIVITIES = {
 
 
 def activity_table(figures: dict[str, Any]) -> Table | None:
-    """Where the DRAM clocks of the runs went, a column a channel; None without a clock."""
+    """Where the DRAM clocks of the runs went, a column a channel; None if that was not counted."""
     accounts = [entry["dram"] for entry in figures["channels"]]
-    if not accounts or None in accounts:
+    if not all(account and account["total_tck"] for account in accounts):
         return None
-    table = Table(title="DRAM clocks of the runs, counted by the RTL")
+    table = Table(title=f"Where the DRAM clocks of the runs went ({figures['backend']} backend)")
     table.add_column("")
     for entry in figures["channels"]:
         table.add_column(f"channel {entry['channel']}", justify="right")

@@ -1,0 +1,32 @@
+"""How many fabric cycles a run of the Adam kernel takes, and where they go.
+
+A model at the grain of AXI bursts, in plain Python: for each burst it works out when it is admitted
+to the controller, when its rows are opened and when its columns are given, from the policies of the
+machine (``docs/architecture.md``), the JEDEC timing and the run's placement. Nothing is simulated
+cycle by cycle, and what repeats is extrapolated, so that runs larger than any simulation are
+answered at once.
+
+Taken from the specification: the order and the size of bursts, rounds and credits, the queue and
+its two directions, the preparation of rows, column spacing, refresh and the rounding of DRAM timing
+to fabric cycles. Fitted to the RTL, by its source and by measurement: the pipeline latencies
+between these events, one to three cycles each, the depths of the small FIFOs, and the thresholds
+that no document states (:data:`~golden.cycles.model.LOW_LEVEL`,
+:data:`~golden.cycles.refresh.EXTRA_PER_INTERVAL`). All of them are named constants beside what they
+belong to. So agreement with the RTL says that the model predicts this machine; it is no independent
+check that the machine's policies are right, which is what the DRAM's checkers are for.
+"""
+
+from .config import CycleConfig, Placement
+from .model import CHECK_CYCLES, Prediction, predict
+from .refresh import RefreshState
+from .state import ChannelState
+
+__all__ = [
+    "CHECK_CYCLES",
+    "ChannelState",
+    "CycleConfig",
+    "Placement",
+    "Prediction",
+    "RefreshState",
+    "predict",
+]

@@ -1,0 +1,188 @@
+"""What the cycle model predicts for: the machine, and where a run's tensors are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+__all__ = ["BURST_LINES", "LINE_BYTES", "PARAMETERS_PER_LINE", "CycleConfig", "Placement"]
+
+LINE_BYTES = 64
+"""Bytes of a line: a DRAM burst of eight transfers of 64 bits, and a beat of the AXI bus."""
+
+PARAMETERS_PER_LINE = LINE_BYTES // 4
+
+BURST_LINES = 4096 // LINE_BYTES
+"""Most lines of an AXI burst, none of which crosses 4 KB (ARM IHI 0022, A3.4.1)."""
+
+_POWERS_OF_TWO = {
+    "bank_groups": (2, 4),
+    "banks_per_group": (2, 4),
+    "columns": (256, 1024),
+    "lanes": (1, 16),
+    "block_bytes": (128, 65536),
+    "queue_depth": (8, 256),
+    "write_buffer_lines": (64, 4096),
+    "read_buffer_lines": (16, 4096),
+}
+
+_RANGES = {
+    "buffer_blocks": (1, 16),
+    "run_length": (1, 255),
+    "refresh_postpone": (1, 8),
+    "refresh_pull_in": (0, 8),
+    "refresh_idle_cycles": (1, 1 << 16),
+    "t_ccd_s": (4, 4),
+    "t_ccd_l": (4, 8),
+    "cl": (5, 255),
+    "cwl": (5, 255),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CycleConfig:
+    """A channel of the machine; the defaults are the paper's.
+
+    DRAM timing has the names of JESD79-4 and is in tCK. The capacity does not matter to the time
+    and is left out: a run may be larger than any memory. Raises ``ValueError`` for what the machine
+    cannot be built for.
+    """
+
+    bank_groups: int = 4
+    banks_per_group: int = 4
+    columns: int = 1024
+    """Of a row, each 8 bytes wide over the channel."""
+
+    cl: int = 11
+    cwl: int = 9
+    t_rcd: int = 11
+    t_rp: int = 11
+    t_ras: int = 28
+    t_rc: int = 39
+    t_ccd_s: int = 4
+    t_ccd_l: int = 5
+    t_rrd_s: int = 4
+    t_rrd_l: int = 5
+    t_faw: int = 20
+    t_wr: int = 12
+    t_wtr_s: int = 2
+    t_wtr_l: int = 6
+    t_rtp: int = 6
+    t_rfc: int = 440
+    t_refi: int = 6240
+
+    lanes: int = 16
+    """Functional units: each takes a parameter a fabric cycle."""
+    block_bytes: int = 16384
+    """Bytes of one tensor that a round loads or stores."""
+    buffer_blocks: int = 2
+    """Blocks in each FIFO of the kernel."""
+
+    queue_depth: int = 16
+    """Bursts in the controller's queue, which is how far ahead rows are prepared."""
+    write_buffer_lines: int = 256
+    read_buffer_lines: int = 64
+    run_length: int = 16
+    """Bursts of one direction in a row while the other direction waits."""
+    refresh: bool = True
+    refresh_postpone: int = 8
+    """Refreshes that are collected under load."""
+    refresh_pull_in: int = 8
+    """Refreshes given in advance when idle."""
+    refresh_idle_cycles: int = 32
+    """Fabric cycles without a request after which the controller takes itself for idle."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "refresh":
+                if not isinstance(value, bool):
+                    raise ValueError(f"refresh must be True or False, got {value!r}")
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ValueError(f"{field.name} must be an integer, got {value!r}")
+            if field.name in _POWERS_OF_TWO:
+                low, high = _POWERS_OF_TWO[field.name]
+                if not low <= value <= high or value & (value - 1):
+                    raise ValueError(
+                        f"{field.name} must be a power of two from {low} to {high}, got {value}"
+                    )
+            else:
+                low, high = _RANGES.get(field.name, (1, 1 << 20))
+                if not low <= value <= high:
+                    raise ValueError(f"{field.name} must be from {low} to {high}, got {value}")
+        for name, other in (
+            ("cl", "cwl"),
+            ("t_rrd_l", "t_rrd_s"),
+            ("t_wtr_l", "t_wtr_s"),
+            ("t_rc", "t_ras"),
+            ("t_faw", "t_rrd_s"),
+        ):
+            if getattr(self, name) < getattr(self, other):
+                raise ValueError(
+                    f"{name} must be at least {other} = {getattr(self, other)}, "
+                    f"got {getattr(self, name)}"
+                )
+        # The loop from a read to the place of its line in the buffer, which the model leaves out.
+        needed = -(-(self.cl + 4) // 4) + 3
+        if self.read_buffer_lines < needed:
+            raise ValueError(
+                f"read_buffer_lines must be at least {needed} with cl = {self.cl}, so that reads "
+                f"follow each other without a gap, got {self.read_buffer_lines}"
+            )
+        if self.t_refi <= self.t_rfc:
+            raise ValueError(
+                f"t_refi must exceed t_rfc = {self.t_rfc} to leave time for work, got {self.t_refi}"
+            )
+
+    @property
+    def block_lines(self) -> int:
+        """Lines of a block."""
+        return self.block_bytes // LINE_BYTES
+
+    @property
+    def lines_per_row(self) -> int:
+        return self.columns // 8
+
+    @property
+    def banks(self) -> int:
+        return self.bank_groups * self.banks_per_group
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Byte addresses of a run's tensors within their channel, multiples of 64.
+
+    Raises ``ValueError`` for an address that is none.
+    """
+
+    p_in: int
+    g_in: int
+    m_in: int
+    v_in: int
+    p_out: int
+    m_out: int
+    v_out: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, int) or value < 0 or value % LINE_BYTES:
+                raise ValueError(
+                    f"{field.name} must be a byte address, a multiple of {LINE_BYTES} from 0 on, "
+                    f"got {value!r}"
+                )
+
+    @classmethod
+    def in_place(cls, *, p: int, g: int, m: int, v: int) -> Placement:
+        """Results go where the operands were, as the driver has it."""
+        return cls(p_in=p, g_in=g, m_in=m, v_in=v, p_out=p, m_out=m, v_out=v)
+
+    @property
+    def inputs(self) -> tuple[int, int, int, int]:
+        """Addresses of the tensors that are loaded, in the order of a round."""
+        return self.p_in, self.g_in, self.m_in, self.v_in
+
+    @property
+    def outputs(self) -> tuple[int, int, int]:
+        """Addresses of the tensors that are stored, in the order of a round."""
+        return self.p_out, self.m_out, self.v_out

@@ -1,0 +1,311 @@
+"""The kernel's side of a run: when bursts are offered and when their data move.
+
+A round is one block of each tensor. Its loads are asked for when the input FIFOs have room for all
+of them, it is computed when it is loaded and the output FIFOs have room for all of its results, and
+it is stored when it is computed. Rounds overlap as far as the FIFOs allow.
+
+Cycles that depend on what has not happened yet are ``NEVER``; whoever asks, asks again later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from .config import BURST_LINES, LINE_BYTES, CycleConfig
+from .controller import Piece
+from .refresh import NEVER
+from .timing import FabricTimes
+
+__all__ = ["Burst", "Lanes", "Loader", "Rounds", "Storer"]
+
+ADDRESSES = 4
+"""Burst addresses of a direction that the controller takes before their turn."""
+READS_IN_FLIGHT = 32
+"""Read bursts that the controller keeps track of until their data are returned."""
+WRITES_BUFFERED = 16
+"""Write bursts that may wait with all of their data, if these fit."""
+
+STORED_TENSORS = 3
+
+UNIT_LATENCY = 77
+"""Fabric cycles through a functional unit, by the architecture."""
+
+# Pipeline latencies, calibrated against RTL, in fabric cycles.
+OFFER_TO_ADDRESS = 1
+"""From the decision to issue a burst until the controller takes its address."""
+ADDRESS_TO_ADMISSION = 1
+ADDRESS_TO_DATA = 1
+"""From a write's address to its first data."""
+DATA_TO_ADMISSION = 1
+"""From a write's last data to its admission."""
+COLUMN_TO_BEAT = 2
+"""From a read's column, besides the DRAM's latency, until the kernel has the line."""
+COLUMN_TO_SPACE = 1
+"""From a write's column, besides the DRAM's latency, until its place in the buffer is free."""
+LOADED_TO_BEGIN = 1
+STORED_TO_BEGIN = 1
+CONSUMED_TO_OFFER = 1
+STEP_TO_RESULT = 1 + UNIT_LATENCY
+"""From the operands of a line until its results are in the output FIFOs."""
+FILLED_TO_OFFER = 1
+COLUMN_TO_ANSWERED = 2
+"""From a write's last column until the kernel has counted its response."""
+
+
+class Burst(NamedTuple):
+    """A burst of a round."""
+
+    round: int
+    line: int
+    lines: int
+    first_of_round: bool
+    last_of_round: bool
+
+
+class Rounds:
+    """The bursts that the blocks of a run are cut into: none crosses 4 KB."""
+
+    def __init__(self, config: CycleConfig, lines: int) -> None:
+        self._block_lines = config.block_lines
+        self._lines = lines
+        self.count = -(-lines // config.block_lines)
+
+    def lines(self, index: int) -> int:
+        """Lines of each tensor in a round."""
+        return min(self._block_lines, self._lines - index * self._block_lines)
+
+    def bursts(self, addresses: Sequence[int]) -> Iterator[Burst]:
+        """The bursts of the tensors at ``addresses``, round by round."""
+        starts = [address // LINE_BYTES for address in addresses]
+        for index in range(self.count):
+            pieces = []
+            for start in starts:
+                line = start + index * self._block_lines
+                end = line + self.lines(index)
+                while line < end:
+                    size = min(end - line, BURST_LINES - line % BURST_LINES)
+                    pieces.append((line, size))
+                    line += size
+            last = len(pieces) - 1
+            for place, (line, size) in enumerate(pieces):
+                yield Burst(index, line, size, place == 0, place == last)
+
+
+class Lanes:
+    """Computes the rounds one after the other, ``16 / lanes`` cycles a line.
+
+    ``consumed`` and ``filled`` have, of each round up to the first that is not known yet, the cycle
+    in which its last operands leave the input FIFOs and the one in which its last results come.
+    """
+
+    def __init__(self, config: CycleConfig, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self._buffer_blocks = config.buffer_blocks
+        self._cycles_a_line = 16 // config.lanes
+        self._loaded: list[int] = []
+        self._stored: list[int] = []
+        self.consumed: list[int] = []
+        self.filled: list[int] = []
+
+    def loaded(self, cycle: int) -> None:
+        """One more round is in the input FIFOs."""
+        self._loaded.append(cycle)
+        self._compute()
+
+    def stored(self, cycle: int) -> None:
+        """One more round has left the output FIFOs."""
+        self._stored.append(cycle)
+        self._compute()
+
+    def _compute(self) -> None:
+        while True:
+            index = len(self.consumed)
+            room = index - self._buffer_blocks
+            if index >= len(self._loaded) or room >= len(self._stored):
+                return
+            begin = self._loaded[index] + LOADED_TO_BEGIN
+            if room >= 0:
+                begin = max(begin, self._stored[room] + STORED_TO_BEGIN)
+            if index:
+                begin = max(begin, self.consumed[-1])
+            end = begin + self._rounds.lines(index) * self._cycles_a_line
+            self.consumed.append(end)
+            self.filled.append(end + STEP_TO_RESULT)
+
+
+class Loader:
+    """Offers the reads of a run. ``beats`` has when lines arrive."""
+
+    def __init__(
+        self,
+        config: CycleConfig,
+        times: FabricTimes,
+        bursts: Iterator[Burst],
+        lanes: Lanes,
+        *,
+        begin: int,
+    ) -> None:
+        self._buffer_blocks = config.buffer_blocks
+        self._beat_latency = times.read_latency + COLUMN_TO_BEAT
+        self._bursts = bursts
+        self._lanes = lanes
+        self._address = begin
+        self._admitted = [-NEVER] * ADDRESSES
+        self._returned = [-NEVER] * READS_IN_FLIGHT
+        self._in_flight: deque[Burst] = deque()
+        self._offered = NEVER
+        self._next = next(bursts, None)
+        self.beats: list[Piece] = []
+
+    @property
+    def burst(self) -> Burst:
+        """The next to be admitted; only if there is one."""
+        assert self._next is not None
+        return self._next
+
+    def admission(self) -> int:
+        """The first cycle in which :attr:`burst` could be admitted."""
+        if self._offered == NEVER:
+            self._offered = self._offer()
+        return self._offered
+
+    def _offer(self) -> int:
+        burst = self._next
+        if burst is None:
+            return NEVER
+        offered = self._address
+        if burst.first_of_round and burst.round >= self._buffer_blocks:
+            freed = burst.round - self._buffer_blocks
+            if freed >= len(self._lanes.consumed):
+                return NEVER
+            offered = max(offered, self._lanes.consumed[freed] + CONSUMED_TO_OFFER)
+        tracked = len(self._admitted) - ADDRESSES
+        if tracked >= len(self._returned):
+            return NEVER
+        self._address = max(offered + OFFER_TO_ADDRESS, self._admitted[-ADDRESSES] + 1)
+        return max(self._address + ADDRESS_TO_ADMISSION, self._returned[tracked] + 1)
+
+    def admit(self, cycle: int) -> None:
+        """:attr:`burst` is admitted."""
+        self._admitted.append(cycle)
+        self._in_flight.append(self.burst)
+        self._next = next(self._bursts, None)
+        self._offered = NEVER
+
+    def serve(self, columns: list[Piece]) -> None:
+        """The oldest burst in flight has its columns."""
+        latency = self._beat_latency
+        self.beats += [Piece(start + latency, lines) for start, lines in columns]
+        start, lines = self.beats[-1]
+        self._returned.append(start + lines - 1)
+        if self._in_flight.popleft().last_of_round:
+            self._lanes.loaded(start + lines - 1)
+
+
+class Storer:
+    """Offers the writes of a run and moves their data to the controller's buffer.
+
+    ``beats`` has when lines move.
+    """
+
+    def __init__(
+        self,
+        config: CycleConfig,
+        times: FabricTimes,
+        bursts: Iterator[Burst],
+        lanes: Lanes,
+    ) -> None:
+        # Twice what the FIFOs hold, if no block begins at a multiple of 4 KB.
+        pages = -(-config.block_lines // BURST_LINES)
+        self._unanswered_most = 2 * config.buffer_blocks * STORED_TENSORS * (pages + 1)
+        self._space_latency = times.write_latency + COLUMN_TO_SPACE
+        self._bursts = bursts
+        self._lanes = lanes
+        self._moving = next(bursts, None)
+        self._address = -NEVER
+        self._moved = [-NEVER] * ADDRESSES
+        self._admitted = [-NEVER] * WRITES_BUFFERED
+        self._ended: list[int] = []
+        # When places of the buffer get free, and how far they are used again.
+        self._free = [Piece(-NEVER, config.write_buffer_lines)]
+        self._next_free = 0
+        self._used = 0
+        self._waiting: list[tuple[Burst, int]] = []
+        self._first_waiting = 0
+        self.beats: list[Piece] = []
+
+    @property
+    def burst(self) -> Burst:
+        """The next to be admitted."""
+        return self._waiting[self._first_waiting][0]
+
+    def admission(self) -> int:
+        """The first cycle in which :attr:`burst` could be admitted."""
+        while self._moving is not None and self._move(self._moving):
+            self._moving = next(self._bursts, None)
+        if self._first_waiting == len(self._waiting):
+            return NEVER
+        return self._waiting[self._first_waiting][1]
+
+    def admit(self, cycle: int) -> None:
+        """:attr:`burst` is admitted."""
+        self._first_waiting += 1
+        self._admitted.append(cycle)
+
+    def serve(self, columns: list[Piece]) -> None:
+        """The oldest burst admitted has its columns."""
+        latency = self._space_latency
+        self._free += [Piece(start + latency, lines) for start, lines in columns]
+        start, lines = columns[-1]
+        self._ended.append(start + lines - 1)
+
+    def _move(self, burst: Burst) -> bool:
+        """Moves the data of the burst; False if it is not known yet when."""
+        index = len(self._waiting)
+        if index >= len(self._admitted):
+            return False
+        offered = self._address
+        if burst.first_of_round:
+            if burst.round >= len(self._lanes.filled):
+                return False
+            offered = max(offered, self._lanes.filled[burst.round] + FILLED_TO_OFFER)
+            answered = index - self._unanswered_most
+            if answered >= 0:
+                if answered >= len(self._ended):
+                    return False
+                offered = max(offered, self._ended[answered] + COLUMN_TO_ANSWERED)
+        room = self._room(burst.lines)
+        if room is None:
+            return False
+        address = max(offered + OFFER_TO_ADDRESS, self._moved[-ADDRESSES] + 1)
+        cycle = max(address + ADDRESS_TO_DATA, self._moved[-1] + 1, self._admitted[index] + 1)
+        for start, lines in room:
+            start = max(start, cycle)
+            cycle = start + lines
+            self.beats.append(Piece(start, lines))
+        last = cycle - 1
+        self._address = address
+        self._moved.append(last)
+        self._waiting.append((burst, last + DATA_TO_ADMISSION))
+        if burst.last_of_round:
+            self._lanes.stored(last)
+        return True
+
+    def _room(self, lines: int) -> list[Piece] | None:
+        """From when there is room for the next lines, or None if it is not known yet."""
+        room = []
+        index, used = self._next_free, self._used
+        while lines:
+            if index == len(self._free):
+                return None
+            start, size = self._free[index]
+            taken = min(lines, size - used)
+            room.append(Piece(start + used, taken))
+            lines -= taken
+            used += taken
+            if used == size:
+                index, used = index + 1, 0
+        self._next_free, self._used = index, used
+        return room

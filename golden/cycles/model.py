@@ -1,0 +1,270 @@
+"""Predicts runs of the Adam kernel."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .config import PARAMETERS_PER_LINE, CycleConfig, Placement
+from .controller import Controller, Mark, Piece
+from .kernel import COLUMN_TO_ANSWERED, Lanes, Loader, Rounds, Storer
+from .refresh import NEVER
+from .state import ChannelState
+from .timing import TCK_PER_FABRIC_CYCLE, FabricTimes
+
+__all__ = ["CHECK_CYCLES", "Prediction", "predict"]
+
+CHECK_CYCLES = 22
+"""From START until the kernel asks for anything: it checks the settings, in each fabric cycle one
+of the 7 tensors or one of the 15 pairs that must not overlap (output and input, two outputs)."""
+
+LOW_LEVEL = 2
+"""Bursts in the queue at which the direction changes if there is none left of the same."""
+
+_USUAL_BURSTS = 12_000
+"""Bursts up to which nothing is extrapolated."""
+_MOST_BURSTS = 24_000
+"""Bursts that are simulated at most, to see enough of what repeats."""
+_BATCHES = 12
+"""Batches of refreshes that are simulated for an extrapolation."""
+_FIRST_STEADY_BATCH = 2
+"""Refreshes given in advance change the batches before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What a run takes from START to DONE.
+
+    The times in tCK add up to four times ``fabric_cycles``.
+    """
+
+    parameters: int
+    fabric_cycles: int
+    data_tck: int
+    """Reads and writes are given."""
+    refresh_tck: int
+    """The controller is closed for refreshes, the precharge before them included."""
+    row_tck: int
+    """The oldest burst waits for a precharge, an activate or tRCD."""
+    turn_around_tck: int
+    """The oldest burst waits for the spacing of columns."""
+    starved_tck: int
+    """The controller has no burst."""
+    idle_tck: int
+    """The kernel checks its settings."""
+    activates: int
+    precharges: int
+    refreshes: int
+    bus_turns: int
+    """Columns of another direction than the one before."""
+    beats_read: int
+    beats_written: int
+    idle_fabric_cycles: int
+    """In which no line moves between kernel and controller."""
+    simulated_bursts: int
+    """The rest was extrapolated."""
+    state: ChannelState
+    """What the channel remembers at DONE."""
+
+
+class _Run:
+    """A run on a channel, one burst after the other, in the order in which they are admitted.
+
+    The controller takes bursts of one direction, up to ``run_length`` while the other direction
+    waits; it changes earlier if there are none left and its queue is nearly empty.
+    """
+
+    def __init__(
+        self, config: CycleConfig, placement: Placement, lines: int, state: ChannelState
+    ) -> None:
+        begin = CHECK_CYCLES + 1
+        times = FabricTimes.of(config)
+        self._config = config
+        self._controller = controller = Controller(config, times, state, begin=begin)
+        rounds = Rounds(config, lines)
+        lanes = Lanes(config, rounds)
+        self._loader = Loader(config, times, rounds.bursts(placement.inputs), lanes, begin=begin)
+        self._storer = Storer(config, times, rounds.bursts(placement.outputs), lanes)
+        self.bursts = 0
+        self.loaded_rounds: list[Mark] = []
+        """After the last load of each round."""
+        self.done = self._simulate(state.writing)
+        controller.finish(self.done)
+        self.state = controller.state(self.done)
+        self.tally = controller.tally
+        tensors = len(placement.inputs) + len(placement.outputs)
+        assert self.tally.data == tensors * lines, "a burst was never admitted"
+        self.batches = controller.batches
+        self._moving = _union(self._loader.beats, self._storer.beats)
+
+    def moving(self, before: int) -> int:
+        """Fabric cycles before a cycle in which lines moved between kernel and controller."""
+        starts, ends = self._moving
+        return int((np.minimum(ends, before) - np.minimum(starts, before)).sum())
+
+    def _simulate(self, writing: bool) -> int:
+        config, controller = self._config, self._controller
+        loader, storer = self._loader, self._storer
+        longest_run = config.run_length - 1
+        run = 0
+        admitted = 0
+        bursts: deque[Loader | Storer] = deque()
+        while True:
+            free = admitted + 1
+            if self.bursts >= config.queue_depth:
+                free = max(free, self._end(config.queue_depth))
+            same, other = loader.admission(), storer.admission()
+            if writing:
+                same, other = other, same
+            same, other = max(same, free), max(other, free)
+            at = same
+            turn = other <= same and run == longest_run
+            if other < same:
+                low = self._end(LOW_LEVEL + 1)
+                if max(other, low) < same:
+                    at = max(other, low)
+                    turn = True
+            if at > controller.stopped:
+                controller.resume()
+            elif at == NEVER:
+                break
+            else:
+                admitted = at
+                if turn:
+                    writing = not writing
+                    run = 0
+                elif run < longest_run:
+                    run += 1
+                side = storer if writing else loader
+                burst = side.burst
+                side.admit(admitted)
+                bursts.append(side)
+                self.bursts += 1
+                controller.admit(writing, burst.line, burst.lines, admitted)
+                if burst.last_of_round and not writing:
+                    self.loaded_rounds.append(controller.mark())
+            for columns in controller.served:
+                bursts.popleft().serve(columns)
+            controller.served.clear()
+        return controller.ends[-1] + COLUMN_TO_ANSWERED
+
+    def _end(self, place: int) -> int:
+        """The first cycle after the columns of the ``place``-th last burst admitted."""
+        if place > self.bursts:
+            return 0
+        ends = self._controller.ends
+        index = self.bursts - place
+        return ends[index] + 1 if index < len(ends) else NEVER
+
+
+def _union(*parts: list[Piece]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and ends (exclusive) of the disjoint intervals that the pieces cover."""
+    pieces = np.array([piece for part in parts for piece in part], np.int64)
+    starts, ends = pieces[:, 0], pieces[:, 0] + pieces[:, 1]
+    order = np.argsort(starts, kind="stable")
+    starts, covered = starts[order], np.maximum.accumulate(ends[order])
+    first = np.concatenate([[True], starts[1:] > covered[:-1]])
+    return starts[first], covered[np.concatenate([first[1:], [True]])]
+
+
+def predict(
+    config: CycleConfig,
+    placement: Placement,
+    parameters: int,
+    state: ChannelState | None = None,
+) -> Prediction:
+    """Predicts a run on ``parameters`` parameters.
+
+    ``state`` is what the channel remembers at START, by default :meth:`ChannelState.after_idle`.
+    Long runs are simulated until they repeat themselves, and the rest is extrapolated.
+
+    Raises ``ValueError`` unless ``parameters`` is at least 1.
+    """
+    if not isinstance(parameters, int) or parameters < 1:
+        raise ValueError(f"parameters must be an integer of at least 1, got {parameters!r}")
+    state = state or ChannelState.after_idle(config)
+    lines = -(-parameters // PARAMETERS_PER_LINE)
+    skipped = _skipped_rounds(config, placement, lines) * config.block_lines
+    run = _Run(config, placement, lines - skipped, state)
+    done, tally = run.done, run.tally
+    counts = {
+        name: getattr(tally, name) for name in ("activates", "precharges", "refreshes", "bus_turns")
+    }
+    times = {
+        name: getattr(tally, name) for name in ("data", "refresh", "row", "turn_around", "starved")
+    }
+    still = done - run.moving(done + 1)
+    after = run.state
+    if skipped:
+        first, last = _repetition(config, run)
+        seen = last.tally.data - first.tally.data
+        wanted = skipped * (len(placement.inputs) + len(placement.outputs))
+
+        def scaled(amount: int) -> int:
+            return round(amount * wanted / seen)
+
+        # Each time is rounded together with those before it, so that the sum is right.
+        more = [getattr(last.tally, name) - getattr(first.tally, name) for name in times]
+        sums = [0, *(amount * wanted // seen for amount in accumulate(more))]
+        for index, name in enumerate(times):
+            times[name] += sums[index + 1] - sums[index]
+        done += sums[-1]
+        for name in counts:
+            counts[name] += scaled(getattr(last.tally, name) - getattr(first.tally, name))
+        given = after.refresh.given + counts["refreshes"] - tally.refreshes
+        after = replace(after, refresh=replace(after.refresh, given=given))
+        still += scaled(last.cycle - first.cycle - run.moving(last.cycle) + run.moving(first.cycle))
+    return Prediction(
+        parameters=parameters,
+        fabric_cycles=done,
+        idle_tck=TCK_PER_FABRIC_CYCLE * CHECK_CYCLES,
+        **{f"{name}_tck": TCK_PER_FABRIC_CYCLE * value for name, value in times.items()},
+        **counts,
+        beats_read=len(placement.inputs) * lines,
+        beats_written=len(placement.outputs) * lines,
+        idle_fabric_cycles=still,
+        simulated_bursts=run.bursts,
+        state=after,
+    )
+
+
+def _rounds_of_banks(config: CycleConfig) -> int:
+    """Rounds after which the blocks lie in the same banks again."""
+    return max(1, config.banks * config.lines_per_row // config.block_lines)
+
+
+def _skipped_rounds(config: CycleConfig, placement: Placement, lines: int) -> int:
+    """Rounds that need not be simulated; what is left begins and ends like the whole run."""
+    rounds = Rounds(config, lines)
+    bursts = sum(
+        1
+        for addresses in (placement.inputs, placement.outputs)
+        for burst in Rounds(config, config.block_lines).bursts(addresses)
+    )
+    if rounds.count * bursts <= _USUAL_BURSTS:
+        return 0
+    kept = _USUAL_BURSTS // bursts
+    if config.refresh:
+        batch = config.refresh_postpone * config.t_refi // TCK_PER_FABRIC_CYCLE
+        kept = max(kept, _BATCHES * batch // (7 * config.block_lines))
+    kept = min(kept, _MOST_BURSTS // bursts)
+    period = _rounds_of_banks(config)
+    return max(0, rounds.count - kept) // period * period
+
+
+def _repetition(config: CycleConfig, run: _Run) -> tuple[Mark, Mark]:
+    """Two moments between which the run does what it does again and again."""
+    # The last batch may come when the last rounds are no longer loaded.
+    steady = run.loaded_rounds[-1 - config.buffer_blocks].cycle
+    batches = [mark for mark in run.batches[_FIRST_STEADY_BATCH:] if mark.cycle < steady]
+    if len(batches) > 2:
+        return batches[0], batches[-1]
+    period = _rounds_of_banks(config)
+    rounds = run.loaded_rounds[2 * config.buffer_blocks : -1 - config.buffer_blocks]
+    if len(rounds) > period:
+        return rounds[(len(rounds) - 1) % period], rounds[-1]
+    return rounds[0], rounds[-1]

@@ -1,0 +1,46 @@
+"""What a channel remembers between two runs, as far as it matters to the time of the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .config import CycleConfig
+from .refresh import RefreshClock, RefreshState
+
+__all__ = ["ChannelState"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelState:
+    """A channel without requests, at START or at any other moment."""
+
+    refresh: RefreshState
+    open_rows: tuple[int, ...] = ()
+    """The open row of each bank, -1 if there is none; empty if all banks are closed. The index of
+    a bank is its group times the banks of a group, plus its number in the group."""
+    writing: bool = False
+    """The last column was a write."""
+
+    @classmethod
+    def after_idle(
+        cls, config: CycleConfig, elapsed_fabric_cycles: int | None = None
+    ) -> ChannelState:
+        """After a long time without requests; as :meth:`RefreshState.after_idle`."""
+        return cls(refresh=RefreshState.after_idle(config, elapsed_fabric_cycles))
+
+    def after_rest(self, config: CycleConfig, fabric_cycles: int) -> ChannelState:
+        """After some more cycles without requests, which refreshes may use."""
+        clock = RefreshClock(config, self.refresh)
+        refresh = clock.rest(fabric_cycles, any_open=bool(self.open_rows))
+        return replace(self, refresh=refresh, open_rows=() if clock.given else self.open_rows)
+
+    def after_traffic(
+        self, config: CycleConfig, fabric_cycles: int, *, writing: bool
+    ) -> ChannelState:
+        """After cycles in which the host read or wrote, in normal mode.
+
+        An estimate: the host's rows are taken to be closed at the end, which they are after a rest
+        with a refresh.
+        """
+        refresh = RefreshClock(config, self.refresh).traffic(fabric_cycles)
+        return ChannelState(refresh=refresh, writing=writing)

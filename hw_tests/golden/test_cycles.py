@@ -1,0 +1,350 @@
+"""The cycle model: cases worked out by hand, what it refuses, and random ones against RTL."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import golden.cycles
+from golden.cycles import (
+    CHECK_CYCLES,
+    ChannelState,
+    CycleConfig,
+    Placement,
+    Prediction,
+    RefreshState,
+    predict,
+)
+from golden.cycles import model as cycles_model
+from golden.cycles.timing import FabricTimes
+from sw_driver.validation import Comparison, compare, draw
+
+PAPER = CycleConfig()
+WITHOUT_REFRESH = replace(PAPER, refresh=False)
+
+# Of the paper's part, DDR4-1600, in fabric cycles by hand: activates in slot 1, precharges in 2.
+T_RCD = 3  # 11 tCK from slot 1 to slot 0
+T_RP = 3  # 11 tCK from slot 2 to slot 1
+READ_DATA = 4  # CL 11 and four tCK of data
+WRITE_DATA = 2  # CWL 9
+UNIT = 77
+
+ROUND_TRIP = 128 << 10
+"""Bytes that lie in all banks once: 16 banks with rows of 8 KB."""
+
+
+def placed(count: int, stride: int = ROUND_TRIP + 32768, first: int = 0) -> Placement:
+    """Tensors that begin ``stride`` bytes apart, modulo all banks."""
+    step = -(-4 * count // ROUND_TRIP) * ROUND_TRIP + stride % ROUND_TRIP
+    p, g, m, v = (first + index * step for index in range(4))
+    return Placement.in_place(p=p, g=g, m=m, v=v)
+
+
+def times(prediction: Prediction) -> dict[str, int]:
+    names = ("data", "refresh", "row", "turn_around", "starved", "idle")
+    return {name: getattr(prediction, f"{name}_tck") for name in names}
+
+
+def test_distances_of_the_papers_part() -> None:
+    assert asdict(FabricTimes.of(PAPER)) == {
+        "read_latency": READ_DATA,
+        "write_latency": WRITE_DATA,
+        "activate_to_column": T_RCD,
+        "activate_to_precharge": 7,  # tRAS 28 from slot 1 to slot 2
+        "activate_to_activate": 1,
+        "activate_to_activate_same_group": 2,
+        "four_activates": 5,
+        "precharge_to_activate": T_RP,
+        "read_to_precharge": 1,  # tRTP 6 from slot 0 to slot 2
+        "write_to_precharge": 6,  # 9 + 4 + tWR 12 = 25 from slot 0 to slot 2
+        "column_to_column_same_group": 2,
+        "read_to_write": 2,  # 11 - 9 + 4 + 2 = 8
+        "write_to_read": 4,  # 9 + 4 + 2 = 15
+        "write_to_read_same_group": 5,  # 9 + 4 + 6 = 19
+        "refresh_to_activate": 110,
+        "refresh_interval": 1560,
+    }
+
+
+def test_one_line_of_each_tensor() -> None:
+    """Each step of the shortest run, in a bank of its own for each tensor."""
+    prediction = predict(WITHOUT_REFRESH, placed(16), 16)
+    # The kernel offers the first read, the controller takes it, queues it, plans its bank and
+    # activates, a cycle each; the column follows tRCD later. The others are in the same bank group,
+    # where activates and columns are two cycles apart.
+    first_column = CHECK_CYCLES + 5 + T_RCD
+    last_column = first_column + 3 * 2
+    in_kernel = last_column + READ_DATA + 2
+    # The round is taken up, computed behind a register for the operands, and offered.
+    results = in_kernel + 2 + 1 + UNIT
+    # The first write: offer, address, data, admission, plan, the row is open still, column.
+    first_write = results + 7
+    # The others again two cycles apart; the response takes two to be counted.
+    done = first_write + 2 * 2 + 2
+    assert prediction.fabric_cycles == done
+    assert prediction.activates == 4
+    assert prediction.precharges == 0
+    assert prediction.bus_turns == 1
+    assert (prediction.beats_read, prediction.beats_written) == (4, 3)
+    # Without a request: until the first is queued, while the lanes work, and for the response.
+    queued, queued_again = CHECK_CYCLES + 4, first_write - 2
+    starved = 3 + (queued_again - last_column - 1) + 2
+    # Waiting for rows: for the first, for each of the others, and until the writes are planned.
+    row = (first_column - queued) + 3 + (first_write - queued_again)
+    assert times(prediction) == {
+        "data": 4 * 7,
+        "refresh": 0,
+        "row": 4 * row,
+        "turn_around": 4 * 2,
+        "starved": 4 * starved,
+        "idle": 4 * CHECK_CYCLES,
+    }
+
+
+def test_a_row_that_was_left_open_is_closed_first() -> None:
+    """A precharge comes a tRP before the activate, and nothing else changes."""
+    placement = placed(16)
+    closed = predict(WITHOUT_REFRESH, placement, 16)
+    left = replace(closed.state, open_rows=tuple(row + 1 for row in closed.state.open_rows))
+    opened = predict(WITHOUT_REFRESH, placement, 16, left)
+    # The activate would be a cycle after the plan anyway.
+    assert opened.fabric_cycles == closed.fabric_cycles + T_RP - 1
+    assert (opened.activates, opened.precharges) == (4, 4)
+    again = predict(WITHOUT_REFRESH, placement, 16, closed.state)
+    assert (again.activates, again.precharges) == (0, 0)
+    assert again.fabric_cycles < closed.fabric_cycles
+
+
+def test_a_rest_closes_all_rows_if_it_is_long_enough_for_a_refresh() -> None:
+    left = predict(PAPER, placed(16), 16).state
+    assert left.open_rows
+    assert left.writing
+    assert left.after_rest(PAPER, 10).open_rows == left.open_rows
+    rested = left.after_rest(PAPER, 20 * 1560)
+    assert rested.open_rows == ()
+    assert rested.refresh.owed == -8
+    assert left.after_rest(replace(PAPER, refresh=False), 20 * 1560).open_rows == left.open_rows
+
+
+def test_a_busy_host_uses_up_what_was_given_in_advance() -> None:
+    state = ChannelState.after_idle(PAPER, 800)
+    busy = state.after_traffic(PAPER, 20 * 1560, writing=False)
+    assert not busy.writing
+    # Nothing is postponed: at most the one that is given at the moment is owed.
+    assert busy.refresh.owed in (0, 1)
+    assert busy.refresh.given - state.refresh.given in (11, 12, 13)
+
+
+def test_a_stream_in_different_banks_loses_the_turns_only() -> None:
+    count = 1_000_000
+    prediction = predict(WITHOUT_REFRESH, placed(count), count)
+    rounds = -(-count // 4096)
+    # A round turns the bus twice: 8 tCK from a read to a write and 15, or 19 in the same bank
+    # group, from a write to a read, of which four each are data.
+    most = rounds * ((2 - 1) + (5 - 1))
+    lines = 7 * count // 16
+    assert lines < prediction.fabric_cycles < lines + most + 600
+    assert times(prediction)["turn_around"] <= 4 * most
+    assert rounds <= prediction.bus_turns <= 2 * rounds
+    # Each block is a row in each of two bank groups; a store may find it open from the load.
+    assert 2 * 4 * rounds <= prediction.activates <= 2 * 7 * rounds
+
+
+def test_refresh_takes_its_share() -> None:
+    count = 4_000_000
+    prediction = predict(PAPER, placed(count), count)
+    share = times(prediction)["refresh"] / (4 * prediction.fabric_cycles)
+    # tRFC of every tREFI, in batches of eight that close the rows once.
+    assert share == pytest.approx(440 / 6240, rel=0.02)
+    intervals = prediction.fabric_cycles / 1560
+    assert intervals - 16 <= prediction.refreshes <= intervals + 16
+
+
+@pytest.mark.parametrize("postpone", [1, 4, 8])
+def test_batches_are_as_long_as_they_may_be(postpone: int) -> None:
+    config = replace(PAPER, refresh_postpone=postpone, refresh_pull_in=0)
+    prediction = predict(config, placed(100_000), 100_000)
+    gap = prediction.state.refresh.longest_gap_fabric_cycles
+    assert postpone * 1560 - 110 * postpone <= gap <= postpone * 1560 + 200
+
+
+def test_refreshes_in_advance_are_used_up_first() -> None:
+    """A run of less than eight intervals sees none if eight are in advance, and all if they are
+    owed."""
+    count = 20_000
+    # The DRAM rests while the lanes compute the last round, but not for as long.
+    config = replace(PAPER, refresh_idle_cycles=1 << 16)
+    rested = predict(config, placed(count), count, ChannelState.after_idle(config, 500))
+    assert rested.fabric_cycles < 8 * 1560
+    assert (rested.refreshes, rested.refresh_tck) == (0, 0)
+    assert rested.state.refresh.owed == -8 + (500 + rested.fabric_cycles) // 1560
+    owing = ChannelState(refresh=RefreshState(owed=7, elapsed_fabric_cycles=1000))
+    late = predict(config, placed(count), count, owing)
+    assert late.refreshes >= 8
+    # What is given while the kernel checks its settings costs nothing.
+    assert late.fabric_cycles > rested.fabric_cycles + 8 * 110 - CHECK_CYCLES
+    refresh = late.state.refresh
+    assert refresh.owed == 7 + (1000 + late.fabric_cycles) // 1560 - refresh.given
+
+
+def test_a_refresh_in_progress_delays_the_start() -> None:
+    count = 16
+    quiet = predict(PAPER, placed(count), count, ChannelState.after_idle(PAPER, 800))
+    begun = predict(PAPER, placed(count), count, ChannelState.after_idle(PAPER, 0))
+    assert 80 < begun.fabric_cycles - quiet.fabric_cycles < 110
+
+
+def test_few_lanes_bound_the_time() -> None:
+    count = 40_960
+    one = predict(replace(PAPER, lanes=1), placed(count), count)
+    assert count < one.fabric_cycles < 1.1 * count
+    four, sixteen = (predict(replace(PAPER, lanes=n), placed(count), count) for n in (4, 16))
+    assert sixteen.fabric_cycles < four.fabric_cycles < 1.2 * sixteen.fabric_cycles
+
+
+def test_tensors_that_collide_in_banks_cost_rows() -> None:
+    count = 400_000
+    apart = predict(PAPER, placed(count), count)
+    collide = predict(PAPER, placed(count, stride=0), count)
+    assert collide.row_tck > 5 * apart.row_tck
+    assert 1.01 < collide.fabric_cycles / apart.fabric_cycles < 1.06
+
+
+@pytest.mark.parametrize(
+    ("config", "placement"),
+    [
+        (PAPER, placed(10**6)),
+        (replace(PAPER, refresh_postpone=2), placed(10**6, stride=0)),
+        (WITHOUT_REFRESH, placed(10**6, first=832)),
+        (replace(PAPER, lanes=1), placed(10**6)),
+        (replace(PAPER, block_bytes=2048, buffer_blocks=4), placed(10**6, first=64)),
+    ],
+    ids=["paper", "collide", "without refresh", "one lane", "small blocks"],
+)
+def test_what_is_extrapolated_is_what_would_be_simulated(
+    monkeypatch: pytest.MonkeyPatch, config: CycleConfig, placement: Placement
+) -> None:
+    count = 900_000
+    monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 3000)
+    short = predict(config, placement, count)
+    monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 10**9)
+    whole = predict(config, placement, count)
+    assert short.simulated_bursts < whole.simulated_bursts // 2
+    assert short.fabric_cycles == pytest.approx(whole.fabric_cycles, rel=2e-3)
+    assert short.beats_read == whole.beats_read
+    assert short.data_tck == whole.data_tck
+    assert sum(times(short).values()) == 4 * short.fabric_cycles
+    assert sum(times(whole).values()) == 4 * whole.fabric_cycles
+    for name, value in times(whole).items():
+        assert abs(times(short)[name] - value) < 4e-3 * 4 * whole.fabric_cycles, name
+    assert short.idle_fabric_cycles == pytest.approx(
+        whole.idle_fabric_cycles, abs=0.005 * whole.fabric_cycles
+    )
+
+
+@pytest.mark.parametrize("block_bytes", [128, 1024, 16384, 65536])
+def test_thirteen_billion_parameters(block_bytes: int) -> None:
+    """Simulating more bursts than this would take longer than a second."""
+    config = replace(PAPER, block_bytes=block_bytes)
+    count = 13_000_000_000
+    prediction = predict(config, placed(count), count)
+    # Blocks for tests only need more of them to see a batch of refreshes.
+    assert prediction.simulated_bursts <= (15_000 if block_bytes >= 1024 else 32_000)
+    assert prediction.beats_read == 4 * count // 16
+    assert prediction.data_tck == 4 * 7 * count // 16
+    assert sum(times(prediction).values()) == 4 * prediction.fabric_cycles
+    ceiling = 7 * count / 16
+    if block_bytes >= 1024:
+        assert 0.90 < ceiling / prediction.fabric_cycles < 1 - 440 / 6240
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lanes": 3}, "lanes must be a power of two from 1 to 16, got 3"),
+        ({"block_bytes": 3000}, "block_bytes must be a power of two from 128 to 65536, got 3000"),
+        ({"queue_depth": 4}, "queue_depth must be a power of two from 8 to 256, got 4"),
+        ({"bank_groups": 8}, "bank_groups must be a power of two from 2 to 4, got 8"),
+        ({"columns": 128}, "columns must be a power of two from 256 to 1024, got 128"),
+        ({"buffer_blocks": 0}, "buffer_blocks must be from 1 to 16, got 0"),
+        ({"refresh_postpone": 9}, "refresh_postpone must be from 1 to 8, got 9"),
+        ({"refresh": 1}, "refresh must be True or False, got 1"),
+        ({"t_rcd": 11.5}, "t_rcd must be an integer, got 11.5"),
+        ({"t_rcd": True}, "t_rcd must be an integer, got True"),
+        ({"t_rfc": 6240}, "t_refi must exceed t_rfc = 6240"),
+        ({"cl": 60, "read_buffer_lines": 16}, "read_buffer_lines must be at least 19 with cl = 60"),
+        ({"cwl": 12}, "cl must be at least cwl = 12, got 11"),
+        ({"t_wtr_s": 7}, "t_wtr_l must be at least t_wtr_s = 7, got 6"),
+    ],
+)
+def test_refused_configurations(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(PAPER, **change)
+
+
+@pytest.mark.parametrize(
+    ("refused", "message"),
+    [
+        (lambda: predict(PAPER, placed(1), 0), "parameters must be .* at least 1, got 0"),
+        (lambda: predict(PAPER, placed(1), 1.5), "got 1.5"),
+        (lambda: Placement.in_place(p=0, g=32, m=0, v=0), "g_in must be .* multiple of 64 .* 32"),
+        (lambda: Placement.in_place(p=-64, g=0, m=0, v=0), "p_in must be .* got -64"),
+        (
+            lambda: predict(
+                PAPER,
+                placed(1),
+                1,
+                ChannelState(refresh=RefreshState(owed=0, elapsed_fabric_cycles=1560)),
+            ),
+            "elapsed_fabric_cycles must be from 0 to tREFI - 1 = 1559, got 1560",
+        ),
+    ],
+)
+def test_refused_runs(refused: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        refused()
+
+
+def test_the_model_knows_nothing_of_the_hardwares_sources() -> None:
+    for path in Path(golden.cycles.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            assert not {name.split(".")[0] for name in names} & {"hw", "sw_driver"}, path
+
+
+@pytest.fixture(scope="module")
+def comparisons() -> list[Comparison]:
+    """64 random configurations on eight builds of the RTL."""
+    return [each for group in draw(64, seed=2024) for each in compare(group)]
+
+
+def test_random_configurations_against_rtl(comparisons: list[Comparison]) -> None:
+    assert len(comparisons) >= 60
+    for each in comparisons:
+        where = f"{each.group.preset} {each.group.settings} {each.trial}"
+        assert abs(each.error) < 0.01, f"{each.error:.2%} with {where}"
+        assert each.account_error < 0.01, f"{each.account_error:.2%} of the time with {where}"
+        total = sum(value for name, value in each.model.items() if name.endswith("_tck"))
+        assert total == 4 * each.model["cycles"]
+        for name in ("beats_read", "beats_written"):
+            assert each.model[name] == each.rtl[name], where
+
+
+def test_the_random_configurations_differ(comparisons: list[Comparison]) -> None:
+    """The comparison above would be worth little if all runs were alike."""
+    settings = [each.group.settings for each in comparisons]
+    assert {each["lanes"] for each in settings} == {1, 2, 4, 8, 16}
+    assert len({each["block_bytes"] for each in settings}) >= 6
+    assert {each["refresh"] for each in settings} == {True, False}
+    assert len({each.group.preset for each in comparisons}) == 4
+    assert len({each.trial.placement for each in comparisons}) >= 8
+    assert any(each.trial.count < 100 for each in comparisons)
+    assert any(each.trial.count > 200_000 for each in comparisons)
+    assert any(each.rtl["run_refreshes"] > 8 for each in comparisons)

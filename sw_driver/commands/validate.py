@@ -1,0 +1,124 @@
+"""``nearmem validate``: the cycle model against RTL."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from . import Failure, integer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sw_driver.validation import Comparison
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Describes the options."""
+    parser = subparsers.add_parser(
+        "validate",
+        help="compare the cycle model with the RTL",
+        description="Draws random configurations (lanes, block size, buffers, DRAM part and "
+        "timing, controller, placement of the tensors, count, refresh), runs Adam on each in RTL "
+        "and asks the cycle model for the same. Prints both and the errors. Every eight "
+        "configurations share a build of the simulator, which takes some twenty seconds.",
+    )
+    parser.add_argument("--configurations", type=integer(1), default=64, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="S")
+    parser.add_argument("--quiet", action="store_true", help="print the summary only")
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compares and prints."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from sw_driver.transport import DeviceTimeout
+    from sw_driver.validation import compare, draw
+
+    progress = Console(stderr=True, quiet=arguments.json or arguments.quiet)
+    comparisons: list[Comparison] = []
+    try:
+        for group in track(
+            draw(arguments.configurations, arguments.seed),
+            description="comparing",
+            console=progress,
+        ):
+            comparisons += compare(group)
+    except (RuntimeError, DeviceTimeout) as error:
+        raise Failure(f"the RTL failed: {error}") from error
+    errors = [abs(each.error) for each in comparisons]
+    figures = {
+        "configurations": len(comparisons),
+        "seed": arguments.seed,
+        "exact": sum(error == 0 for error in errors),
+        "median_error": statistics.median(errors),
+        "max_error": max(errors),
+        "max_account_error": max(each.account_error for each in comparisons),
+    }
+    if arguments.json:
+        print(json.dumps({**figures, "runs": [_described(each) for each in comparisons]}))
+        return 0
+    if not arguments.quiet:
+        _print(comparisons, Console())
+    print(
+        f"{figures['configurations']} configurations, seed {figures['seed']}: "
+        f"{figures['exact']} exact, error of the fabric cycles: median "
+        f"{figures['median_error']:.3%}, largest {figures['max_error']:.3%}; of a share of the "
+        f"time: largest {figures['max_account_error']:.3%}"
+    )
+    return 0
+
+
+def _described(comparison: Comparison) -> dict[str, Any]:
+    group, trial = comparison.group, comparison.trial
+    return {
+        "preset": group.preset,
+        **group.settings,
+        "placement": trial.placement,
+        "addresses": trial.addresses,
+        "count": trial.count,
+        "rest_fabric_cycles": trial.rest_fabric_cycles,
+        "rtl": comparison.rtl,
+        "model": comparison.model,
+        "error": comparison.error,
+        "account_error": comparison.account_error,
+    }
+
+
+def _print(comparisons: list[Comparison], console: Console) -> None:
+    from rich.table import Table
+
+    table = Table(title="Fabric cycles from START to DONE")
+    for heading in ("configuration", "placement"):
+        table.add_column(heading)
+    for heading in ("parameters", "RTL", "model", "error", "shares"):
+        table.add_column(heading, justify="right")
+    before = None
+    for each in comparisons:
+        group = each.group
+        shown = "" if group is before else _settings(group.preset, group.settings)
+        before = group
+        table.add_row(
+            shown,
+            each.trial.placement,
+            f"{each.trial.count:,}",
+            f"{each.rtl['cycles']:,}",
+            f"{each.model['cycles']:,}",
+            f"{each.error:+.3%}",
+            f"{each.account_error:.3%}",
+        )
+    console.print(table)
+
+
+def _settings(preset: str, settings: dict[str, Any]) -> str:
+    hidden = ("channels", "capacity_bytes")
+    return " ".join(
+        [preset, *(f"{name}={value}" for name, value in settings.items() if name not in hidden)]
+    )
