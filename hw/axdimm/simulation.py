@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,7 +23,7 @@ __all__ = ["SimulatedChannel"]
 
 
 class SimulatedChannel(wiring.Component):
-    """A channel on a DRAM that carries data and checks every command.
+    """A channel on a DRAM that carries data and checks every command; its reset takes a cycle.
 
     Parameters
     ----------
@@ -76,15 +76,24 @@ class SimulatedChannel(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self._config
+        # The generated Verilog has the reset in the logic of every register's next value, and
+        # Verilator evaluates what an input reaches twice a cycle, before it looks at the clock.
+        reset = Signal(init=1, reset_less=True)
+        m.d.sync += reset.eq(ResetSignal("sync"))
+        m.domains.fabric = ClockDomain(local=True)
+        m.d.comb += [
+            ClockSignal("fabric").eq(ClockSignal("sync")),
+            ResetSignal("fabric").eq(reset),
+        ]
         unit = None if self._arithmetic else DelayUnit(latency=adam_latency())
-        m.submodules.channel = channel = Channel(
-            config, unit=unit, arbiter=SharedArbiter if self._shared else Arbiter
-        )
-        m.submodules.dram = device = Ddr4Device(
+        channel = Channel(config, unit=unit, arbiter=SharedArbiter if self._shared else Arbiter)
+        device = Ddr4Device(
             geometry=config.part.geometry,
             timing=self._memory_timing,
             check_refresh=config.controller.refresh,
         )
+        m.submodules.channel = DomainRenamer("fabric")(channel)
+        m.submodules.dram = DomainRenamer("fabric")(device)
         wiring.connect(m, wiring.flipped(self.link), channel.link)
         wiring.connect(m, channel.dram, device.dram)
         for name in self.dram.signature.members:

@@ -94,6 +94,7 @@ public:
         top_->rst = 1;
         for (int i = 0; i < 8; ++i) clock();
         top_->rst = 0;
+        clock();  // until the reset's register has it: see hw/axdimm/simulation.py
         cycles_ = 0;
     }
 
@@ -210,6 +211,14 @@ public:
         changed_.notify_all();
     }
 
+    // The channel will not ask for the link before `time`: others need not wait for it until then,
+    // so that both simulate at once.
+    void promise(unsigned channel, uint64_t time) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        users_[channel].now = std::max(users_[channel].now, time);
+        changed_.notify_all();
+    }
+
     void leave(unsigned channel) {
         std::lock_guard<std::mutex> lock(mutex_);
         users_[channel].active = false;
@@ -317,6 +326,9 @@ public:
         while (channel.now() < start) idle();
         return granted;
     }
+
+    // See Link::promise; counted from the channel's time.
+    void promise(uint64_t cycles) { link_.promise(index_, channel.now() + cycles); }
 
     // A host that opens rows itself would wait for them; see hw/axdimm/host_link.py.
     template <typename Idle>
@@ -492,6 +504,7 @@ int nm_poll(Module* module, unsigned index, uint64_t not_before, uint64_t line, 
         if (!session.wait_for_room([&] { channel.tick(); })) return kLost;
         const uint64_t asked = channel.cycles();
         channel.request(line, nullptr);
+        session.promise(channel.read_latency() - 1);
         while (!channel.answered()) {
             channel.tick();
             if (channel.cycles() - asked > 4 * channel.read_latency()) return kLost;
@@ -501,6 +514,7 @@ int nm_poll(Module* module, unsigned index, uint64_t not_before, uint64_t line, 
             if ((*last & mask) == value) return kOk;
         }
         if (channel.cycles() - start >= timeout) return kTimeout;
+        session.promise(interval);
         for (uint64_t i = 0; i < interval && !channel.violated(); ++i) channel.tick();
         if (channel.violated()) return kViolation;
     }
