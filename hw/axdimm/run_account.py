@@ -34,7 +34,8 @@ class RunAccount(wiring.Component):
     """Accounts for every DRAM clock of the kernel's last run.
 
     The counts of :data:`RUN_TIMES` and ``idle_tck`` add up to the clocks of the run, four times
-    the kernel's ``cycles``. ``idle_tck`` are the clocks in which the kernel asks for nothing yet,
+    the kernel's ``cycles``; all columns count, so they are the kernel's only while nobody else uses
+    the DRAM. ``idle_tck`` are the clocks in which the kernel asks for nothing yet,
     because it checks its settings.
 
     Parameters
@@ -69,7 +70,8 @@ class RunAccount(wiring.Component):
         begins = Signal()
         running = Signal()
         m.d.sync += [begins.eq(self.begins), running.eq(self.running)]
-        m.d.comb += self.o.idle_tck.eq(SLOTS * self._check_cycles)
+        with m.If(begins):
+            m.d.sync += self.o.idle_tck.eq(SLOTS * self._check_cycles)
         for name, activity in RUN_TIMES.items():
             cycles = Signal(COUNTER_BITS - 2, name=f"{activity.name.lower()}_cycles")
             m.d.comb += getattr(self.o, name).eq(cycles * SLOTS)

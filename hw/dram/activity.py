@@ -17,7 +17,8 @@ class Activity(enum.Enum, shape=3):
     """Closed for a refresh, from the decision until rows may be opened again."""
 
     STARVED = 2
-    """There is no request, or the manager does not take the data of earlier reads."""
+    """There is no request; or, if none of the following applies, the manager does not take the data
+    of earlier reads."""
 
     ROW = 3
     """The oldest request waits for a precharge, an activate or tRCD."""

@@ -40,7 +40,7 @@ class ControllerConfig:
     """Fabric cycles without a request after which refreshes are given without being forced."""
 
     reset_cycles: int = 16
-    """Fabric cycles after reset before the first command."""
+    """Fabric cycles after reset before the first command, 1 to 256."""
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -58,7 +58,7 @@ class ControllerConfig:
             ("refresh_postpone", 1, MAX_POSTPONED_REFRESHES),
             ("refresh_pull_in", 0, MAX_POSTPONED_REFRESHES),
             ("refresh_idle_cycles", 1, 1 << 16),
-            ("reset_cycles", 1, 1 << 16),
+            ("reset_cycles", 1, 256),
         ):
             value = getattr(self, name)
             if not isinstance(value, int) or not low <= value <= high:

@@ -63,7 +63,8 @@ class Ddr4Controller(wiring.Component):
     refreshes, activates, precharges, reads, writes : Out(48)
         Commands given since reset. PREA counts as one precharge.
     turns : Out(48)
-        How often a column command had another direction than the one before it.
+        How often a column command had another direction than the one before it; a read is taken to
+        have been before the first.
     longest_refresh_gap : Out(48)
         The longest time between two refreshes since reset, the one in progress included, in
         fabric cycles.

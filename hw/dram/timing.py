@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 
 __all__ = ["BURST_TCK", "MAX_POSTPONED_REFRESHES", "DramTiming"]
 
+_LONGEST_TCK = 4096
+
 BURST_TCK = 4
 """DRAM clocks that the data of a burst (BL8, double data rate) take: one fabric cycle."""
 
@@ -64,6 +66,9 @@ class DramTiming:
             value = getattr(self, field.name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{field.name} must be a positive integer, got {value!r}")
+            # The controller's time stamps wrap; refreshes are counted otherwise.
+            if value > _LONGEST_TCK and field.name not in ("tck_ps", "t_rfc", "t_refi"):
+                raise ValueError(f"{field.name} must be at most {_LONGEST_TCK} tCK, got {value!r}")
         at_least = (
             ("cl", 5, "the read data path is registered"),
             ("cwl", 5, "the write data path is registered"),

@@ -46,11 +46,15 @@ def add_parser(subparsers: Any) -> None:
         "--parameters", type=integer(1), default=1_000_000, metavar="N", help="of a kernel's run"
     )
     parser.add_argument(
-        "--window", type=integer(1000), default=200_000, metavar="CYCLES",
+        "--window", type=integer(10_000, 100_000_000), default=200_000, metavar="CYCLES",
         help="fcfs: fabric cycles that the host reads for (default: 200000)",
     )  # fmt: skip
     parser.add_argument(
-        "--copy-kib", type=integer(64), default=2048, metavar="N", help="parallel: of a copy"
+        "--copy-kib",
+        type=integer(64, 1 << 20),
+        default=2048,
+        metavar="N",
+        help="parallel: of a copy",
     )
     parser.add_argument("--json", action="store_true", help="print JSON only")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
@@ -96,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     done = []
     with (
-        driving(out_of_memory="measure fewer --parameters"),
+        driving(out_of_memory="take fewer --parameters, or parallel a smaller --copy-kib"),
         progress.status("measuring") as status,
     ):
         try:

@@ -100,13 +100,18 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.sweep.grid import Grid
     from sw_driver.sweep.keys import SweepError
     from sw_driver.sweep.store import ResultStore, write_csv
-    from sw_driver.synthesis import RESOURCES
+    from sw_driver.synthesis import RESOURCES, SynthesisError, find_yosys
 
     if arguments.dask is not None and arguments.jobs is not None:
         raise Refusal(
             f"--jobs is {arguments.jobs}, but --dask is given too: how many points run at a time "
             "is up to the cluster's workers; give one of the two"
         )
+    if arguments.resources:
+        try:
+            find_yosys()
+        except SynthesisError as error:
+            raise Refusal(str(error)) from error
     # What is no result goes to stderr, so that --json leaves stdout to the rows.
     progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
     folder = arguments.out if arguments.out is not None else build_root() / "sweep"
@@ -144,9 +149,11 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.resources:
                 _add_resources(rows, [point for _, point in points], progress)
                 write_csv(folder / "results.csv", [*_columns(grid), *RESOURCES], rows)
+        return _report(arguments, grid, rows, folder)
     except SweepError as error:
         raise Refusal(str(error)) from error
-    return _report(arguments, grid, rows, folder)
+    except OSError as error:
+        raise Failure(f"cannot write the results to {str(folder)!r}: {error}") from error
 
 
 def _check_host_memory(points: Iterable[Point]) -> None:

@@ -15,6 +15,7 @@ from sw_driver.adamjob import AdamJob
 from sw_driver.axdimm import Axdimm
 from sw_driver.pointers import AxdimmPointer
 from sw_driver.registers import arbiter_registers
+from sw_driver.study import check_memory
 from sw_driver.verilated.transport import VerilatedTransport
 
 __all__ = ["measure_parallel"]
@@ -69,6 +70,7 @@ def measure_parallel(
     ``copy_gb_per_s`` of each copy that goes on meanwhile, ``copy_bytes`` long, one after the other
     until the run is over.
     """
+    check_memory(config, buffer_bytes=copy_bytes, parameters=parameters)
     transport = VerilatedTransport(config=config, arithmetic=False, announce=announce)
     with Axdimm(transport) as device:
         job = AdamJob(device, parameters, fill=False)

@@ -13,6 +13,7 @@ from sw_driver.adamjob import AdamJob
 from sw_driver.axdimm import Axdimm
 from sw_driver.registers import RegisterWindow, kernel_registers
 from sw_driver.runs import BEATS_PER_GROUP, PARAMETERS_PER_BEAT
+from sw_driver.study import check_memory
 from sw_driver.transport import LINE_BYTES
 from sw_driver.verilated.transport import VerilatedTransport
 
@@ -43,9 +44,10 @@ def measure_sharing(
     ``kernel_mparams_per_s`` is over the same time, which lies within a run of ``parameters``.
     ``window_fabric_cycles`` is about that time.
     """
+    buffer_bytes = min(_MOST_BUFFER_BYTES, config.capacity_bytes // 8)
+    check_memory(config, buffer_bytes=buffer_bytes, parameters=parameters)
     transport = VerilatedTransport(config=config, arithmetic=False, shared=True, announce=announce)
     with Axdimm(transport) as device:
-        buffer_bytes = min(_MOST_BUFFER_BYTES, config.capacity_bytes // 8)
         buffer = device.MallocAxdimm(buffer_bytes, 0)
         job = AdamJob(device, parameters, fill=False)
         alone = job.mparams_per_s(job.step(1))
@@ -69,7 +71,7 @@ def measure_sharing(
                 device.SetArbiterAcc(0)
                 # The registers hold the settings of the run before.
                 kernel.write({"control": kernel["control"]["start"].mask})
-                # Until the counters are those of this run, and requests have piled up.
+                # Until the counters are those of this run and the kernel's requests have piled up.
                 _host(transport, addresses[: count // 4], interval)
                 before = kernel.read_many(_COUNTERS)
                 host = _host(transport, addresses, interval)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sw_driver.allocator import BANK_BLOCK_BYTES, BANK_SLOTS, ChannelAllocator
 from sw_driver.backends import SIMULATED_CAPACITY_BYTES, BackendOptions, module_config
+from sw_driver.backends.cycles import cycle_config
 from sw_driver.buildcache import content_key
 from sw_driver.errors import OutOfMemoryError
 from sw_driver.runs import PARAMETER_BYTES
@@ -116,6 +117,8 @@ class Point:
             raise SweepError(f"count is {self.count}: expected at least 1 parameter a channel")
         try:
             config = module_config(self.options())
+            if self.backend == "cycles":
+                cycle_config(config)
         except ValueError as error:
             raise SweepError(f"the point {self.label} is impossible: {error}") from error
         memory = ChannelAllocator(

@@ -13,6 +13,7 @@ from hw.axdimm.config import ModuleConfig
 from hw.dram.timing import DramTiming
 from sw_driver.buildcache import cached_build, content_key
 
+from . import runtime
 from .runtime import run_tool, shared_runtime
 
 __all__ = ["LIBRARY", "build_library"]
@@ -42,7 +43,8 @@ _SETTINGS = '`verilator_config\nno_inline -module "adam_unit"\n'
 def _sources() -> list[Path]:
     root = Path(next(iter(hw.__path__)))
     files = [path for suffix in ("*.py", "*.v", "*.rdl") for path in root.rglob(suffix)]
-    return [*sorted(files), _HARNESS, *sorted(_STORED.iterdir()), Path(__file__)]
+    own = (Path(__file__), Path(runtime.__file__))
+    return [*sorted(files), _HARNESS, *sorted(_STORED.iterdir()), *own]
 
 
 def build_library(
@@ -106,7 +108,7 @@ def build_library(
             ],
             folder,
         )
-        runtime = [] if wave else shared_runtime()
-        run_tool(["make", "-j2", "-f", "Vchannel.mk", *make_arguments, *runtime], folder)
+        shared_objects = [] if wave else shared_runtime()
+        run_tool(["make", "-j2", "-f", "Vchannel.mk", *make_arguments, *shared_objects], folder)
 
     return cached_build("rtl", key, build) / LIBRARY

@@ -30,6 +30,9 @@ SETTLE_FABRIC_CYCLES = 512
 
 SETTLE_LIMIT_FABRIC_CYCLES = 100_000
 
+LINK_FABRIC_CYCLES_PER_LINE = 2
+"""As in the harness."""
+
 _u64 = ctypes.c_uint64
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_open": (ctypes.c_void_p, [ctypes.c_uint, ctypes.c_uint]),
@@ -264,6 +267,11 @@ class VerilatedTransport:
             self._check_lines(channel, int(address), LINE_BYTES)
         lines = np.ascontiguousarray(addresses // LINE_BYTES, dtype=np.uint64)
         is_write = np.ascontiguousarray(writes, dtype=np.uint8)
+        if interval_fabric_cycles < LINK_FABRIC_CYCLES_PER_LINE:
+            raise ValueError(
+                f"interval_fabric_cycles must be at least {LINK_FABRIC_CYCLES_PER_LINE}, what the "
+                f"link takes for a line, got {interval_fabric_cycles!r}"
+            )
         if lines.shape != is_write.shape:
             raise ValueError(f"{lines.size} addresses for {is_write.size} requests")
         latencies = np.empty(int(lines.size - is_write.sum()), dtype=np.uint32)

@@ -1,0 +1,92 @@
+"""A job for the Adam kernel on a memory of the bench: what every simulation of it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.adam import adam_constants, adam_step
+from hw.adam.config import KernelConfig
+from hw.axdimm.config import configure
+from hw.registers import load_registers
+
+__all__ = ["JobResult", "KernelJob"]
+
+_MEMORY_BYTES = 1 << 22
+_TENSORS = ("p", "g", "m", "v")
+_OUTPUTS = ("p", "m", "v")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobResult:
+    """A job that was simulated and gave the golden model's bits."""
+
+    parameters: int
+    fabric_cycles: int
+    """That the kernel counted, from START to DONE."""
+    host_seconds: float
+
+    @property
+    def fabric_cycles_per_host_second(self) -> float:
+        """Speed of the simulation."""
+        return self.fabric_cycles / self.host_seconds
+
+
+class KernelJob:
+    """``rounds`` blocks of each tensor, updated in place; ``blocks`` lie behind each other.
+
+    ``memory`` are the bytes before the job; ``settings`` the registers to write, offset in bytes
+    and value, before ``START``. ``ValueError`` if the tensors do not fit.
+    """
+
+    @staticmethod
+    def config_of(preset: str) -> KernelConfig:
+        """The preset's kernel, for a memory that every simulation can hold."""
+        config = configure(preset)
+        return config.with_capacity(min(_MEMORY_BYTES, config.capacity_bytes)).kernel
+
+    def __init__(self, config: KernelConfig, rounds: int) -> None:
+        registers = load_registers("axdimm_kernel")
+        self.config = config
+        self.parameters = rounds * config.block_bytes // 4
+        nbytes = 4 * self.parameters
+        if len(_TENSORS) * nbytes > config.memory_bytes:
+            raise ValueError(
+                f"{rounds} rounds take {len(_TENSORS) * nbytes} bytes, the memory has "
+                f"{config.memory_bytes}: run fewer rounds"
+            )
+        self._addresses = {name: nbytes * index for index, name in enumerate(_TENSORS)}
+        constants = adam_constants(1e-3, 0.9, 0.999, 1e-8, 0.01, t=3)
+        rng = np.random.default_rng(1)
+        tensors = {name: rng.random(self.parameters, dtype=np.float32) for name in _TENSORS}
+        self.memory = np.zeros(1 << config.address_width, np.uint8)
+        for name, values in tensors.items():
+            self._tensor(self.memory, name)[:] = values
+        self._expected = dict(
+            zip(_OUTPUTS, adam_step(*(tensors[name] for name in _TENSORS), constants), strict=True)
+        )
+        values = {
+            "count": self.parameters,
+            **{f"{name}_in": address for name, address in self._addresses.items()},
+            **{f"{name}_out": self._addresses[name] for name in _OUTPUTS},
+            **{
+                name: int(np.float32(value).view(np.uint32))
+                for name, value in constants._asdict().items()
+            },
+        }
+        self.settings = [(registers[name].offset_bytes, value) for name, value in values.items()]
+        self.start = (registers["control"].offset_bytes, 1)
+        self.cycles_offset = registers["cycles"].offset_bytes
+
+    def _tensor(self, memory: NDArray[np.uint8], name: str) -> NDArray[np.float32]:
+        address = self._addresses[name]
+        return memory[address : address + 4 * self.parameters].view(np.float32)
+
+    def check(self, memory: NDArray[np.uint8]) -> None:
+        """Raises ``AssertionError`` if the outputs in ``memory`` are not the golden model's."""
+        for name, expected in self._expected.items():
+            result = self._tensor(memory, name)
+            wrong = np.flatnonzero(result.view(np.uint32) != expected.view(np.uint32))
+            assert not wrong.size, f"{wrong.size} values of {name} differ, the first: {wrong[0]}"

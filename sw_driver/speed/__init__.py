@@ -1,0 +1,1 @@
+"""How fast the simulation is: measured through the driver, and beside other simulations."""
