@@ -24,6 +24,10 @@ def test_options_change_the_preset() -> None:
     assert (config.kernel.lanes, config.kernel.block_bytes) == (4, 2048)
     assert config.capacity_bytes == 2 << 20
     assert configure(part="ddr4_2400_8gbit_x8").part.name == "ddr4_2400_8gbit_x8"
+    flat = configure("tiny", run_length=4, refresh=False, t_rfc=100, rows=8)
+    assert (flat.controller.run_length, flat.controller.refresh) == (4, False)
+    assert (flat.part.timing.t_rfc, flat.part.geometry.rows) == (100, 8)
+    assert flat.refresh_efficiency == 1.0
 
 
 def test_is_frozen() -> None:
@@ -43,6 +47,12 @@ def test_is_frozen() -> None:
         ({"read_latency_fabric_cycles": 3}, "from 4 to 512, got 3"),
         ({"capacity_bytes": 3 << 20}, "got 3145728"),
         ({"capacity_bytes": 1024}, "got 1024"),
+        ({"refresh": 1}, "refresh must be True or False, got 1"),
+        ({"queue_depth": 9}, "queue_depth must be a power of two .* got 9"),
+        ({"reset_cycles": 60_000}, "reset_cycles must be an integer from 1 to 256, got 60000"),
+        ({"t_faw": 400_000}, "t_faw must be at most 4096 tCK, got 400000"),
+        ({"t_ccd_l": 3}, "t_ccd_l must be at least 4"),
+        ({"bank_groups": 3}, "bank_groups must be a power of two .* got 3"),
     ],
 )
 def test_refuses(options: dict, message: str) -> None:

@@ -108,7 +108,9 @@ def test_channels_do_not_disturb_each_other() -> None:
     [
         (["fcfs", "--config", "nonsense"], ["'nonsense'", "axdimm"]),
         (["nonsense"], ["'nonsense'", "fcfs", "parallel"]),
-        (["fcfs", "--window", "3"], ["'3'", "1000"]),
+        (["fcfs", "--window", "3"], ["'3'", "10000"]),
+        (["fcfs", "--config", "tiny"], ["4000000 bytes", "--parameters"]),
+        (["parallel", "--copy-kib", "1000000"], ["1024000000 bytes", "--copy-kib"]),
         (["parallel", "--config", "tiny", "--parameters", "9000000"], ["--parameters"]),
     ],
 )

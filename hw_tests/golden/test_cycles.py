@@ -263,6 +263,19 @@ def test_thirteen_billion_parameters(block_bytes: int) -> None:
         assert 0.90 < ceiling / prediction.fabric_cycles < 1 - 440 / 6240
 
 
+def test_long_runs_see_enough_batches_of_refreshes_or_are_refused() -> None:
+    """Where a batch takes long, more is simulated; the refreshes are those of the standard."""
+    slow = replace(PAPER, t_refi=50_000, t_rfc=20_000, block_bytes=1024)
+    prediction = predict(slow, placed(10**9), 10**9)
+    intervals = 4 * prediction.fabric_cycles / slow.t_refi
+    assert prediction.refreshes == pytest.approx(intervals, rel=0.005)
+    slower = replace(slow, t_refi=1 << 20, t_rfc=1 << 19)
+    with pytest.raises(ValueError, match="t_refi must be smaller, or the blocks larger"):
+        predict(slower, placed(10**9), 10**9)
+    # What is not extrapolated needs no batches.
+    assert predict(slower, placed(1000), 1000).fabric_cycles > 0
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -10,7 +10,7 @@ from sw_driver.buildcache import cached_build, content_key, verilator_env
 
 __all__ = ["BuildError", "run_tool", "shared_runtime"]
 
-# Tracing is not among them: it needs other settings.
+# Tracing and coroutines are not among them: they need other settings.
 _OBJECTS = [f"verilated{part}.o" for part in ("", "_dpi", "_vpi", "_threads")]
 
 _VERILATOR = [
@@ -43,7 +43,7 @@ def run_tool(command: list[str], folder: Path) -> None:
 
 
 def shared_runtime() -> list[str]:
-    """Arguments for the makefile of a model without tracing, so that it links this library.
+    """Arguments for the makefile of a model without tracing and timing, to link this library.
 
     Otherwise each model would compile the runtime again, some ten seconds of CPU time. Verilator's
     own makefile compiles it, for an empty model. Raises :class:`BuildError`.
