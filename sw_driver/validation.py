@@ -98,14 +98,14 @@ class Comparison:
         )
 
 
-def draw(configurations: int, seed: int) -> list[Group]:
-    """Random groups with ``configurations`` runs in all, the same for the same seed."""
+def draw(configurations: int, seed: int, *, per_group: int = RUNS_PER_GROUP) -> list[Group]:
+    """Random groups of ``per_group`` runs, ``configurations`` in all; the same for a seed."""
     rng = random.Random(seed)
     decks = {name: _deal(rng, values) for name, values in _DEALT.items()}
     groups = []
     while configurations > 0:
         dealt = {name: next(deck) for name, deck in decks.items()}
-        group = _draw_group(rng, min(configurations, RUNS_PER_GROUP), dealt)
+        group = _draw_group(rng, min(configurations, per_group), dealt)
         groups.append(group)
         configurations -= len(group.trials)
     return groups
