@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from amaranth.back import verilog
-from amaranth.hdl import ClockSignal, Elaboratable, Instance, Module, ResetSignal, Shape
+from amaranth.hdl import (
+    ClockSignal,
+    DomainRenamer,
+    Elaboratable,
+    Instance,
+    Module,
+    ResetSignal,
+    Shape,
+)
 from amaranth.hdl._ir import PortDirection  # what `ports` of `convert` takes; not exported
 from amaranth.lib import wiring
 
@@ -72,7 +80,8 @@ class Shared(wiring.Component):
     by ``name``: two components under one name are taken to be the same hardware. The component
     may use the domain ``sync`` only; ``domain`` says which domain drives it here.
 
-    Outside Verilog generation (no :class:`VerilogPlatform`) it elaborates to the component.
+    Outside Verilog generation (no :class:`VerilogPlatform`) it elaborates to the component, which
+    can then have one place only: there its signals are its own.
     """
 
     def __init__(self, component: wiring.Component, *, name: str, domain: str = "sync") -> None:
@@ -86,7 +95,7 @@ class Shared(wiring.Component):
             m = Module()
             m.submodules.component = self._component
             wiring.connect(m, wiring.flipped(self), self._component)
-            return m
+            return DomainRenamer(self._domain)(m)
         platform.add_component(self._name, self._component)
         connections: dict[str, Any] = {
             "i_clk": ClockSignal(self._domain),

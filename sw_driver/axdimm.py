@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import index
 from types import TracebackType
@@ -46,6 +46,7 @@ from .hyperparameters import AdamHyperparameters
 from .pointers import AxdimmPointer
 from .registers import RegisterWindow, arbiter_registers, kernel_registers
 from .runs import (
+    ACTIVITY_REGISTERS,
     BEATS_PER_GROUP,
     PARAMETER_BYTES,
     PARAMETERS_PER_BEAT,
@@ -838,15 +839,8 @@ def _lines(address: int, nbytes: int) -> tuple[int, int]:
 
 
 def _activity(state: _Channel) -> DramActivity:
-    registers = {
-        "activates": "run_activates",
-        "precharges": "run_precharges",
-        "refreshes": "run_refreshes",
-        "bus_turns": "run_turns",
-    }
-    names = {field.name: registers.get(field.name, field.name) for field in fields(DramActivity)}
-    values = state.arbiter.read_many(list(names.values()))
-    return DramActivity(**{name: values[register] for name, register in names.items()})
+    values = state.arbiter.read_many(list(ACTIVITY_REGISTERS.values()))
+    return DramActivity(**{name: values[register] for name, register in ACTIVITY_REGISTERS.items()})
 
 
 def _mode_in_force(arbiter: RegisterWindow, status: int) -> Mode:

@@ -10,7 +10,9 @@ from .errors import WaitTimeoutError
 from .transport import LINE_BYTES
 
 __all__ = [
+    "ACTIVITY_REGISTERS",
     "BEATS_PER_GROUP",
+    "DRAM_TIMES",
     "PARAMETERS_PER_BEAT",
     "PARAMETER_BYTES",
     "AdamResult",
@@ -64,11 +66,7 @@ class DramActivity:
     @property
     def times_tck(self) -> dict[str, int]:
         """The times by name, without the unit."""
-        return {
-            name.removesuffix("_tck"): value
-            for name, value in asdict(self).items()
-            if name.endswith("_tck")
-        }
+        return {name: getattr(self, f"{name}_tck") for name in DRAM_TIMES}
 
     @property
     def total_tck(self) -> int:
@@ -79,6 +77,21 @@ class DramActivity:
     def row_hits(self) -> int:
         """Reads and writes that found their row open for an earlier one."""
         return self.data_tck // BURST_TCK - self.activates
+
+
+DRAM_TIMES = tuple(
+    item.name.removesuffix("_tck") for item in fields(DramActivity) if item.name.endswith("_tck")
+)
+"""The times of a :class:`DramActivity`, without the unit."""
+
+ACTIVITY_REGISTERS = {
+    **{f"{name}_tck": f"{name}_tck" for name in DRAM_TIMES},
+    "activates": "run_activates",
+    "precharges": "run_precharges",
+    "refreshes": "run_refreshes",
+    "bus_turns": "run_turns",
+}
+"""Registers of the arbiter that hold a run's :class:`DramActivity`, by its fields."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,18 +16,13 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 from sw_driver.registers import arbiter_registers, kernel_registers
-from sw_driver.runs import PARAMETER_BYTES
+from sw_driver.runs import ACTIVITY_REGISTERS, DRAM_TIMES, PARAMETER_BYTES
 from sw_driver.transport import LINE_BYTES, DeviceTimeout, Transport, kernel_window
 
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
 
-__all__ = ["TIMES", "Comparison", "Group", "Trial", "compare", "draw", "measure"]
-
-TIMES = ("data", "refresh", "row", "turn_around", "starved", "idle")
-"""Where the time of a run goes, see :class:`~sw_driver.runs.DramActivity`."""
-
-_COUNTS = ("activates", "precharges", "refreshes", "turns")
+__all__ = ["Comparison", "Group", "Trial", "compare", "draw", "measure"]
 
 CAPACITY_BYTES = 64 << 20
 RUNS_PER_GROUP = 8
@@ -92,9 +87,10 @@ class Comparison:
     @property
     def account_error(self) -> float:
         """The largest difference in where the time went, as a share of all time."""
-        total = sum(self.rtl[f"{name}_tck"] for name in TIMES)
+        total = sum(self.rtl[f"{name}_tck"] for name in DRAM_TIMES)
         return (
-            max(abs(self.model[f"{name}_tck"] - self.rtl[f"{name}_tck"]) for name in TIMES) / total
+            max(abs(self.model[f"{name}_tck"] - self.rtl[f"{name}_tck"]) for name in DRAM_TIMES)
+            / total
         )
 
 
@@ -195,8 +191,7 @@ def measure(transport: Transport, trials: tuple[Trial, ...]) -> Iterator[dict[st
         kernel.poll("status", {"busy": 0, "done": 1, "error": 0}, interval=256, timeout=10**7)
         names = ["cycles", "beats_read", "beats_written", "idle_cycles"]
         counts = kernel.read_many(names)
-        counts |= arbiter.read_many([f"{name}_tck" for name in TIMES])
-        yield counts | arbiter.read_many([f"run_{name}" for name in _COUNTS])
+        yield counts | arbiter.read_many(list(ACTIVITY_REGISTERS.values()))
 
 
 def _rest(transport: Transport, fabric_cycles: int) -> None:

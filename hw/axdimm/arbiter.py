@@ -245,7 +245,8 @@ class Arbiter(wiring.Component):
         self._join(m, host, admitted, kernel_owns)
 
         reads = Signal(8)
-        writes = Signal(8)
+        # Writes are answered when they leave the controller's queue, of up to 256 bursts.
+        writes = Signal(10)
         m.d.sync += [
             reads.eq(
                 reads

@@ -9,6 +9,7 @@ import pytest
 
 from golden.adam import AdamConstants, adam_constants, adam_step
 from hw_tests.driver.conftest import PRESET
+from hw_tests.driver.refusals import assert_refused
 from sw_driver.baseline import library as library_module
 from sw_driver.baseline import machine, measure
 from sw_driver.baseline.check import Operands, differing, special_operands
@@ -277,13 +278,7 @@ def test_a_kernel_that_differs_fails_the_job(
 def test_refusals_take_one_line(
     capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
 ) -> None:
-    assert main(["baseline", "--quiet", *options]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith("nearmem: ")
-    assert output.err.count("\n") == 1
-    for words in said:
-        assert words in output.err
+    assert_refused(capsys, ["baseline", "--quiet", *options], said)
 
 
 def test_json_is_all_that_is_printed(

@@ -10,6 +10,7 @@ import pytest
 
 from hw.axdimm.config import configure
 from hw_tests.driver.conftest import PRESET
+from hw_tests.driver.refusals import assert_refused
 from hw_tests.driver.transports import SpoilingTransport
 from sw_driver import backends
 from sw_driver.backends.golden import GoldenTransport
@@ -35,7 +36,11 @@ REPORT_KEYS = {
 
 
 def sim(folder: Path, *options: str) -> int:
-    return main(["sim", "--backend", "golden", "--out", str(folder), *options])
+    return main(sim_arguments(folder, *options))
+
+
+def sim_arguments(folder: Path, *options: str) -> list[str]:
+    return ["sim", "--backend", "golden", "--out", str(folder), *options]
 
 
 @pytest.mark.parametrize(
@@ -66,13 +71,7 @@ def sim(folder: Path, *options: str) -> int:
 def test_refusals_take_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
 ) -> None:
-    assert sim(tmp_path, *options) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith("nearmem: ")
-    assert output.err.count("\n") == 1
-    for words in said:
-        assert words in output.err
+    assert_refused(capsys, sim_arguments(tmp_path, *options), said)
     assert not list(tmp_path.iterdir())
 
 
@@ -261,13 +260,7 @@ def small_bench(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_refusals_of_bench_take_one_line(
     capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
 ) -> None:
-    assert main(["bench", *options]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith("nearmem: ")
-    assert output.err.count("\n") == 1
-    for words in said:
-        assert words in output.err
+    assert_refused(capsys, ["bench", *options], said)
 
 
 @pytest.mark.parametrize("command", [["bench"], ["sim", "--quiet", "--out"]], ids=lambda c: c[0])

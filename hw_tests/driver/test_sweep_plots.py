@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
+from sw_driver.runs import DRAM_TIMES
 from sw_driver.sweep.grid import Grid
-from sw_driver.sweep.measure import FIGURES, TIMES
+from sw_driver.sweep.measure import FIGURES
 from sw_driver.sweep.plots import BARS_PER_FIGURE, roofline, throughput, time_breakdown, write_plots
 from sw_driver.training.report import PAPER_MPARAMS_PER_S
 
@@ -48,7 +49,7 @@ def sweep(name: str) -> tuple[Grid, list[dict[str, Any]]]:
                 "compute_gflop_per_s": config.channels * config.lanes * config.fabric_mhz * 0.016,
                 **{
                     f"{time}_tck": int(1e9 * share)
-                    for time, share in zip(TIMES, times, strict=True)
+                    for time, share in zip(DRAM_TIMES, times, strict=True)
                 },
             }
         )
@@ -95,7 +96,7 @@ def test_nothing_overlaps(name: str) -> None:
             if not any(label.get_rotation() for label in labels):
                 assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
         texts = [text.get_window_extent(renderer) for text in axes.texts]
-        if len(axes.get_legend_handles_labels()[1]) == len(TIMES):  # the bars' numbers
+        if len(axes.get_legend_handles_labels()[1]) == len(DRAM_TIMES):  # the bars' numbers
             assert not any(one.overlaps(other) for one, other in combinations(texts, 2))
 
 
@@ -128,9 +129,9 @@ def test_the_bars_add_up() -> None:
     grid, rows = sweep("presets")
     (axes,) = time_breakdown(grid, rows).axes
     widths = np.array([[bar.get_width() for bar in bars] for bars in axes.containers])
-    assert widths.shape == (len(TIMES), len(rows))
+    assert widths.shape == (len(DRAM_TIMES), len(rows))
     assert np.allclose(widths.sum(axis=0), 100)
-    total = sum(rows[1][f"{name}_tck"] for name in TIMES)
+    total = sum(rows[1][f"{name}_tck"] for name in DRAM_TIMES)
     assert widths[1, 1] == pytest.approx(100 * rows[1]["refresh_tck"] / total)
 
 

@@ -20,6 +20,7 @@ from hw.axdimm.config import ModuleConfig
 from hw.registers import RegisterMap
 from sw_driver.backends.golden import CAUSES, MODES, GoldenChannel, GoldenTransport
 from sw_driver.backends.link import HostLink
+from sw_driver.runs import ACTIVITY_REGISTERS
 from sw_driver.transport import LINE_BYTES, DeviceTimeout, arbiter_window, kernel_window
 
 __all__ = ["START_LATENCY_FABRIC_CYCLES", "CyclesTransport", "cycle_config"]
@@ -45,17 +46,8 @@ SETTLE_FABRIC_CYCLES = 512
 """After reset, until a channel takes requests, as in the RTL's harness."""
 
 _KERNEL_COUNTS = {"cycles": "fabric_cycles", "idle_cycles": "idle_fabric_cycles"}
-_RUN_COUNTS = {
-    **{
-        f"{name}_tck": f"{name}_tck"
-        for name in ("data", "refresh", "row", "turn_around", "starved", "idle")
-    },
-    "run_activates": "activates",
-    "run_precharges": "precharges",
-    "run_refreshes": "refreshes",
-    "run_turns": "bus_turns",
-}
-"""Registers by what they hold of a prediction."""
+_RUN_COUNTS = {register: name for name, register in ACTIVITY_REGISTERS.items()}
+"""Registers by what they hold of a prediction, whose counts have the names of DramActivity's."""
 
 
 def cycle_config(config: ModuleConfig) -> CycleConfig:

@@ -331,8 +331,8 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
     from rich import box
     from rich.table import Table
 
+    from sw_driver.runs import DRAM_TIMES
     from sw_driver.sweep.keys import text_of
-    from sw_driver.sweep.measure import TIMES
     from sw_driver.synthesis import RESOURCES
 
     fixed = ", ".join(f"{name} {text_of(name, value)}" for name, value in grid.fixed.items())
@@ -357,7 +357,7 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
         if row["error"]:
             table.add_row(*cells, "failed")
             continue
-        total = sum(row[f"{time}_tck"] or 0 for time in TIMES)
+        total = sum(row[f"{time}_tck"] or 0 for time in DRAM_TIMES)
         table.add_row(
             *cells,
             _text(row["mparams_per_s"], "{:.2f}"),

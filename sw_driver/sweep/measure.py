@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sw_driver.adamjob import AdamJob
 from sw_driver.axdimm import Axdimm
-from sw_driver.runs import BEATS_PER_GROUP, PARAMETER_BYTES
+from sw_driver.runs import BEATS_PER_GROUP, DRAM_TIMES, PARAMETER_BYTES
 
 from .grid import Point
 
@@ -19,7 +19,6 @@ __all__ = [
     "BYTES_PER_PARAMETER",
     "FIGURES",
     "FLOPS_PER_PARAMETER",
-    "TIMES",
     "failed",
     "measure_point",
     "measure_step",
@@ -40,16 +39,13 @@ additions or subtractions, one division, one square root. Line by line::
 
 The constants are computed by the host, once a step."""
 
-TIMES = ("data", "refresh", "row", "turn_around", "starved", "idle")
-"""Where a DRAM clock of a run may go, see :class:`~sw_driver.runs.DramActivity`."""
-
 FIGURES = (
     "fabric_cycles",
     "mparams_per_s",
     "ceiling_mparams_per_s",
     "efficiency",
     "refresh_limit",
-    *(f"{name}_tck" for name in TIMES),
+    *(f"{name}_tck" for name in DRAM_TIMES),
     "activates",
     "precharges",
     "refreshes",
@@ -78,8 +74,9 @@ def measure_step(
     ``mparams_per_s``: of the module, in 10^6 parameters a second of simulated time.
     ``ceiling_mparams_per_s``: what the DRAM's peak bandwidth allows; ``efficiency`` is the share.
     ``refresh_limit``: the share that refresh leaves in the long run, 1 without refresh.
-    ``NAME_tck`` of :data:`TIMES`, ``activates``, ``precharges``, ``refreshes``, ``row_hits``,
-    ``bus_turns``, ``beats_read``, ``beats_written``: sums over the channels.
+    ``NAME_tck`` of :data:`~sw_driver.runs.DRAM_TIMES`, ``activates``, ``precharges``,
+    ``refreshes``, ``row_hits``, ``bus_turns``, ``beats_read``, ``beats_written``: sums over the
+    channels.
     ``onchip_bytes``: data that a channel can buffer on the chip.
     ``dram_gb_per_s``, ``compute_gflop_per_s``: peaks of the module's DRAM and of its units, each of
     which takes a parameter a fabric cycle.

@@ -12,11 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from sw_driver.runs import DRAM_TIMES
 from sw_driver.training.report import PAPER_MPARAMS_PER_S
 
 from .grid import Grid
 from .keys import KEYS, Value, text_of
-from .measure import BYTES_PER_PARAMETER, FLOPS_PER_PARAMETER, TIMES
+from .measure import BYTES_PER_PARAMETER, FLOPS_PER_PARAMETER
 
 __all__ = ["roofline", "throughput", "time_breakdown", "write_plots"]
 
@@ -153,9 +154,11 @@ def time_breakdown(grid: Grid, rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(width, 2.2 + 0.34 * max(len(shown), 1)), layout="constrained")
     axes = figure.subplots()
     places = range(len(shown))
-    totals = np.array([sum(row[f"{name}_tck"] for name in TIMES) for row in shown], dtype=float)
+    totals = np.array(
+        [sum(row[f"{name}_tck"] for name in DRAM_TIMES) for row in shown], dtype=float
+    )
     left = np.zeros(len(shown))
-    for name in TIMES:
+    for name in DRAM_TIMES:
         shares = 100 * np.array([row[f"{name}_tck"] for row in shown]) / totals
         axes.barh(
             places,
@@ -186,7 +189,7 @@ def time_breakdown(grid: Grid, rows: Sequence[Row]) -> Figure:
     axes.set_xlabel("% of the run's DRAM clocks, all channels")
     axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"Where the time goes ({grid.backend})")
-    figure.legend(loc="outside lower center", ncols=len(TIMES) // 2, fontsize=9, frameon=False)
+    figure.legend(loc="outside lower center", ncols=len(DRAM_TIMES) // 2, fontsize=9, frameon=False)
     return figure
 
 
