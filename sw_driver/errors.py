@@ -14,20 +14,31 @@ __all__ = [
     "ClosedError",
     "CopyRangeError",
     "CountMismatchError",
+    "DeviceInUseError",
     "DeviceTimeoutError",
     "DoubleFreeError",
     "ForeignPointerError",
     "FreedPointerError",
+    "GpuError",
     "HostBufferError",
     "HyperparameterError",
     "IncompatibleDeviceError",
     "InteriorPointerError",
+    "InvalidHandleError",
+    "InvalidOptionError",
     "InvalidSizeError",
     "KernelError",
+    "LostDataError",
     "NoSuchChannelError",
     "NoSuchDeviceError",
+    "NoSuchStorageError",
     "OutOfMemoryError",
     "OverlapError",
+    "StorageChangedError",
+    "StorageError",
+    "StorageIOError",
+    "StorageInUseError",
+    "StreamFailedError",
     "WaitTimeoutError",
     "WrongChannelError",
     "WrongModeError",
@@ -50,8 +61,12 @@ class IncompatibleDeviceError(AxdimmError):
     """The device does not identify itself as the one this driver was written for."""
 
 
+class DeviceInUseError(AxdimmError):
+    """Another process, or another part of this one, has the device open."""
+
+
 class ClosedError(AxdimmError):
-    """The device was closed."""
+    """The device was closed, or the process forked after it was opened."""
 
 
 class NoSuchChannelError(AxdimmError, ValueError):
@@ -67,7 +82,7 @@ class OutOfMemoryError(AxdimmError, MemoryError):
 
 
 class ForeignPointerError(AxdimmError, ValueError):
-    """The pointer was not made by this device's ``MallocAxdimm``."""
+    """The pointer was not made by this device's allocation function for this kind of memory."""
 
 
 class InteriorPointerError(ForeignPointerError):
@@ -87,7 +102,7 @@ class WrongChannelError(AxdimmError, ValueError):
 
 
 class AlignmentError(AxdimmError, ValueError):
-    """A tensor of a run does not start on a 64-byte line."""
+    """A tensor of a run does not start on a 64-byte line, or an array not on an element."""
 
 
 class OverlapError(AxdimmError, ValueError):
@@ -124,6 +139,46 @@ class WaitTimeoutError(AxdimmError, TimeoutError):
 
 class DeviceTimeoutError(AxdimmError, TimeoutError):
     """The device did not finish in a number of fabric cycles that is ample for a sound one."""
+
+
+class InvalidOptionError(AxdimmError, ValueError):
+    """An option of the device or of a call is not one of its values."""
+
+
+class InvalidHandleError(AxdimmError, TypeError):
+    """What is to be waited for is no handle of this device."""
+
+
+class StreamFailedError(AxdimmError):
+    """An earlier operation of the stream failed, so this one was not carried out."""
+
+
+class GpuError(AxdimmError):
+    """The GPU, or the library that drives it, failed."""
+
+
+class StorageError(AxdimmError):
+    """Base of what goes wrong with NVMe storage."""
+
+
+class NoSuchStorageError(StorageError, ValueError):
+    """What is to be registered is no file or block device that can hold data, or has no room."""
+
+
+class StorageInUseError(StorageError):
+    """The storage is registered already, locked by another process, or mounted."""
+
+
+class StorageChangedError(StorageError):
+    """The storage is smaller than it was when it was registered."""
+
+
+class StorageIOError(StorageError):
+    """A read or write failed, or moved fewer bytes than asked for."""
+
+
+class LostDataError(StorageError):
+    """A write of these bytes failed, or the file was cut off: they are undefined until written."""
 
 
 class KernelError(AxdimmError):

@@ -1,0 +1,52 @@
+"""A set of byte ranges."""
+
+from __future__ import annotations
+
+__all__ = ["Intervals"]
+
+
+class Intervals:
+    """A set of integers, kept as few ranges ``[start, end)``. Not safe for threads.
+
+    An empty range, ``end`` not above ``start``, may be given anywhere and changes nothing.
+    """
+
+    def __init__(self) -> None:
+        # Ascending; no two touch.
+        self._ranges: list[tuple[int, int]] = []
+
+    @property
+    def total(self) -> int:
+        """How many integers are in the set."""
+        return sum(end - start for start, end in self._ranges)
+
+    def add(self, start: int, end: int) -> None:
+        """Puts a range into the set."""
+        if start >= end:
+            return
+        apart = []
+        for low, high in self._ranges:
+            if high < start or end < low:
+                apart.append((low, high))
+            else:
+                start, end = min(start, low), max(end, high)
+        self._ranges = sorted([*apart, (start, end)])
+
+    def remove(self, start: int, end: int) -> None:
+        """Takes a range out of the set."""
+        if start >= end:
+            return
+        rests = [
+            rest
+            for low, high in self._ranges
+            for rest in ((low, min(high, start)), (max(low, end), high))
+        ]
+        self._ranges = [(low, high) for low, high in rests if low < high]
+
+    def first_within(self, start: int, end: int) -> tuple[int, int] | None:
+        """The first range of the set's integers in ``[start, end)``; None if there are none."""
+        for low, high in self._ranges:
+            inside = max(low, start), min(high, end)
+            if inside[0] < inside[1]:
+                return inside
+        return None

@@ -1,0 +1,93 @@
+"""The time of what several operations share: the host link, an NVMe device, the GPU's link."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+__all__ = ["Schedule", "reserve_together"]
+
+REMEMBERED_USES = 256
+
+
+class Schedule:
+    """Hands out stretches of time, of which no two overlap. Any thread may ask.
+
+    Who asks may ask for an earlier time than another has used already; what lies so far back that
+    it is not remembered is taken to have been in use. Times are integers; simulated fabric cycles
+    wherever the driver uses this.
+
+    Parameters
+    ----------
+    name: of the track in a timeline.
+    """
+
+    def __init__(self, name: str = "host link") -> None:
+        self.name = name
+        self.lock = threading.RLock()
+        # Disjoint uses in the order of time: starts and ends go together.
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._remembered_from = 0
+
+    def reserve(self, not_before: int, duration: int) -> int:
+        """Reserves the first free stretch of that length and returns its start."""
+        with self.lock:
+            start = self.first_free(not_before, duration)
+            self._take(start, start + duration)
+            return start
+
+    def extend(self, end: int, new_end: int) -> None:
+        """A use that was to end at ``end`` goes on until ``new_end``, or until the next use."""
+        with self.lock:
+            index = bisect_right(self._starts, end)
+            if index < len(self._starts):
+                new_end = min(new_end, self._starts[index])
+            if end < new_end and self.first_free(end, new_end - end) == end:
+                self._take(end, new_end)
+
+    def first_free(self, not_before: int, duration: int) -> int:
+        """The start of the first free stretch of that length."""
+        with self.lock:
+            start = max(not_before, self._remembered_from)
+            index = bisect_right(self._ends, start)
+            while index < len(self._starts) and self._starts[index] < start + duration:
+                start = self._ends[index]
+                index += 1
+            return start
+
+    def _take(self, start: int, end: int) -> None:
+        index = bisect_right(self._ends, start)
+        if index and self._ends[index - 1] == start:
+            self._ends[index - 1] = end
+        else:
+            self._starts.insert(index, start)
+            self._ends.insert(index, end)
+            index += 1
+        if index < len(self._starts) and self._starts[index] == end:
+            del self._starts[index], self._ends[index - 1]
+        if len(self._starts) > REMEMBERED_USES:
+            self._remembered_from = self._ends[0]
+            del self._starts[0], self._ends[0]
+
+
+def reserve_together(durations: Mapping[Schedule, int], not_before: int) -> int:
+    """Reserves a stretch of each schedule, all from the same time on, and returns that time."""
+    with ExitStack() as locks:
+        # All callers lock in the same order, so that none waits for another in a circle.
+        for schedule in sorted(durations, key=id):
+            locks.enter_context(schedule.lock)
+        start = not_before
+        while True:
+            free = max(
+                (each.first_free(start, duration) for each, duration in durations.items()),
+                default=start,
+            )
+            if free == start:
+                break
+            start = free
+        for schedule, duration in durations.items():
+            schedule.reserve(start, duration)
+        return start
