@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,22 @@ from .runs import PARAMETER_BYTES, AdamResult, AdamRun
 
 __all__ = ["HYPERPARAMETERS", "AdamJob"]
 
-HYPERPARAMETERS = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
+
+class _Hyperparameters(TypedDict):
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+
+
+HYPERPARAMETERS: _Hyperparameters = {
+    "lr": 1e-3,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 0.0,
+}
 
 
 class AdamJob:
@@ -48,9 +65,8 @@ class AdamJob:
         """Starts step ``t`` on one channel."""
         p, m, v, g = (self._tensors[channel][name] for name in "pmvg")
         return self.device.RunAdamOnAxdimmAsync(
-            p, m, v, g, self.parameters, **HYPERPARAMETERS, t=t, channel=channel,
-            timeout_fabric_cycles=None,
-        )  # fmt: skip
+            p, m, v, g, self.parameters, **HYPERPARAMETERS, t=t, channel=channel
+        )
 
     def step(self, t: int) -> list[AdamResult]:
         """Step ``t`` on all channels at once."""

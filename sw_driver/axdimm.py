@@ -2,59 +2,61 @@
 
 Copies go over the simulated host link unless ``backdoor`` says otherwise. All sizes are bytes.
 Calls for different channels may be made from different threads at once; calls for one channel
-wait for each other, except that a channel whose kernel is running refuses them.
+wait for each other.
 """
 
 from __future__ import annotations
 
+import atexit
 import itertools
+import os
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from operator import index
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from .allocator import ChannelAllocator
+from .allocations import AllocationTable, checked_size
+from .allocator import MemoryStatistics
 from .backends import BackendOptions, open_backend
+from .channels import LINK_TRACK, Channel, Mode, ModePolicy, Shared
+from .copies import BufferEnd, ChannelEnd, End, MemoryEnd, check_overlap, copy
 from .errors import (
     AlignmentError,
-    BusyError,
     ClosedError,
-    CopyRangeError,
     CountMismatchError,
-    DeviceTimeoutError,
-    DoubleFreeError,
-    ForeignPointerError,
-    FreedPointerError,
-    IncompatibleDeviceError,
-    InteriorPointerError,
-    InvalidSizeError,
-    KernelError,
+    InvalidHandleError,
+    InvalidOptionError,
     NoSuchChannelError,
     OverlapError,
     WrongChannelError,
-    WrongModeError,
 )
+from .handles import Handle
 from .hostbuffer import byte_view
+from .hostcache import HostCache
 from .hyperparameters import AdamHyperparameters
-from .pointers import AxdimmPointer
-from .registers import RegisterWindow, arbiter_registers, kernel_registers
-from .runs import (
-    ACTIVITY_REGISTERS,
-    BEATS_PER_GROUP,
-    PARAMETER_BYTES,
-    PARAMETERS_PER_BEAT,
-    AdamResult,
-    AdamRun,
-    DramActivity,
-)
-from .transport import LINE_BYTES, DeviceTimeout, Transport, kernel_window
+from .mapping import MappedView
+from .memcpy import Copies
+from .pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
+from .runs import BEATS_PER_GROUP, PARAMETER_BYTES, PARAMETERS_PER_BEAT, AdamResult, AdamRun
+from .schedule import Schedule
+from .serialized import SerializedTransport
+from .streams import Stream
+from .timeline import Timeline
+from .timeorder import TimeOrder
+from .transport import LINE_BYTES, Transport
+from .watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from .memories import Memory
+    from .memories.host import HostMemory
+    from .memories.nvme import NvmeStorage
 
 __all__ = [
     "Axdimm",
@@ -63,34 +65,19 @@ __all__ = [
     "CopiedBytes",
     "MemoryStatistics",
     "Mode",
+    "ModePolicy",
 ]
 
-MODE_POLL_FABRIC_CYCLES = 8
-MODE_TIMEOUT_FABRIC_CYCLES = 1_000_000
-RUN_POLL_FABRIC_CYCLES = 256
-RUN_POLL_CHUNK_FABRIC_CYCLES = 200_000
-"""Longest call into the device, so that closing the driver need not wait for a run's end."""
+T = TypeVar("T")
+M = TypeVar("M", bound="Memory")
+
 RUN_TIMEOUT_FABRIC_CYCLES = 100_000
 RUN_TIMEOUT_FABRIC_CYCLES_PER_BEAT = 64
+STALL_TIMEOUT_S = 120.0
 
 _device_numbers = itertools.count(1)
-
-
-class Mode(StrEnum):
-    """Modes of the arbiter (paper section 3.2), by their names in the register map."""
-
-    NORMAL = "normal"
-    ACCELERATION = "acceleration"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryStatistics:
-    """Memory of a channel."""
-
-    total_bytes: int
-    free_bytes: int
-    largest_free_bytes: int
-    allocations: int
+_open_devices: weakref.WeakSet[Axdimm] = weakref.WeakSet()
+"""Closed when the program ends, so that timelines are written and nothing runs on in threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,49 +103,30 @@ class Configuration:
     """Of host reads; 0 on an untimed backend."""
 
 
-@dataclass(frozen=True)
-class _Allocation:
-    address: int
-    nbytes: int
-
-
-@dataclass
-class _Channel:
-    number: int
-    arbiter: RegisterWindow
-    kernel: RegisterWindow
-    allocator: ChannelAllocator
-    follower: ThreadPoolExecutor
-    """The one thread that follows this channel's runs."""
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    mode: Mode = Mode.NORMAL
-    allocations: dict[int, _Allocation] = field(default_factory=dict)
-    run: AdamRun | None = None
-    unfinished: bool = False
-    """The kernel was started, or found running, and has not been seen idle since."""
-    copied: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def running(self) -> bool:
-        return self.run is not None and not self.run.done
-
-
-class Axdimm:
-    """An opened AXDIMM module.
+class Axdimm(Copies):
+    """An opened AXDIMM module, and the runtime's other memories beside it.
 
     Parameters
     ----------
-    device: a backend's name (``"rtl"``, ``"golden"``; ``"rtl:tiny"`` names a configuration preset
-        as well), or a transport. A transport given is not closed with the driver.
+    device: a backend's name (``"rtl"``, ``"cycles"``, ``"golden"``; ``"rtl:tiny"`` names a
+        configuration preset as well; ``"rtl:tiny@axdimm0"`` gives the device a name under which it
+        exists once on this machine; ``"/dev/axdimm0"`` is such a name alone), or a transport. A
+        transport given is not closed with the driver.
     backdoor: copies put bytes into the DRAM, or take them, without link, clock and arbiter taking
         part. Fast, and not what the machine can do. Each copy may choose for itself.
     stagger: consecutive large allocations start in different banks.
+    modes: what an access does that needs the other mode or finds the kernel at work, see
+        :class:`~sw_driver.channels.ModePolicy`. Each call may choose for itself.
+    timeline: where to write, on closing, when what happened in simulated time.
+    stall_timeout_s: host time without any progress after which waiting is given up.
     options: settings of the backend if ``device`` is a name.
 
     Raises
     ------
     NoSuchDeviceError: no backend has this name.
+    DeviceInUseError: the device of this name is open.
     IncompatibleDeviceError: what answers is not this driver's device.
+    InvalidOptionError: ``modes``, ``timeline`` or ``stall_timeout_s`` is impossible.
     """
 
     def __init__(
@@ -167,70 +135,82 @@ class Axdimm:
         *,
         backdoor: bool = False,
         stagger: bool = True,
+        modes: str = ModePolicy.RAISE,
+        timeline: str | os.PathLike[str] | None = None,
+        stall_timeout_s: float = STALL_TIMEOUT_S,
         options: BackendOptions | None = None,
     ) -> None:
         self._number = next(_device_numbers)
+        self._pid = os.getpid()
         self._backdoor = backdoor
-        self._allocation_numbers = itertools.count(1)
+        self._modes = ModePolicy.of(modes)
+        if not stall_timeout_s > 0:
+            raise InvalidOptionError(
+                f"stall_timeout_s is {stall_timeout_s!r}: expected a positive number of seconds",
+                stall_timeout_s=stall_timeout_s,
+            )
         self._closing = threading.Event()
+        self._closed = False
+        self._watchdog = Watchdog(stall_timeout_s, self.describe)
+        self._order = TimeOrder(self._watchdog)
+        self._channels: list[Channel] = []
+        self._streams: list[Stream] = []
+        self._streams_lock = threading.Lock()
         self._owns_transport = isinstance(device, str)
         self._transport = open_backend(device, options) if isinstance(device, str) else device
         try:
-            self._channels = [
-                self._open_channel(number, stagger) for number in range(self._transport.channels)
-            ]
+            self._shared = self._share(None if timeline is None else Path(timeline))
+            self._allocations: AllocationTable[AxdimmPointer] = AllocationTable(
+                AxdimmPointer, device=self._number, source="MallocAxdimm"
+            )
+            for number in range(self._transport.channels):
+                self._channels.append(
+                    Channel(self._shared, number, allocations=self._allocations, stagger=stagger)
+                )
         except BaseException:
             if self._owns_transport:
                 self._transport.close()
             raise
+        self._channel_streams: dict[int, Stream] = {}
+        self._host: HostMemory | None = None
+        self._gpu: Any = None
+        self._storage: NvmeStorage | None = None
+        self._memories: list[Memory] = []
+        self._memories_lock = threading.RLock()
+        _open_devices.add(self)
 
-    def _open_channel(self, number: int, stagger: bool) -> _Channel:
-        follower = ThreadPoolExecutor(
-            max_workers=1, thread_name_prefix=f"axdimm{self._number}-channel{number}"
-        )
-        try:
-            # In the thread that will follow the runs: a transport may keep simulated time by
-            # thread, and that thread's then begins with the others'. It does not make counts of
-            # cycles reproducible: channels share the link, and which of two host threads is first
-            # is the host's decision.
-            return follower.submit(self._identify, number, stagger, follower).result()
-        except BaseException:
-            follower.shutdown()
-            raise
-
-    def _identify(self, number: int, stagger: bool, follower: ThreadPoolExecutor) -> _Channel:
-        arbiter = arbiter_registers(self._transport, number)
-        for name in ("magic", "version"):
-            found = arbiter.read_field("id", name)
-            expected = arbiter["id"][name].reset
-            if found != expected:
-                raise IncompatibleDeviceError(
-                    f"channel {number} has {name} {found:#x}, this driver expects {expected:#x}",
-                    channel=number,
-                    found=found,
-                    expected=expected,
+    def _share(self, timeline: Path | None) -> Shared:
+        self._timeline_path = timeline
+        recorder = None
+        if timeline is not None:
+            if not self._transport.timed:
+                raise InvalidOptionError(
+                    f"a timeline to {str(timeline)!r} was asked for, but the "
+                    f"{self._transport.name} backend has no clock: use 'cycles' or 'rtl'",
+                    timeline=str(timeline),
                 )
-        capacity = arbiter.read("capacity")
-        if capacity != self._transport.capacity_bytes:
-            raise IncompatibleDeviceError(
-                f"channel {number} says it has {capacity} bytes, its transport "
-                f"{self._transport.capacity_bytes}",
-                channel=number,
-                found=capacity,
-                expected=self._transport.capacity_bytes,
-            )
-        channel = _Channel(
-            number=number,
-            arbiter=arbiter,
-            kernel=kernel_registers(self._transport, number),
-            allocator=ChannelAllocator(limit_bytes=kernel_window(capacity), stagger=stagger),
-            follower=follower,
+            if not timeline.absolute().parent.is_dir():
+                raise InvalidOptionError(
+                    f"the timeline {str(timeline)!r} is to be written in "
+                    f"{str(timeline.absolute().parent)!r}, which is not a folder: create it",
+                    timeline=str(timeline),
+                )
+            recorder = Timeline(fabric_mhz=self._transport.fabric_mhz, backend=self._transport.name)
+            for number in range(self._transport.channels):
+                recorder.track(f"channel {number}")
+            recorder.track(LINK_TRACK, "both channels")
+            self._transport.record_link(True)
+        transport = SerializedTransport(self._transport)
+        return Shared(
+            transport=transport,
+            cache=HostCache(transport, reachable=lambda number: self._channels[number].reachable),
+            link=Schedule(LINK_TRACK),
+            watchdog=self._watchdog,
+            order=self._order,
+            closing=self._closing,
+            timeline=recorder,
+            check_open=self._check_open,
         )
-        status = arbiter.read("status")
-        channel.mode = _mode_in_force(arbiter, status)
-        # Another driver, closed during a run, may have left the kernel at work.
-        channel.unfinished = bool(arbiter["status"]["kernel_busy"].extract(status))
-        return channel
 
     # What is there.
 
@@ -249,6 +229,62 @@ class Axdimm:
         """Whether copies take the backdoor unless told otherwise."""
         return self._backdoor
 
+    @property
+    def modes(self) -> ModePolicy:
+        """What accesses do that need the other mode, unless told otherwise."""
+        return self._modes
+
+    @property
+    def host(self) -> HostMemory:
+        """Memory of the host: ``host.array(pointer, dtype)`` is an allocation as a numpy array."""
+        with self._memories_lock:
+            if self._host is None:
+                from .memories.host import HostMemory
+
+                self._host = self._opened(HostMemory(device=self._number))
+            return self._host
+
+    @property
+    def gpu(self) -> Any:
+        """Memory of the GPU, or its stand-in in host memory. Looks for a GPU on first use."""
+        with self._memories_lock:
+            if self._gpu is None:
+                from .memories.gpu import open_gpu
+
+                self._gpu = self._opened(open_gpu(device=self._number, host=self.host))
+            return self._gpu
+
+    @property
+    def storage(self) -> NvmeStorage:
+        """Registered storage."""
+        with self._memories_lock:
+            if self._storage is None:
+                from .memories.nvme import NvmeStorage
+
+                self._storage = self._opened(NvmeStorage(device=self._number))
+            return self._storage
+
+    def _opened(self, memory: M) -> M:
+        self._check_open()
+        self._memories.append(memory)
+        self._add_tracks(memory)
+        return memory
+
+    def _add_tracks(self, memory: Memory) -> None:
+        if self._shared.timeline is not None:
+            for schedule in memory.schedules:
+                self._shared.timeline.track(schedule.name, memory.name)
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """What was recorded so far; None if nothing is."""
+        return self._shared.timeline
+
+    @property
+    def simulated_ns(self) -> float:
+        """The calling thread's simulated time; 0 on an untimed backend."""
+        return self._transport.host_time() * 1000 / self._transport.fabric_mhz
+
     def mode(self, channel: int) -> Mode:
         """The mode in force when the driver last set it, or opened the device."""
         return self._channel(channel).mode
@@ -256,19 +292,14 @@ class Axdimm:
     def memory(self, channel: int) -> MemoryStatistics:
         """How much memory of the channel is allocated and free."""
         state = self._channel(channel)
-        with self._exclusive(state):
-            return MemoryStatistics(
-                total_bytes=state.allocator.limit_bytes,
-                free_bytes=state.allocator.free_bytes,
-                largest_free_bytes=state.allocator.largest_free_bytes,
-                allocations=len(state.allocations),
-            )
+        with state.exclusive():
+            return state.allocator.statistics()
 
     def configuration(self, channel: int) -> Configuration:
         """What the channel's registers say about its build. Raises :class:`BusyError`."""
         state = self._channel(channel)
-        with self._exclusive(state):
-            self._check_idle(state)
+        with state.exclusive():
+            state.check_idle()
             values = state.arbiter.read_many(["capacity", "config"])
         fields = state.arbiter["config"].fields
         return Configuration(
@@ -279,10 +310,28 @@ class Axdimm:
     def copied_bytes(self, channel: int) -> CopiedBytes:
         """How many bytes were copied over the link and through the backdoor."""
         state = self._channel(channel)
-        with self._exclusive(state):
+        with state.exclusive():
             return CopiedBytes(**state.copied)
 
+    def describe(self) -> str:
+        """The driver's view of the device in words. Asks nobody, so it never blocks."""
+        channels = "; ".join(channel.describe() for channel in self._channels)
+        queued = ", ".join(
+            f"stream {stream.name}: {stream.queued}" for stream in self._streams if stream.queued
+        )
+        return f"{channels}; queued: {queued or 'nothing'}"
+
     # Memory.
+
+    def RegisterStorage(self, device: str | os.PathLike[str], **settings: Any) -> int:
+        """Registers a file or block device as NVMe storage; returns its number.
+
+        ``settings`` and exceptions: see :meth:`~sw_driver.memories.nvme.NvmeStorage.register`.
+        """
+        self._check_open()
+        number = self.storage.register(device, **settings)
+        self._add_tracks(self.storage)
+        return number
 
     def MallocAxdimm(self, nbytes: int, channel: int) -> AxdimmPointer:
         """Allocates ``nbytes`` of a channel's memory, on a 64-byte line of its own.
@@ -290,162 +339,237 @@ class Axdimm:
         Raises :class:`InvalidSizeError`, :class:`NoSuchChannelError`, :class:`OutOfMemoryError`.
         """
         state = self._channel(channel)
-        size = _size("nbytes", nbytes, minimum=1)
-        with self._exclusive(state):
+        size = checked_size("nbytes", nbytes, minimum=1)
+        with state.exclusive():
             address = state.allocator.allocate(size)
-            number = next(self._allocation_numbers)
-            state.allocations[number] = _Allocation(address, size)
-        return AxdimmPointer(
-            channel=state.number,
-            address=address,
-            nbytes=size,
-            allocation=number,
-            device=self._number,
-        )
+            return state.allocations.add(channel=state.number, address=address, nbytes=size)
 
     def FreeAxdimm(self, ptr: AxdimmPointer) -> None:
         """Frees an allocation, given its start.
 
         Raises :class:`ForeignPointerError`, :class:`DoubleFreeError`,
-        :class:`InteriorPointerError`, and :class:`BusyError` if a run uses the allocation.
+        :class:`InteriorPointerError`, and :class:`BusyError` if an operation uses the allocation.
         """
         state = self._owner(ptr)
-        with self._exclusive(state):
-            allocation = self._allocation(state, ptr, freed=DoubleFreeError)
-            if ptr.address != allocation.address:
-                raise InteriorPointerError(
-                    f"address {ptr.address:#x} is {ptr.address - allocation.address} bytes into "
-                    f"its allocation: free {allocation.address:#x}",
-                    address=ptr.address,
-                    allocation_address=allocation.address,
-                )
-            if (
-                state.run is not None
-                and ptr.allocation in state.run.allocations
-                and (state.running or self._unfinished(state))
-            ):
-                raise BusyError(
-                    f"address {ptr.address:#x} on channel {state.number} is in use by a run of "
-                    f"{state.run.nparams} parameters: wait for it first",
-                    channel=state.number,
-                    address=ptr.address,
-                    nparams=state.run.nparams,
-                )
-            state.allocator.free(allocation.address)
-            del state.allocations[ptr.allocation]
+        with state.exclusive():
+            if not state.running:
+                state.busy()  # notices the end of a run that was given up
+            state.allocator.free(state.allocations.remove(ptr).address)
 
-    def MemcpyHost2Axdimm(
-        self, dst: AxdimmPointer, src: Any, nbytes: int, *, backdoor: bool | None = None
-    ) -> None:
-        """Copies the first ``nbytes`` bytes of ``src`` to ``dst``.
+    def MallocHost(self, nbytes: int, channel: int | None = None) -> HostPointer:
+        """Allocates pinned memory of the host; ``channel`` is 0 or left out.
 
-        Bytes of the first and last line that are not copied keep their values: such lines are
-        read, changed and written back. ``src`` is bytes-like or a contiguous array. Needs normal
-        mode, unless ``backdoor``, which only needs the kernel to be idle.
-
-        Raises :class:`ForeignPointerError`, :class:`FreedPointerError`, :class:`CopyRangeError`,
-        :class:`HostBufferError`, :class:`BusyError`, :class:`WrongModeError`.
+        Raises :class:`InvalidSizeError`, :class:`NoSuchChannelError`, :class:`OutOfMemoryError`.
         """
-        size = _size("nbytes", nbytes)
-        with self._copying(dst, size, backdoor) as (state, through_backdoor):
-            data = byte_view(src, size, writable=False)
-            self._check_access(state, through_backdoor)
-            if size == 0:
-                return
-            if through_backdoor:
-                self._transport.backdoor_write(state.number, dst.address, data)
-                self._count(state, "backdoor_to_device", size)
-                return
-            start, end = _lines(dst.address, size)
-            if start == dst.address and end == dst.address + size:
-                self._transport.write_lines(state.number, start, data)
-            else:
-                lines = np.empty(end - start, dtype=np.uint8)
-                edges = {start} if start != dst.address else set()
-                if end != dst.address + size:
-                    edges.add(end - LINE_BYTES)
-                for edge in edges:
-                    lines[edge - start : edge - start + LINE_BYTES] = self._transport.read_lines(
-                        state.number, edge, LINE_BYTES
-                    )
-                lines[dst.address - start : dst.address - start + size] = data
-                self._transport.write_lines(state.number, start, lines)
-            self._count(state, "link_to_device", size)
+        self._check_open()
+        return self.host.allocate(nbytes, channel)
 
-    def MemcpyAxdimm2Host(
-        self, dst: Any, src: AxdimmPointer, nbytes: int, *, backdoor: bool | None = None
-    ) -> None:
-        """Copies ``nbytes`` bytes from ``src`` to the start of ``dst``.
+    def FreeHost(self, ptr: HostPointer) -> None:
+        """Frees memory of the host. Raises what :meth:`FreeAxdimm` raises."""
+        self._check_open()
+        self.host.free(ptr)
 
-        ``dst`` is a writable bytes-like object or contiguous array. Otherwise as
-        :meth:`MemcpyHost2Axdimm`.
+    def MallocGpu(self, nbytes: int, channel: int | None = None) -> GpuPointer:
+        """Allocates memory of GPU ``channel``, or of its stand-in.
+
+        Raises :class:`InvalidSizeError`, :class:`NoSuchChannelError`, :class:`OutOfMemoryError`.
         """
-        size = _size("nbytes", nbytes)
-        with self._copying(src, size, backdoor) as (state, through_backdoor):
-            data = byte_view(dst, size, writable=True)
-            self._check_access(state, through_backdoor)
-            if size == 0:
-                return
-            if through_backdoor:
-                data[:] = self._transport.backdoor_read(state.number, src.address, size)
-                self._count(state, "backdoor_to_host", size)
-                return
-            start, end = _lines(src.address, size)
-            lines = self._transport.read_lines(state.number, start, end - start)
-            data[:] = lines[src.address - start : src.address - start + size]
-            self._count(state, "link_to_host", size)
+        self._check_open()
+        return self.gpu.allocate(nbytes, channel)
+
+    def FreeGpu(self, ptr: GpuPointer) -> None:
+        """Frees memory of a GPU. Raises what :meth:`FreeAxdimm` raises."""
+        self._check_open()
+        self.gpu.free(ptr)
+
+    def MallocNvme(self, nbytes: int, channel: int | None = None) -> NvmePointer:
+        """Allocates storage on device ``channel``, or striped over all that are registered.
+
+        Raises :class:`InvalidSizeError`, :class:`NoSuchChannelError`, :class:`OutOfMemoryError`.
+        """
+        self._check_open()
+        return self.storage.allocate(nbytes, channel)
+
+    def FreeNvme(self, ptr: NvmePointer) -> None:
+        """Frees storage. Raises what :meth:`FreeAxdimm` raises."""
+        self._check_open()
+        self.storage.free(ptr)
+
+    def map(self, ptr: AxdimmPointer, nbytes: int) -> MappedView:
+        """The module's memory as a program sees it that accesses the mapping itself.
+
+        Its loads and stores go through the host's cache, which the module cannot tell of changes:
+        they may be stale, as on the real machine (paper section 4.1). The copies never are.
+
+        Raises :class:`ForeignPointerError`, :class:`FreedPointerError`, :class:`CopyRangeError`.
+        """
+        state = self._owner(ptr)
+        size = checked_size("nbytes", nbytes, minimum=1)
+        state.allocations.range(ptr, size)
+        return MappedView(state, ptr, size)
+
+    # Streams.
+
+    def stream(self, channel: int) -> Stream:
+        """The stream of a channel; always the same one."""
+        state = self._channel(channel)
+        with self._streams_lock:
+            found = self._channel_streams.get(state.number)
+            if found is None:
+                found = self._add_stream(f"of channel {state.number}")
+                self._channel_streams[state.number] = found
+            return found
+
+    def new_stream(self, name: str) -> Stream:
+        """Another stream, for example for copies between GPU and storage."""
+        self._check_open()
+        with self._streams_lock:
+            return self._add_stream(str(name))
+
+    def _add_stream(self, name: str) -> Stream:
+        stream = Stream(
+            name,
+            number=len(self._streams),
+            transport=self._shared.transport,
+            watchdog=self._watchdog,
+            order=self._order,
+            closing=self._closing,
+        )
+        self._streams.append(stream)
+        return stream
+
+    # Copies: the public functions are in memcpy.py.
+
+    def _copy(
+        self,
+        source_kind: str,
+        destination_kind: str,
+        dst: Any,
+        src: Any,
+        nbytes: int,
+        *,
+        stream: Stream | None = None,
+        modes: str | None = None,
+        backdoor: bool | None = None,
+    ) -> Handle[None]:
+        self._check_open()
+        call = f"Memcpy{source_kind}2{destination_kind}"
+        policy = self._policy(modes)
+        size = checked_size("nbytes", nbytes)
+        through_backdoor = self._backdoor if backdoor is None else bool(backdoor)
+        if backdoor and "Axdimm" not in (source_kind, destination_kind):
+            raise InvalidOptionError(
+                f"{call} has no backdoor: only the module's DRAM is simulated", backdoor=backdoor
+            )
+        # Pointers first: they are misused more often than buffers.
+        makers = [
+            (destination_kind, dst, True),
+            (source_kind, src, False),
+        ]
+        makers.sort(key=lambda maker: maker[0] == "Host")
+        ends = {
+            written: self._end(kind, what, size, written, through_backdoor)
+            for kind, what, written in makers
+        }
+        destination, source = ends[True], ends[False]
+        check_overlap(destination, source, size)
+        self._check_stream(stream)
+        held: list[End] = []
+        handle: Handle[None] = Handle(
+            f"{call} of {size} bytes",
+            total=size,
+            unit="bytes",
+            transport=self._shared.transport,
+            watchdog=self._watchdog,
+            cleanup=lambda: _release_all(held, handle.what),
+        )
+        try:
+            for end in (destination, source):
+                end.hold(handle.what)
+                held.append(end)
+        except BaseException as error:
+            handle.finish(error)
+            raise
+        return self._perform(
+            handle,
+            lambda: copy(
+                destination, source, size, policy=policy, shared=self._shared, handle=handle
+            ),
+            stream,
+        )
+
+    def _end(self, kind: str, what: Any, nbytes: int, written: bool, backdoor: bool) -> End:
+        """An end of a copy. Raises what is wrong with its pointer or buffer."""
+        if kind == "Axdimm":
+            channel = self._owner(what)
+            channel.allocations.range(what, nbytes)
+            return ChannelEnd(channel, what, self._shared, backdoor)
+        if kind == "Host" and not isinstance(what, HostPointer):
+            return BufferEnd(byte_view(what, nbytes, writable=written))
+        if kind == "Host":
+            self.host.allocations.range(what, nbytes)
+            view = self.host.array(what, np.uint8, nbytes)
+            return BufferEnd(view, allocation=(self.host.allocations, what))
+        memory = self.gpu if kind == "Gpu" else self.storage
+        memory.allocations.range(what, nbytes)
+        return MemoryEnd(memory, what)
+
+    def _perform(
+        self, handle: Handle[T], action: Callable[[], T], stream: Stream | None
+    ) -> Handle[T]:
+        """Carries out ``action`` now, or queues it."""
+        if stream is not None:
+            try:
+                stream.submit(handle, action)
+            except BaseException as error:
+                handle.finish(error)
+                raise
+            return handle
+        handle.start()
+        try:
+            outcome: T | BaseException = action()
+        except BaseException as error:
+            handle.finish(error)
+            raise
+        handle.finish(outcome)
+        return handle
 
     # Modes.
 
-    def SetArbiterAcc(self, channel: int) -> None:
-        """Gives the channel's DRAM to its kernel; returns when the mode is in force.
+    def SetArbiterAcc(
+        self, channel: int, *, stream: Stream | None = None, modes: str | None = None
+    ) -> Handle[None]:
+        """Gives the channel's DRAM to its kernel; over when the mode is in force.
 
-        Raises :class:`BusyError`, :class:`NoSuchChannelError`, and :class:`DeviceTimeoutError`
-        when the mode is not in force in time; the request is then withdrawn.
+        Raises :class:`BusyError` (or waits, by ``modes``), :class:`NoSuchChannelError`, and
+        :class:`DeviceTimeoutError` when the mode is not in force in time; the request is then
+        withdrawn.
         """
-        self._set_mode(channel, Mode.ACCELERATION)
+        return self._set_mode(channel, Mode.ACCELERATION, stream, modes)
 
-    def SetArbiterNormal(self, channel: int) -> None:
-        """Gives the channel's DRAM to the host; returns when the mode is in force.
+    def SetArbiterNormal(
+        self, channel: int, *, stream: Stream | None = None, modes: str | None = None
+    ) -> Handle[None]:
+        """Gives the channel's DRAM to the host; over when the mode is in force.
 
         Raises what :meth:`SetArbiterAcc` raises.
         """
-        self._set_mode(channel, Mode.NORMAL)
+        return self._set_mode(channel, Mode.NORMAL, stream, modes)
 
-    def _set_mode(self, channel: int, mode: Mode) -> None:
+    def _set_mode(
+        self, channel: int, mode: Mode, stream: Stream | None, modes: str | None
+    ) -> Handle[None]:
         state = self._channel(channel)
-        with self._exclusive(state):
-            # A kernel found at work in normal mode waits for the DRAM: only this lets it end.
-            if mode is Mode.NORMAL or state.mode is Mode.ACCELERATION:
-                self._check_idle(state)
-            try:
-                self._request_mode(state, mode)
-            except DeviceTimeout as timeout:
-                status = state.arbiter.read("status")
-                # Otherwise the switch might yet come, unnoticed, under accesses of the old mode.
-                with suppress(DeviceTimeout):
-                    self._request_mode(state, state.mode)
-                state.mode = _mode_in_force(state.arbiter, state.arbiter.read("status"))
-                raise DeviceTimeoutError(
-                    f"channel {state.number} was not in {mode} mode after "
-                    f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles, its arbiter's status read "
-                    f"{status:#x}; the request was withdrawn, {state.mode} mode is in force",
-                    channel=state.number,
-                    timeout_fabric_cycles=MODE_TIMEOUT_FABRIC_CYCLES,
-                    status=status,
-                    mode=str(state.mode),
-                ) from timeout
-            state.mode = mode
-
-    def _request_mode(self, state: _Channel, mode: Mode) -> None:
-        code = state.arbiter["mode"]["mode"].code(mode)
-        state.arbiter.write({"mode": code << state.arbiter["mode"]["mode"].lsb})
-        state.arbiter.poll(
-            "status",
-            {"mode": code, "draining": 0},
-            interval=MODE_POLL_FABRIC_CYCLES,
-            timeout=MODE_TIMEOUT_FABRIC_CYCLES,
+        policy = self._policy(modes)
+        self._check_stream(stream)
+        handle: Handle[None] = Handle(
+            f"switch of channel {state.number} to {mode} mode",
+            total=0,
+            unit="bytes",
+            transport=self._shared.transport,
+            watchdog=self._watchdog,
         )
+        return self._perform(handle, lambda: state.set_mode(mode, policy), stream)
 
     # Runs.
 
@@ -465,12 +589,15 @@ class Axdimm:
         channel: int,
         *,
         timeout_fabric_cycles: int | None = None,
+        stream: Stream | None = None,
+        modes: str | None = None,
     ) -> AdamRun:
         """Starts step ``t`` of Adam on ``nparams`` FP32 parameters; ``p``, ``m``, ``v`` in place.
 
-        Returns at once; the run goes on in a thread of its own. The channel has to be in
-        acceleration mode and stays in it. The tensors start on 64-byte lines of the channel and
-        may be parts of their allocations.
+        Returns when the kernel was started, or with ``stream`` at once; the run goes on in a thread
+        of its own. The channel has to be in acceleration mode (or is switched, by ``modes``) and
+        stays in it. The tensors start on 64-byte lines of the channel and may be parts of their
+        allocations.
 
         Parameters
         ----------
@@ -478,6 +605,8 @@ class Axdimm:
         lr, beta1, beta2, eps, weight_decay, t: see
             :class:`~sw_driver.hyperparameters.AdamHyperparameters`.
         timeout_fabric_cycles: when to give the kernel up; the default is ample.
+        stream: where to queue the run.
+        modes: see :class:`~sw_driver.channels.ModePolicy`; None is the device's.
 
         Raises
         ------
@@ -504,36 +633,70 @@ class Axdimm:
         timeout = (
             RUN_TIMEOUT_FABRIC_CYCLES + RUN_TIMEOUT_FABRIC_CYCLES_PER_BEAT * beats
             if timeout_fabric_cycles is None
-            else _size("timeout_fabric_cycles", timeout_fabric_cycles, minimum=1)
+            else checked_size("timeout_fabric_cycles", timeout_fabric_cycles, minimum=1)
         )
-        with self._exclusive(state):
-            self._check_tensors(state, tensors, count)
-            self._check_idle(state)
-            self._check_mode(state, Mode.ACCELERATION)
-            settings = {
-                "count": count,
-                **{f"{name}_in": tensors[name].address for name in "pgmv"},
-                **{f"{name}_out": tensors[name].address for name in "pmv"},
-                **_constant_bits(hyperparameters),
-            }
-            state.kernel.write(settings)
-            run = AdamRun(
-                channel=state.number,
-                nparams=count,
-                allocations=frozenset(pointer.allocation for pointer in tensors.values()),
-            )
-            state.unfinished = True
-            state.kernel.write({"control": state.kernel["control"]["start"].mask})
-            state.follower.submit(self._follow, state, run, timeout)
-            state.run = run
+        policy = self._policy(modes)
+        self._check_stream(stream)
+        _check_tensors(state, tensors, count)
+        settings = {
+            "count": count,
+            **{f"{name}_in": tensors[name].address for name in "pgmv"},
+            **{f"{name}_out": tensors[name].address for name in "pmv"},
+            **_constant_bits(hyperparameters),
+        }
+        held: list[AxdimmPointer] = []
+        run = AdamRun(
+            channel=state.number,
+            nparams=count,
+            t=hyperparameters.t,
+            transport=self._shared.transport,
+            watchdog=self._watchdog,
+            cleanup=lambda: state.end_run(held, run.what),
+        )
+        try:
+            for pointer in tensors.values():
+                state.allocations.hold(pointer, run.what)
+                held.append(pointer)
+            if stream is not None:
+
+                def start_and_follow() -> AdamResult:
+                    with state.in_mode(Mode.ACCELERATION, policy):
+                        state.start(settings, run)
+                    return state.follow(run, timeout)
+
+                stream.submit(run, start_and_follow)
+                return run
+            with state.in_mode(Mode.ACCELERATION, policy):
+                run.start()
+                state.start(settings, run)
+                began = self._transport.host_time()
+                state.follower.submit(lambda: self._follow(state, run, timeout, began))
+        except BaseException as error:
+            run.finish(error)
+            raise
         return run
 
-    def WaitAxdimm(self, channel: int, timeout: float | None = None) -> AdamResult | None:
-        """Waits for the channel's last run and returns its counters.
+    def _follow(self, state: Channel, run: AdamRun, timeout: int, began: int) -> None:
+        """Ends ``run`` when the kernel does."""
+        outcome: AdamResult | BaseException
+        self._transport.set_host_time(began)
+        try:
+            outcome = state.follow(run, timeout)
+        except BaseException as error:  # goes to whoever waits
+            outcome = error
+        run.finish(outcome)
 
-        None if this driver started none. Raises what the handle's ``wait`` raises.
+    def WaitAxdimm(self, channel: int, timeout: float | None = None) -> AdamResult | None:
+        """Waits for what is queued in the channel's stream and for its last run.
+
+        Returns the run's counters, None if this driver started none. Raises what the stream's and
+        the handle's ``wait`` raise; ``timeout`` holds for each of them.
         """
-        run = self._channel(channel).run
+        state = self._channel(channel)
+        stream = self._channel_streams.get(state.number)
+        if stream is not None:
+            stream.wait(timeout)
+        run = state.run
         return None if run is None else run.wait(timeout)
 
     def PollAxdimm(self, channel: int) -> bool:
@@ -547,90 +710,51 @@ class Axdimm:
             return False
         if not state.unfinished:
             return True
-        if not state.lock.acquire(blocking=False):
+        if not state.try_exclusive():
             return False
         try:
             self._check_open()
-            return not state.running and not self._unfinished(state)
+            return not state.running and not state.busy()
         finally:
-            state.lock.release()
-
-    def _follow(self, state: _Channel, run: AdamRun, timeout: int) -> None:
-        """Ends ``run`` when the kernel does. Nobody else talks to the channel meanwhile."""
-        outcome: AdamResult | BaseException
-        try:
-            outcome = self._await_kernel(state, run, timeout)
-        except BaseException as error:  # goes to whoever waits
-            outcome = error
-        run.finish(outcome)
-
-    def _await_kernel(self, state: _Channel, run: AdamRun, timeout: int) -> AdamResult:
-        kernel = state.kernel
-        left = timeout
-        while True:
-            chunk = min(left, RUN_POLL_CHUNK_FABRIC_CYCLES)
-            try:
-                status = kernel.poll(
-                    "status", {"busy": 0}, interval=RUN_POLL_FABRIC_CYCLES, timeout=chunk
-                )
-                break
-            except DeviceTimeout as error:
-                left -= chunk
-                if self._closing.is_set():
-                    raise ClosedError(
-                        f"the device was closed during a run of {run.nparams} parameters on "
-                        f"channel {run.channel}"
-                    ) from error
-                if left <= 0:
-                    raise DeviceTimeoutError(
-                        f"the run of {run.nparams} parameters on channel {run.channel} did not end "
-                        f"in {timeout} fabric cycles; the kernel's status reads "
-                        f"{kernel.read('status'):#x}",
-                        channel=run.channel,
-                        nparams=run.nparams,
-                        timeout_fabric_cycles=timeout,
-                    ) from error
-        state.unfinished = False
-        fields = kernel["status"]
-        if fields["error"].extract(status) or not fields["done"].extract(status):
-            causes = {code: name for name, code in fields["cause"].encoding}
-            code = fields["cause"].extract(status)
-            cause = causes.get(code, f"cause_{code}")
-            raise KernelError(
-                f"the kernel refused or stopped the run of {run.nparams} parameters on channel "
-                f"{run.channel}: {cause}",
-                cause=cause,
-                channel=run.channel,
-                nparams=run.nparams,
-                status=status,
-            )
-        counters = kernel.read_many(["cycles", "beats_read", "beats_written", "idle_cycles"])
-        return AdamResult(
-            nparams=run.nparams,
-            fabric_cycles=counters["cycles"],
-            beats_read=counters["beats_read"],
-            beats_written=counters["beats_written"],
-            idle_fabric_cycles=counters["idle_cycles"],
-            activity=_activity(state) if self._transport.timed else None,
-        )
+            state.leave()
 
     # Closing.
 
     def close(self) -> None:
         """Stops following runs and releases the device. Calling it twice does no harm.
 
-        Calls in progress in other threads end first; calls that wait for them, and later ones,
-        raise :class:`ClosedError`. Runs go on in the device, their handles' ``wait`` raises
-        :class:`ClosedError` unless they end soon.
+        Calls in progress in other threads end first, long copies after the piece in progress; calls
+        that wait for them, later ones and what is queued end with :class:`ClosedError`. Runs go on
+        in the device, their handles' ``wait`` raises :class:`ClosedError` unless they end soon.
+
+        Raises :class:`DeviceTimeoutError` if a call in progress does not get on; the device is then
+        refused to all but not released.
         """
+        if os.getpid() != self._pid:
+            return  # a fork's copy, which has neither threads nor device
         self._closing.set()
+        _open_devices.discard(self)
         with ExitStack() as locks:
+            for stream in list(self._streams):
+                self._watchdog.until(stream.stop, f"the end of what stream {stream.name} does")
             for state in self._channels:
-                locks.enter_context(state.lock)
+                state.acquire_for_closing()
+                locks.callback(state.leave)
             for state in self._channels:
-                state.follower.shutdown()
-            if self._owns_transport:
-                self._transport.close()
+                run = f"the end of the run on channel {state.number}"
+                self._watchdog.until(state.follower.stop, run)
+        with self._memories_lock:
+            if not self._closed:
+                self._closed = True
+                self._release()
+
+    def _release(self) -> None:
+        if self._owns_transport:
+            self._transport.close()
+        for memory in self._memories:
+            memory.close()
+        if self._shared.timeline is not None and self._timeline_path is not None:
+            self._shared.timeline.write(self._timeline_path)
 
     def __enter__(self) -> Axdimm:
         return self
@@ -655,15 +779,14 @@ class Axdimm:
     def _check_open(self) -> None:
         if self._closing.is_set():
             raise ClosedError("the device was closed: open it again")
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                f"the device was opened by process {self._pid}, of which this one, {os.getpid()}, "
+                "is a fork: open it after the fork",
+                pid=self._pid,
+            )
 
-    @contextmanager
-    def _exclusive(self, state: _Channel) -> Iterator[None]:
-        """The channel for the caller alone; it may have been closed while waiting for it."""
-        with state.lock:
-            self._check_open()
-            yield
-
-    def _channel(self, channel: int) -> _Channel:
+    def _channel(self, channel: int) -> Channel:
         self._check_open()
         try:
             number = index(channel)
@@ -677,147 +800,57 @@ class Axdimm:
             )
         return self._channels[number]
 
-    def _owner(self, pointer: AxdimmPointer) -> _Channel:
-        if not isinstance(pointer, AxdimmPointer):
-            raise ForeignPointerError(
-                f"{pointer!r} is a {type(pointer).__name__}: expected what MallocAxdimm returned"
-            )
-        if pointer.device != self._number:
-            raise ForeignPointerError(
-                f"address {pointer.address:#x} belongs to device {pointer.device}, this is device "
-                f"{self._number}",
-                address=pointer.address,
-                pointer_device=pointer.device,
-                device=self._number,
-            )
+    def _owner(self, pointer: AxdimmPointer) -> Channel:
+        """The channel of ``pointer``, which has to be of this kind and device."""
+        self._check_open()
+        self._allocations.check_kind(pointer)
         return self._channel(pointer.channel)
 
-    def _allocation(
-        self,
-        state: _Channel,
-        pointer: AxdimmPointer,
-        freed: type[FreedPointerError] = FreedPointerError,
-    ) -> _Allocation:
-        allocation = state.allocations.get(pointer.allocation)
-        if allocation is None:
-            raise freed(
-                f"allocation {pointer.allocation} at address {pointer.address:#x} of channel "
-                f"{state.number} was freed",
-                allocation=pointer.allocation,
+    def _policy(self, modes: str | None) -> ModePolicy:
+        return self._modes if modes is None else ModePolicy.of(modes)
+
+    def _check_stream(self, stream: Stream | None) -> None:
+        if stream is not None and stream not in self._streams:
+            raise InvalidHandleError(
+                f"{stream!r} is a {type(stream).__name__}: expected a stream of this device, from "
+                "stream() or new_stream()"
+            )
+
+
+def _release_all(ends: list[End], user: str) -> None:
+    for end in ends:
+        end.release(user)
+
+
+def _check_tensors(state: Channel, tensors: dict[str, AxdimmPointer], count: int) -> None:
+    nbytes = count * PARAMETER_BYTES
+    for name, pointer in tensors.items():
+        allocation = state.allocations.check(pointer)
+        offset = pointer.address - allocation.address
+        if offset < 0 or offset + nbytes > allocation.nbytes:
+            held = max(0, allocation.nbytes - offset) // PARAMETER_BYTES if offset >= 0 else 0
+            raise CountMismatchError(
+                f"{name} holds {held} parameters, the run is over {count}",
+                tensor=name,
+                held=held,
+                nparams=count,
+            )
+        if pointer.address % LINE_BYTES:
+            raise AlignmentError(
+                f"{name} starts at address {pointer.address:#x}, {pointer.address % LINE_BYTES}"
+                f" bytes past a multiple of {LINE_BYTES}",
+                tensor=name,
                 address=pointer.address,
-                channel=state.number,
             )
-        return allocation
-
-    def _check_idle(self, state: _Channel) -> None:
-        if state.running and state.run:
-            raise BusyError(
-                f"channel {state.number} is running {state.run.nparams} parameters: wait first",
-                channel=state.number,
-                nparams=state.run.nparams,
+    for (one, a), (other, b) in itertools.combinations(tensors.items(), 2):
+        if a.address < b.address + nbytes and b.address < a.address + nbytes:
+            raise OverlapError(
+                f"{one} at {a.address:#x} and {other} at {b.address:#x} overlap within "
+                f"{nbytes} bytes",
+                tensors=(one, other),
+                addresses=(a.address, b.address),
+                nbytes=nbytes,
             )
-        if self._unfinished(state):
-            what = (
-                "that was in progress when the device was opened"
-                if state.run is None
-                else f"of {state.run.nparams} parameters that is not followed any more"
-            )
-            raise BusyError(
-                f"channel {state.number} is still busy with a run {what}: wait until "
-                f"PollAxdimm({state.number})",
-                channel=state.number,
-                nparams=None if state.run is None else state.run.nparams,
-            )
-
-    def _unfinished(self, state: _Channel) -> bool:
-        """Whether a kernel that nobody follows still runs. For the owner of the lock."""
-        # The arbiter answers in both modes, the kernel in one.
-        if state.unfinished and not state.arbiter.read_field("status", "kernel_busy"):
-            state.unfinished = False
-        return state.unfinished
-
-    def _check_mode(self, state: _Channel, needed: Mode) -> None:
-        if state.mode is not needed:
-            call = "SetArbiterNormal" if needed is Mode.NORMAL else "SetArbiterAcc"
-            raise WrongModeError(
-                f"channel {state.number} is in {state.mode} mode, {needed} mode is needed: call "
-                f"{call}({state.number})",
-                channel=state.number,
-                mode=str(state.mode),
-                needed=str(needed),
-            )
-
-    def _check_access(self, state: _Channel, through_backdoor: bool) -> None:
-        self._check_idle(state)
-        if not through_backdoor:
-            self._check_mode(state, Mode.NORMAL)
-
-    @contextmanager
-    def _copying(
-        self, pointer: AxdimmPointer, nbytes: int, backdoor: bool | None
-    ) -> Iterator[tuple[_Channel, bool]]:
-        state = self._owner(pointer)
-        with self._exclusive(state):
-            allocation = self._allocation(state, pointer)
-            offset = pointer.address - allocation.address
-            if offset < 0 or offset + nbytes > allocation.nbytes:
-                raise CopyRangeError(
-                    f"bytes {offset} to {offset + nbytes} of an allocation of "
-                    f"{allocation.nbytes} bytes at {allocation.address:#x}",
-                    offset=offset,
-                    nbytes=nbytes,
-                    allocation_bytes=allocation.nbytes,
-                )
-            yield state, self._backdoor if backdoor is None else backdoor
-
-    def _count(self, state: _Channel, way: str, nbytes: int) -> None:
-        state.copied[way] = state.copied.get(way, 0) + nbytes
-
-    def _check_tensors(
-        self, state: _Channel, tensors: dict[str, AxdimmPointer], count: int
-    ) -> None:
-        nbytes = count * PARAMETER_BYTES
-        for name, pointer in tensors.items():
-            allocation = self._allocation(state, pointer)
-            offset = pointer.address - allocation.address
-            if offset < 0 or offset + nbytes > allocation.nbytes:
-                held = max(0, allocation.nbytes - offset) // PARAMETER_BYTES if offset >= 0 else 0
-                raise CountMismatchError(
-                    f"{name} holds {held} parameters, the run is over {count}",
-                    tensor=name,
-                    held=held,
-                    nparams=count,
-                )
-            if pointer.address % LINE_BYTES:
-                raise AlignmentError(
-                    f"{name} starts at address {pointer.address:#x}, {pointer.address % LINE_BYTES}"
-                    f" bytes past a multiple of {LINE_BYTES}",
-                    tensor=name,
-                    address=pointer.address,
-                )
-        for (one, a), (other, b) in itertools.combinations(tensors.items(), 2):
-            if a.address < b.address + nbytes and b.address < a.address + nbytes:
-                raise OverlapError(
-                    f"{one} at {a.address:#x} and {other} at {b.address:#x} overlap within "
-                    f"{nbytes} bytes",
-                    tensors=(one, other),
-                    addresses=(a.address, b.address),
-                    nbytes=nbytes,
-                )
-
-
-def _size(name: str, value: int, minimum: int = 0) -> int:
-    try:
-        size = index(value)
-    except TypeError:
-        size = minimum - 1
-    if size < minimum:
-        raise InvalidSizeError(
-            f"{name} is {value!r}: expected an integer of at least {minimum}",
-            name=name,
-            value=value,
-        )
-    return size
 
 
 def _count_of(nparams: int) -> int:
@@ -832,23 +865,12 @@ def _count_of(nparams: int) -> int:
     return count
 
 
-def _lines(address: int, nbytes: int) -> tuple[int, int]:
-    """Start and end address of the lines that hold the bytes."""
-    start = address // LINE_BYTES * LINE_BYTES
-    return start, -(-(address + nbytes) // LINE_BYTES) * LINE_BYTES
-
-
-def _activity(state: _Channel) -> DramActivity:
-    values = state.arbiter.read_many(list(ACTIVITY_REGISTERS.values()))
-    return DramActivity(**{name: values[register] for name, register in ACTIVITY_REGISTERS.items()})
-
-
-def _mode_in_force(arbiter: RegisterWindow, status: int) -> Mode:
-    """The mode that an arbiter's status tells."""
-    field = arbiter["status"]["mode"]
-    return next(mode for mode in Mode if field.code(mode) == field.extract(status))
-
-
 def _constant_bits(hyperparameters: AdamHyperparameters) -> dict[str, int]:
     """The kernel's nine constants, by their registers, as FP32 bits."""
     return {name: int(value.view(np.uint32)) for name, value in hyperparameters.constants().items()}
+
+
+@atexit.register
+def _close_all() -> None:
+    for device in list(_open_devices):
+        device.close()

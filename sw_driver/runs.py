@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 
-from .errors import WaitTimeoutError
-from .transport import LINE_BYTES
+from .handles import Handle
+from .transport import LINE_BYTES, Transport
+from .watchdog import Watchdog
 
 __all__ = [
     "ACTIVITY_REGISTERS",
@@ -111,16 +111,36 @@ class AdamResult:
     """What the DRAM did meanwhile; None on an untimed backend."""
 
 
-class AdamRun:
-    """A run in progress or over. Any thread may wait or poll."""
+class AdamRun(Handle[AdamResult]):
+    """A run of the kernel; its progress is in parameters.
 
-    def __init__(self, *, channel: int, nparams: int, allocations: frozenset[int]) -> None:
+    ``wait`` also raises :class:`~sw_driver.errors.KernelError`,
+    :class:`~sw_driver.errors.DeviceTimeoutError` when the kernel does not end in an ample number of
+    fabric cycles, and a :class:`~sw_driver.transport.DeviceFault`.
+    """
+
+    def __init__(
+        self,
+        *,
+        channel: int,
+        nparams: int,
+        t: int,
+        transport: Transport,
+        watchdog: Watchdog,
+        cleanup: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            f"step {t} of Adam, {nparams} parameters on channel {channel}",
+            total=nparams,
+            unit="parameters",
+            transport=transport,
+            watchdog=watchdog,
+            cleanup=cleanup,
+        )
         self._channel = channel
         self._nparams = nparams
-        self._allocations = allocations
-        self._over = threading.Event()
-        self._result: AdamResult | None = None
-        self._error: BaseException | None = None
+        self.kernel_began = 0
+        """Simulated time of START, in fabric cycles."""
 
     @property
     def channel(self) -> int:
@@ -131,50 +151,3 @@ class AdamRun:
     def nparams(self) -> int:
         """Parameters that the run updates."""
         return self._nparams
-
-    @property
-    def allocations(self) -> frozenset[int]:
-        """Numbers of the allocations that the run reads or writes."""
-        return self._allocations
-
-    @property
-    def done(self) -> bool:
-        """Whether the run has ended, well or not. Never blocks."""
-        return self._over.is_set()
-
-    def poll(self) -> bool:
-        """Same as :attr:`done`."""
-        return self.done
-
-    def wait(self, timeout: float | None = None) -> AdamResult:
-        """Waits for the end and returns the counters.
-
-        Raises what ended the run otherwise (:class:`~sw_driver.errors.KernelError`,
-        :class:`~sw_driver.errors.DeviceTimeoutError`, a
-        :class:`~sw_driver.transport.DeviceFault`), and :class:`WaitTimeoutError` when it goes on
-        after ``timeout`` seconds of host time; it can then be waited for again.
-        """
-        if not self._over.wait(timeout):
-            raise WaitTimeoutError(
-                f"the run of {self._nparams} parameters on channel {self._channel} is still in "
-                f"progress after {timeout} s; it goes on",
-                channel=self._channel,
-                nparams=self._nparams,
-                timeout_s=timeout,
-            )
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        return self._result
-
-    def finish(self, outcome: AdamResult | BaseException) -> None:
-        """Ends the run. Called once, by the driver."""
-        if isinstance(outcome, AdamResult):
-            self._result = outcome
-        else:
-            self._error = outcome
-        self._over.set()
-
-    def __repr__(self) -> str:
-        state = "in progress" if not self.done else "failed" if self._error else "done"
-        return f"<AdamRun of {self._nparams} parameters on channel {self._channel}: {state}>"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "LINE_BYTES",
+    "LINK_FABRIC_CYCLES_PER_LINE",
     "WINDOW_BYTES",
     "DeviceFault",
     "DeviceTimeout",
@@ -24,6 +25,9 @@ __all__ = [
 
 LINE_BYTES = 64
 """Bytes the host link moves at once."""
+
+LINK_FABRIC_CYCLES_PER_LINE = 2
+"""What a line takes of the host link: DDR4-800 at 64 bits moves 32 bytes a cycle of 200 MHz."""
 
 WINDOW_BYTES = 4096
 """Bytes of each of the two register windows at the top of a channel's address range."""
@@ -93,6 +97,33 @@ class Transport(Protocol):
 
     def fabric_cycles(self, channel: int) -> int:
         """Fabric cycles that the channel has been simulated for; 0 on an untimed backend."""
+        ...
+
+    def now(self, channel: int) -> int:
+        """The channel's simulated time in fabric cycles, also of when nobody called for it.
+
+        The channels and the threads of the host share this time. 0 on an untimed backend.
+        """
+        ...
+
+    def host_time(self) -> int:
+        """The calling thread's simulated time: its next call does not begin before."""
+        ...
+
+    def set_host_time(self, fabric_cycle: int) -> None:
+        """Sets the calling thread's simulated time, for example to when what it awaited ended."""
+        ...
+
+    def record_link(self, record: bool) -> None:
+        """Whether uses of the host link are recorded from now on."""
+        ...
+
+    def link_uses(self, channel: int) -> NDArray[np.uint64]:
+        """The channel's uses of the link since it was last asked, and forgets them.
+
+        Shape (n, 2): begin and end in fabric cycles of :meth:`now`'s time, in order, disjoint from
+        each other and from the other channels'.
+        """
         ...
 
     def close(self) -> None:

@@ -35,5 +35,6 @@ def device(watched: WatchedTransport) -> Iterator[Axdimm]:
         yield device
         watched.release()
         for channel in range(device.channels):
+            device.stream(channel).recover()
             device.WaitAxdimm(channel, timeout=60)
             device.SetArbiterNormal(channel)

@@ -44,6 +44,21 @@ class TransportWrapper:
     def fabric_cycles(self, channel: int) -> int:
         return self.inner.fabric_cycles(channel)
 
+    def now(self, channel: int) -> int:
+        return self.inner.now(channel)
+
+    def host_time(self) -> int:
+        return self.inner.host_time()
+
+    def set_host_time(self, fabric_cycle: int) -> None:
+        self.inner.set_host_time(fabric_cycle)
+
+    def record_link(self, record: bool) -> None:
+        self.inner.record_link(record)
+
+    def link_uses(self, channel: int) -> NDArray[np.uint64]:
+        return self.inner.link_uses(channel)
+
     def close(self) -> None:
         self.inner.close()
 

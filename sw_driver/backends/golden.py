@@ -167,6 +167,21 @@ class GoldenTransport:
     def fabric_cycles(self, channel: int) -> int:
         return 0
 
+    def now(self, channel: int) -> int:
+        return 0
+
+    def host_time(self) -> int:
+        return 0
+
+    def set_host_time(self, fabric_cycle: int) -> None:
+        return
+
+    def record_link(self, record: bool) -> None:
+        return
+
+    def link_uses(self, channel: int) -> NDArray[np.uint64]:
+        return np.empty((0, 2), dtype=np.uint64)
+
     def close(self) -> None:
         return
 
