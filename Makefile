@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test verilog bench baseline sweep registers lint clean
+.PHONY: help sim test verilog bench baseline sweep registers docs lint clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -41,11 +41,17 @@ sweep: $(INSTALLED) ## Measures all combinations of settings (ARGS="--axis lanes
 registers: $(INSTALLED) ## Writes docs/registers.md and the C header from the register map
 	@$(BIN)/nearmem registers $(ARGS)
 
+docs: $(INSTALLED) ## Builds build/docs/index.html; warnings are errors
+	@rm -rf build/docs build/doctrees
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto \
+	  --doctree-dir build/doctrees docs build/docs $(ARGS)
+	@echo "build/docs/index.html"
+
 lint: $(INSTALLED) ## Checks format, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright
 
 clean: ## Removes builds and the environment
-	rm -rf build $(VENV) *.egg-info
+	rm -rf build docs/api/modules $(VENV) *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

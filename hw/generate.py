@@ -20,7 +20,7 @@ from hw.float.mul import FloatMul
 from hw.float.sqrt import FloatSqrt
 from hw.verilog import ports_of, to_verilog
 
-__all__ = ["DESIGNS", "generate"]
+__all__ = ["DESIGNS", "Design", "generate"]
 
 
 def _operator(make: Callable[[], Any]) -> Callable[[ModuleConfig], Design]:

@@ -10,23 +10,27 @@ Taken from the specification: the order and the size of bursts, rounds and credi
 its two directions, the preparation of rows, column spacing, refresh and the rounding of DRAM timing
 to fabric cycles. Fitted to the RTL, by its source and by measurement: the pipeline latencies
 between these events, one to three cycles each, the depths of the small FIFOs, and the thresholds
-that no document states (:data:`~golden.cycles.model.LOW_LEVEL`,
-:data:`~golden.cycles.refresh.EXTRA_PER_INTERVAL`). All of them are named constants beside what they
+that no document states (``golden.cycles.model.LOW_LEVEL``,
+``golden.cycles.refresh.EXTRA_PER_INTERVAL``). All of them are named constants beside what they
 belong to. So agreement with the RTL says that the model predicts this machine; it is no independent
 check that the machine's policies are right, which is what the DRAM's checkers are for.
 """
 
 from .config import CycleConfig, Placement
+from .host import LINK_FABRIC_CYCLES_PER_LINE, HostTraffic, Transfer
 from .model import CHECK_CYCLES, Prediction, predict
 from .refresh import RefreshState
 from .state import ChannelState
 
 __all__ = [
     "CHECK_CYCLES",
+    "LINK_FABRIC_CYCLES_PER_LINE",
     "ChannelState",
     "CycleConfig",
+    "HostTraffic",
     "Placement",
     "Prediction",
     "RefreshState",
+    "Transfer",
     "predict",
 ]

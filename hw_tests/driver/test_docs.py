@@ -1,25 +1,232 @@
-"""The driver's documentation: its examples run, its table of exceptions is complete."""
+"""The documentation: it builds, examples run, links and commands exist, no error is missing."""
 
 from __future__ import annotations
 
+import argparse
+import inspect
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 
-from sw_driver import errors
+import sw_driver
+from hw.registers import load_registers
+from sw_driver import cli, errors
 
-TEXT = (Path(__file__).parents[2] / "docs" / "driver.md").read_text()
-
-
-def test_examples_print_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    for code in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
-        exec(compile(code, "docs/driver.md", "exec"), {})
-    first, second = capsys.readouterr().out.splitlines()
-    assert f"prints `{first}`" in TEXT
-    assert second == "0x4e445841 16"
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", sorted(set(errors.__all__) - {"AxdimmError"}))
-def test_exceptions_are_listed(name: str) -> None:
-    assert f"`{name}`" in TEXT.partition("## Exceptions")[2]
+def of_pages(pages: list[Path] = PAGES) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+# The site.
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going"]
+    done = subprocess.run(
+        [*command, "--doctree-dir", str(folder / "doctrees"), "docs", str(folder / "html")],
+        cwd=ROOT, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def test_every_module_has_a_page(site: Path) -> None:
+    for source in [*(ROOT / "sw_driver").rglob("*.py"), *(ROOT / "hw").rglob("*.py")]:
+        name = ".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        assert (site / "api" / "modules" / f"{name}.html").exists()
+
+
+def test_members_are_in_the_order_of_the_source(site: Path) -> None:
+    classes = re.findall(r"^class (\w+)", Path(errors.__file__).read_text(), re.MULTILINE)
+    page = (site / "api" / "modules" / "sw_driver.errors.html").read_text()
+    assert re.findall(r'<dt [^>]*id="sw_driver\.errors\.(\w+)"', page) == classes
+
+
+def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    styles = list(site.rglob("*.css"))
+    assert pages
+    assert styles
+    for page in pages:
+        # Links that a reader may follow are another matter.
+        loads = re.findall(r'<(?!a\b)[^>]*\b(?:src|href)="(?:https?:)?//[^>]*>', page.read_text())
+        assert not loads, page
+    for style in styles:
+        assert not re.findall(r"url\(\W?(?:https?:)?//|@import", style.read_text()), style
+
+
+# Examples.
+
+
+def programs() -> Iterator[object]:
+    """Python blocks, with what they say that they print; ``python fragment`` is no program."""
+    for page in PAGES:
+        text = page.read_text()
+        for number, block in enumerate(FENCE.finditer(text)):
+            if block[1] == "python":
+                printed = re.findall(r"^ *print\(.*\)  # (.+)$", block[2], re.MULTILINE)
+                printed += re.findall(r"\A\s+prints `([^`\n]+)`", text[block.end() :])
+                name = f"{page.name}-{number}"
+                yield pytest.param(name, block[2], printed, id=name)
+
+
+@pytest.mark.parametrize(("name", "program", "printed"), list(programs()))
+def test_examples_run(
+    name: str,
+    program: str,
+    printed: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, name, "exec"), {"__name__": "__main__"})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line in printed] == printed
+
+
+# Links.
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@of_pages()
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text()))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.is_relative_to(ROOT), target
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+# Commands.
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+COMMAND = re.compile(r"(?:\w+=\S+ )*(?:\.venv/bin/)?(make|nearmem)(?: +([^#\n]*))?(?:#.*)?")
+
+
+OPTIONS_OF_OTHERS = {"--x-assign", "--x-initial"}
+"""Verilator's."""
+
+
+def commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Commands in blocks and in code spans: ``make`` or ``nearmem``, and their words."""
+    shown = [block[2].replace("\\\n", " ") for block in FENCE.finditer(text) if not block[1]]
+    lines = [line for block in shown for line in block.splitlines()]
+    spans = re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
+    for line in [*lines, *spans]:
+        found = COMMAND.fullmatch(line.strip())
+        if found and found[2]:
+            yield found[1], shlex.split(found[2])
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from parsers(inner)
+
+
+def check_nearmem(words: list[str]) -> None:
+    """Raises what the command's parser raises; a name of a subcommand alone may lack arguments."""
+    parser = cli._parser()
+    if len(words) == 1:
+        assert any(inner.prog == f"nearmem {words[0]}" for inner in parsers(parser)), words
+    elif "--help" not in words:
+        parser.parse_args(words)
+
+
+@of_pages()
+def test_commands_exist(page: Path) -> None:
+    for tool, words in commands(page.read_text()):
+        if tool == "nearmem":
+            check_nearmem(words)
+            continue
+        targets = [word for word in words if "=" not in word]
+        for target in targets:
+            rule = re.search(rf"^{target}:.*\n((?:\t.*\n)*)", MAKEFILE, re.MULTILINE)
+            assert rule, f"make {target}"
+            for given in (word for word in words if word.startswith("ARGS=")):
+                if f"nearmem {target} " in rule[1]:
+                    check_nearmem([target, *shlex.split(given.removeprefix("ARGS="))])
+
+
+@of_pages()
+def test_options_exist(page: Path) -> None:
+    known = {
+        option
+        for parser in parsers(cli._parser())
+        for action in parser._actions
+        for option in action.option_strings
+    }
+    text = FENCE.sub("", page.read_text())
+    assert set(re.findall(r"`(--[a-z][a-z-]*)", text)) <= known | OPTIONS_OF_OTHERS
+
+
+# Errors.
+
+ERRORS = (ROOT / "docs" / "errors.md").read_text()
+
+
+def exceptions() -> set[str]:
+    """The public exceptions of the driver, but not those in which its command wraps them."""
+    names = set()
+    for module in walk_packages(sw_driver.__path__, "sw_driver."):
+        if module.name.startswith("sw_driver.commands"):
+            continue
+        contents = import_module(module.name)
+        for name in getattr(contents, "__all__", ()):
+            thing = getattr(contents, name)
+            if isinstance(thing, type) and issubclass(thing, Exception):
+                names.add(thing.__name__)
+    return names
+
+
+def table(heading: str) -> set[str]:
+    """The first column of the table under ``heading``."""
+    section = ERRORS.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return {cell.strip(" `") for cell in re.findall(r"^\|([^|]*)\|", section, re.MULTILINE)[2:]}
+
+
+def test_every_exception_is_in_the_catalogue() -> None:
+    entries = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", ERRORS, re.DOTALL | re.MULTILINE))
+    bases = {"AxdimmError", "StorageError"}
+    assert all(f"`{base}` is" in ERRORS or f"`{base}(" in ERRORS for base in bases)
+    assert entries.keys() == exceptions() - bases
+    for name, entry in entries.items():
+        assert re.findall(r"^- \*\*(\w+)\*\*: \S", entry, re.MULTILINE) == [
+            "When",
+            "After",
+            "Do",
+        ], name
+
+
+def test_every_cause_is_in_the_catalogue() -> None:
+    cause = load_registers("axdimm_kernel")["status"]["cause"]
+    assert table("Causes of the kernel") == {name for name, _ in cause.encoding}
+
+
+def test_every_exit_status_is_in_the_catalogue() -> None:
+    returned = re.findall(r"return (\d+)", inspect.getsource(cli.main))
+    assert table("Exit status of nearmem") == {"0", *returned}

@@ -16,12 +16,12 @@ Array = NDArray[np.float32]
 class Mlp:
     """Dense layers with ReLU between them and softmax cross entropy at the end, in FP32.
 
+    The parameter vector holds, layer by layer, the weights (inputs x outputs, row-major) and the
+    biases.
+
     Parameters
     ----------
     widths: inputs, hidden layers, classes.
-
-    The parameter vector holds, layer by layer, the weights (inputs x outputs, row-major) and the
-    biases.
     """
 
     def __init__(self, widths: Sequence[int]) -> None:

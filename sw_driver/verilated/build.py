@@ -60,7 +60,9 @@ def build_library(
 
     ``wave`` builds one that can write waveforms, which is slower. ``announce`` is told when a
     build begins; a build takes about a minute. The rest is that of
-    :class:`hw.axdimm.simulation.SimulatedChannel`. Raises :class:`BuildError`.
+    :class:`hw.axdimm.simulation.SimulatedChannel`.
+
+    Raises :class:`~sw_driver.verilated.runtime.BuildError`.
     """
     arguments = [*_VERILATOR_ARGS]
     make_arguments = [*_MAKE_ARGS]

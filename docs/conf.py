@@ -1,0 +1,226 @@
+"""How ``make docs`` builds the site: the pages of this folder, and one for each Python module.
+
+Warnings are errors there, references that lead nowhere among them, so a broken docstring or link
+does not go unnoticed. Nothing is fetched, neither by the build nor by a reader's browser.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from functools import reduce
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from amaranth import Elaboratable
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.ext.napoleon import Config
+from sphinx.ext.napoleon.docstring import GoogleDocstring, NumpyDocstring
+from sphinx.util import inspect as sphinx_inspect
+
+from sw_driver import errors
+
+ROOT = Path(__file__).resolve().parents[1]
+
+API_PACKAGES = ("sw_driver", "golden", "hw")
+"""Packages of the API reference."""
+
+project = "Nearmem"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+html_theme = "furo"
+html_title = "Nearmem"
+html_show_copyright = False
+html_show_sphinx = False
+html_copy_source = False
+html_show_sourcelink = False
+highlight_language = "none"  # blocks that name no language are commands and what they print
+myst_heading_anchors = 3
+
+autodoc_default_options = {
+    "members": True,
+    "undoc-members": True,
+    "show-inheritance": True,
+    "ignore-module-all": True,  # which would sort by it; see skip_members
+}
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+
+nitpicky = True
+nitpick_ignore_regex = [
+    # Other projects' objects: their documentation is not fetched.
+    (r"py:.*", rf"(?!({'|'.join(API_PACKAGES)})\.)\w+\..*"),
+    # Type variables, and types that are private to their module.
+    (r"py:(class|obj)", r".*\.([A-Z]|_\w+)"),
+]
+
+
+class _Docstring(NumpyDocstring):
+    """Sections are underlined; their entries are ``name: meaning`` and go on on further lines."""
+
+    _consume_field = GoogleDocstring._consume_field
+
+    def _parse_raises_section(self, section: str) -> list[str]:
+        names = r"[A-Z][\w.]*(?:,\s[\w.]+)*"
+        text = "\n".join(self._consume_to_next_section()).strip()
+        fields = []
+        for entry in re.split(rf"(?<!,)\n(?={names}(?::|\n ))", text):
+            raised = re.match(names, entry)
+            end = raised.end() if raised else 0
+            fields.append(f":raises {entry[:end]}: {entry[end:].removeprefix(':')}")
+        return [" ".join(field.split()) for field in fields]
+
+
+DOCSTRINGS: Any = Config(
+    napoleon_use_ivar=True,
+    napoleon_custom_sections=[("Members", "params_style"), ("Fields", "params_style")],
+)
+
+
+def write_module_pages(app: Sphinx) -> None:
+    """Keeps a page for each module in ``api/modules``, which version control ignores."""
+    pages = {".gitignore": "*\n"}
+    for package in API_PACKAGES:
+        for source in (ROOT / package).rglob("*.py"):
+            parts = source.relative_to(ROOT).with_suffix("").parts
+            if parts[-1] == "__main__":
+                continue
+            if parts[-1] != "__init__":
+                pages[f"{'.'.join(parts)}.rst"] = _module_page(".".join(parts), [])
+                continue
+            inside = [path.stem for path in source.parent.glob("[!_]*.py")]
+            inside += [path.parent.name for path in source.parent.glob("*/__init__.py")]
+            name = ".".join(parts[:-1])
+            pages[f"{name}.rst"] = _module_page(name, sorted(inside))
+    folder = Path(app.srcdir) / "api" / "modules"
+    folder.mkdir(parents=True, exist_ok=True)
+    for page in folder.glob("*.rst"):
+        if page.name not in pages:
+            page.unlink(missing_ok=True)
+    for name, text in pages.items():
+        page = folder / name
+        if not page.exists() or page.read_text() != text:
+            written = page.with_suffix(f".{os.getpid()}")  # another build may be reading
+            written.write_text(text)
+            written.replace(page)
+
+
+def _module_page(name: str, inside: list[str]) -> str:
+    lines = [name, "=" * len(name), "", f".. automodule:: {name}"]
+    if inside:
+        lines += ["", ".. toctree::", "   :maxdepth: 1", ""]
+        lines += [f"   {module} <{name}.{module}>" for module in inside]
+    return "\n".join([*lines, ""])
+
+
+def _full_name(thing: Any) -> str | None:
+    """Where a module, class or function is defined; None for other objects, which do not know."""
+    if isinstance(thing, ModuleType):
+        return thing.__name__
+    name = getattr(thing, "__qualname__", None)
+    return name and f"{thing.__module__}.{name}"
+
+
+def skip_members(
+    app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any
+) -> bool | None:
+    """Leaves out what a module does not list as public."""
+    if name == "elaborate":  # each component of Amaranth has it
+        return True
+    module = sys.modules.get(app.env.current_document.autodoc_module)
+    if what == "module" and name not in getattr(module, "__all__", [name]):
+        return True
+    return None
+
+
+def component_signature(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, signature: str, returned: str
+) -> tuple[str, str] | None:
+    """Shows a component's own parameters, not those with which Amaranth wraps it."""
+    if not (isinstance(thing, type) and issubclass(thing, Elaboratable)):
+        return None
+    own = sphinx_inspect.signature(thing.__init__, bound_method=True)
+    shown = sphinx_inspect.stringify_signature(
+        own, show_return_annotation=False, unqualified_typehints=True
+    )
+    return shown, ""
+
+
+def _import_types(module: ModuleType) -> None:
+    """Imports what ``module`` imports for the type checker only, so that it can be linked to."""
+    for statement in ast.parse(Path(module.__file__ or "").read_text()).body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            exec(compile(ast.Module(statement.body, []), "types", "exec"), vars(module))
+
+
+def read_docstring(
+    app: Sphinx, what: Any, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Turns the sections into markup, and lists what a package passes on."""
+    if what not in ("attribute", "data", "property"):  # a colon in these is a colon
+        lines[:] = _Docstring(lines, DOCSTRINGS, app, what, name, thing, options).lines()
+    if isinstance(thing, ModuleType):
+        _import_types(thing)
+        members = {each: getattr(thing, each) for each in getattr(thing, "__all__", ())}
+        links = [
+            f":py:obj:`{each} <{_full_name(member)}>`"
+            for each, member in members.items()
+            if hasattr(member, "__qualname__") and member.__module__ != thing.__name__
+        ]
+        if links:
+            lines += ["", f"Also here: {', '.join(links)}.", ""]
+
+
+def _meaning(name: str, scopes: list[Any]) -> str | None:
+    """Where that is defined which ``name`` stands for in the first of the scopes that know it."""
+    *path, last = name.split(".")
+    for scope in scopes:
+        owner = reduce(lambda thing, part: getattr(thing, part, None), path, scope)
+        for definer in getattr(owner, "__mro__", [owner]):
+            if last in getattr(definer, "__dict__", {}):
+                return _full_name(vars(definer)[last]) or f"{_full_name(definer)}.{last}"
+    return None
+
+
+def resolve_name(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement
+) -> nodes.reference | None:
+    """Finds inherited members, what the docstring's module has imported, and exceptions."""
+    if not node.get("py:module"):
+        return None
+    scopes: list[Any] = [import_module(node["py:module"]), errors]
+    if node.get("py:class"):
+        scopes.insert(0, attrgetter(node["py:class"])(scopes[0]))
+    target = _meaning(node["reftarget"], scopes)
+    if target is None:
+        return None
+    return env.domains.python_domain.resolve_xref(
+        env, node["refdoc"], app.builder, node["reftype"], target, node, content
+    )
+
+
+def collapse_navigation(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Lists what is beside and below a page; of all modules in each page half the build went."""
+    toctree = context["toctree"]
+    context["toctree"] = lambda **how: toctree(**{**how, "collapse": True})
+
+
+def setup(app: Sphinx) -> None:
+    """Connects the functions above."""
+    app.connect("builder-inited", write_module_pages)
+    app.connect("autodoc-skip-member", skip_members)
+    app.connect("autodoc-process-signature", component_signature)
+    app.connect("autodoc-process-docstring", read_docstring)
+    app.connect("missing-reference", resolve_name)
+    app.connect("html-page-context", collapse_navigation, priority=400)  # before the theme's
