@@ -24,8 +24,10 @@ import numpy as np
 
 from .allocations import AllocationTable, checked_size
 from .allocator import MemoryStatistics
-from .backends import BackendOptions, open_backend
+from .backends import BackendOptions, check_backend, open_backend
 from .channels import LINK_TRACK, Channel, Mode, ModePolicy, Shared
+from .control.opened import DriverControl
+from .control.server import ControlServer
 from .copies import BufferEnd, ChannelEnd, End, MemoryEnd, check_overlap, copy
 from .errors import (
     AlignmentError,
@@ -37,6 +39,7 @@ from .errors import (
     OverlapError,
     WrongChannelError,
 )
+from .exclusive import DeviceLock, parse_device
 from .handles import Handle
 from .hostbuffer import byte_view
 from .hostcache import HostCache
@@ -152,12 +155,26 @@ class Axdimm(Copies):
         self._closing = threading.Event()
         self._closed = False
         self._watchdog = Watchdog(stall_timeout_s, self.describe)
-        self._order = TimeOrder(self._watchdog)
         self._channels: list[Channel] = []
         self._streams: list[Stream] = []
         self._streams_lock = threading.Lock()
+        self._memories: list[Memory] = []
+        self._memories_lock = threading.RLock()
         self._owns_transport = isinstance(device, str)
-        self._transport = open_backend(device, options) if isinstance(device, str) else device
+        self._lock: DeviceLock | None = None
+        self._control: ControlServer | None = None
+        if isinstance(device, str):
+            name = parse_device(device)
+            check_backend(name.backend)
+            self._lock = DeviceLock(name)
+            try:
+                model = name.backend if name.preset is None else f"{name.backend}:{name.preset}"
+                self._transport = open_backend(model, options)
+            except BaseException:
+                self._lock.release()
+                raise
+        else:
+            self._transport = device
         try:
             self._shared = self._share(None if timeline is None else Path(timeline))
             self._allocations: AllocationTable[AxdimmPointer] = AllocationTable(
@@ -168,15 +185,21 @@ class Axdimm(Copies):
                     Channel(self._shared, number, allocations=self._allocations, stagger=stagger)
                 )
         except BaseException:
-            if self._owns_transport:
-                self._transport.close()
+            self._release()
             raise
         self._channel_streams: dict[int, Stream] = {}
         self._host: HostMemory | None = None
         self._gpu: Any = None
         self._storage: NvmeStorage | None = None
-        self._memories: list[Memory] = []
-        self._memories_lock = threading.RLock()
+        if self._lock is not None:
+            self._controlled = DriverControl(
+                self._shared,
+                self._channels,
+                streams=lambda: self._streams,
+                memories=lambda: self._memories,
+                stand_ins=self._stand_ins,
+            )
+            self._control = ControlServer(self._controlled, self._lock)
         _open_devices.add(self)
 
     def _share(self, timeline: Path | None) -> Shared:
@@ -201,6 +224,7 @@ class Axdimm(Copies):
             recorder.track(LINK_TRACK, "both channels")
             self._transport.record_link(True)
         transport = SerializedTransport(self._transport)
+        self._order = TimeOrder(transport, self._watchdog)
         return Shared(
             transport=transport,
             cache=HostCache(transport, reachable=lambda number: self._channels[number].reachable),
@@ -223,6 +247,11 @@ class Axdimm(Copies):
     def transport(self) -> Transport:
         """What the driver drives."""
         return self._transport
+
+    @property
+    def name(self) -> str | None:
+        """Under which the device is listed on this machine; None if it was given as a transport."""
+        return None if self._lock is None else self._lock.name
 
     @property
     def backdoor(self) -> bool:
@@ -263,6 +292,9 @@ class Axdimm(Copies):
 
                 self._storage = self._opened(NvmeStorage(device=self._number))
             return self._storage
+
+    def _stand_ins(self) -> list[str]:
+        return [] if self._gpu is None or self._gpu.reason is None else [self._gpu.name]
 
     def _opened(self, memory: M) -> M:
         self._check_open()
@@ -416,7 +448,7 @@ class Axdimm(Copies):
         with self._streams_lock:
             found = self._channel_streams.get(state.number)
             if found is None:
-                found = self._add_stream(f"of channel {state.number}")
+                found = self._add_stream(f"of channel {state.number}", state.number)
                 self._channel_streams[state.number] = found
             return found
 
@@ -426,10 +458,11 @@ class Axdimm(Copies):
         with self._streams_lock:
             return self._add_stream(str(name))
 
-    def _add_stream(self, name: str) -> Stream:
+    def _add_stream(self, name: str, channel: int | None = None) -> Stream:
         stream = Stream(
             name,
             number=len(self._streams),
+            channel=channel,
             transport=self._shared.transport,
             watchdog=self._watchdog,
             order=self._order,
@@ -747,14 +780,18 @@ class Axdimm(Copies):
             if not self._closed:
                 self._closed = True
                 self._release()
+                if self._shared.timeline is not None and self._timeline_path is not None:
+                    self._shared.timeline.write(self._timeline_path)
 
     def _release(self) -> None:
+        if self._control is not None:
+            self._control.close()
         if self._owns_transport:
             self._transport.close()
         for memory in self._memories:
             memory.close()
-        if self._shared.timeline is not None and self._timeline_path is not None:
-            self._shared.timeline.write(self._timeline_path)
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self) -> Axdimm:
         return self

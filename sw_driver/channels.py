@@ -165,9 +165,18 @@ class Channel:
     # Who may use it.
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """The channel for the caller alone; it may have been closed while waiting for it."""
-        if not self._lock.acquire(blocking=False):
+    def exclusive(self, patience_s: float | None = None) -> Iterator[None]:
+        """The channel for the caller alone; it may have been closed while waiting for it.
+
+        Raises :class:`BusyError` if others keep it for longer than ``patience_s``.
+        """
+        if patience_s is not None:
+            if not self._lock.acquire(timeout=patience_s):
+                raise BusyError(
+                    f"channel {self.number} was in use for {patience_s} s: try again",
+                    channel=self.number,
+                )
+        elif not self._lock.acquire(blocking=False):
             what = f"channel {self.number}, in use by another call"
             with self._shared.order.blocked():
                 self._shared.watchdog.acquire(self._lock, what)

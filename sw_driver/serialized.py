@@ -105,6 +105,12 @@ class SerializedTransport:
     def set_host_time(self, fabric_cycle: int) -> None:
         self.inner.set_host_time(fabric_cycle)
 
+    def engage(self, channel: int, fabric_cycle: int) -> None:
+        self.inner.engage(channel, fabric_cycle)
+
+    def disengage(self, channel: int) -> None:
+        self.inner.disengage(channel)
+
     def record_link(self, record: bool) -> None:
         self.inner.record_link(record)
 

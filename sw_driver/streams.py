@@ -66,6 +66,7 @@ class Stream:
         name: str,
         *,
         number: int,
+        channel: int | None,
         transport: Transport,
         watchdog: Watchdog,
         order: TimeOrder,
@@ -73,6 +74,7 @@ class Stream:
     ) -> None:
         self._name = name
         self._number = number
+        self._channel = channel
         self._order = order
         self._transport = transport
         self._watchdog = watchdog
@@ -165,7 +167,7 @@ class Stream:
                 ) from error
             self._pending.append(handle)
             queued_at = self._transport.host_time()
-            self._order.enter(self._number, max(self._now, queued_at))
+            self._order.enter(self._number, self._channel, max(self._now, queued_at))
             self._worker.submit(lambda: self._carry_out(handle, action, queued_at))
 
     def stop(self, timeout_s: float) -> bool:
@@ -209,7 +211,8 @@ class Stream:
             self._order.reach(self._now)
             if not self._pending:
                 self._order.leave(self._number)
-        handle.notify()
+        with self._order.blocked():
+            handle.notify()
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else f"{self.queued} operations"

@@ -6,10 +6,26 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
+from .transport import Transport
 from .watchdog import LOOK_SECONDS, Watchdog
 
 __all__ = ["TimeOrder"]
+
+NO_STREAM = 1 << 62
+"""In place of a stream's number, for other threads: among equals they come last."""
+
+
+@dataclass
+class _Work:
+    """A stream that has something to do."""
+
+    bound: int
+    """It asks for nothing before this time."""
+    channel: int | None
+    waiting: int = 0
+    """For what takes its time from others: nobody need wait for it."""
 
 
 class TimeOrder:
@@ -21,48 +37,62 @@ class TimeOrder:
     no two wait for each other here.
     """
 
-    def __init__(self, watchdog: Watchdog) -> None:
+    def __init__(self, transport: Transport, watchdog: Watchdog) -> None:
+        self._transport = transport
         self._watchdog = watchdog
         self._changed = threading.Condition()
-        self._bounds: dict[int, int] = {}
-        """Of the streams at work, by their numbers."""
+        self._work: dict[int, _Work] = {}
+        """By the number of the stream."""
         self._thread = threading.local()
 
     def adopt(self, stream: int) -> None:
         """The calling thread is that of stream ``stream``."""
         self._thread.stream = stream
 
-    def enter(self, stream: int, fabric_cycle: int) -> None:
-        """``stream`` is at work and may ask for something from that time on."""
+    def enter(self, stream: int, channel: int | None, fabric_cycle: int) -> None:
+        """``stream`` has something to do, from that time on, if it had not before.
+
+        ``channel`` is whose stream it is, if it is one's.
+        """
         with self._changed:
-            self._bounds.setdefault(stream, fabric_cycle)
+            if stream not in self._work:
+                self._work[stream] = _Work(fabric_cycle, channel)
+                self._engage(self._work[stream])
 
     def leave(self, stream: int) -> None:
         """``stream`` has nothing to do."""
         with self._changed:
-            self._bounds.pop(stream, None)
+            work = self._work.pop(stream, None)
+            if work is not None and work.channel is not None:
+                self._transport.disengage(work.channel)
             self._changed.notify_all()
 
     def reach(self, fabric_cycle: int) -> None:
         """The calling thread asks for nothing before that time."""
-        stream = self._own()
         with self._changed:
-            if stream in self._bounds and self._bounds[stream] < fabric_cycle:
-                self._bounds[stream] = fabric_cycle
+            work = self._work.get(self._own())
+            if work is not None and work.bound < fabric_cycle:
+                work.bound = fabric_cycle
+                self._engage(work)
                 self._changed.notify_all()
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
         """The calling thread waits for another, so that nobody need wait for it."""
-        stream = self._own()
         with self._changed:
-            bound = self._bounds.pop(stream, None)
-            self._changed.notify_all()
+            work = self._work.get(self._own())
+            if work is not None:
+                work.waiting += 1
+                if work.channel is not None:
+                    self._transport.disengage(work.channel)
+                self._changed.notify_all()
         try:
             yield
         finally:
-            if bound is not None:
-                self.enter(stream, bound)
+            if work is not None:
+                with self._changed:
+                    work.waiting -= 1
+                    self._engage(work)
 
     def turn(self, fabric_cycle: int, what: str) -> None:
         """Waits until no stream can ask for an earlier time any more.
@@ -73,14 +103,23 @@ class TimeOrder:
         self.reach(fabric_cycle)
         began = time.monotonic()
         with self._changed:
+            work = self._work.get(stream)
+            if work is not None and work.channel is not None:
+                # Who has the link meanwhile need not wait for what is not asked for yet.
+                self._transport.disengage(work.channel)
             while any(
-                (bound, other) < (fabric_cycle, stream)
-                for other, bound in self._bounds.items()
-                if other != stream
+                not other.waiting and (other.bound, number) < (fabric_cycle, stream)
+                for number, other in self._work.items()
+                if number != stream
             ):
                 self._changed.wait(LOOK_SECONDS)
                 self._watchdog.check(began, f"the turn of {what}")
+            if work is not None:
+                self._engage(work)
+
+    def _engage(self, work: _Work) -> None:
+        if work.channel is not None and not work.waiting:
+            self._transport.engage(work.channel, work.bound)
 
     def _own(self) -> int:
-        """Number of the calling thread's stream; all others come last among equals."""
-        return getattr(self._thread, "stream", 1 << 62)
+        return getattr(self._thread, "stream", NO_STREAM)

@@ -114,6 +114,18 @@ class Transport(Protocol):
         """Sets the calling thread's simulated time, for example to when what it awaited ended."""
         ...
 
+    def engage(self, channel: int, fabric_cycle: int) -> None:
+        """The channel may be called from that time on, and before any later use of the link.
+
+        Other channels' calls do not use the link after that time until the channel has got
+        further, was let go, or seems to have been forgotten.
+        """
+        ...
+
+    def disengage(self, channel: int) -> None:
+        """The channel is not waited for any more; see :meth:`engage`."""
+        ...
+
     def record_link(self, record: bool) -> None:
         """Whether uses of the host link are recorded from now on."""
         ...

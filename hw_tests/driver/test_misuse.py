@@ -498,9 +498,18 @@ def test_what_is_not_the_device_is_refused() -> None:
         Axdimm(_OtherDevice(GoldenTransport()))
 
 
-@pytest.mark.parametrize("name", ["", "/dev/axdimm0", "gold"])
-def test_no_such_device(name: str) -> None:
-    with pytest.raises(errors.NoSuchDeviceError, match="rtl, golden"):
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gold", "rtl, golden"),
+        ("", "golden:tiny"),
+        ("golden:", "golden:tiny"),
+        ("golden@a b", "'a b'"),
+        ("/dev/", "''"),
+    ],
+)
+def test_no_such_device(name: str, expected: str) -> None:
+    with pytest.raises(errors.NoSuchDeviceError, match=expected):
         Axdimm(name)
 
 

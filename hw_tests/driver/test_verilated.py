@@ -11,12 +11,16 @@ from pathlib import Path
 import numpy as np
 import pylibfst
 import pytest
+from numpy.typing import NDArray
 
 from golden.dram_timing import check_trace
 from hw.axdimm.config import configure
+from hw_tests.driver.trace_reader import assert_sound, read_trace
+from hw_tests.driver.transports import WatchedTransport
 from sw_driver.axdimm import Axdimm
 from sw_driver.buildcache import cached_build
 from sw_driver.registers import arbiter_registers
+from sw_driver.timeline import Timeline
 from sw_driver.transport import DeviceFault, DeviceTimeout
 from sw_driver.verilated.transport import VerilatedTransport
 
@@ -231,6 +235,116 @@ def test_late_reads_are_repeated(transport: VerilatedTransport) -> None:
     registers = arbiter_registers(transport, 0)
     assert registers.read_field("late_reads", "count") == transport.late_reads[0]
     assert registers.read_field("overflows", "count") == 0
+    transport.close()
+
+
+def assert_disjoint(uses: list[NDArray[np.uint64]]) -> None:
+    """Uses of the link, of each channel: in order, and never two at once."""
+    for own in uses:
+        assert (own[:, 0] < own[:, 1]).all()
+        assert (own[1:, 0] >= own[:-1, 1]).all(), "not in order"
+    together = np.concatenate(uses)
+    together = together[np.argsort(together[:, 0])]
+    assert (together[1:, 0] >= together[:-1, 1]).all(), "two uses at once"
+
+
+def test_uses_of_the_link_are_logged(transport: VerilatedTransport, tmp_path: Path) -> None:
+    lines = 2048
+    data = np.random.default_rng(5).integers(0, 256, lines * LINE, np.uint8)
+    transport.write_lines(0, 0, data)
+    assert transport.link_uses(0).shape == (0, 2), "logged unasked"
+    transport.record_link(True)
+    # As many watchers as threads: they count for themselves.
+    watched = [WatchedTransport(transport) for _ in range(transport.channels)]
+    start = threading.Barrier(transport.channels)
+    uses: list[list[NDArray[np.uint64]]] = [[] for _ in watched]
+
+    def use(channel: int) -> None:
+        registers = arbiter_registers(watched[channel], channel)
+        start.wait()
+        watched[channel].write_lines(channel, 0, data)
+        uses[channel].append(transport.link_uses(channel))
+        for _ in range(100):
+            registers.read_field("refreshes", "count")
+            watched[channel].read_lines(channel, 0, lines * LINE // 4)
+            if transport.late_reads[channel]:
+                break
+        uses[channel].append(transport.link_uses(channel))
+
+    threads = [threading.Thread(target=use, args=(channel,)) for channel in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(transport.late_reads), "no read was repeated: the test is too short"
+    for channel, (writing, reading) in enumerate(uses):
+        assert np.diff(writing).sum() == 2 * lines
+        for taken in (writing, reading):
+            assert (taken[1:, 0] > taken[:-1, 1]).all(), "not joined"
+        moved = watched[channel].link_lines + transport.late_reads[channel]
+        assert np.diff(writing).sum() + np.diff(reading).sum() == 2 * moved
+        assert reading[:, 1].max() <= transport.now(channel)
+    assert_disjoint([np.concatenate(own) for own in uses])
+
+    timeline = Timeline(backend=transport.name, fabric_mhz=transport.fabric_mhz)
+    timeline.track("host link")
+    for channel, (writing, reading) in enumerate(uses):
+        timeline.add_uses("host link", "write", writing, "copy", channel=channel)
+        timeline.add_uses("host link", "read", reading, "copy", channel=channel)
+    timeline.write(tmp_path / "trace.json")
+    trace = read_trace(tmp_path / "trace.json")
+    assert_sound(trace)
+    shown = {
+        (each.name, each.arguments["channel"], each.arguments["used_fabric_cycles"])
+        for each in trace.tracks["host link"]
+    }
+    assert shown == {
+        (name, channel, np.diff(taken).sum())
+        for channel, own in enumerate(uses)
+        for name, taken in zip(("write", "read"), own, strict=True)
+    }
+    assert transport.link_uses(0).shape == (0, 2), "taken, and still there"
+    transport.record_link(False)
+    transport.read_lines(0, 0, LINE)
+    assert transport.link_uses(0).shape == (0, 2)
+    transport.close()
+
+
+def test_each_poll_uses_the_link_for_a_line(transport: VerilatedTransport) -> None:
+    transport.record_link(True)
+    let_time_pass(transport, 1, 20_000)
+    uses = transport.link_uses(1)
+    assert (np.diff(uses) == 2).all()
+    period = 200 + CONFIG.read_latency_fabric_cycles
+    assert set(np.diff(uses[:, 0]).tolist()) == {period}
+    assert len(uses) == 1 + -(-(20_000 - CONFIG.read_latency_fabric_cycles) // period)
+    transport.close()
+
+
+def test_a_channel_left_behind_does_not_use_the_link_twice(transport: VerilatedTransport) -> None:
+    """What is too far back to be remembered was in use, for a thread whose time is still then."""
+    transport.record_link(True)
+    begin, resume = threading.Event(), threading.Event()
+
+    def lag() -> None:
+        transport.write_lines(1, 0, np.zeros(LINE, np.uint8))
+        begin.set()
+        assert resume.wait(60)
+        transport.write_lines(1, 0, np.zeros(4096 * LINE, np.uint8))
+
+    thread = threading.Thread(target=lag)
+    thread.start()
+    assert begin.wait(60)
+    for _ in range(20):
+        let_time_pass(transport, 0, 1)
+        transport.write_lines(0, 0, np.zeros(16 * LINE, np.uint8))
+    let_time_pass(transport, 0, 300 * 200)
+    resume.set()
+    thread.join()
+    ahead, behind = (transport.link_uses(channel) for channel in range(2))
+    assert_disjoint([ahead, behind])
+    # What is remembered leaves room between the polls.
+    assert ((behind[0, 1] < ahead[:, 0]) & (ahead[:, 0] < behind[-1, 0])).sum() > 10
     transport.close()
 
 

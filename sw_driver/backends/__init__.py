@@ -17,6 +17,7 @@ __all__ = [
     "BACKENDS",
     "SIMULATED_CAPACITY_BYTES",
     "BackendOptions",
+    "check_backend",
     "module_config",
     "open_backend",
 ]
@@ -48,6 +49,16 @@ class BackendOptions:
     """Told what takes long, such as building the simulator."""
 
 
+def check_backend(backend: str) -> None:
+    """Raises :class:`NoSuchDeviceError` for a name that is none of a backend."""
+    if backend not in BACKENDS:
+        raise NoSuchDeviceError(
+            f"no backend {backend!r}: expected one of {', '.join(BACKENDS)}, with a configuration "
+            "after a colon if wanted",
+            name=backend,
+        )
+
+
 def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
     """Opens the backend ``name``, or ``name:preset``.
 
@@ -56,17 +67,11 @@ def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
     sources and settings have not been built yet, which takes about a minute.
     """
     backend, colon, preset = name.partition(":")
-    opener = BACKENDS.get(backend)
-    if opener is None:
-        raise NoSuchDeviceError(
-            f"no device {name!r}: expected one of {', '.join(BACKENDS)}, with a configuration "
-            "after a colon if wanted",
-            name=name,
-        )
+    check_backend(backend)
     settings = options or BackendOptions()
     if colon:
         settings = replace(settings, preset=preset)
-    return opener(settings)
+    return BACKENDS[backend](settings)
 
 
 def module_config(options: BackendOptions) -> ModuleConfig:

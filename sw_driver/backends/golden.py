@@ -176,6 +176,12 @@ class GoldenTransport:
     def set_host_time(self, fabric_cycle: int) -> None:
         return
 
+    def engage(self, channel: int, fabric_cycle: int) -> None:
+        return
+
+    def disengage(self, channel: int) -> None:
+        return
+
     def record_link(self, record: bool) -> None:
         return
 

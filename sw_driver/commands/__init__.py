@@ -22,7 +22,7 @@ __all__ = [
     "output_file",
 ]
 
-COMMANDS = ("sim", "verilog", "registers", "bench", "baseline", "sweep", "study", "validate")
+COMMANDS = ("sim", "verilog", "registers", "bench", "baseline", "sweep", "study", "validate", "ctl")
 """Modules of this package that are subcommands, in the order of the help text.
 
 They are imported to describe their options, so they import what is slow to load in ``run``.
@@ -67,13 +67,13 @@ def output_file(text: str) -> Path:
     return path
 
 
-def open_device(backend: str, options: BackendOptions) -> Axdimm:
-    """Opens a device. Raises :class:`Refusal` for bad options, else :class:`Failure`."""
+def open_device(backend: str, options: BackendOptions, *, timeline: Path | None = None) -> Axdimm:
+    """Opens a device; see :class:`~sw_driver.axdimm.Axdimm`. Raises :class:`Refusal` for bad options, else :class:`Failure`."""
     from sw_driver.axdimm import Axdimm
     from sw_driver.errors import AxdimmError
 
     try:
-        return Axdimm(backend, options=options)
+        return Axdimm(backend, options=options, timeline=timeline)
     except ValueError as error:
         raise Refusal(str(error)) from error
     except (AxdimmError, RuntimeError, OSError) as error:

@@ -73,6 +73,13 @@ def add_parser(subparsers: Any) -> None:
         "--dram-trace", type=output_file, metavar="FILE", help="write every DRAM command (CSV)"
     )
     parser.add_argument(
+        "--timeline",
+        type=output_file,
+        metavar="FILE",
+        help="write when every copy, mode switch and run was, in simulated time (JSON; opens in "
+        "ui.perfetto.dev)",
+    )
+    parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where report and curve go (default: build/sim)"
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -100,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     settings = TrainingSettings(steps=arguments.steps, seed=arguments.seed)
     options = _options(arguments, progress)
-    with open_device(arguments.backend, options) as device:
+    with open_device(arguments.backend, options, timeline=arguments.timeline) as device:
         return _train(arguments, device, options, settings, folder, progress)
 
 

@@ -7,6 +7,7 @@
 // is behind goes first; one that has not begun yet is not waited for.
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -33,6 +34,7 @@ constexpr uint64_t kLinkChunkLines = 16;
 constexpr unsigned kReadAttempts = 64;
 constexpr uint64_t kRoomLimitCycles = 1000000;
 constexpr size_t kRememberedUses = 256;
+constexpr std::chrono::seconds kEngagedPatience{2};
 constexpr size_t kLineBytes = 64;
 
 constexpr unsigned kMaxBankGroups = 4;
@@ -219,9 +221,25 @@ public:
         changed_.notify_all();
     }
 
-    void leave(unsigned channel) {
+    void leave(unsigned channel, uint64_t now) {
         std::lock_guard<std::mutex> lock(mutex_);
         users_[channel].active = false;
+        users_[channel].now = std::max(users_[channel].now, now);
+        changed_.notify_all();
+    }
+
+    // The host will use the channel from `time` on: others wait for it as for one that is using the
+    // link. Not for ever, since it is the host's program that has to go on.
+    void engage(unsigned channel, uint64_t time) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        users_[channel].engaged = true;
+        users_[channel].now = std::max(users_[channel].now, time);
+        changed_.notify_all();
+    }
+
+    void disengage(unsigned channel) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        users_[channel].engaged = false;
         changed_.notify_all();
     }
 
@@ -232,15 +250,26 @@ public:
         std::unique_lock<std::mutex> lock(mutex_);
         users_[channel].now = now;
         changed_.notify_all();
-        changed_.wait(lock, [&] {
+        const auto before = [&](unsigned other) {
+            const User& user = users_[other];
+            return other != channel && (user.active || user.engaged) &&
+                   (user.now < now || (user.now == now && other < channel));
+        };
+        const auto first = [&] {
             for (unsigned other = 0; other < users_.size(); ++other) {
-                const User& user = users_[other];
-                if (other == channel || !user.active) continue;
-                if (user.now < now || (user.now == now && other < channel)) return false;
+                if (before(other)) return false;
             }
             return true;
-        });
+        };
+        while (!changed_.wait_for(lock, kEngagedPatience, first)) {
+            for (unsigned other = 0; other < users_.size(); ++other) {
+                if (before(other)) users_[other].engaged = false;
+            }
+        }
         uint64_t start = now;
+        for (unsigned other = 0; other < users_.size(); ++other) {
+            if (other != channel) start = std::max(start, users_[other].forgotten_until);
+        }
         uint64_t free_until = UINT64_MAX;
         for (bool moved = true; moved;) {
             moved = false;
@@ -260,15 +289,35 @@ public:
         lines = std::min(lines, (free_until - start) / kLinkCyclesPerLine);
         const uint64_t length = kLinkCyclesPerLine * lines;
         User& self = users_[channel];
-        if (!self.uses.empty() && self.uses.back().end == start) {
-            self.uses.back().end = start + length;
-        } else {
-            self.uses.push_back({start, start + length});
-        }
+        append(self.uses, {start, start + length});
+        if (self.logging) append(self.log, {start, start + length});
         self.now = start + length;
         forget();
         changed_.notify_all();
         return {start, lines};
+    }
+
+    // Keeps what is granted to a channel until it is taken; or no longer, and drops what is there.
+    void log(unsigned channel, bool enable) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        users_[channel].logging = enable;
+        users_[channel].log.clear();
+    }
+
+    // Moves all of a channel's log to `buffer`, begin and end of each use, if there is room for so
+    // many; returns how many there are.
+    uint64_t take_log(unsigned channel, uint64_t* buffer, uint64_t capacity) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        std::vector<Use>& log = users_[channel].log;
+        const uint64_t count = log.size();
+        if (count <= capacity) {
+            for (const Use& use : log) {
+                *buffer++ = use.begin;
+                *buffer++ = use.end;
+            }
+            log.clear();
+        }
+        return count;
     }
 
 private:
@@ -277,18 +326,32 @@ private:
     };
     struct User {
         bool active = false;
+        bool engaged = false;
         uint64_t now = 0;
         std::deque<Use> uses;  // in order of time, none touching the next
+        uint64_t forgotten_until = 0;
+        bool logging = false;
+        std::vector<Use> log;  // likewise
     };
 
+    template <typename Uses>
+    static void append(Uses& uses, Use use) {
+        if (!uses.empty() && uses.back().end == use.begin) {
+            uses.back().end = use.end;
+        } else {
+            uses.push_back(use);
+        }
+    }
+
     // Drops what no channel can ask for any more. One that the host leaves alone for long keeps
-    // its time; what lies so far back that it exceeds the limit is taken to have been free.
+    // its time; what lies so far back that it exceeds the limit is taken to have been in use.
     void forget() {
         uint64_t earliest = UINT64_MAX;
         for (const User& user : users_) earliest = std::min(earliest, user.now);
         for (User& user : users_) {
             while (!user.uses.empty() &&
                    (user.uses.front().end <= earliest || user.uses.size() > kRememberedUses)) {
+                user.forgotten_until = user.uses.front().end;
                 user.uses.pop_front();
             }
         }
@@ -316,7 +379,7 @@ public:
         if (channel.now() < not_before) channel.time_offset += not_before - channel.now();
         link_.enter(index, channel.now());
     }
-    ~Session() { link_.leave(index_); }
+    ~Session() { link_.leave(index_, channel.now()); }
 
     // Waits for the link; returns with the channel's time at the start of the granted lines, which
     // may be fewer than were asked for.
@@ -371,11 +434,24 @@ uint64_t nm_cycles(Module* module, unsigned index) { return module->channels[ind
 uint64_t nm_now(Module* module, unsigned index) { return module->channels[index]->now(); }
 uint8_t* nm_storage(Module* module, unsigned index) { return module->channels[index]->storage(); }
 
+// See Link::log.
+void nm_link_log(Module* module, unsigned index, int enable) {
+    module->link.log(index, enable != 0);
+}
+
+// See Link::take_log.
+uint64_t nm_link_uses(Module* module, unsigned index, uint64_t* buffer, uint64_t capacity) {
+    return module->link.take_log(index, buffer, capacity);
+}
+
 int nm_violation(Module* module, unsigned index, uint64_t* tck) {
     const Channel& channel = *module->channels[index];
     *tck = channel.violation_tck();
     return channel.violated() ? static_cast<int>(channel.violation_code()) : -1;
 }
+
+void nm_engage(Module* module, unsigned index, uint64_t time) { module->link.engage(index, time); }
+void nm_disengage(Module* module, unsigned index) { module->link.disengage(index); }
 
 // Lets time pass.
 void nm_idle(Module* module, unsigned index, uint64_t cycles) {

@@ -42,6 +42,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_cycles": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
     "nm_now": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
     "nm_storage": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_link_log": (None, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int]),
+    "nm_engage": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
+    "nm_disengage": (None, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_link_uses": (_u64, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, _u64]),
     "nm_violation": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(_u64)]),
     "nm_idle": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
     "nm_settle": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, _u64]),
@@ -95,7 +99,9 @@ class VerilatedTransport:
     announce: told when the simulator has to be built first.
     memory_timing, arithmetic, shared: see :func:`sw_driver.verilated.build.build_library`.
 
-    Raises ``BuildError`` if the simulator cannot be built.
+    Raises
+    ------
+    BuildError: the simulator cannot be built.
     """
 
     timed = True
@@ -315,6 +321,39 @@ class VerilatedTransport:
         """The module's time at the channel, in fabric cycles, idle time included."""
         self._check(channel, 0, 0)
         return self._library.nm_now(self._module, channel)
+
+    def host_time(self) -> int:
+        """See :class:`sw_driver.transport.Transport`."""
+        return self._begin()
+
+    def set_host_time(self, fabric_cycle: int) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._host.now = fabric_cycle
+
+    def engage(self, channel: int, fabric_cycle: int) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, 0, 0)
+        self._library.nm_engage(self._module, channel, fabric_cycle)
+
+    def disengage(self, channel: int) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, 0, 0)
+        self._library.nm_disengage(self._module, channel)
+
+    def record_link(self, record: bool) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        for channel in range(self.channels):
+            self._check(channel, 0, 0)
+            self._library.nm_link_log(self._module, channel, record)
+
+    def link_uses(self, channel: int) -> NDArray[np.uint64]:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, 0, 0)
+        count = self._library.nm_link_uses(self._module, channel, None, 0)
+        uses = np.empty((count, 2), dtype=np.uint64)
+        if count:
+            self._library.nm_link_uses(self._module, channel, uses.ctypes.data, count)
+        return uses
 
     def run_bare(self, channel: int, fabric_cycles: int) -> None:
         """Lets the channel's clock run, with nothing else done: the simulator's own speed."""

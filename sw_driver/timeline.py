@@ -1,0 +1,323 @@
+"""The recorded timeline of a program, written as a trace that Perfetto shows.
+
+The file is in the JSON trace event format, which https://ui.perfetto.dev opens: each track is a
+thread of one process, what took time is a complete event ("X") and what took none an instant
+("i"). Times are simulated. The format's unit is the microsecond, and Perfetto keeps nanoseconds;
+fabric cycles are written as whole nanoseconds, exact for clocks like the 200 MHz of the paper's
+module. With other clocks a time is rounded down, begins and ends alike, so that what touched still
+touches and nothing overlaps.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from importlib.metadata import version
+from itertools import groupby
+from operator import index, itemgetter
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LIMIT_EVENTS", "MERGED_GAP_FABRIC_CYCLES", "Timeline", "merge_uses"]
+
+LIMIT_EVENTS = 1 << 20
+"""Events that a timeline holds, at some 300 bytes each, unless told otherwise."""
+
+MERGED_GAP_FABRIC_CYCLES = 32
+"""Shorter pauses of a copy on the link are not shown: another channel's accesses to registers.
+
+As long as the link carries a channel's lines before another may have it.
+"""
+
+_PROCESS = 1
+_FIRST_TRACK = 101
+"""A thread with the number of its process would be shown as the main one."""
+
+
+def merge_uses(
+    uses: Sequence[NDArray[np.integer]], gap_fabric_cycles: int
+) -> list[NDArray[np.int64]]:
+    """Closes gaps shorter than ``gap_fabric_cycles`` within the uses of each operation.
+
+    ``uses`` has, for each of the operations that shared something, its uses of it: begins and ends,
+    shape (n, 2). The result is of the same form. A gap in which another of the operations had a use
+    stays, so disjoint uses give disjoint results.
+    """
+    if not uses:
+        return []
+    together = np.concatenate(uses).astype(np.int64)
+    owners = np.repeat(np.arange(len(uses)), [len(own) for own in uses])
+    order = np.lexsort((together[:, 1], together[:, 0]))
+    (begins, ends), owners = together[order].T, owners[order]
+    # An overlap is no gap, and is kept for the reader to see.
+    gaps = begins[1:] - ends[:-1]
+    apart = (owners[1:] != owners[:-1]) | (gaps < 0) | (gaps >= gap_fabric_cycles)
+    first, last = np.ones((2, len(owners)), dtype=np.bool_)
+    first[1:] = last[:-1] = apart
+    merged, owners = np.column_stack((begins[first], ends[last])), owners[first]
+    order = np.argsort(owners, kind="stable")
+    return np.split(merged[order], np.searchsorted(owners[order], np.arange(1, len(uses))))
+
+
+@dataclass
+class _Track:
+    number: int
+    description: str
+    slices: list[tuple[int, int, str]] = field(default_factory=list)
+    """Begin, end and the rest of the event, as JSON."""
+    instants: list[tuple[int, str, str]] = field(default_factory=list)
+    """Time, name and category, arguments."""
+    uses: list[tuple[NDArray[np.int64], str]] = field(default_factory=list)
+
+
+class Timeline:
+    """Records what happened when. Any thread may call.
+
+    Times are simulated fabric cycles from 0 on. What is recorded past ``limit_events`` is dropped
+    and counted: :attr:`dropped_events`, the trace's metadata and a mark in the trace say so.
+
+    Parameters
+    ----------
+    backend: what was driven, as in reports.
+    fabric_mhz: the clock in whose cycles all times are.
+    limit_events: slices and instants held; each stretch of :meth:`add_uses` counts as one.
+    """
+
+    def __init__(
+        self, *, backend: str, fabric_mhz: float, limit_events: int = LIMIT_EVENTS
+    ) -> None:
+        self.backend = backend
+        self.fabric_mhz = fabric_mhz
+        self._cycle_ns = 1000 / Fraction(fabric_mhz)
+        self._limit = limit_events
+        self._events = 0
+        self._dropped = 0
+        self._dropped_from = 0
+        self._tracks: dict[str, _Track] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def dropped_events(self) -> int:
+        """Events that were not recorded, because the limit was reached."""
+        return self._dropped
+
+    def track(self, name: str, description: str = "") -> None:
+        """Adds a track below those that there are; one that is there already stays as it is.
+
+        ``description`` goes into the metadata, for example that the track is of a stand-in.
+        """
+        with self._lock:
+            number = _FIRST_TRACK + len(self._tracks)
+            self._tracks.setdefault(name, _Track(number, description))
+
+    def add(
+        self,
+        track: str,
+        name: str,
+        begin_fabric_cycle: int,
+        end_fabric_cycle: int,
+        category: str,
+        **arguments: object,
+    ) -> None:
+        """Records that something took that time.
+
+        ``arguments`` are shown beside it: numbers, strings, or what JSON makes of lists and
+        mappings of these. Raises ``ValueError`` for a track that there is not, and for times that
+        are negative or the wrong way round.
+        """
+        begin, end = _times(name, begin_fabric_cycle, end_fabric_cycle)
+        label = f'{_label(name, category)},"args":{_json(arguments)}'
+        with self._lock:
+            found = self._find(track)
+            if self._room(1, begin):
+                found.slices.append((begin, end, label))
+
+    def add_uses(
+        self,
+        track: str,
+        name: str,
+        uses: NDArray[np.integer],
+        category: str,
+        **arguments: object,
+    ) -> None:
+        """Records what one operation used of something that it shares with others.
+
+        ``uses`` are begins and ends, shape (n, 2), as from
+        :meth:`sw_driver.transport.Transport.link_uses`. They are shown as slices, all with the same
+        arguments and ``used_fabric_cycles``, the sum; see :func:`merge_uses`. Raises as
+        :meth:`add` does.
+        """
+        if not len(uses):
+            return
+        for backwards in uses[uses[:, 1] < uses[:, 0]][:1]:
+            _times(name, *backwards)
+        (joined,) = merge_uses([uses], 1)
+        used = int((joined[:, 1] - joined[:, 0]).sum())
+        arguments["used_fabric_cycles"] = used
+        label = f'{_label(name, category)},"args":{_json(arguments)}'
+        with self._lock:
+            found = self._find(track)
+            if self._room(len(joined), int(joined[0, 0])):
+                found.uses.append((joined, label))
+
+    def instant(self, track: str, name: str, at_fabric_cycle: int, **arguments: object) -> None:
+        """Records what took no simulated time. Raises as :meth:`add` does.
+
+        What has the same name and time on a track is shown as one, with the arguments of all as
+        ``at_once``; Perfetto would stack them.
+        """
+        at, _ = _times(name, at_fabric_cycle, at_fabric_cycle)
+        event = (at, _label(name, "instant"), _json(arguments))
+        with self._lock:
+            found = self._find(track)
+            if self._room(1, at):
+                found.instants.append(event)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes what has been recorded so far; with gzip if the name ends in ``.gz``.
+
+        The file appears when it is complete, in place of one that was there: a program killed
+        meanwhile leaves no half trace, only a file of another name that begins with a dot. Raises
+        ``OSError`` if it cannot be written.
+        """
+        path = Path(path)
+        part = path.with_name(f".{path.name}.{uuid4().hex}")
+        with self._lock:
+            tracks = {
+                name: _Track(
+                    track.number,
+                    track.description,
+                    list(track.slices),
+                    list(track.instants),
+                    list(track.uses),
+                )
+                for name, track in self._tracks.items()
+            }
+            dropped, dropped_from = self._dropped, self._dropped_from
+        events = self._events_of(tracks, dropped, dropped_from)
+        try:
+            with (
+                gzip.open(part, "xt", encoding="utf-8")
+                if path.suffix == ".gz"
+                else open(part, "x", encoding="utf-8")
+            ) as file:
+                file.write('{"displayTimeUnit":"ns","otherData":')
+                file.write(json.dumps(self._metadata(tracks, dropped)))
+                file.write(f',"traceEvents":[\n{next(events)}')
+                file.writelines(f",\n{event}" for event in events)
+                file.write("\n]}\n")
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _find(self, track: str) -> _Track:
+        if track not in self._tracks:
+            raise ValueError(f"there is no track {track!r}, only {', '.join(self._tracks)}: add it")
+        return self._tracks[track]
+
+    def _room(self, events: int, begin: int) -> bool:
+        if self._events + events <= self._limit:
+            self._events += events
+            return True
+        self._dropped_from = min(self._dropped_from, begin) if self._dropped else begin
+        self._dropped += events
+        return False
+
+    def _metadata(self, tracks: dict[str, _Track], dropped: int) -> dict[str, object]:
+        return {
+            "product": "nearmem",
+            "version": version("nearmem"),
+            "backend": self.backend,
+            "fabric_mhz": self.fabric_mhz,
+            "time": "simulated",
+            "dropped_events": dropped,
+            "tracks": {name: track.description for name, track in tracks.items()},
+        }
+
+    def _events_of(
+        self, tracks: dict[str, _Track], dropped: int, dropped_from: int
+    ) -> Iterator[str]:
+        """The events in JSON, those of a track in the order of time."""
+        yield _describe(
+            "process_name", _FIRST_TRACK, name=f"nearmem {self.backend}, simulated time"
+        )
+        for name, track in tracks.items():
+            yield _describe("thread_name", track.number, name=name)
+            yield _describe("thread_sort_index", track.number, sort_index=track.number)
+        if dropped:
+            label = _label(f"{dropped} events from here on not recorded", "limit")
+            yield self._instant(_FIRST_TRACK, dropped_from, label, "{}", scope="g")
+        for track in tracks.values():
+            slices = track.slices
+            merged = merge_uses([uses for uses, _ in track.uses], MERGED_GAP_FABRIC_CYCLES)
+            for uses, (_, label) in zip(merged, track.uses, strict=True):
+                slices.extend((begin, end, label) for begin, end in uses.tolist())
+            slices.sort()
+            for begin, end, label in slices:
+                begin_ns, end_ns = self._ns(begin), self._ns(end)
+                yield (
+                    f'{{"ph":"X","pid":{_PROCESS},"tid":{track.number},"ts":{_us(begin_ns)},'
+                    f'"dur":{_us(end_ns - begin_ns)},{label}}}'
+                )
+            place = itemgetter(0, 1)
+            for (at, label), same in groupby(sorted(track.instants, key=place), key=place):
+                first, *others = (arguments for *_, arguments in same)
+                if others:
+                    first = f'{{"at_once":[{",".join((first, *others))}]}}'
+                yield self._instant(track.number, at, label, first, scope="t")
+
+    def _instant(self, number: int, at: int, label: str, arguments: str, *, scope: str) -> str:
+        return (
+            f'{{"ph":"i","s":"{scope}","pid":{_PROCESS},"tid":{number},'
+            f'"ts":{_us(self._ns(at))},{label},"args":{arguments}}}'
+        )
+
+    def _ns(self, fabric_cycle: int) -> int:
+        return fabric_cycle * self._cycle_ns.numerator // self._cycle_ns.denominator
+
+
+def _times(name: str, begin: int, end: int) -> tuple[int, int]:
+    begin, end = index(begin), index(end)
+    if not 0 <= begin <= end:
+        raise ValueError(
+            f"{name!r} cannot be from fabric cycle {begin} to {end}: times begin at 0 and do not "
+            "run backwards"
+        )
+    return begin, end
+
+
+def _label(name: str, category: str) -> str:
+    """A part of the inside of an event."""
+    return f'"name":{json.dumps(name)},"cat":{json.dumps(category)}'
+
+
+def _json(arguments: dict[str, object]) -> str:
+    """Made when the event is recorded.
+
+    It takes a fraction of the memory of what it is made of, and what cannot be written is found
+    where it comes from.
+    """
+    return json.dumps(arguments, default=_plain, allow_nan=False, separators=(",", ":"))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"an argument of an event cannot be a {type(value).__name__}: {value!r}")
+
+
+def _describe(what: str, number: int, **arguments: object) -> str:
+    record = {"ph": "M", "pid": _PROCESS, "tid": number, "name": what, "args": arguments}
+    return json.dumps(record, separators=(",", ":"))
+
+
+def _us(ns: int) -> str:
+    return f"{ns // 1000}.{ns % 1000:03d}"
