@@ -168,8 +168,7 @@ class Axdimm(Copies):
             check_backend(name.backend)
             self._lock = DeviceLock(name)
             try:
-                model = name.backend if name.preset is None else f"{name.backend}:{name.preset}"
-                self._transport = open_backend(model, options)
+                self._transport = open_backend(name.model, options)
             except BaseException:
                 self._lock.release()
                 raise

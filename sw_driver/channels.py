@@ -39,8 +39,8 @@ LINK_TRACK = "host link"
 MODE_POLL_FABRIC_CYCLES = 8
 MODE_TIMEOUT_FABRIC_CYCLES = 1_000_000
 RUN_POLL_FABRIC_CYCLES = 256
-RUN_POLL_CHUNK_FABRIC_CYCLES = 200_000
-"""Longest call into the device, so that closing the driver need not wait for a run's end."""
+RUN_POLL_CHUNK_FABRIC_CYCLES = 50_000
+"""Longest call into the device: closing need not wait for a run's end, nor who looks in."""
 
 
 class Mode(StrEnum):
@@ -250,14 +250,14 @@ class Channel:
                 "status",
                 {"kernel_busy": 0},
                 interval=RUN_POLL_FABRIC_CYCLES,
-                timeout=RUN_POLL_CHUNK_FABRIC_CYCLES,
+                timeout=MODE_TIMEOUT_FABRIC_CYCLES,
             )
         except DeviceTimeout as timeout:
             raise DeviceTimeoutError(
                 f"channel {self.number} was still busy with a run that nobody follows after "
-                f"{RUN_POLL_CHUNK_FABRIC_CYCLES} fabric cycles; {self.describe()}",
+                f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles; {self.describe()}",
                 channel=self.number,
-                timeout_fabric_cycles=RUN_POLL_CHUNK_FABRIC_CYCLES,
+                timeout_fabric_cycles=MODE_TIMEOUT_FABRIC_CYCLES,
                 state=self.describe(),
             ) from timeout
         self._seen_idle()
@@ -272,7 +272,7 @@ class Channel:
             )
         if self.busy():
             what = (
-                "that was in progress when the device was opened"
+                "that was in progress when the device was opened, or started past this driver"
                 if self.run is None
                 else f"of {self.run.nparams} parameters that is not followed any more"
             )
@@ -361,9 +361,11 @@ class Channel:
             yield
             return
         self._transport.link_uses(self.number)  # of registers
-        yield
-        uses = self._transport.link_uses(self.number)
-        timeline.add_uses(LINK_TRACK, what, uses, "link", channel=self.number, bytes=nbytes)
+        try:
+            yield
+        finally:
+            uses = self._transport.link_uses(self.number)
+            timeline.add_uses(LINK_TRACK, what, uses, "link", channel=self.number, bytes=nbytes)
 
     def count(self, way: str, nbytes: int) -> None:
         """Counts bytes copied."""

@@ -68,7 +68,10 @@ def output_file(text: str) -> Path:
 
 
 def open_device(backend: str, options: BackendOptions, *, timeline: Path | None = None) -> Axdimm:
-    """Opens a device; see :class:`~sw_driver.axdimm.Axdimm`. Raises :class:`Refusal` for bad options, else :class:`Failure`."""
+    """Opens a device; see :class:`~sw_driver.axdimm.Axdimm`.
+
+    Raises :class:`Refusal` for bad options, else :class:`Failure`.
+    """
     from sw_driver.axdimm import Axdimm
     from sw_driver.errors import AxdimmError
 

@@ -31,7 +31,7 @@ FORMATS = ("hex", "u32", "f32", "raw")
 WORD_BYTES = 4
 WORD_CODES = {"u32": "I", "f32": "f"}
 HEX_LINE_BYTES = 16
-LIST_ANSWER_LIMIT_S = 1.0
+LIST_ANSWER_LIMIT_S = 3.0
 """A list of all devices does not wait long for one that hangs."""
 
 

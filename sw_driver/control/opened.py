@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,20 +65,22 @@ class DriverControl:
         """See :class:`.Controlled`."""
         self._shared.check_open()
         transport = self._transport
-        arbiter = arbiter_registers(self._beside(self._channels[0]), 0)
-        value = arbiter.read("config")
         return {
             "backend": transport.name,
             "channels": transport.channels,
             "capacity_bytes": transport.capacity_bytes,
             "fabric_mhz": transport.fabric_mhz,
             "timed": transport.timed,
-            "configuration": {
-                field.name: field.extract(value) for field in arbiter["config"].fields
-            },
+            "configuration": self._configuration,
             "fabric_cycles": [transport.fabric_cycles(each.number) for each in self._channels],
             "stand_ins": self._stand_ins(),
         }
+
+    @cached_property
+    def _configuration(self) -> dict[str, int]:
+        arbiter = arbiter_registers(self._beside(self._channels[0]), 0)
+        value = arbiter.read("config")
+        return {field.name: field.extract(value) for field in arbiter["config"].fields}
 
     def channel_state(self, channel: int) -> ChannelState:
         """See :class:`.Controlled`."""
