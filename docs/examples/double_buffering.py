@@ -78,6 +78,7 @@ def main(name="cycles", trace=None):
             f"overlapped: {both:.3f} ms, {one / both:.2f} times as fast; without overlap of "
             f"copies it would be {copies + kernels / device.channels:.3f} ms"
         )
+        return one, kernels, both
 
 
 if __name__ == "__main__":

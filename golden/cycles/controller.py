@@ -85,7 +85,9 @@ class Controller:
         self._last_read = self._last_write = _LONG_AGO
         self._last_end = _LONG_AGO
         self._last_group = -1
-        self._group_written = [_LONG_AGO] * config.bank_groups
+        self._group_written = [-since for since in state.since_group_written] or [
+            _LONG_AGO
+        ] * config.bank_groups
         self._writing = state.writing
 
     def admit(self, write: bool, line: int, lines: int, pushed: int) -> None:
@@ -108,7 +110,7 @@ class Controller:
             self._open_in_vain(len(self.ends) + len(self._queue) - 1, request)
 
     def resume(self) -> None:
-        """Refreshes as decided in :attr:`stopped` and goes on."""
+        """Refreshes as decided in ``stopped`` and goes on."""
         decision, self.stopped = self.stopped, NEVER
         self._refresh(decision, forced=True, idle_until=_LONG_AGO)
         self._serve()
@@ -181,6 +183,8 @@ class Controller:
             refresh=self._clock.state(cycle),
             open_rows=self._planner.open_rows,
             writing=self._writing,
+            since_column=cycle - self._last_end,
+            since_group_written=tuple(cycle - written for written in self._group_written),
         )
 
     def _new_planner(self, open_rows: Sequence[int] = ()) -> RowPlanner:

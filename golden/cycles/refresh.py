@@ -26,6 +26,9 @@ MAX_INTERVALS_WITHOUT = 8
 EXTRA_PER_INTERVAL = 2
 """Refreshes an interval that may be given unforced: the one that falls due and one in advance."""
 
+PROMPT_PAUSE_REFRESHES = 2
+"""Times tRFC between refreshes that are not postponed."""
+
 # Pipeline latencies of the refresh scheduler, calibrated against RTL, in fabric cycles.
 DUE_TO_OWED = 1
 """From the end of an interval until the refresh counts as owed."""
@@ -70,20 +73,27 @@ class RefreshState:
         elapsed = interval // 2 if elapsed_fabric_cycles is None else elapsed_fabric_cycles
         # From just before the last interval ended.
         before = cls(owed=-config.refresh_pull_in, elapsed_fabric_cycles=interval - 1)
-        return RefreshClock(config, before).rest(elapsed % interval + 1, any_open=False)
+        return RefreshClock(config, before).rest(elapsed % interval + 1)
 
 
 class RefreshClock:
-    """Follows the refreshes of one channel from cycle 0 on.
+    """Follows the refreshes of one channel from ``begin`` on, where it stands as in ``state``.
+
+    With ``prompt``, which is how it is in normal mode, no refresh is postponed: one is given as
+    soon as it is owed, with twice tRFC after the one before for what waits.
 
     Cycles are given in ascending order, apart from what :meth:`forced` looks ahead. ``given`` has
-    the cycle of each refresh, ``open_from`` the first cycle in which commands may be given again.
+    the cycle of each refresh, ``open_from`` the first cycle in which commands may be given again,
+    ``owing_until`` the cycle after the last refresh that had been owed.
     """
 
-    def __init__(self, config: CycleConfig, state: RefreshState) -> None:
+    def __init__(
+        self, config: CycleConfig, state: RefreshState, *, begin: int = 0, prompt: bool = False
+    ) -> None:
         times = FabricTimes.of(config)
         self._enabled = config.refresh
-        self._postpone = config.refresh_postpone
+        self._prompt = prompt
+        self._postpone = 1 if prompt else config.refresh_postpone
         self._pull_in = config.refresh_pull_in
         self._idle_cycles = config.refresh_idle_cycles
         self._interval = times.refresh_interval
@@ -94,14 +104,17 @@ class RefreshClock:
                 f"elapsed_fabric_cycles must be from 0 to tREFI - 1 = {self._interval - 1}, "
                 f"got {state.elapsed_fabric_cycles}"
             )
-        self._next_due = self._interval - 1 - state.elapsed_fabric_cycles
+        self._next_due = begin + self._interval - 1 - state.elapsed_fabric_cycles
         self._owed = state.owed
         self._without = state.intervals_without
         self._allowance = state.in_advance_left
-        self.open_from = state.closed_fabric_cycles
+        self.open_from = begin + state.closed_fabric_cycles
+        self._begin = begin
         self.given: list[int] = []
         self._given_before = state.given
-        self._last = -state.since_fabric_cycles
+        self._last = begin - state.since_fabric_cycles
+        # A refresh that is to come in a moment is counted already.
+        self.owing_until = self._last + 1 if self._owed >= 0 else begin
         self._longest_gap = state.longest_gap_fabric_cycles
 
     def state(self, cycle: int) -> RefreshState:
@@ -118,42 +131,41 @@ class RefreshClock:
             longest_gap_fabric_cycles=self._longest_gap,
         )
 
-    def rest(self, cycles: int, *, any_open: bool) -> RefreshState:
+    def rest(
+        self, cycles: int, *, last_end: int = _LONG_AGO, any_open: bool = False
+    ) -> RefreshState:
         """Where refreshing stands after cycles without a request.
 
-        ``any_open`` says whether some bank is open to begin with.
+        The last column was in ``last_end``; ``any_open`` says whether some bank is open to begin
+        with.
         """
+        self.go_on(cycles)
         while True:
-            decision, forced = self.decision(_LONG_AGO, cycles)
+            decision, forced = self.decision(last_end, cycles)
             if decision > cycles:
                 return self.state(cycles)
             settled = 0 if any_open else None
             self.give(decision, forced=forced, idle_until=cycles, settled=settled)
             any_open = False
 
-    def traffic(self, cycles: int) -> RefreshState:
-        """Where refreshing stands after cycles full of requests that cannot wait for a batch.
-
-        A refresh is given as soon as it is owed, and if more are, one by one, with twice tRFC
-        between them for what waits.
-        """
-        postpone, self._postpone = self._postpone, 1
-        pause_until = 0
-        while (decision := max(self.forced(), pause_until)) <= cycles:
-            last = self.give(decision, forced=False, settled=decision)
-            pause_until = last + 1 + 2 * self._refresh_cycles
-        self._postpone = postpone
-        return self.state(cycles)
+    def owed(self, cycle: int) -> int:
+        """Refreshes owed at ``cycle``; negative are those given in advance."""
+        self._pass(cycle)
+        return self._owed
 
     def forced(self) -> int:
-        """The next cycle in which refreshes cannot be put off any longer."""
+        """The next cycle in which refreshes cannot be put off any longer, while requests wait."""
+        pause = PROMPT_PAUSE_REFRESHES * self._refresh_cycles if self._prompt and self.given else 0
+        return self._forced(self.open_from + pause)
+
+    def _forced(self, earliest: int) -> int:
         if not self._enabled:
             return NEVER
         missing = min(self._postpone - self._owed, MAX_INTERVALS_WITHOUT - self._without)
         if missing <= 0:
-            return self.open_from
+            return earliest
         due = self._next_due + (missing - 1) * self._interval
-        return max(self.open_from, due + DUE_TO_OWED)
+        return max(earliest, due + DUE_TO_OWED)
 
     def decision(self, last_end: int, until: int) -> tuple[int, bool]:
         """The next decision to refresh while nothing is requested, and whether it is forced.
@@ -162,7 +174,8 @@ class RefreshClock:
         """
         if not self._enabled:
             return NEVER, False
-        forced = self.forced()
+        # What is prompt need not pause when nothing waits any more.
+        forced = min(self.forced(), self._forced(max(last_end + 1, self.open_from)))
         idle = max(last_end + 1 + self._idle_cycles, self.open_from)
         if idle > until:
             return forced, True
@@ -190,8 +203,19 @@ class RefreshClock:
         else:
             precharge = max(decision + DECISION_TO_PRECHARGE, settled)
             refresh = precharge + self._precharge_cycles
+        return self._give(refresh, forced, idle_until)
+
+    def go_on(self, idle_until: int) -> None:
+        """Gives what follows a refresh in progress, while nothing is requested."""
+        latest = min(self.open_from - LATEST_NEXT_REFRESH, idle_until)
+        if latest > max(self._begin, self._last) and self.owed(latest) > 0:
+            self._give(self.open_from, False, idle_until)
+
+    def _give(self, refresh: int, forced: bool, idle_until: int) -> int:
         while True:
             self._pass(refresh)
+            if self._owed > 0:
+                self.owing_until = refresh + 1
             self._owed -= 1
             self._without = 0
             self._allowance = max(0, self._allowance - 1)

@@ -37,8 +37,11 @@ class RowPlanner:
     open_from: first cycle in which anything may be done.
     open_rows: open row of each bank or -1, nothing if all are closed. They were opened long before.
 
-    ``any_open``: a bank was opened or planned to be. ``blocked``: a bank's turn came only after the
-    deadline, so no later one's will come before. ``last_activate``: the last that was counted.
+    Attributes
+    ----------
+    any_open: a bank was opened or planned to be.
+    blocked: a bank's turn came only after the deadline, so no later one's will come before.
+    last_activate: the last that was counted.
     """
 
     def __init__(
@@ -117,6 +120,13 @@ class RowPlanner:
             self._user[bank] = burst
         return prepared
 
+    def pass_open(self, bursts: int, pushed: int) -> None:
+        """Passes bursts of one line whose rows are open, the last one admitted in ``pushed``."""
+        self._planned = max(self._planned + bursts, pushed + PUSH_TO_PLAN)
+        prepared = max(self._prepared[-1] + bursts, self._planned + PLAN_TO_ACTIVATE)
+        waiting = min(bursts, WAITING_BANKS)
+        self._prepared += range(prepared - waiting + 1, prepared + 1)
+
     @property
     def open_rows(self) -> tuple[int, ...]:
         """The row of each bank, -1 if closed; nothing if all are."""
@@ -131,6 +141,10 @@ class RowPlanner:
     def column_from(self, bank: int) -> int:
         """The first cycle for a column to the row that was opened last in ``bank``."""
         return self._activated[bank] + self._times.activate_to_column
+
+    def usable_from(self, bank: int, row: int) -> int:
+        """As :meth:`column_from`, or ``NEVER`` if ``row`` is not the bank's."""
+        return self.column_from(bank) if self._row[bank] == row else NEVER
 
     def release(self, bank: int, cycle: int) -> None:
         """The columns of ``bank`` allow a precharge from ``cycle`` on."""

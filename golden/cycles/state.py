@@ -20,6 +20,10 @@ class ChannelState:
     a bank is its group times the banks of a group, plus its number in the group."""
     writing: bool = False
     """The last column was a write."""
+    since_column: int = 1 << 40
+    """Fabric cycles since the last column, by default long ones."""
+    since_group_written: tuple[int, ...] = ()
+    """Fabric cycles since the last write in each bank group; nothing if it is not known."""
 
     @classmethod
     def after_idle(
@@ -31,16 +35,13 @@ class ChannelState:
     def after_rest(self, config: CycleConfig, fabric_cycles: int) -> ChannelState:
         """After some more cycles without requests, which refreshes may use."""
         clock = RefreshClock(config, self.refresh)
-        refresh = clock.rest(fabric_cycles, any_open=bool(self.open_rows))
-        return replace(self, refresh=refresh, open_rows=() if clock.given else self.open_rows)
-
-    def after_traffic(
-        self, config: CycleConfig, fabric_cycles: int, *, writing: bool
-    ) -> ChannelState:
-        """After cycles in which the host read or wrote, in normal mode.
-
-        An estimate: the host's rows are taken to be closed at the end, which they are after a rest
-        with a refresh.
-        """
-        refresh = RefreshClock(config, self.refresh).traffic(fabric_cycles)
-        return ChannelState(refresh=refresh, writing=writing)
+        refresh = clock.rest(
+            fabric_cycles, last_end=-self.since_column, any_open=bool(self.open_rows)
+        )
+        return replace(
+            self,
+            refresh=refresh,
+            open_rows=() if clock.given else self.open_rows,
+            since_column=self.since_column + fabric_cycles,
+            since_group_written=tuple(since + fabric_cycles for since in self.since_group_written),
+        )

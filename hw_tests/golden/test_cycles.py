@@ -15,6 +15,7 @@ from golden.cycles import (
     CHECK_CYCLES,
     ChannelState,
     CycleConfig,
+    HostTraffic,
     Placement,
     Prediction,
     RefreshState,
@@ -133,7 +134,9 @@ def test_a_rest_closes_all_rows_if_it_is_long_enough_for_a_refresh() -> None:
 
 def test_a_busy_host_uses_up_what_was_given_in_advance() -> None:
     state = ChannelState.after_idle(PAPER, 800)
-    busy = state.after_traffic(PAPER, 20 * 1560, writing=False)
+    traffic = HostTraffic(PAPER, state, begin=0, read_latency=48)
+    traffic.transfer(write=False, line=0, lines=10 * 1560, cycle=0)
+    busy = traffic.state(20 * 1560)
     assert not busy.writing
     # Nothing is postponed: at most the one that is given at the moment is owed.
     assert busy.refresh.owed in (0, 1)
