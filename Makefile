@@ -24,7 +24,7 @@ sim: $(INSTALLED) ## Trains on handwritten digits, every Adam step on the simula
 	@$(BIN)/nearmem sim $(ARGS)
 
 test: $(INSTALLED) ## Runs all tests (ARGS=... goes to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 verilog: $(INSTALLED) ## Writes build/verilog/NAME.v and NAME.json
 	@$(BIN)/nearmem verilog $(ARGS)
