@@ -447,7 +447,7 @@ class Axdimm(Copies):
         with self._streams_lock:
             found = self._channel_streams.get(state.number)
             if found is None:
-                found = self._add_stream(f"of channel {state.number}", state.number)
+                found = self._add_stream(f"of channel {state.number}")
                 self._channel_streams[state.number] = found
             return found
 
@@ -457,11 +457,10 @@ class Axdimm(Copies):
         with self._streams_lock:
             return self._add_stream(str(name))
 
-    def _add_stream(self, name: str, channel: int | None = None) -> Stream:
+    def _add_stream(self, name: str) -> Stream:
         stream = Stream(
             name,
             number=len(self._streams),
-            channel=channel,
             transport=self._shared.transport,
             watchdog=self._watchdog,
             order=self._order,
@@ -505,6 +504,7 @@ class Axdimm(Copies):
         }
         destination, source = ends[True], ends[False]
         check_overlap(destination, source, size)
+        channels = {end.channel.number for end in (destination, source) if end.channel}
         self._check_stream(stream)
         held: list[End] = []
         handle: Handle[None] = Handle(
@@ -528,6 +528,7 @@ class Axdimm(Copies):
                 destination, source, size, policy=policy, shared=self._shared, handle=handle
             ),
             stream,
+            channels.pop() if len(channels) == 1 else None,
         )
 
     def _end(self, kind: str, what: Any, nbytes: int, written: bool, backdoor: bool) -> End:
@@ -547,12 +548,16 @@ class Axdimm(Copies):
         return MemoryEnd(memory, what)
 
     def _perform(
-        self, handle: Handle[T], action: Callable[[], T], stream: Stream | None
+        self,
+        handle: Handle[T],
+        action: Callable[[], T],
+        stream: Stream | None,
+        channel: int | None,
     ) -> Handle[T]:
         """Carries out ``action`` now, or queues it."""
         if stream is not None:
             try:
-                stream.submit(handle, action)
+                stream.submit(handle, action, channel)
             except BaseException as error:
                 handle.finish(error)
                 raise
@@ -601,7 +606,7 @@ class Axdimm(Copies):
             transport=self._shared.transport,
             watchdog=self._watchdog,
         )
-        return self._perform(handle, lambda: state.set_mode(mode, policy), stream)
+        return self._perform(handle, lambda: state.set_mode(mode, policy), stream, state.number)
 
     # Runs.
 
@@ -696,7 +701,7 @@ class Axdimm(Copies):
                         state.start(settings, run)
                     return state.follow(run, timeout)
 
-                stream.submit(run, start_and_follow)
+                stream.submit(run, start_and_follow, state.number)
                 return run
             with state.in_mode(Mode.ACCELERATION, policy):
                 run.start()

@@ -66,7 +66,6 @@ class Stream:
         name: str,
         *,
         number: int,
-        channel: int | None,
         transport: Transport,
         watchdog: Watchdog,
         order: TimeOrder,
@@ -74,14 +73,14 @@ class Stream:
     ) -> None:
         self._name = name
         self._number = number
-        self._channel = channel
         self._order = order
         self._transport = transport
         self._watchdog = watchdog
         self._closing = closing
         self._lock = threading.Lock()
         self._worker = Worker(f"nearmem-{name}")
-        self._pending: list[Handle[Any]] = []
+        self._pending: list[tuple[Handle[Any], int | None]] = []
+        """What is to be done, and for which channel."""
         self._failure: tuple[Handle[Any], BaseException] | None = None
         self._now = 0
         """Simulated time at which the last operation ended."""
@@ -100,7 +99,7 @@ class Stream:
     def pending(self) -> list[Handle[Any]]:
         """The operations queued or in progress, in their order."""
         with self._lock:
-            return list(self._pending)
+            return [handle for handle, _ in self._pending]
 
     @property
     def failure(self) -> BaseException | None:
@@ -154,8 +153,13 @@ class Stream:
 
     # For the runtime.
 
-    def submit(self, handle: Handle[Any], action: Callable[[], Any]) -> None:
-        """Queues ``action``, whose result or exception ends ``handle``."""
+    def submit(
+        self, handle: Handle[Any], action: Callable[[], Any], channel: int | None = None
+    ) -> None:
+        """Queues ``action``, whose result or exception ends ``handle``.
+
+        ``channel`` is the only one that it uses, if there is one.
+        """
         with self._lock:
             if self._failure is not None:
                 first, error = self._failure
@@ -165,9 +169,9 @@ class Stream:
                     stream=self._name,
                     failed=first.what,
                 ) from error
-            self._pending.append(handle)
+            self._pending.append((handle, channel))
             queued_at = self._transport.host_time()
-            self._order.enter(self._number, self._channel, max(self._now, queued_at))
+            self._order.enter(self._number, channel, max(self._now, queued_at))
             self._worker.submit(lambda: self._carry_out(handle, action, queued_at))
 
     def stop(self, timeout_s: float) -> bool:
@@ -207,9 +211,11 @@ class Stream:
             if isinstance(outcome, BaseException) and failure is None:
                 self._failure = (handle, outcome)
             handle.settle(outcome)
-            self._pending.remove(handle)
+            self._pending.pop(0)
             self._order.reach(self._now)
-            if not self._pending:
+            if self._pending:
+                self._order.turn_to(self._pending[0][1])
+            else:
                 self._order.leave(self._number)
         with self._order.blocked():
             handle.notify()

@@ -24,6 +24,7 @@ class _Work:
     bound: int
     """It asks for nothing before this time."""
     channel: int | None
+    """Which its operation is for, if it is one."""
     waiting: int = 0
     """For what takes its time from others: nobody need wait for it."""
 
@@ -50,14 +51,21 @@ class TimeOrder:
         self._thread.stream = stream
 
     def enter(self, stream: int, channel: int | None, fabric_cycle: int) -> None:
-        """``stream`` has something to do, from that time on, if it had not before.
-
-        ``channel`` is whose stream it is, if it is one's.
-        """
+        """``stream`` has something to do for ``channel``, from that time on, if it had not."""
         with self._changed:
             if stream not in self._work:
                 self._work[stream] = _Work(fabric_cycle, channel)
                 self._engage(self._work[stream])
+
+    def turn_to(self, channel: int | None) -> None:
+        """The calling thread's stream is now at work for ``channel``."""
+        with self._changed:
+            work = self._work.get(self._own())
+            if work is not None and work.channel != channel:
+                if work.channel is not None:
+                    self._transport.disengage(work.channel)
+                work.channel = channel
+                self._engage(work)
 
     def leave(self, stream: int) -> None:
         """``stream`` has nothing to do."""
