@@ -47,11 +47,11 @@ class MemoryStatistics:
     """Pieces that the free bytes are in."""
     allocations: int
     """Allocations that have not been freed."""
-    peak_allocated_bytes: int
+    peak_allocated_bytes: int = field(compare=False)
     """The most bytes that were ever allocated at once."""
-    allocations_made: int
+    allocations_made: int = field(compare=False)
     """Allocations that have succeeded since the memory was opened, freed ones among them."""
-    allocations_freed: int
+    allocations_freed: int = field(compare=False)
     """Allocations that have been freed."""
     allocations_failed: int = field(compare=False)
     """Allocations that found no free range large enough."""

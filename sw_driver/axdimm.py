@@ -12,8 +12,8 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
@@ -153,6 +153,9 @@ class Axdimm(Copies):
                 stall_timeout_s=stall_timeout_s,
             )
         self._closing = threading.Event()
+        self._gate = threading.Event()
+        """Set unless operations are only being queued."""
+        self._gate.set()
         self._closed = False
         self._watchdog = Watchdog(stall_timeout_s, self.describe)
         self._channels: list[Channel] = []
@@ -457,6 +460,20 @@ class Axdimm(Copies):
         with self._streams_lock:
             return self._add_stream(str(name))
 
+    @contextmanager
+    def queueing(self) -> Iterator[None]:
+        """What is queued in streams inside begins when the block ends.
+
+        Otherwise it depends on the host whether the first operations are over before the last are
+        queued, and with that who is first at the link.
+        """
+        self._check_open()
+        self._gate.clear()
+        try:
+            yield
+        finally:
+            self._gate.set()
+
     def _add_stream(self, name: str) -> Stream:
         stream = Stream(
             name,
@@ -465,6 +482,7 @@ class Axdimm(Copies):
             watchdog=self._watchdog,
             order=self._order,
             closing=self._closing,
+            gate=self._gate,
         )
         self._streams.append(stream)
         return stream
@@ -770,6 +788,7 @@ class Axdimm(Copies):
         if os.getpid() != self._pid:
             return  # a fork's copy, which has neither threads nor device
         self._closing.set()
+        self._gate.set()
         _open_devices.discard(self)
         with ExitStack() as locks:
             for stream in list(self._streams):

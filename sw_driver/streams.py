@@ -70,6 +70,7 @@ class Stream:
         watchdog: Watchdog,
         order: TimeOrder,
         closing: threading.Event,
+        gate: threading.Event,
     ) -> None:
         self._name = name
         self._number = number
@@ -77,6 +78,7 @@ class Stream:
         self._transport = transport
         self._watchdog = watchdog
         self._closing = closing
+        self._gate = gate
         self._lock = threading.Lock()
         self._worker = Worker(f"nearmem-{name}")
         self._pending: list[tuple[Handle[Any], int | None]] = []
@@ -185,8 +187,9 @@ class Stream:
 
     def _carry_out(self, handle: Handle[Any], action: Callable[[], Any], queued_at: int) -> None:
         outcome: Any
-        failure = self._failure
         self._order.adopt(self._number)
+        self._gate.wait()
+        failure = self._failure
         if self._closing.is_set():
             outcome = ClosedError(f"the device was closed before {handle.what} began")
         elif failure is not None:

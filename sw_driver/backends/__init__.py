@@ -53,7 +53,7 @@ def check_backend(backend: str) -> None:
     """Raises :class:`NoSuchDeviceError` for a name that is none of a backend."""
     if backend not in BACKENDS:
         raise NoSuchDeviceError(
-            f"no backend {backend!r}: expected one of {', '.join(BACKENDS)}, with a configuration "
+            f"no device {backend!r}: expected one of {', '.join(BACKENDS)}, with a configuration "
             "after a colon if wanted",
             name=backend,
         )

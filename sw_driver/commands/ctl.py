@@ -377,9 +377,9 @@ def _registers(arguments: argparse.Namespace) -> int:
 
 
 def _fields(row: RegisterValue) -> str:
-    from golden.adam import AdamConstants
+    from hw.adam.rule import CONSTANTS
 
-    fp32 = row["window"] == "kernel" and row["name"] in AdamConstants._fields
+    fp32 = row["window"] == "kernel" and row["name"] in CONSTANTS
     return ", ".join(
         f"{name} = {_float(value) if fp32 and isinstance(value, int) else _text(value)}"
         for name, value in row["fields"].items()
