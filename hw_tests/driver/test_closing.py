@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hw_tests.driver.transports import TransportWrapper
 from sw_driver import backends, errors
 from sw_driver.axdimm import Axdimm
 from sw_driver.backends.golden import GoldenTransport
 from sw_driver.runs import AdamRun
 from sw_driver.transport import kernel_window
+from sw_driver.wrapper import TransportWrapper
 
 SECONDS = 60
 COUNT = 20

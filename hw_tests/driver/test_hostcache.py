@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hw_tests.driver.transports import TransportWrapper, WatchedTransport
+from hw_tests.driver.transports import WatchedTransport
 from sw_driver.backends.golden import GoldenTransport
 from sw_driver.errors import (
     CopyRangeError,
@@ -26,6 +26,7 @@ from sw_driver.errors import (
 from sw_driver.hostcache import HostCache, HostCacheConfig, HostCacheCounters
 from sw_driver.registers import arbiter_registers
 from sw_driver.transport import DeviceFault, Transport, kernel_window
+from sw_driver.wrapper import TransportWrapper
 
 CAPACITY = 1 << 14
 DRAM = kernel_window(CAPACITY)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from hw_tests.driver.memory import snapshot
-from hw_tests.driver.transports import TransportWrapper, WatchedTransport
+from hw_tests.driver.transports import WatchedTransport
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
 from sw_driver.backends.golden import GoldenTransport
 from sw_driver.registers import kernel_registers
 from sw_driver.transport import DeviceTimeout, Transport, arbiter_window, kernel_window
+from sw_driver.wrapper import TransportWrapper
 
 COUNT = 20
 NBYTES = 4 * COUNT

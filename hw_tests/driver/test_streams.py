@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from golden.adam import adam_constants, adam_step
-from hw_tests.driver.transports import TransportWrapper, WatchedTransport
+from hw_tests.driver.transports import WatchedTransport
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
 from sw_driver.backends.golden import GoldenTransport
 from sw_driver.runs import AdamResult
 from sw_driver.transport import DeviceTimeout, kernel_window
+from sw_driver.wrapper import TransportWrapper
 
 COUNT = 500
 NBYTES = 4 * COUNT
