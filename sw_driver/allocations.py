@@ -17,10 +17,11 @@ from .errors import (
     FreedPointerError,
     InteriorPointerError,
     InvalidSizeError,
+    NoSuchChannelError,
 )
 from .pointers import Pointer
 
-__all__ = ["Allocation", "AllocationTable", "checked_size"]
+__all__ = ["Allocation", "AllocationTable", "checked_channel", "checked_size"]
 
 P = TypeVar("P", bound=Pointer)
 
@@ -110,6 +111,14 @@ class AllocationTable(Generic[P]):
             raise ForeignPointerError(
                 f"{pointer!r} is a {type(pointer).__name__}: expected what {self._source} returned"
             )
+        for name in ("channel", "address", "nbytes", "allocation", "device"):
+            value = getattr(pointer, name)
+            if type(value) is not int:
+                raise ForeignPointerError(
+                    f"the pointer's {name} is {value!r}, no integer of Python's: it was not made "
+                    f"by {self._source}",
+                    field=name,
+                )
         if pointer.device != self._device:
             raise ForeignPointerError(
                 f"address {pointer.address:#x} belongs to device {pointer.device}, this is device "
@@ -151,7 +160,7 @@ class AllocationTable(Generic[P]):
             if allocation.users:
                 raise BusyError(
                     f"address {pointer.address:#x} on channel {allocation.channel} is in use by "
-                    f"{', '.join(allocation.users)}: wait for the end first",
+                    f"{', '.join(dict.fromkeys(allocation.users))}: wait for the end first",
                     channel=allocation.channel,
                     address=pointer.address,
                     users=tuple(allocation.users),
@@ -173,7 +182,7 @@ class AllocationTable(Generic[P]):
 def checked_size(name: str, value: Any, minimum: int = 0) -> int:
     """``value`` as an integer of at least ``minimum``. Raises :class:`InvalidSizeError`."""
     try:
-        size = index(value)
+        size = minimum - 1 if isinstance(value, bool) else index(value)
     except TypeError:
         size = minimum - 1
     if size < minimum:
@@ -183,3 +192,20 @@ def checked_size(name: str, value: Any, minimum: int = 0) -> int:
             value=value,
         )
     return size
+
+
+def checked_channel(channel: Any, channels: int, of: str = "") -> int:
+    """``channel`` as an integer below ``channels``. Raises :class:`NoSuchChannelError`.
+
+    ``of`` says in the message whose channels they are.
+    """
+    try:
+        number = -1 if isinstance(channel, bool) else index(channel)
+    except TypeError:
+        number = -1
+    if not 0 <= number < channels:
+        expected = "0" if channels == 1 else f"an integer from 0 to {channels - 1}"
+        raise NoSuchChannelError(
+            f"channel is {channel!r}: expected {expected}{of}", channel=channel, channels=channels
+        )
+    return number

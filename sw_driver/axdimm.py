@@ -11,6 +11,7 @@ import atexit
 import itertools
 import os
 import threading
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from .allocations import AllocationTable, checked_size
+from .allocations import AllocationTable, checked_channel, checked_size
 from .allocator import MemoryStatistics
 from .backends import BackendOptions, check_backend, open_backend
 from .channels import LINK_TRACK, Channel, Mode, ModePolicy, Shared
@@ -35,7 +36,7 @@ from .errors import (
     CountMismatchError,
     InvalidHandleError,
     InvalidOptionError,
-    NoSuchChannelError,
+    NoSuchDeviceError,
     OverlapError,
     WrongChannelError,
 )
@@ -50,11 +51,12 @@ from .pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
 from .runs import BEATS_PER_GROUP, PARAMETER_BYTES, PARAMETERS_PER_BEAT, AdamResult, AdamRun
 from .schedule import Schedule
 from .serialized import SerializedTransport
-from .streams import Stream
+from .streams import Gate, Stream, StreamEnvironment
 from .timeline import Timeline
 from .timeorder import TimeOrder
 from .transport import LINE_BYTES, Transport
 from .watchdog import Watchdog
+from .workers import Worker
 
 if TYPE_CHECKING:
     from .memories import Memory
@@ -145,19 +147,19 @@ class Axdimm(Copies):
     ) -> None:
         self._number = next(_device_numbers)
         self._pid = os.getpid()
+        _check_options(device, options, backdoor=backdoor, stagger=stagger)
         self._backdoor = backdoor
         self._modes = ModePolicy.of(modes)
-        if not stall_timeout_s > 0:
+        if not isinstance(stall_timeout_s, int | float) or not stall_timeout_s > 0:
             raise InvalidOptionError(
                 f"stall_timeout_s is {stall_timeout_s!r}: expected a positive number of seconds",
                 stall_timeout_s=stall_timeout_s,
             )
         self._closing = threading.Event()
-        self._gate = threading.Event()
-        """Set unless operations are only being queued."""
-        self._gate.set()
+        self._gate = Gate()
         self._closed = False
         self._watchdog = Watchdog(stall_timeout_s, self.describe)
+        self._notifier = Worker("nearmem-callbacks")
         self._channels: list[Channel] = []
         self._streams: list[Stream] = []
         self._streams_lock = threading.Lock()
@@ -168,7 +170,7 @@ class Axdimm(Copies):
         self._control: ControlServer | None = None
         if isinstance(device, str):
             name = parse_device(device)
-            check_backend(name.backend)
+            check_backend(name.backend, name.preset)
             self._lock = DeviceLock(name)
             try:
                 self._transport = open_backend(name.model, options)
@@ -187,12 +189,24 @@ class Axdimm(Copies):
                     Channel(self._shared, number, allocations=self._allocations, stagger=stagger)
                 )
         except BaseException:
-            self._release()
+            if self._owns_transport:
+                self._transport.close()
+            if self._lock is not None:
+                self._lock.release()
             raise
         self._channel_streams: dict[int, Stream] = {}
         self._host: HostMemory | None = None
         self._gpu: Any = None
         self._storage: NvmeStorage | None = None
+        self._environment = StreamEnvironment(
+            transport=self._shared.transport,
+            watchdog=self._watchdog,
+            order=self._order,
+            notifier=self._notifier,
+            closing=self._closing,
+            gate=self._gate,
+            check_open=self._check_open,
+        )
         if self._lock is not None:
             self._controlled = DriverControl(
                 self._shared,
@@ -204,20 +218,15 @@ class Axdimm(Copies):
             self._control = ControlServer(self._controlled, self._lock)
         _open_devices.add(self)
 
-    def _share(self, timeline: Path | None) -> Shared:
-        self._timeline_path = timeline
+    def _share(self, timeline: str | os.PathLike[str] | None) -> Shared:
+        self._timeline_path = None
         recorder = None
         if timeline is not None:
+            self._timeline_path = _timeline_path(timeline)
             if not self._transport.timed:
                 raise InvalidOptionError(
                     f"a timeline to {str(timeline)!r} was asked for, but the "
                     f"{self._transport.name} backend has no clock: use 'cycles' or 'rtl'",
-                    timeline=str(timeline),
-                )
-            if not timeline.absolute().parent.is_dir():
-                raise InvalidOptionError(
-                    f"the timeline {str(timeline)!r} is to be written in "
-                    f"{str(timeline.absolute().parent)!r}, which is not a folder: create it",
                     timeline=str(timeline),
                 )
             recorder = Timeline(fabric_mhz=self._transport.fabric_mhz, backend=self._transport.name)
@@ -225,7 +234,7 @@ class Axdimm(Copies):
                 recorder.track(f"channel {number}")
             recorder.track(LINK_TRACK, "both channels")
             self._transport.record_link(True)
-        transport = SerializedTransport(self._transport)
+        transport = SerializedTransport(self._transport, self._watchdog)
         self._order = TimeOrder(transport, self._watchdog)
         return Shared(
             transport=transport,
@@ -326,7 +335,7 @@ class Axdimm(Copies):
     def memory(self, channel: int) -> MemoryStatistics:
         """How much memory of the channel is allocated and free."""
         state = self._channel(channel)
-        with state.exclusive():
+        with state.exclusive(in_time=False):
             return state.allocator.statistics()
 
     def configuration(self, channel: int) -> Configuration:
@@ -344,7 +353,7 @@ class Axdimm(Copies):
     def copied_bytes(self, channel: int) -> CopiedBytes:
         """How many bytes were copied over the link and through the backdoor."""
         state = self._channel(channel)
-        with state.exclusive():
+        with state.exclusive(in_time=False):
             return CopiedBytes(**state.copied)
 
     def describe(self) -> str:
@@ -374,7 +383,7 @@ class Axdimm(Copies):
         """
         state = self._channel(channel)
         size = checked_size("nbytes", nbytes, minimum=1)
-        with state.exclusive():
+        with state.exclusive(in_time=False):
             address = state.allocator.allocate(size)
             return state.allocations.add(channel=state.number, address=address, nbytes=size)
 
@@ -462,28 +471,19 @@ class Axdimm(Copies):
 
     @contextmanager
     def queueing(self) -> Iterator[None]:
-        """What is queued in streams inside begins when the block ends.
+        """What is queued in idle streams inside begins when the block ends.
 
-        Otherwise it depends on the host whether the first operations are over before the last are
-        queued, and with that who is first at the link.
+        Without it, when nothing more was queued for some milliseconds.
         """
         self._check_open()
-        self._gate.clear()
+        self._gate.close()
         try:
             yield
         finally:
-            self._gate.set()
+            self._gate.open()
 
     def _add_stream(self, name: str) -> Stream:
-        stream = Stream(
-            name,
-            number=len(self._streams),
-            transport=self._shared.transport,
-            watchdog=self._watchdog,
-            order=self._order,
-            closing=self._closing,
-            gate=self._gate,
-        )
+        stream = Stream(name, len(self._streams), self._environment)
         self._streams.append(stream)
         return stream
 
@@ -505,7 +505,9 @@ class Axdimm(Copies):
         call = f"Memcpy{source_kind}2{destination_kind}"
         policy = self._policy(modes)
         size = checked_size("nbytes", nbytes)
-        through_backdoor = self._backdoor if backdoor is None else bool(backdoor)
+        if backdoor is not None:
+            _check_flags(backdoor=backdoor)
+        through_backdoor = self._backdoor if backdoor is None else backdoor
         if backdoor and "Axdimm" not in (source_kind, destination_kind):
             raise InvalidOptionError(
                 f"{call} has no backdoor: only the module's DRAM is simulated", backdoor=backdoor
@@ -531,6 +533,7 @@ class Axdimm(Copies):
             unit="bytes",
             transport=self._shared.transport,
             watchdog=self._watchdog,
+            notifier=self._notifier,
             cleanup=lambda: _release_all(held, handle.what),
         )
         try:
@@ -574,11 +577,7 @@ class Axdimm(Copies):
     ) -> Handle[T]:
         """Carries out ``action`` now, or queues it."""
         if stream is not None:
-            try:
-                stream.submit(handle, action, channel)
-            except BaseException as error:
-                handle.finish(error)
-                raise
+            stream.submit(handle, action, channel)
             return handle
         handle.start()
         try:
@@ -623,6 +622,7 @@ class Axdimm(Copies):
             unit="bytes",
             transport=self._shared.transport,
             watchdog=self._watchdog,
+            notifier=self._notifier,
         )
         return self._perform(handle, lambda: state.set_mode(mode, policy), stream, state.number)
 
@@ -706,7 +706,8 @@ class Axdimm(Copies):
             t=hyperparameters.t,
             transport=self._shared.transport,
             watchdog=self._watchdog,
-            cleanup=lambda: state.end_run(held, run.what),
+            notifier=self._notifier,
+            cleanup=lambda: state.end_run(run, held),
         )
         try:
             for pointer in tensors.values():
@@ -749,10 +750,13 @@ class Axdimm(Copies):
         """
         state = self._channel(channel)
         stream = self._channel_streams.get(state.number)
-        if stream is not None:
-            stream.wait(timeout)
-        run = state.run
-        return None if run is None else run.wait(timeout)
+        try:
+            if stream is not None:
+                stream.wait(timeout)
+        finally:
+            if state.run is not None and not state.run.failed:
+                state.run.wait(timeout)
+        return None if state.run is None else state.run.wait(timeout)
 
     def PollAxdimm(self, channel: int) -> bool:
         """Whether the channel's kernel is idle. Never waits for it.
@@ -788,7 +792,7 @@ class Axdimm(Copies):
         if os.getpid() != self._pid:
             return  # a fork's copy, which has neither threads nor device
         self._closing.set()
-        self._gate.set()
+        self._gate.open()
         _open_devices.discard(self)
         with ExitStack() as locks:
             for stream in list(self._streams):
@@ -799,6 +803,7 @@ class Axdimm(Copies):
             for state in self._channels:
                 run = f"the end of the run on channel {state.number}"
                 self._watchdog.until(state.follower.stop, run)
+            self._watchdog.until(self._notifier.stop, "the callbacks in progress")
         with self._memories_lock:
             if not self._closed:
                 self._closed = True
@@ -810,7 +815,7 @@ class Axdimm(Copies):
         if self._control is not None:
             self._control.close()
         if self._owns_transport:
-            self._transport.close()
+            self._shared.transport.close()
         for memory in self._memories:
             memory.close()
         if self._lock is not None:
@@ -829,8 +834,9 @@ class Axdimm(Copies):
 
     def __repr__(self) -> str:
         copies = "backdoor" if self._backdoor else "host link"
+        device = self._transport.name if self._lock is None else self._lock.entry.device
         return (
-            f"<Axdimm on {self._transport.name}: {self.channels} channels of "
+            f"<Axdimm on {device}: {self.channels} channels of "
             f"{self._transport.capacity_bytes} bytes, copies over the {copies}>"
         )
 
@@ -839,26 +845,11 @@ class Axdimm(Copies):
     def _check_open(self) -> None:
         if self._closing.is_set():
             raise ClosedError("the device was closed: open it again")
-        if os.getpid() != self._pid:
-            raise ClosedError(
-                f"the device was opened by process {self._pid}, of which this one, {os.getpid()}, "
-                "is a fork: open it after the fork",
-                pid=self._pid,
-            )
+        self._watchdog.check_process()
 
     def _channel(self, channel: int) -> Channel:
         self._check_open()
-        try:
-            number = index(channel)
-        except TypeError:
-            number = -1
-        if not 0 <= number < len(self._channels):
-            raise NoSuchChannelError(
-                f"channel is {channel!r}: expected an integer from 0 to {len(self._channels) - 1}",
-                channel=channel,
-                channels=len(self._channels),
-            )
-        return self._channels[number]
+        return self._channels[checked_channel(channel, len(self._channels))]
 
     def _owner(self, pointer: AxdimmPointer) -> Channel:
         """The channel of ``pointer``, which has to be of this kind and device."""
@@ -875,6 +866,46 @@ class Axdimm(Copies):
                 f"{stream!r} is a {type(stream).__name__}: expected a stream of this device, from "
                 "stream() or new_stream()"
             )
+
+
+def _check_options(device: Any, options: Any, **flags: Any) -> None:
+    if not isinstance(device, str) and not hasattr(device, "channels"):
+        raise NoSuchDeviceError(
+            f"device is {device!r}: expected a name such as 'rtl', or a transport",
+            name=repr(device),
+        )
+    if options is not None and not isinstance(options, BackendOptions):
+        raise InvalidOptionError(
+            f"options is {options!r}: expected BackendOptions or None", options=repr(options)
+        )
+    _check_flags(**flags)
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise InvalidOptionError(f"{name} is {value!r}: expected True or False", option=name)
+
+
+def _timeline_path(timeline: Any) -> Path:
+    """Where the timeline goes. Raises :class:`InvalidOptionError` if it cannot be written."""
+    if not isinstance(timeline, str | os.PathLike) or not str(timeline):
+        raise InvalidOptionError(
+            f"timeline is {timeline!r}: expected the name of a file", timeline=repr(timeline)
+        )
+    path = Path(timeline).absolute()
+    problem = None
+    if path.is_dir():
+        problem = "is a folder: add a name"
+    elif not path.parent.is_dir():
+        problem = f"is in {str(path.parent)!r}, which is not a folder: create it"
+    elif not os.access(path.parent, os.W_OK):
+        problem = f"is in {str(path.parent)!r}, which cannot be written: choose another"
+    if problem is not None:
+        raise InvalidOptionError(
+            f"the timeline {str(timeline)!r} {problem}", timeline=str(timeline)
+        )
+    return path
 
 
 def _release_all(ends: list[End], user: str) -> None:
@@ -933,4 +964,7 @@ def _constant_bits(hyperparameters: AdamHyperparameters) -> dict[str, int]:
 @atexit.register
 def _close_all() -> None:
     for device in list(_open_devices):
-        device.close()
+        try:
+            device.close()
+        except Exception:  # the others are closed all the same
+            traceback.print_exc()

@@ -27,11 +27,11 @@ from .pointers import AxdimmPointer
 from .registers import RegisterWindow, arbiter_registers, kernel_registers
 from .runs import ACTIVITY_REGISTERS, PARAMETERS_PER_BEAT, AdamResult, AdamRun, DramActivity
 from .schedule import Schedule
-from .streams import Worker
 from .timeline import Timeline
 from .timeorder import TimeOrder
 from .transport import DeviceTimeout, Transport, kernel_window
 from .watchdog import Watchdog
+from .workers import Worker
 
 __all__ = ["LINK_TRACK", "Channel", "Mode", "ModePolicy", "Shared"]
 
@@ -122,6 +122,11 @@ class Channel:
         self.run: AdamRun | None = None
         self.copied: dict[str, int] = {}
         """Bytes by the way they took, see :class:`~sw_driver.axdimm.CopiedBytes`."""
+        self.occupied_until = 0
+        """Simulated time at which the last copy ended."""
+        self._mode_unsure = False
+        """A switch was interrupted."""
+        self._ending = threading.Lock()
         self._kept: list[tuple[AxdimmPointer, str]] = []
         """Tensors of a run that was given up, while its kernel may still use them."""
         status = self.arbiter.read("status")
@@ -165,10 +170,11 @@ class Channel:
     # Who may use it.
 
     @contextmanager
-    def exclusive(self, patience_s: float | None = None) -> Iterator[None]:
+    def exclusive(self, patience_s: float | None = None, *, in_time: bool = True) -> Iterator[None]:
         """The channel for the caller alone; it may have been closed while waiting for it.
 
-        Raises :class:`BusyError` if others keep it for longer than ``patience_s``.
+        Raises :class:`BusyError` if others keep it for longer than ``patience_s``. Not ``in_time``,
+        it takes no simulated time.
         """
         if patience_s is not None:
             if not self._lock.acquire(timeout=patience_s):
@@ -182,13 +188,26 @@ class Channel:
                 self._shared.watchdog.acquire(self._lock, what)
         try:
             self._shared.check_open()
-            # What the caller does here follows, in simulated time, what was done here before.
-            now = self._transport.now(self.number)
-            if not self.running and self._transport.host_time() < now:
-                self._transport.set_host_time(now)
+            if in_time and not self.running:
+                self._follow_on()
             yield
         finally:
             self._lock.release()
+
+    def _follow_on(self) -> None:
+        """What the caller does next follows, in simulated time, what was done here before."""
+        before = max(self._transport.now(self.number), self.occupied_until)
+        if self._transport.host_time() < before:
+            self._transport.set_host_time(before)
+        if self._mode_unsure:
+            status = self.arbiter.poll(
+                "status",
+                {"draining": 0},
+                interval=MODE_POLL_FABRIC_CYCLES,
+                timeout=MODE_TIMEOUT_FABRIC_CYCLES,
+            )
+            self.mode = _mode_in_force(self.arbiter, status)
+            self._mode_unsure = False
 
     @contextmanager
     def in_mode(self, mode: Mode | None, policy: ModePolicy) -> Iterator[None]:
@@ -238,8 +257,9 @@ class Channel:
         return self.unfinished
 
     def _seen_idle(self) -> None:
-        self.unfinished = False
-        kept, self._kept = self._kept, []
+        with self._ending:
+            self.unfinished = False
+            kept, self._kept = self._kept, []
         for pointer, user in kept:
             self.allocations.release(pointer, user)
 
@@ -289,7 +309,7 @@ class Channel:
             call = "SetArbiterNormal" if needed is Mode.NORMAL else "SetArbiterAcc"
             raise WrongModeError(
                 f"channel {self.number} is in {self.mode} mode, {needed} mode is needed: call "
-                f"{call}({self.number}), or pass modes='wait'",
+                f"{call}({self.number})",
                 channel=self.number,
                 mode=str(self.mode),
                 needed=str(needed),
@@ -328,6 +348,9 @@ class Channel:
                 mode=str(self.mode),
                 state=self.describe(),
             ) from timeout
+        except BaseException:  # Ctrl-C: the switch may come, or not
+            self._mode_unsure = True
+            raise
         self.mode = mode
         self.record(f"to {mode} mode", "mode", began, mode=str(mode))
 
@@ -377,6 +400,7 @@ class Channel:
         """Starts the kernel. For the owner of the lock."""
         self.kernel.write(settings)
         self.unfinished = True
+        run.kernel_started = True
         self.run = run
         self.kernel.write({"control": self.kernel["control"]["start"].mask})
         run.kernel_began = self._transport.host_time()
@@ -462,13 +486,14 @@ class Channel:
             **{name: values[register] for name, register in ACTIVITY_REGISTERS.items()}
         )
 
-    def end_run(self, pointers: list[AxdimmPointer], user: str) -> None:
+    def end_run(self, run: AdamRun, pointers: list[AxdimmPointer]) -> None:
         """The run's tensors can be freed; if it was given up, once the kernel is idle."""
-        if self.unfinished and not self._closing.is_set():
-            self._kept.extend((pointer, user) for pointer in pointers)
-            return
+        with self._ending:
+            if run.kernel_started and self.unfinished and not self._closing.is_set():
+                self._kept.extend((pointer, run.what) for pointer in pointers)
+                return
         for pointer in pointers:
-            self.allocations.release(pointer, user)
+            self.allocations.release(pointer, run.what)
 
     # What others are told.
 

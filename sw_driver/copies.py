@@ -209,6 +209,7 @@ def copy(
         finally:
             for _, end in channels:
                 assert end.channel is not None
+                end.channel.occupied_until = shared.transport.host_time()
                 _record(end, handle, began, nbytes, shared)
 
 

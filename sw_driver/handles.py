@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from .errors import WaitTimeoutError
+from .errors import InvalidOptionError, WaitTimeoutError
 from .transport import Transport
-from .watchdog import Watchdog
+from .watchdog import Patience, Watchdog
+from .workers import Worker
 
 __all__ = ["Handle", "Progress"]
 
 T = TypeVar("T")
-
-LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +50,14 @@ class Handle(Generic[T]):
         unit: str,
         transport: Transport,
         watchdog: Watchdog,
+        notifier: Worker,
         cleanup: Callable[[], None] | None = None,
     ) -> None:
         self._what = what
+        self._notifier = notifier
         self._cleanup = cleanup
+        self._settled = False
+        self._trace: TracebackType | None = None
         self._total = total
         self._unit = unit
         self._transport = transport
@@ -117,6 +120,10 @@ class Handle(Generic[T]):
         :class:`~sw_driver.errors.DeviceTimeoutError`, with the device's state, when nothing at all
         gets on for as long as the device's ``stall_timeout_s``.
         """
+        if timeout is not None and not isinstance(timeout, int | float):
+            raise InvalidOptionError(
+                f"timeout is {timeout!r}: expected a number of seconds or None", timeout=timeout
+            )
         if not self._watchdog.wait(self._over, f"the end of {self._what}", timeout):
             progress = self.progress
             raise WaitTimeoutError(
@@ -129,7 +136,8 @@ class Handle(Generic[T]):
             )
         self.await_end()
         if self._error is not None:
-            raise self._error
+            # Or it would grow with each who waits.
+            raise self._error.with_traceback(self._trace)
         return self._result  # type: ignore[return-value]
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -137,28 +145,39 @@ class Handle(Generic[T]):
 
     async def _awaited(self) -> T:
         loop = asyncio.get_running_loop()
-        over = asyncio.Event()
+        over: asyncio.Future[None] = loop.create_future()
+
+        def resolve() -> None:
+            if not over.done():
+                over.set_result(None)
 
         def tell() -> None:
             with suppress(RuntimeError):  # the loop was closed; nobody awaits any more
-                loop.call_soon_threadsafe(over.set)
+                loop.call_soon_threadsafe(resolve)
 
+        patience = Patience(self._watchdog, f"the end of {self._what}")
         self.add_done_callback(tell)
-        began = time.monotonic()
-        while not self.done:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), LOOK_SECONDS)
-            if not self.done:
-                self._watchdog.check(began, f"the end of {self._what}")
+        try:
+            while not self.done:
+                await asyncio.wait({over}, timeout=patience.step_s)
+                if not self.done:
+                    patience.check()
+        finally:
+            self.remove_done_callback(tell)
         return self.wait(0)
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Calls ``callback`` at the end, in the thread that ends it; at once if it is over."""
+        """Calls ``callback`` at the end, in a thread for callbacks; at once if it is over."""
         with self._lock:
             if not self._over.is_set():
                 self._callbacks.append(callback)
                 return
         callback()
+
+    def remove_done_callback(self, callback: Callable[[], None]) -> None:
+        """``callback`` is not called any more, unless it is just being."""
+        with self._lock, suppress(ValueError):
+            self._callbacks.remove(callback)
 
     # For the runtime.
 
@@ -187,31 +206,29 @@ class Handle(Generic[T]):
         return self._watchdog is watchdog
 
     def finish(self, outcome: T | BaseException) -> None:
-        """Ends the operation, at the calling thread's simulated time. Called once."""
-        self.settle(outcome)
-        self.notify()
-
-    def settle(self, outcome: T | BaseException) -> None:
-        """The first half of :meth:`finish`: those who wait go on."""
-        if self._cleanup is not None:
-            self._cleanup()
-        self.start()
-        if isinstance(outcome, BaseException):
-            self._error = outcome
-        else:
-            self._result = outcome
-            self._done_units = self._total
-        self._ended = self._transport.host_time()
-        self._watchdog.beat()
+        """Ends the operation, at the calling thread's simulated time; only the first call does."""
         with self._lock:
-            self._over.set()
-
-    def notify(self) -> None:
-        """The second half of :meth:`finish`: the callbacks."""
-        with self._lock:
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
+            if self._settled:
+                return
+            self._settled = True
+        try:
+            if self._cleanup is not None:
+                self._cleanup()
+        finally:
+            self.start()
+            if isinstance(outcome, BaseException):
+                self._error = outcome
+                self._trace = outcome.__traceback__
+            else:
+                self._result = outcome
+                self._done_units = self._total
+            self._ended = self._transport.host_time()
+            self._watchdog.beat()
+            with self._lock:
+                self._over.set()
+                callbacks, self._callbacks = self._callbacks, []
+            for callback in callbacks:
+                self._notifier.submit(callback)
 
     def __repr__(self) -> str:
         if self.done:

@@ -12,18 +12,23 @@ from .errors import HostBufferError
 __all__ = ["byte_view"]
 
 
-def byte_view(buffer: Any, nbytes: int, *, writable: bool) -> NDArray[np.uint8]:
+def byte_view(buffer: Any, nbytes: int | None, *, writable: bool) -> NDArray[np.uint8]:
     """The first ``nbytes`` bytes of a bytes-like object or C-contiguous array, without a copy.
+
+    None means all of them.
 
     Raises :class:`HostBufferError` if it is none, too small, or read-only where ``writable``.
     """
     what = "destination" if writable else "source"
     try:
         view = memoryview(buffer)
-    except TypeError:
+    except (TypeError, ValueError, BufferError):
         raise HostBufferError(
             f"the {what} is a {type(buffer).__name__}: expected bytes, a bytearray or a numpy array"
         ) from None
+    if view.format == "O":
+        raise HostBufferError(f"the {what} is an array of objects: expected numbers")
+    nbytes = view.nbytes if nbytes is None else nbytes
     if not view.c_contiguous:
         raise HostBufferError(
             f"the {what} of {view.nbytes} bytes is not contiguous: pass a contiguous copy",

@@ -31,14 +31,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .allocations import checked_size
-from .errors import CopyRangeError, NoSuchChannelError
+from .allocations import checked_channel, checked_size
+from .errors import CopyRangeError
 from .hostbuffer import byte_view
 from .transport import LINE_BYTES, Transport, kernel_window
 
@@ -210,17 +209,7 @@ class HostCache:
         return HostCacheCounters(**self._channel(channel).counts)
 
     def _channel(self, channel: int) -> _ChannelCache:
-        try:
-            number = index(channel)
-        except TypeError:
-            number = -1
-        if not 0 <= number < len(self._channels):
-            raise NoSuchChannelError(
-                f"channel is {channel!r}: expected an integer from 0 to {len(self._channels) - 1}",
-                channel=channel,
-                channels=len(self._channels),
-            )
-        return self._channels[number]
+        return self._channels[checked_channel(channel, len(self._channels))]
 
     def _check_range(self, channel: int, address: int, nbytes: int) -> None:
         if address < 0 or address + nbytes > self._limit_bytes:

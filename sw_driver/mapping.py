@@ -48,14 +48,14 @@ class MappedView:
 
     def store(self, offset: int, data: Any) -> None:
         """Ordinary stores: into the cache, from where they reach the DRAM some time."""
-        view = byte_view(data, memoryview(data).nbytes, writable=False)
+        view = byte_view(data, None, writable=False)
         with self._access(offset, view.size, "store") as address:
             self._check_reach(address, view.size)
             self._channel.cache.store(self._channel.number, address, view)
 
     def stream_store(self, offset: int, data: Any) -> None:
         """Non-temporal stores: past the cache, through a write-combining buffer."""
-        view = byte_view(data, memoryview(data).nbytes, writable=False)
+        view = byte_view(data, None, writable=False)
         with self._access(offset, view.size, "non-temporal store") as address:
             self._check_owned()
             self._channel.cache.stream_store(self._channel.number, address, view)
@@ -65,7 +65,7 @@ class MappedView:
 
         While the kernel has the DRAM, what is written back is lost: the arbiter refuses it.
         """
-        size = self._nbytes - offset if nbytes is None else nbytes
+        size = self._nbytes - checked_size("offset", offset) if nbytes is None else nbytes
         with self._access(offset, size, "flush") as address:
             self._channel.cache.flush(self._channel.number, address, size)
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from .handles import Handle
 from .transport import LINE_BYTES, Transport
 from .watchdog import Watchdog
+from .workers import Worker
 
 __all__ = [
     "ACTIVITY_REGISTERS",
@@ -127,6 +128,7 @@ class AdamRun(Handle[AdamResult]):
         t: int,
         transport: Transport,
         watchdog: Watchdog,
+        notifier: Worker,
         cleanup: Callable[[], None],
     ) -> None:
         super().__init__(
@@ -135,10 +137,12 @@ class AdamRun(Handle[AdamResult]):
             unit="parameters",
             transport=transport,
             watchdog=watchdog,
+            notifier=notifier,
             cleanup=cleanup,
         )
         self._channel = channel
         self._nparams = nparams
+        self.kernel_started = False
         self.kernel_began = 0
         """Simulated time of START, in fabric cycles."""
 

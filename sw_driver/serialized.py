@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .transport import Transport
+from .watchdog import Watchdog
 from .wrapper import TransportWrapper
 
 __all__ = ["SerializedTransport"]
@@ -21,20 +23,31 @@ class _FairLock:
     Who follows a run asks again and again; others would hardly ever find an ordinary lock free.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watchdog: Watchdog, what: str) -> None:
+        self._watchdog = watchdog
+        self._what = what
         self._mutex = threading.Lock()
         self._waiting: deque[threading.Lock] = deque()
         self._held = False
 
     def __enter__(self) -> None:
+        gate = threading.Lock()
+        gate.acquire()
         with self._mutex:
             if not self._held:
                 self._held = True
                 return
-            gate = threading.Lock()
-            gate.acquire()
             self._waiting.append(gate)
-        gate.acquire()
+        try:
+            self._watchdog.acquire(gate, self._what)
+        except BaseException:  # Ctrl-C, too
+            with self._mutex:
+                granted = gate not in self._waiting
+                if not granted:
+                    self._waiting.remove(gate)
+            if granted:
+                self.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
         with self._mutex:
@@ -50,9 +63,12 @@ class SerializedTransport(TransportWrapper):
     The driver, who follows a run and who looks in from outside may so call at any time.
     """
 
-    def __init__(self, inner: Transport) -> None:
+    def __init__(self, inner: Transport, watchdog: Watchdog) -> None:
         super().__init__(inner)
-        self._locks = [_FairLock() for _ in range(inner.channels)]
+        self._locks = [
+            _FairLock(watchdog, f"an access to channel {channel}")
+            for channel in range(inner.channels)
+        ]
 
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         with self._locks[channel]:
@@ -77,3 +93,9 @@ class SerializedTransport(TransportWrapper):
     def link_uses(self, channel: int) -> NDArray[np.uint64]:
         with self._locks[channel]:
             return super().link_uses(channel)
+
+    def close(self) -> None:
+        with ExitStack() as locks:
+            for lock in self._locks:
+                locks.enter_context(lock)
+            super().close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from .errors import ClosedError, InvalidHandleError, StreamFailedError
@@ -13,41 +14,80 @@ from .handles import Handle
 from .timeorder import TimeOrder
 from .transport import Transport
 from .watchdog import Watchdog
+from .workers import Worker
 
-__all__ = ["Stream", "Worker"]
+__all__ = ["Gate", "Stream", "StreamEnvironment"]
+
+PAUSE_S = 0.003
+"""Without another operation queued, a program has queued what it queues at once."""
+LONGEST_PAUSE_S = 0.1
 
 
-class Worker:
-    """A thread that carries out what it is given, one after the other."""
+class Gate:
+    """Lets streams that were idle begin when the program has queued what it queues at once.
 
-    def __init__(self, name: str) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # Not waited for when the program ends: a device that hangs must not keep it from that.
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._started = False
+    Otherwise it would depend on the host whether the first operation is over before the next is
+    queued, and with that who is first at the link.
+    """
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the caller is this worker."""
-        return threading.current_thread() is self._thread
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self._open.set()
+        self._queued_at = 0.0
 
-    def submit(self, job: Callable[[], None]) -> None:
-        """Queues ``job``, which must not raise."""
-        if not self._started:
-            self._started = True
-            self._thread.start()
-        self._jobs.put(job)
+    def close(self) -> None:
+        """Nothing begins until :meth:`open`."""
+        self._open.clear()
 
-    def stop(self, timeout_s: float) -> bool:
-        """Ends the thread after what is queued; False if it was not over in time."""
-        self._jobs.put(None)
-        if self._started and not self.is_current:
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+    def open(self) -> None:
+        """What has been queued begins."""
+        self._open.set()
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+    def note(self) -> None:
+        """An operation was queued."""
+        self._queued_at = time.monotonic()
+
+    def wait(self) -> None:
+        """Waits until the gate is open and nothing was queued for a moment."""
+        self._open.wait()
+        limit = time.monotonic() + LONGEST_PAUSE_S
+        while True:
+            now = time.monotonic()
+            pause = min(self._queued_at + PAUSE_S, limit) - now
+            if pause <= 0:
+                return
+            time.sleep(pause)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamEnvironment:
+    """What the streams of a device have in common."""
+
+    transport: Transport
+    watchdog: Watchdog
+    order: TimeOrder
+    notifier: Worker
+    closing: threading.Event
+    """Set when the device closes."""
+    gate: Gate
+    """Opens when what is to be queued together is."""
+    check_open: Callable[[], None]
+    """Raises :class:`~sw_driver.errors.ClosedError` if the device cannot be used any more."""
+
+
+@dataclass(eq=False)
+class _Entry:
+    """An operation that is queued or in progress."""
+
+    handle: Handle[Any]
+    action: Callable[[], Any]
+    channel: int | None
+    queued_at: int
+    """The caller's simulated time."""
+    first: bool = False
+    """The stream was idle when it was queued."""
+    doomed_by: tuple[Handle[Any], BaseException] | None = None
+    """What failed before it."""
 
 
 class Stream:
@@ -61,28 +101,13 @@ class Stream:
     :meth:`Axdimm.stream` and :meth:`Axdimm.new_stream`; any thread may use it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        number: int,
-        transport: Transport,
-        watchdog: Watchdog,
-        order: TimeOrder,
-        closing: threading.Event,
-        gate: threading.Event,
-    ) -> None:
+    def __init__(self, name: str, number: int, environment: StreamEnvironment) -> None:
         self._name = name
         self._number = number
-        self._order = order
-        self._transport = transport
-        self._watchdog = watchdog
-        self._closing = closing
-        self._gate = gate
-        self._lock = threading.Lock()
+        self._environment = environment
+        self._lock = threading.RLock()
         self._worker = Worker(f"nearmem-{name}")
-        self._pending: list[tuple[Handle[Any], int | None]] = []
-        """What is to be done, and for which channel."""
+        self._pending: list[_Entry] = []
         self._failure: tuple[Handle[Any], BaseException] | None = None
         self._now = 0
         """Simulated time at which the last operation ended."""
@@ -100,16 +125,17 @@ class Stream:
     @property
     def pending(self) -> list[Handle[Any]]:
         """The operations queued or in progress, in their order."""
-        with self._lock:
-            return [handle for handle, _ in self._pending]
+        return [entry.handle for entry in list(self._pending)]
 
     @property
     def failure(self) -> BaseException | None:
         """What the first failed operation raised; None while the stream is sound."""
-        return None if self._failure is None else self._failure[1]
+        failure = self._failure
+        return None if failure is None else failure[1]
 
     def recover(self) -> BaseException | None:
         """Forgets the failure, so that operations queued from now on are carried out."""
+        self._environment.watchdog.check_process()
         with self._lock:
             failure, self._failure = self._failure, None
         return None if failure is None else failure[1]
@@ -124,8 +150,9 @@ class Stream:
         if pending:
             with suppress(StreamFailedError):
                 pending[-1].wait(timeout)
-        if self._failure is not None:
-            raise self._failure[1]
+        failure = self.failure
+        if failure is not None:
+            raise failure
 
     def wait_for(self, handle: Handle[Any]) -> Handle[None]:
         """Operations queued from now on begin after ``handle`` has ended; it may be another's.
@@ -133,7 +160,9 @@ class Stream:
         If it fails, so does the stream. Raises :class:`~sw_driver.errors.InvalidHandleError` for
         what is no handle of this device.
         """
-        if not isinstance(handle, Handle) or not handle.belongs_to(self._watchdog):
+        shared = self._environment
+        shared.check_open()
+        if not isinstance(handle, Handle) or not handle.belongs_to(shared.watchdog):
             raise InvalidHandleError(
                 f"{handle!r} is a {type(handle).__name__}: expected a handle that an operation of "
                 "this device returned"
@@ -142,12 +171,13 @@ class Stream:
             f"stream {self._name}'s wait for {handle.what}",
             total=0,
             unit="bytes",
-            transport=self._transport,
-            watchdog=self._watchdog,
+            transport=shared.transport,
+            watchdog=shared.watchdog,
+            notifier=shared.notifier,
         )
 
         def wait() -> None:
-            with self._order.blocked():
+            with shared.order.blocked():
                 handle.wait()
 
         self.submit(waiting, wait)
@@ -160,68 +190,103 @@ class Stream:
     ) -> None:
         """Queues ``action``, whose result or exception ends ``handle``.
 
-        ``channel`` is the only one that it uses, if there is one.
+        ``channel`` is the only one that it uses, if there is one. If this raises, the handle has
+        ended.
         """
-        with self._lock:
-            if self._failure is not None:
-                first, error = self._failure
-                raise StreamFailedError(
-                    f"stream {self._name} failed with {first.what} ({error}): {handle.what} was "
-                    "not queued; recover() forgets the failure",
-                    stream=self._name,
-                    failed=first.what,
-                ) from error
-            self._pending.append((handle, channel))
-            queued_at = self._transport.host_time()
-            self._order.enter(self._number, channel, max(self._now, queued_at))
-            self._worker.submit(lambda: self._carry_out(handle, action, queued_at))
+        entry = _Entry(handle, action, channel, self._environment.transport.host_time())
+        try:
+            self._worker.start()
+            with self._lock:
+                self._check_sound(handle)
+                self._environment.gate.note()
+                entry.first = not self._pending
+                self._pending.append(entry)
+                self._environment.order.enter(
+                    self._number, channel, max(self._now, entry.queued_at)
+                )
+                self._worker.submit(lambda: self._carry_out(entry))
+        except BaseException as error:
+            # Ctrl-C may come anywhere.
+            with self._lock:
+                if handle.started:
+                    raise
+                self._remove(entry)
+            handle.finish(error)
+            raise
+
+    def _check_sound(self, handle: Handle[Any]) -> None:
+        if self._environment.closing.is_set():
+            raise ClosedError("the device was closed: open it again")
+        if self._failure is not None:
+            first, error = self._failure
+            raise StreamFailedError(
+                f"stream {self._name} failed with {first.what} ({error}): {handle.what} was "
+                "not queued; recover() forgets the failure",
+                stream=self._name,
+                failed=first.what,
+            ) from error
 
     def stop(self, timeout_s: float) -> bool:
         """Ends the thread; what was queued ends with :class:`ClosedError`. False if it hangs."""
+        with self._lock:
+            pass  # whoever is queueing sees that the device closes, or is done
         return self._worker.stop(timeout_s)
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the caller is the stream's own thread."""
-        return self._worker.is_current
-
-    def _carry_out(self, handle: Handle[Any], action: Callable[[], Any], queued_at: int) -> None:
-        outcome: Any
-        self._order.adopt(self._number)
-        self._gate.wait()
-        failure = self._failure
-        if self._closing.is_set():
-            outcome = ClosedError(f"the device was closed before {handle.what} began")
-        elif failure is not None:
-            first, error = failure
-            outcome = StreamFailedError(
-                f"{handle.what} was not carried out: {first.what}, before it in stream "
-                f"{self._name}, failed: {error}",
-                stream=self._name,
-                failed=first.what,
-            )
-            outcome.__cause__ = error
-        else:
-            self._transport.set_host_time(max(self._now, queued_at))
-            self._order.reach(self._transport.host_time())
-            handle.start()
+    def _carry_out(self, entry: _Entry) -> None:
+        shared, handle = self._environment, entry.handle
+        shared.order.adopt(self._number)
+        if entry.first:
+            shared.gate.wait()
+        with self._lock:
+            if entry not in self._pending:
+                return
+            refusal = self._refusal(entry)
+            if refusal is None:
+                shared.transport.set_host_time(max(self._now, entry.queued_at))
+                shared.order.reach(shared.transport.host_time())
+                handle.start()
+        outcome: Any = refusal
+        if refusal is None:
             try:
-                outcome = action()
+                outcome = entry.action()
             except BaseException as error:  # goes to whoever waits
                 outcome = error
-            self._now = self._transport.host_time()
+            self._now = shared.transport.host_time()
         with self._lock:
-            if isinstance(outcome, BaseException) and failure is None:
+            if isinstance(outcome, BaseException) and refusal is None:
                 self._failure = (handle, outcome)
-            handle.settle(outcome)
-            self._pending.pop(0)
-            self._order.reach(self._now)
-            if self._pending:
-                self._order.turn_to(self._pending[0][1])
-            else:
-                self._order.leave(self._number)
-        with self._order.blocked():
-            handle.notify()
+                for each in self._pending:
+                    each.doomed_by = self._failure
+        handle.finish(outcome)
+        with self._lock:
+            self._remove(entry)
+
+    def _refusal(self, entry: _Entry) -> BaseException | None:
+        """Why the operation is not carried out."""
+        if self._environment.closing.is_set():
+            return ClosedError(f"the device was closed before {entry.handle.what} began")
+        if entry.doomed_by is None:
+            return None
+        first, error = entry.doomed_by
+        refusal = StreamFailedError(
+            f"{entry.handle.what} was not carried out: {first.what}, before it in stream "
+            f"{self._name}, failed: {error}",
+            stream=self._name,
+            failed=first.what,
+        )
+        refusal.__cause__ = error
+        return refusal
+
+    def _remove(self, entry: _Entry) -> None:
+        """The operation is over. For the owner of the lock."""
+        with suppress(ValueError):
+            self._pending.remove(entry)
+        order = self._environment.order
+        if self._pending:
+            order.reach(self._now)
+            order.turn_to(self._number, self._pending[0].channel)
+        else:
+            order.leave(self._number)
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else f"{self.queued} operations"

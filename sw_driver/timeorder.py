@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .transport import Transport
-from .watchdog import LOOK_SECONDS, Watchdog
+from .watchdog import Patience, Watchdog
 
 __all__ = ["TimeOrder"]
 
@@ -17,7 +16,7 @@ NO_STREAM = 1 << 62
 """In place of a stream's number, for other threads: among equals they come last."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Work:
     """A stream that has something to do."""
 
@@ -57,13 +56,12 @@ class TimeOrder:
                 self._work[stream] = _Work(fabric_cycle, channel)
                 self._engage(self._work[stream])
 
-    def turn_to(self, channel: int | None) -> None:
-        """The calling thread's stream is now at work for ``channel``."""
+    def turn_to(self, stream: int, channel: int | None) -> None:
+        """``stream`` is now at work for ``channel``."""
         with self._changed:
-            work = self._work.get(self._own())
+            work = self._work.get(stream)
             if work is not None and work.channel != channel:
-                if work.channel is not None:
-                    self._transport.disengage(work.channel)
+                self._disengage(work)
                 work.channel = channel
                 self._engage(work)
 
@@ -71,8 +69,8 @@ class TimeOrder:
         """``stream`` has nothing to do."""
         with self._changed:
             work = self._work.pop(stream, None)
-            if work is not None and work.channel is not None:
-                self._transport.disengage(work.channel)
+            if work is not None:
+                self._disengage(work)
             self._changed.notify_all()
 
     def reach(self, fabric_cycle: int) -> None:
@@ -91,8 +89,7 @@ class TimeOrder:
             work = self._work.get(self._own())
             if work is not None:
                 work.waiting += 1
-                if work.channel is not None:
-                    self._transport.disengage(work.channel)
+                self._disengage(work)
                 self._changed.notify_all()
         try:
             yield
@@ -100,7 +97,8 @@ class TimeOrder:
             if work is not None:
                 with self._changed:
                     work.waiting -= 1
-                    self._engage(work)
+                    if work in self._work.values():
+                        self._engage(work)
 
     def turn(self, fabric_cycle: int, what: str) -> None:
         """Waits until no stream can ask for an earlier time any more.
@@ -109,25 +107,34 @@ class TimeOrder:
         """
         stream = self._own()
         self.reach(fabric_cycle)
-        began = time.monotonic()
+        patience = Patience(self._watchdog, f"the turn of {what}")
         with self._changed:
             work = self._work.get(stream)
-            if work is not None and work.channel is not None:
+            if work is not None:
                 # Who has the link meanwhile need not wait for what is not asked for yet.
-                self._transport.disengage(work.channel)
+                self._disengage(work)
             while any(
                 not other.waiting and (other.bound, number) < (fabric_cycle, stream)
                 for number, other in self._work.items()
                 if number != stream
             ):
-                self._changed.wait(LOOK_SECONDS)
-                self._watchdog.check(began, f"the turn of {what}")
+                self._changed.wait(patience.step_s)
+                patience.check()
             if work is not None:
                 self._engage(work)
 
     def _engage(self, work: _Work) -> None:
         if work.channel is not None and not work.waiting:
             self._transport.engage(work.channel, work.bound)
+
+    def _disengage(self, work: _Work) -> None:
+        """Unless another stream is at work for the same channel."""
+        if work.channel is not None and not any(
+            other.channel == work.channel and not other.waiting
+            for other in self._work.values()
+            if other is not work
+        ):
+            self._transport.disengage(work.channel)
 
     def _own(self) -> int:
         return getattr(self._thread, "stream", NO_STREAM)

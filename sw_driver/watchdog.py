@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from .errors import DeviceTimeoutError
+from .errors import ClosedError, DeviceTimeoutError
 
-__all__ = ["Watchdog"]
+__all__ = ["LOOK_SECONDS", "Patience", "Watchdog"]
 
 LOOK_SECONDS = 0.5
 
@@ -19,7 +20,7 @@ class _Lock(Protocol):
 
 
 class Watchdog:
-    """Knows when the device last got on, and ends every wait in which it does not.
+    """Knows whether the device gets on, and ends every wait in which it does not.
 
     Parameters
     ----------
@@ -28,29 +29,23 @@ class Watchdog:
     """
 
     def __init__(self, limit_s: float, describe: Callable[[], str]) -> None:
-        self._limit_s = limit_s
-        self._describe = describe
-        self._last = time.monotonic()
+        self.limit_s = limit_s
+        self.describe = describe
+        self.beats = 0
+        self._pid = os.getpid()
 
     def beat(self) -> None:
         """Something got on: a chunk of a copy, a poll of a run, the end of an operation."""
-        self._last = time.monotonic()
+        self.beats += 1
 
-    def check(self, since: float, what: str) -> None:
-        """Raises :class:`DeviceTimeoutError` if nothing got on for too long.
-
-        ``since``: when the wait began, as of :func:`time.monotonic`. ``what``: what is awaited.
-        """
-        idle_s = time.monotonic() - max(since, self._last)
-        if idle_s < self._limit_s:
-            return
-        state = self._describe()
-        raise DeviceTimeoutError(
-            f"waiting for {what}: nothing got on for {idle_s:.1f} s, more than the limit of "
-            f"{self._limit_s:g} s; {state}",
-            limit_s=self._limit_s,
-            state=state,
-        )
+    def check_process(self) -> None:
+        """Raises :class:`ClosedError` in a fork, in which nobody does what could be awaited."""
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                f"the device was opened by process {self._pid}, of which this one, {os.getpid()}, "
+                "is a fork: open it after the fork",
+                pid=self._pid,
+            )
 
     def wait(self, event: threading.Event, what: str, timeout_s: float | None = None) -> bool:
         """Waits for ``event``; False if it did not come within ``timeout_s``.
@@ -66,13 +61,49 @@ class Watchdog:
     def until(
         self, attempt: Callable[[float], bool], what: str, timeout_s: float | None = None
     ) -> bool:
-        began = time.monotonic()
+        """Calls ``attempt`` with how many seconds it may wait, until it is true."""
+        patience = Patience(self, what)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            step = LOOK_SECONDS
-            if timeout_s is not None:
-                step = min(step, max(0.0, began + timeout_s - time.monotonic()))
+            step = patience.step_s
+            if deadline is not None:
+                step = min(step, max(0.0, deadline - time.monotonic()))
             if attempt(step):
                 return True
-            if timeout_s is not None and time.monotonic() >= began + timeout_s:
+            if deadline is not None and time.monotonic() >= deadline:
                 return False
-            self.check(began, what)
+            patience.check()
+
+
+class Patience:
+    """One wait, in steps of ``step_s`` seconds."""
+
+    def __init__(self, watchdog: Watchdog, what: str) -> None:
+        watchdog.check_process()
+        self._watchdog = watchdog
+        self._what = what
+        self._beats = watchdog.beats
+        self._looked = time.monotonic()
+        self._idle_s = 0.0
+        self.step_s = min(LOOK_SECONDS, watchdog.limit_s)
+
+    def check(self) -> None:
+        """Raises :class:`DeviceTimeoutError` if nothing got on for too long."""
+        now = time.monotonic()
+        # A program that was stopped for a while has not waited that long.
+        passed = min(now - self._looked, 2 * self.step_s)
+        self._looked = now
+        if self._watchdog.beats != self._beats:
+            self._beats = self._watchdog.beats
+            self._idle_s = 0.0
+            return
+        self._idle_s += passed
+        if self._idle_s < self._watchdog.limit_s:
+            return
+        state = self._watchdog.describe()
+        raise DeviceTimeoutError(
+            f"waiting for {self._what}: nothing got on for {self._idle_s:.1f} s, the limit is "
+            f"{self._watchdog.limit_s:g} s; {state}",
+            limit_s=self._watchdog.limit_s,
+            state=state,
+        )

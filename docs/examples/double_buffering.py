@@ -58,6 +58,8 @@ def train_step(device, layers, gradients, results, *, overlapped, t):
 def main(name="cycles", trace=None):
     rng = np.random.default_rng(0)
     with Axdimm(name, timeline=trace) as device:
+        if not device.transport.timed:
+            raise SystemExit(f"{name} has no clock: use cycles or rtl")
         layers = []
         for number in range(LAYERS):
             channel = number % device.channels

@@ -6,6 +6,8 @@ import asyncio
 import multiprocessing
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +20,7 @@ from sw_driver import errors
 from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
 from sw_driver.backends.golden import GoldenTransport
 from sw_driver.runs import AdamResult
-from sw_driver.transport import DeviceTimeout, kernel_window
+from sw_driver.transport import DeviceTimeout, Transport, kernel_window
 from sw_driver.wrapper import TransportWrapper
 
 COUNT = 500
@@ -340,21 +342,255 @@ def test_closing_ends_what_is_queued(device: Axdimm) -> None:
         other.SetArbiterNormal(0, stream=stream)
 
 
-def _use(device: Axdimm, answers: Any) -> None:
-    try:
-        device.MallocAxdimm(64, 0)
-    except errors.ClosedError as error:
-        answers.put(str(error))
-    device.close()
+def _use(calls: list[Callable[[], Any]], answers: Any) -> None:
+    for call in calls:
+        try:
+            call()
+        except errors.ClosedError as error:
+            answers.put(str(error))
+        else:
+            answers.put("no error")
 
 
 def test_a_fork_cannot_use_its_parents_device() -> None:
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     with Axdimm(GoldenTransport()) as device:
-        child = context.Process(target=_use, args=(device, answers))
-        child.start()
-        assert "fork" in answers.get(timeout=SECONDS)
-        child.join(SECONDS)
+        stream = device.stream(0)
+        done = device.SetArbiterNormal(0)
+        with device.queueing():
+            queued = device.SetArbiterNormal(0, stream=stream)
+            calls = [
+                lambda: device.MallocAxdimm(64, 0),
+                queued.wait,
+                stream.wait,
+                lambda: stream.wait_for(done),
+                lambda: device.SetArbiterAcc(0, stream=stream),
+            ]
+            child = context.Process(target=_use, args=(calls, answers))
+            child.start()
+            for _ in calls:
+                assert "fork" in answers.get(timeout=SECONDS)
+            child.join(SECONDS)
+        stream.wait(SECONDS)
         device.MallocAxdimm(64, 0)
     answers.close()
+
+
+# Callbacks run in a thread of their own: they may wait, raise and close.
+
+
+def test_a_callback_may_raise(
+    device: Axdimm, monkeypatch: pytest.MonkeyPatch, watched: WatchedTransport
+) -> None:
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: reported.append(told.exc_type))
+    pointers = tensors(device)
+    device.SetArbiterAcc(0)
+    watched.hold()
+    run = device.RunAdamOnAxdimmAsync(**pointers, nparams=COUNT, **HYPER, t=1, channel=0)
+    queued = device.SetArbiterNormal(0, stream=device.stream(0), modes="wait")
+    called = threading.Event()
+    for handle in (run, queued):
+        handle.add_done_callback(lambda: 1 / 0)
+        handle.add_done_callback(called.set)
+    watched.release()
+    assert run.wait(SECONDS).nparams == COUNT
+    queued.wait(SECONDS)
+    assert called.wait(SECONDS)
+    device.SetArbiterNormal(0, stream=device.stream(0)).wait(SECONDS)
+    device.RunAdamOnAxdimmAsync(
+        **pointers, nparams=COUNT, **HYPER, t=2, channel=0, modes="wait"
+    ).wait(SECONDS)
+    assert set(reported) == {ZeroDivisionError}
+
+
+def test_a_callback_may_queue_and_wait(device: Axdimm) -> None:
+    pointer = device.MallocAxdimm(64, 0)
+    one, other = device.stream(0), device.new_stream("other")
+    results: list[int] = []
+
+    def callback() -> None:
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64, stream=one)
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64, stream=other).wait(SECONDS)
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
+        results.append(one.queued)
+
+    with device.queueing():
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64, stream=one).add_done_callback(callback)
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64, stream=other)
+    deadline = time.monotonic() + SECONDS
+    while not results and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert results
+    one.wait(SECONDS)
+
+
+def test_a_callback_may_close_the_device() -> None:
+    device = Axdimm(GoldenTransport(), stall_timeout_s=5)
+    over = threading.Event()
+    stream = device.stream(0)
+
+    def callback() -> None:
+        device.close()
+        over.set()
+
+    with device.queueing():
+        device.SetArbiterNormal(0, stream=stream).add_done_callback(callback)
+    assert over.wait(SECONDS)
+    with pytest.raises(errors.ClosedError):
+        device.MallocAxdimm(64, 0)
+
+
+def test_nothing_is_queued_in_a_closed_device() -> None:
+    device = Axdimm(GoldenTransport())
+    stream = device.stream(0)
+    handle = device.SetArbiterNormal(0)
+    device.close()
+    with pytest.raises(errors.ClosedError):
+        stream.wait_for(handle)
+    with pytest.raises(errors.ClosedError):
+        device.SetArbiterNormal(0, stream=stream)
+    stream.wait()
+
+
+def test_what_was_queued_behind_a_failure_stays_undone_after_recovery(
+    device: Axdimm, watched: WatchedTransport
+) -> None:
+    pointers = tensors(device)
+    device.MemcpyHost2Axdimm(pointers["g"], bytes(64), 64)
+    device.SetArbiterAcc(0)
+    stream, slow = device.new_stream("failing"), device.stream(0)
+    watched.hold()
+    run = device.RunAdamOnAxdimmAsync(
+        **pointers, nparams=COUNT, **HYPER, t=1, channel=0, stream=slow
+    )
+    deadline = time.monotonic() + SECONDS
+    while device.PollAxdimm(0) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    with device.queueing():
+        wrong = device.MemcpyHost2Axdimm(pointers["g"], b"\1" * 64, 64, stream=stream)
+        waiting = stream.wait_for(run)
+        behind = device.MemcpyHost2Axdimm(
+            pointers["g"], b"\2" * 64, 64, stream=stream, modes="wait"
+        )
+    with pytest.raises(errors.BusyError):
+        wrong.wait(SECONDS)
+    stream.recover()
+    watched.release()
+    for handle in (waiting, behind):
+        with pytest.raises(errors.StreamFailedError):
+            handle.wait(SECONDS)
+    run.wait(SECONDS)
+    data = bytearray(64)
+    device.MemcpyAxdimm2Host(data, pointers["g"], 64, modes="wait")
+    assert data == bytes(64)
+    device.SetArbiterNormal(0, stream=stream).wait(SECONDS)
+
+
+def test_a_refused_run_does_not_hold_its_tensors(device: Axdimm, watched: WatchedTransport) -> None:
+    first, second = tensors(device), tensors(device)
+    device.SetArbiterAcc(0)
+    watched.hold()
+    run = device.RunAdamOnAxdimmAsync(**first, nparams=COUNT, **HYPER, t=1, channel=0)
+    with pytest.raises(errors.BusyError):
+        device.RunAdamOnAxdimmAsync(**second, nparams=COUNT, **HYPER, t=1, channel=0)
+    for pointer in second.values():
+        device.FreeAxdimm(pointer)
+    watched.release()
+    run.wait(SECONDS)
+    for pointer in first.values():
+        device.FreeAxdimm(pointer)
+
+
+def test_cancelling_what_awaits_is_never_lost(device: Axdimm) -> None:
+    async def program() -> int:
+        lost = 0
+        for _ in range(200):
+            handle = device.SetArbiterNormal(0, stream=device.stream(0))
+
+            async def awaiting(handle: Any = handle) -> None:
+                await handle
+                await asyncio.sleep(SECONDS)
+
+            task = asyncio.create_task(awaiting())
+            await asyncio.sleep(0)
+            handle.wait(SECONDS)
+            task.cancel()
+            try:
+                await asyncio.wait_for(task, SECONDS)
+                lost += 1
+            except asyncio.CancelledError:
+                pass
+        return lost
+
+    assert asyncio.run(program()) == 0
+
+
+def test_a_stream_whose_thread_cannot_be_started_is_as_before(
+    device: Axdimm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointer = device.MallocAxdimm(64, 0)
+    stream = device.new_stream("late")
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            device.MemcpyHost2Axdimm(pointer, bytes(64), 64, stream=stream)
+    assert stream.queued == 0
+    device.MemcpyHost2Axdimm(pointer, bytes(64), 64, stream=stream).wait(SECONDS)
+    device.FreeAxdimm(pointer)
+
+
+class _Interrupted(TransportWrapper):
+    """Ctrl-C comes while a mode switch is awaited."""
+
+    interrupt = False
+
+    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
+        if self.interrupt:
+            self.interrupt = False
+            raise KeyboardInterrupt
+        return super().poll(channel, address, mask, value, **times)
+
+
+def test_the_mode_is_known_after_an_interrupted_switch(backend: Transport) -> None:
+    transport = _Interrupted(backend)
+    with Axdimm(transport) as device:
+        pointer = device.MallocAxdimm(64, 0)
+        transport.interrupt = True
+        with pytest.raises(KeyboardInterrupt):
+            device.SetArbiterAcc(0)
+        with pytest.raises(errors.WrongModeError):
+            device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
+        assert device.mode(0) is Mode.ACCELERATION
+        device.SetArbiterNormal(0)
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
+
+
+@pytest.mark.parametrize("field", ["channel", "address", "allocation", "device"])
+@pytest.mark.parametrize("value", [np.int64(2**63 - 64), np.uint8(200), 1.5, None, "1", True, -1])
+def test_forged_pointers_are_refused(device: Axdimm, field: str, value: Any) -> None:
+    pointer = device.MallocAxdimm(256, 0)
+    forged = replace(pointer, **{field: value})
+    # An address below the allocation is an ordinary pointer, moved too far.
+    refusals = (
+        errors.ForeignPointerError,
+        errors.FreedPointerError,
+        errors.CopyRangeError,
+        errors.NoSuchChannelError,
+    )
+    calls: list[Callable[[], Any]] = [
+        lambda: device.MemcpyHost2Axdimm(forged, bytes(128), 128),
+        lambda: device.MemcpyAxdimm2Host(bytearray(128), forged, 128),
+        lambda: device.map(forged, 128),
+    ]
+    for call in calls:
+        with pytest.raises(refusals):
+            call()
+    with pytest.raises((*refusals, errors.InteriorPointerError)):
+        device.FreeAxdimm(forged)
+    device.FreeAxdimm(pointer)

@@ -49,14 +49,23 @@ class BackendOptions:
     """Told what takes long, such as building the simulator."""
 
 
-def check_backend(backend: str) -> None:
-    """Raises :class:`NoSuchDeviceError` for a name that is none of a backend."""
+def check_backend(backend: str, preset: str | None = None) -> None:
+    """Raises :class:`NoSuchDeviceError` for a name that is none of a backend or a preset."""
     if backend not in BACKENDS:
         raise NoSuchDeviceError(
             f"no device {backend!r}: expected one of {', '.join(BACKENDS)}, with a configuration "
             "after a colon if wanted",
             name=backend,
         )
+    if preset is not None:
+        from hw.axdimm.config import MODULE_PRESETS
+
+        if preset not in MODULE_PRESETS:
+            raise NoSuchDeviceError(
+                f"no device '{backend}:{preset}': expected one of the configurations "
+                f"{', '.join(MODULE_PRESETS)}",
+                name=preset,
+            )
 
 
 def open_backend(name: str, options: BackendOptions | None = None) -> Transport:

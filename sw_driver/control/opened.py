@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from sw_driver.allocations import checked_channel
 from sw_driver.channels import Channel, Mode, ModePolicy, Shared
-from sw_driver.errors import NoSuchChannelError
 from sw_driver.memories import Memory
 from sw_driver.registers import arbiter_registers
 from sw_driver.streams import Stream
@@ -111,7 +111,9 @@ class DriverControl:
     def registers(self, channel: int, names: Sequence[str] | None = None) -> list[RegisterValue]:
         """See :class:`.Controlled`."""
         state = self._channel(channel)
-        return read_registers(self._beside(state), state.number, names)
+        # Not while the mode changes: in normal mode nobody answers for the kernel.
+        with state.exclusive(PATIENCE_S, in_time=False):
+            return read_registers(self._beside(state), state.number, names)
 
     def write_register(self, channel: int, register: str, value: int | str) -> None:
         """See :class:`.Controlled`."""
@@ -191,13 +193,7 @@ class DriverControl:
 
     def _channel(self, channel: int) -> Channel:
         self._shared.check_open()
-        if not 0 <= channel < len(self._channels):
-            raise NoSuchChannelError(
-                f"channel is {channel}: expected an integer from 0 to {len(self._channels) - 1}",
-                channel=channel,
-                channels=len(self._channels),
-            )
-        return self._channels[channel]
+        return self._channels[checked_channel(channel, len(self._channels))]
 
     def _beside(self, state: Channel) -> Transport:
         """The transport, for accesses that follow what the channel did last in simulated time."""

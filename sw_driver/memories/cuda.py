@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.allocations import AllocationTable, checked_size
+from sw_driver.allocations import AllocationTable, checked_channel, checked_size
 from sw_driver.errors import AlignmentError, ClosedError, GpuError, OutOfMemoryError
 from sw_driver.memories import Leg
-from sw_driver.memories.host import checked_channel, typed_bytes
+from sw_driver.memories.host import typed_bytes
 from sw_driver.pointers import GpuPointer, Pointer
 from sw_driver.schedule import Schedule
 
@@ -85,7 +85,9 @@ class CudaMemory:
         :class:`~sw_driver.errors.ClosedError`.
         """
         size = checked_size("nbytes", nbytes, minimum=1)
-        gpu = checked_channel(channel, len(self.schedules), self.name)
+        gpu = checked_channel(
+            0 if channel is None else channel, len(self.schedules), f" or None in {self.name}"
+        )
         cuda = self._torch.cuda
         with self._lock, self._reported("allocation", gpu, size):
             self._refuse_closed()

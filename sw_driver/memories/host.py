@@ -10,19 +10,18 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import index
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sw_driver.allocations import AllocationTable, checked_size
-from sw_driver.errors import ClosedError, HostBufferError, NoSuchChannelError, OutOfMemoryError
+from sw_driver.allocations import AllocationTable, checked_channel, checked_size
+from sw_driver.errors import ClosedError, HostBufferError, OutOfMemoryError
 from sw_driver.memories import Leg
 from sw_driver.pointers import HostPointer, Pointer
 from sw_driver.schedule import Schedule
 
-__all__ = ["HostMemory", "MappedMemory", "Pages", "checked_channel", "typed_bytes"]
+__all__ = ["HostMemory", "MappedMemory", "Pages", "typed_bytes"]
 
 P = TypeVar("P", bound=Pointer)
 
@@ -74,7 +73,7 @@ class MappedMemory(Generic[P]):
         :class:`~sw_driver.errors.OutOfMemoryError` and :class:`~sw_driver.errors.ClosedError`.
         """
         size = checked_size("nbytes", nbytes, minimum=1)
-        number = checked_channel(channel, 1, self.name)
+        number = checked_channel(0 if channel is None else channel, 1, f" or None in {self.name}")
         with self._lock:
             self._refuse_closed()
             pages = self._obtain(size)
@@ -205,27 +204,6 @@ class HostMemory(MappedMemory[HostPointer]):
                 return Pages(self._pin(size), locked=True)
         pages = super()._obtain(size)
         return Pages(pages.data, locked=_lock(pages.data, self.locked_bytes))
-
-
-def checked_channel(channel: Any, channels: int, memory: str) -> int:
-    """``channel`` as an integer below ``channels``; None is 0.
-
-    Raises :class:`~sw_driver.errors.NoSuchChannelError`.
-    """
-    if channel is None:
-        return 0
-    try:
-        number = index(channel)
-    except TypeError:
-        number = -1
-    if not 0 <= number < channels:
-        expected = "0" if channels == 1 else f"an integer from 0 to {channels - 1}"
-        raise NoSuchChannelError(
-            f"channel is {channel!r}: expected {expected} or None in {memory}",
-            channel=channel,
-            channels=channels,
-        )
-    return number
 
 
 def typed_bytes(

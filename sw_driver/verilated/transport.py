@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,9 @@ class VerilatedTransport:
             )
         )
         self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)
+        # For a transport that nobody closes. Not at the program's end, when others close it.
+        self._finalizer = weakref.finalize(self, self._library.nm_close, self._module)
+        self._finalizer.atexit = False
         self._host = threading.local()
         self._latest = 0
         geometry = config.part.geometry
@@ -371,7 +375,7 @@ class VerilatedTransport:
             for channel, done in enumerate(cycles):
                 self._library.nm_idle(self._module, channel, max(cycles) - done)
         self._storage.clear()
-        self._library.nm_close(self._module)
+        self._finalizer()
         self._module = None
         if self._dram_trace is not None:
             parts = [self._part(self._dram_trace, index) for index in range(self.channels)]
