@@ -1,0 +1,25 @@
+"""Reference model of the heterogeneous PIM's fixed-function pools, from ``docs/pim.md``.
+
+Bit for bit what a work computes, and which works are accepted, wait, and are visible to others; no
+timing.
+"""
+
+from .arithmetic import compute, tree
+from .descriptor import Cause, Descriptor, Opcode, Tensor, check
+from .pool import NoSuchWorkError, Pool, WorkRefusedError
+from .work import Account, account
+
+__all__ = [
+    "Account",
+    "Cause",
+    "Descriptor",
+    "NoSuchWorkError",
+    "Opcode",
+    "Pool",
+    "Tensor",
+    "WorkRefusedError",
+    "account",
+    "check",
+    "compute",
+    "tree",
+]

@@ -1,0 +1,293 @@
+"""What a work is: its descriptor, the words it is made of, and why it may be refused."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import NamedTuple
+
+__all__ = [
+    "DESCRIPTOR_BYTES",
+    "ELEMENTWISE",
+    "ELEMENT_BYTES",
+    "FORMS",
+    "Cause",
+    "Descriptor",
+    "Form",
+    "Opcode",
+    "Tensor",
+    "check",
+]
+
+ELEMENT_BYTES = 4
+INDICES = 4
+"""Indices for which a tensor has strides in a descriptor."""
+
+
+class Opcode(IntEnum):
+    """What a work computes."""
+
+    ADD = 0x01
+    MUL = 0x02
+    MULADD = 0x03
+    SCALEADD = 0x04
+    SUM = 0x10
+    DOT = 0x11
+    MATVEC = 0x20
+    MATMUL = 0x21
+    CONV2D = 0x30
+
+
+class Cause(IntEnum):
+    """Why a work is refused; of several causes the lowest is given."""
+
+    NONE = 0
+    OPCODE = 1
+    RESERVED = 2
+    SIZE = 3
+    MISALIGNED = 4
+    OUT_OF_RANGE = 5
+    OVERLAP = 6
+    BANKS = 7
+    UNITS = 8
+    FULL = 9
+
+
+class Form(NamedTuple):
+    """What an opcode takes: its tensors, each with the sizes over which its indices run."""
+
+    tensors: dict[str, tuple[str, ...]]
+    sizes: tuple[str, ...]
+    """Sizes from 1."""
+    pads: tuple[str, ...] = ()
+    """Sizes from 0."""
+    alpha: bool = False
+
+
+_GRID = ("rows", "columns")
+_LINES = ("rows", "length")
+ELEMENTWISE = (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD)
+
+FORMS = {
+    Opcode.ADD: Form({"a": _GRID, "b": _GRID, "result": _GRID}, _GRID),
+    Opcode.MUL: Form({"a": _GRID, "b": _GRID, "result": _GRID}, _GRID),
+    Opcode.MULADD: Form({"a": _GRID, "b": _GRID, "c": _GRID, "result": _GRID}, _GRID),
+    Opcode.SCALEADD: Form({"a": _GRID, "b": _GRID, "result": _GRID}, _GRID, alpha=True),
+    Opcode.SUM: Form({"a": _LINES, "result": ("rows",)}, _LINES),
+    Opcode.DOT: Form({"a": _LINES, "b": _LINES, "result": ("rows",)}, _LINES),
+    Opcode.MATVEC: Form({"a": _LINES, "b": ("length",), "result": ("rows",)}, _LINES),
+    Opcode.MATMUL: Form(
+        {"a": _LINES, "b": ("length", "columns"), "result": _GRID}, (*_GRID, "length")
+    ),
+    Opcode.CONV2D: Form(
+        {
+            "a": ("images", "channels", "height", "width"),
+            "b": ("filters", "channels", "filter_height", "filter_width"),
+            "result": ("images", "filters", "rows", "columns"),
+        },
+        (
+            *_GRID,
+            *("images", "filters", "channels", "height", "width"),
+            *("filter_height", "filter_width", "stride", "dilation"),
+        ),
+        ("pad_top", "pad_left"),
+    ),
+}
+"""The form of every opcode."""
+
+_LARGE = ("rows", "columns", "length")
+_SIZES = (
+    *_LARGE,
+    *("images", "filters", "channels", "height", "width", "filter_height", "filter_width"),
+    *("stride", "dilation", "pad_top", "pad_left"),
+)
+_TENSORS = ("a", "b", "c", "result")
+_WORDS = struct.Struct("<4I4Q20I16i")
+_RESERVED_WORDS = 6
+
+DESCRIPTOR_BYTES = _WORDS.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """Where an operand or the result is."""
+
+    address_bytes: int = 0
+    """Of the element whose indices are all zero, in the stack."""
+
+    strides: tuple[int, ...] = ()
+    """Distances in elements between neighbours along each index; negative and, for operands, zero
+    ones are good. There are always four; those that are not given are zero."""
+
+    def __post_init__(self) -> None:
+        missing = INDICES - len(self.strides)
+        if missing < 0:
+            raise ValueError(f"strides must be {INDICES} or fewer, got {self.strides}")
+        object.__setattr__(self, "strides", (*self.strides, *[0] * missing))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descriptor:
+    """A work for the fixed-function pools; what its opcode does not use is zero."""
+
+    opcode: int
+    alpha_bits: int = 0
+    """The FP32 factor of SCALEADD."""
+    banks: int = 0
+    """The banks to work on, a bit for each; 0 leaves the choice to the pool."""
+    units: int = 0
+    """Units to work on at most, if the choice is the pool's."""
+    a: Tensor = field(default_factory=Tensor)
+    b: Tensor = field(default_factory=Tensor)
+    c: Tensor = field(default_factory=Tensor)
+    result: Tensor = field(default_factory=Tensor)
+    rows: int = 0
+    columns: int = 0
+    length: int = 0
+    images: int = 0
+    filters: int = 0
+    channels: int = 0
+    height: int = 0
+    width: int = 0
+    filter_height: int = 0
+    filter_width: int = 0
+    stride: int = 0
+    dilation: int = 0
+    pad_top: int = 0
+    pad_left: int = 0
+
+    @property
+    def form(self) -> Form:
+        """The form of the opcode; ``ValueError`` if there is no such opcode."""
+        return FORMS[Opcode(self.opcode)]
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Names of the tensors that are read."""
+        return tuple(name for name in self.form.tensors if name != "result")
+
+    def extents(self, name: str) -> tuple[int, ...]:
+        """How many values each index of the tensor ``name`` takes."""
+        return tuple(getattr(self, size) for size in self.form.tensors[name])
+
+    def span(self, name: str) -> range:
+        """The tensor's bytes in the stack, from the lowest to the highest and all in between."""
+        tensor: Tensor = getattr(self, name)
+        low = high = 0
+        for stride, extent in zip(tensor.strides, self.extents(name), strict=False):
+            low += min(0, stride * (extent - 1))
+            high += max(0, stride * (extent - 1))
+        first = tensor.address_bytes + ELEMENT_BYTES * low
+        return range(first, tensor.address_bytes + ELEMENT_BYTES * (high + 1))
+
+    def encode(self) -> bytes:
+        """The descriptor as the hardware takes it, little endian.
+
+        Raises ``struct.error`` for a value that its field cannot hold.
+        """
+        tensors: list[Tensor] = [getattr(self, name) for name in _TENSORS]
+        return _WORDS.pack(
+            *(self.opcode, self.alpha_bits, self.banks, self.units),
+            *(tensor.address_bytes for tensor in tensors),
+            *(getattr(self, size) for size in _SIZES),
+            *[0] * _RESERVED_WORDS,
+            *(stride for tensor in tensors for stride in tensor.strides),
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Descriptor:
+        """The inverse of :meth:`encode`.
+
+        Raises ``ValueError`` if a reserved word is not zero.
+        """
+        words = _WORDS.unpack(data)
+        sizes = words[8 : 8 + len(_SIZES)]
+        if any(words[8 + len(_SIZES) : -INDICES * len(_TENSORS)]):
+            raise ValueError("a reserved word is not zero")
+        strides = words[-INDICES * len(_TENSORS) :]
+        tensors = {
+            name: Tensor(
+                address_bytes=words[4 + place],
+                strides=strides[INDICES * place : INDICES * (place + 1)],
+            )
+            for place, name in enumerate(_TENSORS)
+        }
+        opcode, alpha_bits, banks, units = words[:4]
+        return cls(
+            opcode=opcode,
+            alpha_bits=alpha_bits,
+            banks=banks,
+            units=units,
+            **tensors,
+            **dict(zip(_SIZES, sizes, strict=True)),
+        )
+
+
+def check(work: Descriptor, *, banks: int, bank_bytes: int, units: int) -> Cause:
+    """Why a stack of ``banks`` with ``units`` in all would refuse ``work``, or ``Cause.NONE``.
+
+    Whether the pool has room for it (``Cause.FULL``) is not known here.
+    """
+    if work.opcode not in FORMS:
+        return Cause.OPCODE
+    stack = range(banks * bank_bytes)
+    spans = {name: work.span(name) for name in work.form.tensors}
+    refusals = {
+        Cause.RESERVED: not _unused_are_zero(work),
+        Cause.SIZE: any(
+            not low <= getattr(work, size) < 1 << (24 if size in _LARGE else 16)
+            for low, sizes in ((1, work.form.sizes), (0, work.form.pads))
+            for size in sizes
+        ),
+        Cause.MISALIGNED: any(
+            getattr(work, name).address_bytes % ELEMENT_BYTES for name in work.form.tensors
+        ),
+        Cause.OUT_OF_RANGE: any(
+            span.start < stack.start or span.stop > stack.stop for span in spans.values()
+        ),
+        Cause.OVERLAP: not _places_are_distinct(work)
+        or any(
+            spans[name].start < spans["result"].stop
+            and spans["result"].start < spans[name].stop
+            and not _is_in_place(work, name)
+            for name in work.operands
+        ),
+        Cause.BANKS: bool(work.banks >> banks),
+        Cause.UNITS: work.units != 0 if work.banks else not 1 <= work.units <= units,
+    }
+    return next((cause for cause, refused in refusals.items() if refused), Cause.NONE)
+
+
+def _unused_are_zero(work: Descriptor) -> bool:
+    form = work.form
+    used = {"opcode", "banks", "units", *form.tensors, *form.sizes, *form.pads}
+    used |= {"alpha_bits"} if form.alpha else set()
+    rest = [getattr(work, item.name) for item in fields(work) if item.name not in used]
+    strides = [
+        stride
+        for name, indices in form.tensors.items()
+        for stride in getattr(work, name).strides[len(indices) :]
+    ]
+    return not any(strides) and all(value == 0 or value == Tensor() for value in rest)
+
+
+def _places_are_distinct(work: Descriptor) -> bool:
+    """Whether no two results are certain to share a place: ordered by their strides, each index
+    steps over all that those before it reach."""
+    indices = zip(work.result.strides, work.extents("result"), strict=False)
+    reach = 0
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in indices):
+        if extent > 1 and stride <= reach:
+            return False
+        reach += stride * (extent - 1)
+    return True
+
+
+def _is_in_place(work: Descriptor, name: str) -> bool:
+    operand: Tensor = getattr(work, name)
+    return (
+        work.opcode in ELEMENTWISE
+        and operand.address_bytes == work.result.address_bytes
+        and operand.strides == work.result.strides
+    )

@@ -1,0 +1,263 @@
+"""A functional pool: works on a stack's memory, their order and visibility, the registers.
+
+There is no clock. A work that has what it needs runs until :meth:`Pool.finish` completes it, so
+that a caller decides what overlaps and in which order works complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arithmetic import compute, place
+from .descriptor import Cause, Descriptor, Tensor, check
+from .work import Account, account, banks_of
+
+__all__ = ["Counters", "DataLocation", "NoSuchWorkError", "Pool", "WorkRefusedError"]
+
+
+class WorkRefusedError(Exception):
+    """A work was refused for ``cause``; nothing was written."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(f"the pool refused the work: {cause.name.lower()}")
+        self.cause = cause
+
+
+class NoSuchWorkError(LookupError):
+    """The pool has not given out this id, or no longer knows the work's particulars."""
+
+
+class Counters(NamedTuple):
+    """A work's counters.
+
+    There are no cycles in a model without a clock. Bytes are the least that must move: hardware
+    moves whole beats, some of them more than once.
+    """
+
+    multiplications_done: int
+    multiplications_left: int
+    additions_done: int
+    additions_left: int
+    bytes_read: int
+    bytes_written: int
+
+
+class DataLocation(NamedTuple):
+    """The banks in which a work's operands and its result lie."""
+
+    inputs: list[int]
+    outputs: list[int]
+
+
+@dataclass(eq=False)
+class _Work:
+    """A work that was accepted."""
+
+    id: int
+    descriptor: Descriptor
+    account: Account
+    banks: list[int] = field(default_factory=list)
+    """Banks at work, empty as long as it waits; they stay known after it."""
+    done: bool = False
+
+    def must_follow(self, other: _Work) -> bool:
+        """Whether a result of one of the two is in a place that the other uses."""
+
+        def meets(writer: _Work, reader: _Work) -> bool:
+            written = writer.descriptor.span("result")
+            used = [reader.descriptor.span(name) for name in reader.descriptor.form.tensors]
+            return any(u.start < written.stop and written.start < u.stop for u in used)
+
+        return meets(self, other) or meets(other, self)
+
+
+class Pool:
+    """The fixed-function units of a stack, its memory and its registers.
+
+    Parameters
+    ----------
+    multipliers, adders: units of each bank.
+    bank_bytes: memory of a bank; a multiple of 4.
+    slots: works that may be accepted and not completed at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        multipliers: Sequence[int],
+        adders: Sequence[int],
+        bank_bytes: int,
+        slots: int = 8,
+    ) -> None:
+        self.bank_units = [m + a for m, a in zip(multipliers, adders, strict=True)]
+        self.bank_bytes = bank_bytes
+        self.memory: NDArray[np.uint8] = np.zeros(len(self.bank_units) * bank_bytes, np.uint8)
+        """What others see of the stack: results of completed works only."""
+        self._slots: list[_Work | None] = [None] * slots
+        self._accepted: list[_Work] = []
+        self._cause = Cause.NONE
+
+    @property
+    def banks(self) -> int:
+        """Banks of the stack. It is also the number by which the programmable PIM is called."""
+        return len(self.bank_units)
+
+    # The low-level API of the paper (Table III).
+
+    def pim_fix(
+        self, pim_ids: Sequence[int] | None, args: Descriptor, ret: Tensor, num_pim: int
+    ) -> int:
+        """Has banks ``pim_ids``, ``num_pim`` of them, compute ``args`` to ``ret``; returns an id.
+
+        Without ``pim_ids`` the pool chooses banks with ``num_pim`` units. Returns at once.
+
+        Raises
+        ------
+        WorkRefusedError: with the cause.
+        ValueError: ``pim_ids`` are not ``num_pim`` different numbers.
+        """
+        banks, units = 0, num_pim
+        if pim_ids is not None:
+            if (
+                len(set(pim_ids)) != num_pim
+                or len(pim_ids) != num_pim
+                or min(pim_ids, default=-1) < 0
+            ):
+                raise ValueError(f"pim_ids must be num_pim = {num_pim} banks, got {list(pim_ids)}")
+            banks, units = sum(1 << bank for bank in pim_ids), 0
+        return self.submit(replace(args, result=ret, banks=banks, units=units))
+
+    def pim_status(self, pim_id: int) -> int:
+        """1 if a bank, or the programmable PIM, is busy or not there, 0 if it is idle."""
+        if not 0 <= pim_id <= self.banks:
+            raise ValueError(f"pim_id must be from 0 to {self.banks}, got {pim_id}")
+        return 1 - (self.idle >> pim_id & 1)
+
+    def work_query(self, work_id: int) -> int:
+        """1 if the work has completed, 0 if not.
+
+        Raises
+        ------
+        NoSuchWorkError: the pool has not given out this id.
+        """
+        slot = self._slots[work_id % len(self._slots)]
+        if work_id < len(self._slots) or slot is None or work_id > slot.id:
+            raise NoSuchWorkError(f"the pool has not given out the id {work_id}")
+        return int(work_id < slot.id or slot.done)
+
+    def work_info(self, work_id: int) -> tuple[list[int], DataLocation]:
+        """The banks that a work runs or ran on (none while it waits), and where its data is.
+
+        Raises
+        ------
+        NoSuchWorkError: the pool has not given out this id, or its slot has been taken again.
+        """
+        work = self._work(work_id)
+        return list(work.banks), DataLocation(*banks_of(work.descriptor, self.bank_bytes))
+
+    # Registers.
+
+    @property
+    def idle(self) -> int:
+        """A bit for each bank, 1 if it is idle; that of the programmable PIM, above them, is 0
+        since there is none."""
+        busy = {bank for work in self._accepted for bank in work.banks}
+        return sum(1 << bank for bank in range(self.banks) if bank not in busy)
+
+    @property
+    def cause(self) -> Cause:
+        """Why the last work that was offered was refused, or none if it was accepted."""
+        return self._cause
+
+    def counters(self, work_id: int) -> Counters:
+        """The counters of a work; they stay until its slot is taken again."""
+        work = self._work(work_id)
+        account = work.account
+        multiplications, additions = account.multiplications, account.additions
+        if not work.done:
+            return Counters(0, multiplications, 0, additions, 0, 0)
+        return Counters(multiplications, 0, additions, 0, account.bytes_read, account.bytes_written)
+
+    # Works.
+
+    def submit(self, work: Descriptor) -> int:
+        """Accepts a work and returns its id.
+
+        Raises
+        ------
+        WorkRefusedError: with the cause.
+        """
+        units = sum(self.bank_units)
+        self._cause = check(work, banks=self.banks, bank_bytes=self.bank_bytes, units=units)
+        free = [slot for slot, other in enumerate(self._slots) if other is None or other.done]
+        if not self._cause and not free:
+            self._cause = Cause.FULL
+        if self._cause:
+            raise WorkRefusedError(self._cause)
+        held = self._slots[free[0]]
+        last = held.id if held else free[0]
+        accepted = _Work(last + len(self._slots), work, account(work))
+        self._slots[free[0]] = accepted
+        self._accepted.append(accepted)
+        self._start()
+        return accepted.id
+
+    def finish(self, work_id: int | None = None) -> None:
+        """Completes a running work, or all that were accepted: its result becomes visible, its
+        banks idle, and waiting works may start.
+
+        Raises
+        ------
+        ValueError: the work waits for others.
+        NoSuchWorkError: there is no such work.
+        """
+        if work_id is None:
+            while self._accepted:
+                self._complete(next(work for work in self._accepted if work.banks))
+            return
+        work = self._work(work_id)
+        if not work.done:
+            if not work.banks:
+                raise ValueError(f"work {work_id} waits for others; finish these first")
+            self._complete(work)
+
+    def _complete(self, work: _Work) -> None:
+        place(work.descriptor, self.memory, compute(work.descriptor, self.memory))
+        work.done = True
+        self._accepted.remove(work)
+        self._start()
+
+    def _work(self, work_id: int) -> _Work:
+        work = self._slots[work_id % len(self._slots)]
+        if work is None or work.id != work_id:
+            raise NoSuchWorkError(f"the pool knows nothing of a work {work_id}")
+        return work
+
+    def _start(self) -> None:
+        """Gives banks to the works that can start, the oldest first."""
+        for age, work in enumerate(self._accepted):
+            if work.banks or any(map(work.must_follow, self._accepted[:age])):
+                continue
+            idle = [bank for bank in range(self.banks) if self.idle >> bank & 1]
+            wanted = work.descriptor.banks
+            if wanted:
+                named = [bank for bank in range(self.banks) if wanted >> bank & 1]
+                work.banks = named if set(named) <= set(idle) else []
+            else:
+                work.banks = sorted(self._choose(work, idle))
+
+    def _choose(self, work: _Work, idle: list[int]) -> Iterator[int]:
+        """Of the idle banks those that the work takes: with its data first, then by number."""
+        inputs, outputs = banks_of(work.descriptor, self.bank_bytes)
+        local = {*inputs, *outputs}
+        units = work.account.units_of(work.descriptor.units)
+        for bank in sorted(idle, key=lambda bank: (bank not in local, bank)):
+            if units <= 0:
+                return
+            yield bank
+            units -= self.bank_units[bank]

@@ -1,0 +1,113 @@
+"""What a work amounts to: operations, units, bytes and banks."""
+
+from __future__ import annotations
+
+from functools import reduce
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .descriptor import ELEMENT_BYTES, Descriptor, Opcode
+
+__all__ = ["Account", "account", "banks_of"]
+
+
+class Account(NamedTuple):
+    """The operations and the least traffic of a work, and the units that suit it."""
+
+    multiplications: int
+    additions: int
+    group_multipliers: int
+    """Multipliers of a group: units that work on one result, or one of its products, at once."""
+    group_adders: int
+    groups: int
+    """Groups that the work has use for at most."""
+    bytes_read: int
+    """Bytes of operands, each counted once however often it is used."""
+    bytes_written: int
+
+    @property
+    def group_units(self) -> int:
+        """Units of a group."""
+        return self.group_multipliers + self.group_adders
+
+    def units_of(self, offered: int) -> int:
+        """Units that the work takes of those offered: whole groups, or all if they make none."""
+        groups = min(self.groups, offered // self.group_units)
+        return groups * self.group_units if groups else offered
+
+
+def account(work: Descriptor) -> Account:
+    """The account of a work that has passed :func:`golden.pim.descriptor.check`."""
+    results = prod(work.extents("result"))
+    match Opcode(work.opcode):
+        case Opcode.ADD:
+            operations, group, groups = (0, results), (0, 1), results
+        case Opcode.MUL:
+            operations, group, groups = (results, 0), (1, 0), results
+        case Opcode.MULADD | Opcode.SCALEADD:
+            operations, group, groups = (results, results), (1, 1), results
+        case Opcode.SUM:
+            operations = (0, results * (work.length - 1))
+            group, groups = (0, 1), results * work.length
+        case Opcode.DOT | Opcode.MATVEC | Opcode.MATMUL:
+            operations = (results * work.length, results * (work.length - 1))
+            group, groups = (1, 1), results * work.length
+        case Opcode.CONV2D:
+            taps = work.filter_height * work.filter_width
+            products = work.channels * taps
+            operations = (results * products, results * (products - 1))
+            # A filter of one tap needs no tree, but an adder for the sum over the channels.
+            group, groups = (taps, max(taps - 1, int(work.channels > 1))), results
+    return Account(
+        *operations,
+        *group,
+        groups,
+        bytes_read=ELEMENT_BYTES * sum(_elements_read(work, name) for name in work.operands),
+        bytes_written=ELEMENT_BYTES * results,
+    )
+
+
+def banks_of(work: Descriptor, bank_bytes: int) -> tuple[list[int], list[int]]:
+    """The banks in which operands and result lie, from the lowest to the highest byte of each
+    tensor."""
+
+    def banks(*names: str) -> list[int]:
+        spans = [work.span(name) for name in names]
+        return sorted(
+            {
+                bank
+                for span in spans
+                for bank in range(span.start // bank_bytes, (span.stop - 1) // bank_bytes + 1)
+            }
+        )
+
+    return banks(*work.operands), banks("result")
+
+
+def _elements_read(work: Descriptor, name: str) -> int:
+    """Different elements of an operand that the work has use for."""
+    indices = [np.arange(extent) for extent in work.extents(name)]
+    if work.opcode == Opcode.CONV2D and name == "a":
+        indices[2] = _met(work, work.rows, work.filter_height, work.pad_top, work.height)
+        indices[3] = _met(work, work.columns, work.filter_width, work.pad_left, work.width)
+    strides = getattr(work, name).strides
+    offsets = [np.unique(index * stride) for index, stride in zip(indices, strides, strict=False)]
+    if not all(len(each) for each in offsets):
+        return 0
+    steps = [each for each in offsets if len(each) > 1]
+    steps.sort(key=lambda each: np.diff(each).min())
+    reach = 0
+    for each in steps:
+        if np.diff(each).min() <= reach:  # some elements have several sets of indices
+            return len(reduce(lambda x, y: np.unique(np.add.outer(x, y)), steps))
+        reach += each[-1] - each[0]
+    return prod(map(len, offsets))
+
+
+def _met(work: Descriptor, outputs: int, taps: int, pad: int, size: int) -> NDArray[np.int64]:
+    """Rows or columns of the input that some window contains."""
+    met = work.stride * np.arange(outputs) + work.dilation * np.arange(taps)[:, None] - pad
+    return np.unique(met[(met >= 0) & (met < size)])

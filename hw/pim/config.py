@@ -1,0 +1,143 @@
+"""Configuration of the fixed-function pools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+from hw.pim.placement import Placement, ThermalWeights, place
+
+__all__ = ["BEAT_BYTES", "COUNTINGS", "OPTIONS", "PIM_PRESETS", "PimConfig", "configure"]
+
+BEAT_BYTES = 32
+"""What a vault's memory moves in a cycle: 10 GB/s at 312.5 MHz (HMC 2.0)."""
+
+COUNTINGS = ("units", "pairs")
+"""What ``total`` counts: multipliers and adders together, or pairs of one of each."""
+
+
+def _check_int(name: str, value: int, low: int, high: int, *, power_of_two: bool = False) -> None:
+    kind = "a power of two" if power_of_two else "an integer"
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or not low <= value <= high
+        or (power_of_two and value & (value - 1))
+    ):
+        raise ValueError(f"{name} must be {kind} from {low} to {high}, got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PimConfig:
+    """What the pools are generated for; the defaults are the paper's machine (IV-D, V-A)."""
+
+    rows: int = 4
+    """Rows of the grid of banks, 1 to 8."""
+
+    columns: int = 8
+    """Columns of the grid, 1 to 8; together at most 32 banks."""
+
+    total: int = 444
+    """Units, or pairs of them, in all banks."""
+
+    counting: str = "units"
+    """``units``: ``total`` are multipliers and adders together, so that the 121 + 120 of an 11 x 11
+    filter are 54 % of 444 (paper, III-C). ``pairs``: ``total`` of each (paper, IV-D)."""
+
+    weights: ThermalWeights = field(default_factory=ThermalWeights)
+    """Shares of corners, edges and inside."""
+
+    clock_mhz: float = 312.5
+    """Clock of units and memory (paper, V-A); what is counted in cycles does not depend on it."""
+
+    bank_bytes: int = 1 << 28
+    """Memory of a bank: a power of two from 1 KiB to 1 GiB. The default makes 8 GiB of 32 banks,
+    the larger of HMC 2.0's configurations."""
+
+    buffer_bytes: int = 32768
+    """Operand buffers of a bank, both halves together: a power of two from 512 to 1 MiB."""
+
+    works: int = 8
+    """Works that are accepted and not yet completed at once: a power of two from 2 to 32."""
+
+    def __post_init__(self) -> None:
+        _check_int("rows", self.rows, 1, 8)
+        _check_int("columns", self.columns, 1, 8)
+        if self.banks > 32:
+            raise ValueError(
+                f"rows times columns must be 32 banks or fewer, got {self.rows} x {self.columns}; "
+                f"the registers have a bit for each of 32"
+            )
+        _check_int("total", self.total, 1, 1024)
+        if self.counting not in COUNTINGS:
+            raise ValueError(f"counting must be one of {COUNTINGS}, got {self.counting!r}")
+        if not isinstance(self.weights, ThermalWeights):
+            raise ValueError(f"weights must be ThermalWeights, got {self.weights!r}")
+        if not isinstance(self.clock_mhz, int | float) or not 0 < self.clock_mhz <= 10_000:
+            raise ValueError(f"clock_mhz must be from above 0 to 10000, got {self.clock_mhz!r}")
+        _check_int("bank_bytes", self.bank_bytes, 1 << 10, 1 << 30, power_of_two=True)
+        _check_int("buffer_bytes", self.buffer_bytes, 512, 1 << 20, power_of_two=True)
+        _check_int("works", self.works, 2, 32, power_of_two=True)
+        _ = self.placement  # which refuses what cannot be placed
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Multipliers and adders of each bank."""
+        return place(
+            rows=self.rows,
+            columns=self.columns,
+            total=self.total,
+            pairs=self.counting == "pairs",
+            weights=self.weights,
+        )
+
+    @property
+    def banks(self) -> int:
+        """Banks of the stack, numbered row by row."""
+        return self.rows * self.columns
+
+    @property
+    def units(self) -> int:
+        """Multipliers and adders in all banks."""
+        return sum(self.placement.units)
+
+    @property
+    def stack_bytes(self) -> int:
+        """Memory of all banks."""
+        return self.banks * self.bank_bytes
+
+    @property
+    def vault_gb_per_s(self) -> float:
+        """Peak bandwidth of one bank's memory."""
+        return BEAT_BYTES * self.clock_mhz / 1e3
+
+
+PIM_PRESETS = {
+    "paper": PimConfig(),
+    "pairs": PimConfig(counting="pairs"),
+    "tiny": PimConfig(
+        rows=2, columns=3, total=28, bank_bytes=1 << 14, buffer_bytes=1 << 12, works=4
+    ),
+}
+"""Named configurations: the paper's machine, the same with 444 pairs, and a small one for tests."""
+
+_WEIGHTS = tuple(item.name for item in fields(ThermalWeights))
+
+OPTIONS = (*(item.name for item in fields(PimConfig) if item.name != "weights"), *_WEIGHTS)
+"""What :func:`configure` takes: the fields of the configuration and those of the weights."""
+
+
+def configure(preset: str = "paper", **options: Any) -> PimConfig:
+    """The preset with ``options`` changed.
+
+    Raises ``ValueError`` for an unknown preset or option and for values that do not fit.
+    """
+    if preset not in PIM_PRESETS:
+        raise ValueError(f"no configuration {preset!r}; known: {', '.join(PIM_PRESETS)}")
+    for name in options:
+        if name not in OPTIONS:
+            raise ValueError(f"no configuration option {name!r}; known: {', '.join(OPTIONS)}")
+    config = PIM_PRESETS[preset]
+    weights = {name: options.pop(name) for name in _WEIGHTS if name in options}
+    return replace(config, weights=replace(config.weights, **weights), **options)

@@ -1,0 +1,306 @@
+"""The PIM's functional pool: visibility, order, banks, registers, refusals, the low-level API."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from golden.pim import (
+    Cause,
+    Descriptor,
+    NoSuchWorkError,
+    Opcode,
+    Pool,
+    Tensor,
+    WorkRefusedError,
+)
+
+SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
+BANK_BYTES = 4096
+
+
+def make_pool(**changes: Any) -> Pool:
+    """Six banks of 5, 4, 5, 5, 4 and 5 units."""
+    settings = {"multipliers": [3, 2, 2, 3, 2, 2], "adders": [2, 2, 3, 2, 2, 3]}
+    return Pool(**{**settings, "bank_bytes": BANK_BYTES, "slots": 4, **changes})
+
+
+def at(address_bytes: int, *strides: int) -> Tensor:
+    return Tensor(address_bytes=address_bytes, strides=strides)
+
+
+def add(a: int, b: int, result: int, count: int = 8, **fields: Any) -> Descriptor:
+    """Adds ``count`` values at two addresses."""
+    return Descriptor(
+        opcode=Opcode.ADD,
+        a=at(a, 0, 1),
+        b=at(b, 0, 1),
+        result=at(result, 0, 1),
+        rows=1,
+        columns=count,
+        **({"units": 1} | fields),
+    )
+
+
+def floats(pool: Pool, address: int, count: int = 8) -> NDArray[np.float32]:
+    return pool.memory.view(np.float32)[address // 4 : address // 4 + count]
+
+
+def test_results_become_visible_at_completion() -> None:
+    pool = make_pool()
+    floats(pool, 0)[:] = 1
+    floats(pool, 64)[:] = 2
+    floats(pool, 128)[:] = 7
+    work = pool.submit(add(0, 64, 128))
+    assert pool.work_query(work) == 0
+    assert (floats(pool, 128) == 7).all()
+    pool.finish(work)
+    assert pool.work_query(work) == 1
+    assert (floats(pool, 128) == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("second", "waits"),
+    [
+        (add(128, 64, 256), True),  # reads what the first writes
+        (add(256, 320, 0), True),  # writes what the first reads
+        (add(256, 320, 128), True),  # writes what the first writes
+        (add(0, 64, 256), False),  # reads what the first reads
+        (add(124, 128 + 32, 256, 1), False),  # next to the first's result, on both sides
+        (add(124, 128 + 32, 256, 2), True),
+    ],
+    ids=["reads", "overwrites_operand", "overwrites_result", "shares", "beside", "touches"],
+)
+def test_dependent_works_wait(second: Descriptor, waits: bool) -> None:
+    pool = make_pool()
+    first = pool.submit(replace(add(0, 64, 128), units=0, banks=1))
+    work = pool.submit(replace(second, units=0, banks=2))
+    assert pool.work_info(work)[0] == ([] if waits else [1])
+    if waits:
+        with pytest.raises(ValueError, match=f"work {work} waits for others"):
+            pool.finish(work)
+    else:
+        pool.finish(work)
+    pool.finish(first)
+    assert pool.work_info(work)[0] == [1]
+    pool.finish(work)
+
+
+def test_independent_works_complete_in_any_order() -> None:
+    pool = make_pool()
+    works = [pool.submit(add(0, 64, 128 + 32 * n, banks=1 << n, units=0)) for n in range(3)]
+    for work in (works[2], works[0], works[1]):
+        assert pool.work_query(work) == 0
+        pool.finish(work)
+        assert pool.work_query(work) == 1
+
+
+def test_any_overlap_in_time_is_as_one_after_the_other() -> None:
+    """Random works on few places, completed in random order."""
+    rng = np.random.default_rng(SEED)
+    for _ in range(20):
+        pool, serial = make_pool(), make_pool()
+        start = rng.standard_normal(256).astype(np.float32)
+        floats(pool, 0, 256)[:] = floats(serial, 0, 256)[:] = start
+        running: list[int] = []
+        waited = 0
+        for _ in range(40):
+            a, b = 32 * rng.integers(0, 8, 2)
+            result = 32 * int(rng.choice([8, 9, 10, 11]))
+            if rng.random() < 0.5:
+                a, b, result = 32 * int(rng.choice([8, 9, 10])), int(b), 32 * 11
+            units = int(rng.integers(1, 29))
+            work = add(int(a), int(b), int(result), units=units)
+            while True:
+                try:
+                    running.append(pool.submit(work))
+                    break
+                except WorkRefusedError as refusal:
+                    if refusal.cause != Cause.FULL:
+                        raise
+                    startable = [work for work in running if pool.work_info(work)[0]]
+                    waited += len(running) - len(startable)
+                    done = int(rng.choice(startable))
+                    pool.finish(done)
+                    running.remove(done)
+            serial.submit(work)
+            serial.finish()
+        pool.finish()
+        assert (pool.memory == serial.memory).all()
+        assert waited
+
+
+def test_banks_with_the_data_come_first() -> None:
+    pool = make_pool()
+    # Eight values can use eight adders; bank 3 holds one operand, bank 5 the result.
+    work = add(3 * BANK_BYTES, 3 * BANK_BYTES + 64, 5 * BANK_BYTES, units=8)
+    assert pool.work_info(pool.submit(work)) == ([3, 5], ([3], [5]))
+    # Of 11 units 8 are of use, 9 in two banks; bank 0 has the data, bank 3 is busy.
+    assert pool.work_info(pool.submit(add(0, 64, 128, units=11)))[0] == [0, 1]
+
+
+def test_works_take_whole_groups() -> None:
+    pool = make_pool()
+    filters: dict[str, Any] = {"images": 1, "filters": 1, "channels": 1, "height": 4, "width": 4}
+    filters |= {"filter_height": 2, "filter_width": 2, "rows": 3, "columns": 3}
+    work = Descriptor(
+        opcode=Opcode.CONV2D,
+        units=28,
+        a=at(0, 0, 0, 4, 1),
+        b=at(64, 0, 0, 2, 1),
+        result=at(128, 0, 0, 3, 1),
+        stride=1,
+        dilation=1,
+        **filters,
+    )
+    # Groups of seven units: four of them in 28, one in 13.
+    first = pool.submit(replace(work, units=13))
+    assert pool.work_info(first)[0] == [0, 1]
+    pool.finish()
+    assert pool.work_info(pool.submit(work))[0] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_second_work_takes_what_the_first_leaves() -> None:
+    pool = make_pool()
+    first = pool.submit(add(0, 256, 512, 64, units=14))
+    assert (pool.work_info(first)[0], pool.idle) == ([0, 1, 2], 0b111000)
+    second = pool.submit(add(1024, 1280, 1536, 64, units=28))
+    assert (pool.work_info(second)[0], pool.idle) == ([3, 4, 5], 0)
+    third = pool.submit(add(2048, 2304, 2560, units=1))
+    assert pool.work_info(third)[0] == []
+    pool.finish(second)
+    assert (pool.work_info(third)[0], pool.idle) == ([3], 0b110000)
+
+
+def test_named_banks_are_taken_together() -> None:
+    pool = make_pool()
+    first = pool.submit(add(0, 64, 128, banks=0b000010, units=0))
+    second = pool.submit(add(256, 320, 384, banks=0b000110, units=0))
+    assert (pool.work_info(second)[0], pool.idle) == ([], 0b111101)
+    # A later work that can start does not wait for it.
+    third = pool.submit(add(512, 576, 640, banks=0b000100, units=0))
+    assert pool.work_info(third)[0] == [2]
+    pool.finish(first)
+    assert pool.work_info(second)[0] == []
+    pool.finish(third)
+    assert pool.work_info(second)[0] == [1, 2]
+
+
+def test_counters() -> None:
+    pool = make_pool()
+    work = Descriptor(
+        opcode=Opcode.DOT,
+        units=28,
+        a=at(0, 16, 1),
+        b=at(1024, 0, 1),
+        result=at(2048, 1),
+        rows=3,
+        length=16,
+    )
+    number = pool.submit(work)
+    assert pool.counters(number) == (0, 48, 0, 45, 0, 0)
+    pool.finish()
+    assert pool.counters(number) == (48, 0, 45, 0, 4 * 64, 12)
+
+
+BAD = [
+    (replace(add(0, 64, 128), opcode=5), Cause.OPCODE),
+    (replace(add(0, 64, 128), length=1), Cause.RESERVED),
+    (replace(add(0, 64, 128), rows=0), Cause.SIZE),
+    (add(2, 64, 128), Cause.MISALIGNED),
+    (add(0, 6 * BANK_BYTES - 28, 128), Cause.OUT_OF_RANGE),
+    (add(0, 64, 68), Cause.OVERLAP),
+    (add(0, 64, 128, banks=1 << 6, units=0), Cause.BANKS),
+    (add(0, 64, 128, units=29), Cause.UNITS),
+]
+
+
+@pytest.mark.parametrize(("work", "cause"), BAD, ids=lambda value: getattr(value, "name", "work"))
+def test_refused_works_leave_everything_as_it_was(work: Descriptor, cause: Cause) -> None:
+    pool = make_pool()
+    pool.memory[:] = np.random.default_rng(SEED).integers(0, 256, len(pool.memory))
+    running = pool.submit(add(1024, 1088, 1152))
+    memory, idle = pool.memory.copy(), pool.idle
+    with pytest.raises(WorkRefusedError, match=cause.name.lower()) as refusal:
+        pool.submit(work)
+    assert refusal.value.cause == pool.cause == cause
+    assert (pool.memory == memory).all()
+    assert pool.idle == idle
+    pool.submit(add(0, 64, 128))
+    assert pool.cause == Cause.NONE
+    pool.finish()
+    assert pool.work_query(running) == 1
+    assert (pool.memory != memory).any()
+
+
+def test_full() -> None:
+    pool = make_pool()
+    works = [pool.submit(add(0, 64, 128 + 32 * n)) for n in range(4)]
+    with pytest.raises(WorkRefusedError, match="full"):
+        pool.submit(add(0, 64, 512))
+    with pytest.raises(WorkRefusedError, match="size"):  # what is wrong with it, even then
+        pool.submit(add(0, 64, 512, 0))
+    pool.finish(works[2])
+    last = pool.submit(add(0, 64, 512))
+    assert [work % 4 for work in (*works, last)] == [0, 1, 2, 3, 2]
+    assert (min(works) > 0, last > works[2]) == (True, True)
+
+
+def test_ids_outlive_their_slots() -> None:
+    pool = make_pool()
+    old = pool.submit(add(0, 64, 128))
+    pool.finish()
+    assert pool.counters(old).additions_done == 8
+    new = pool.submit(add(0, 64, 128))
+    assert (new, new % 4) == (old + 4, old % 4)
+    assert (pool.work_query(old), pool.work_query(new)) == (1, 0)
+    for gone in (old, new + 4):
+        with pytest.raises(NoSuchWorkError):
+            pool.work_info(gone)
+        with pytest.raises(NoSuchWorkError):
+            pool.counters(gone)
+
+
+@pytest.mark.parametrize("number", [0, 3, -4, 5, 8, 1000])
+def test_ids_that_were_not_given_out(number: int) -> None:
+    pool = make_pool()
+    assert pool.submit(add(0, 64, 128)) == 4
+    with pytest.raises(NoSuchWorkError, match=f"{number}"):
+        pool.work_query(number)
+
+
+def test_the_calls_of_the_paper() -> None:
+    pool = make_pool()
+    floats(pool, 0)[:] = np.arange(8)
+    args, ret = replace(add(0, 0, 0), units=0), at(5 * BANK_BYTES, 0, 1)
+    work = pool.pim_fix([4, 2], args, ret, 2)
+    assert [pool.pim_status(bank) for bank in range(7)] == [0, 0, 1, 0, 1, 0, 1]
+    assert pool.work_info(work) == ([2, 4], ([0], [5]))
+    other = pool.pim_fix(None, args, at(4 * BANK_BYTES, 0, 1), 6)
+    assert pool.work_info(other)[0] == [0, 1]
+    pool.finish()
+    assert [pool.pim_status(bank) for bank in range(6)] == [0] * 6
+    assert floats(pool, 5 * BANK_BYTES).tolist() == floats(pool, 4 * BANK_BYTES).tolist()
+    assert floats(pool, 5 * BANK_BYTES).tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
+
+
+@pytest.mark.parametrize(("banks", "number"), [([1, 1], 2), ([1, 2], 3), ([-1], 1)])
+def test_refuses_banks_and_numbers_that_do_not_fit(banks: list[int], number: int) -> None:
+    with pytest.raises(ValueError, match=f"pim_ids must be num_pim = {number} banks, got"):
+        make_pool().pim_fix(banks, add(0, 64, 128), at(128, 0, 1), number)
+
+
+@pytest.mark.parametrize("number", [-1, 7])
+def test_refuses_unknown_pims(number: int) -> None:
+    with pytest.raises(ValueError, match=f"pim_id must be from 0 to 6, got {number}"):
+        make_pool().pim_status(number)
+
+
+def test_refuses_a_bank_that_is_not_there() -> None:
+    with pytest.raises(WorkRefusedError, match="banks"):
+        make_pool().pim_fix([6], add(0, 64, 128), at(128, 0, 1), 1)
