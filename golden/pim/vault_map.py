@@ -1,0 +1,57 @@
+"""Which bank, row and column of a vault hold which address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["VaultAddressMap", "VaultPlace"]
+
+_BEAT_BYTES = 32
+_COLUMNS = 8
+
+
+class VaultPlace(NamedTuple):
+    """Where 32 bytes are."""
+
+    layer: int
+    bank: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class VaultAddressMap:
+    """512 consecutive bytes alternate, by 32, between a row of two layers.
+
+    The next 512 bytes are in the next two layers, and when all layers had their turn in the next
+    bank of each, and after the last bank in the next row.
+    """
+
+    layers: int
+    banks_per_layer: int
+    rows: int
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self.layers * self.banks_per_layer * self.rows * _COLUMNS * _BEAT_BYTES
+
+    def decode(self, address: int) -> VaultPlace:
+        """Where the byte ``address`` is; ``ValueError`` beyond the capacity."""
+        if not 0 <= address < self.capacity_bytes:
+            raise ValueError(f"address must be below {self.capacity_bytes}, got {address!r}")
+        stretch, beat = divmod(address // _BEAT_BYTES, 2 * _COLUMNS)
+        column, parity = divmod(beat, 2)
+        bank_of_row, pair = divmod(stretch, self.layers // 2)
+        row, bank = divmod(bank_of_row, self.banks_per_layer)
+        return VaultPlace(2 * pair + parity, bank, row, column)
+
+    def beats_in_order(self) -> NDArray[np.int64]:
+        """For each 32 bytes in the order of addresses, their index {layer, bank, row, column}."""
+        shape = (self.layers // 2, 2, self.banks_per_layer, self.rows, _COLUMNS)
+        index = np.arange(np.prod(shape)).reshape(shape)
+        # Addresses count, from the slowest: row, bank, pair of layers, column, layer of the pair.
+        return index.transpose(3, 2, 0, 4, 1).ravel()
