@@ -946,7 +946,7 @@ def _check_tensors(state: Channel, tensors: dict[str, AxdimmPointer], count: int
 
 def _count_of(nparams: int) -> int:
     try:
-        count = index(nparams)
+        count = 0 if isinstance(nparams, bool) else index(nparams)
     except TypeError:
         count = 0
     if count < 1:

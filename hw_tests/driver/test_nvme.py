@@ -39,7 +39,7 @@ from sw_driver.errors import (
     StorageInUseError,
     StorageIOError,
 )
-from sw_driver.memories import Memory
+from sw_driver.memories import Memory, directio
 from sw_driver.memories.directio import ATTEMPTS
 from sw_driver.memories.intervals import Intervals
 from sw_driver.memories.nvme import NvmeStorage, NvmeTiming
@@ -409,6 +409,7 @@ def test_a_failed_write_loses_exactly_the_blocks_not_written(
         memory.read(pointer, destination)
     assert np.all(destination == 0x5A)
     assert (lost.value.details["offset"], lost.value.details["nbytes"]) == (5 * BLOCK, 5 * BLOCK)
+    assert lost.value.details["lost"] == [(5 * BLOCK, 5 * BLOCK)]
 
 
 def broken_allocation(
@@ -601,9 +602,26 @@ def test_the_other_parts_of_a_striped_write_are_written(
     with pytest.raises(StorageIOError, match=str(paths[2])):
         memory.write(pointer, data)
     faults.plan = lambda *_: None
+    # In the allocation, which it is that is to be written again, and where it is in the file.
+    with pytest.raises(LostDataError, match="0x40000 to 0x60000 of the allocation") as caught:
+        get(memory, pointer)
+    details = caught.value.details
+    assert details["lost"] == [(2 * STRIPE, STRIPE), (5 * STRIPE, STRIPE)]
+    assert details["allocation_offset"] == 2 * STRIPE
+    assert (details["path"], details["offset"], details["nbytes"]) == (str(paths[2]), 0, STRIPE)
+    with pytest.raises(LostDataError, match="0xa0032 to 0xa0096 of the allocation") as caught:
+        get(memory, pointer + 5 * STRIPE + 50, 100)
+    details = caught.value.details
+    assert (details["allocation_offset"], details["offset"]) == (5 * STRIPE + 50, STRIPE + 50)
+    assert details["nbytes"] == 100
+    memory.write(pointer + 2 * STRIPE, data[2 * STRIPE : 3 * STRIPE])
+    memory.write(pointer + 5 * STRIPE, data[5 * STRIPE : 5 * STRIPE + 100])
+    with pytest.raises(LostDataError) as caught:
+        get(memory, pointer)
+    assert caught.value.details["lost"] == [(5 * STRIPE + 100, STRIPE - 100)]
     for unit in range(6):
         at = slice(unit * STRIPE, (unit + 1) * STRIPE)
-        if unit % 3 == 2:
+        if unit == 5:
             with pytest.raises(LostDataError, match=str(paths[2])):
                 get(memory, pointer + at.start, STRIPE)
         else:
@@ -815,10 +833,84 @@ def test_what_is_no_storage_is_refused(memory: NvmeStorage, tmp_path: Path) -> N
             memory.register(path)
         if isinstance(path, Path):
             assert str(path) in str(caught.value)
-    for path in (tmp_path, fifo, "/dev/full", tmp_path / "no" / "where"):
-        with pytest.raises(NoSuchStorageError):
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "gone")
+    cases = [
+        (tmp_path, "is a directory"),
+        (fifo, "is a FIFO"),
+        ("/dev/full", "is a character device"),
+        (tmp_path / "no" / "where", f"No such file.*create the folder '{tmp_path}/no'"),
+        (dangling, f"No such file.*symbolic link to '{tmp_path}/gone'; create that"),
+        (loop, "symbolic links"),
+        (tmp_path / ("x" * 300), "cannot be created: File name too long"),
+        ("/proc/nearmem", "cannot be created: .*; give another path"),
+        ("", "path is empty"),
+        (b"", "path is empty"),
+        ("a\0b", "null"),
+    ]
+    for path, message in cases:
+        with pytest.raises(NoSuchStorageError, match=message) as caught:
             memory.register(path, capacity_bytes=1 << 20)
+        assert "give capacity_bytes" not in str(caught.value)
+        assert "or capacity_bytes" not in str(caught.value)
+    with pytest.raises(NoSuchStorageError, match="symbolic link"):
+        memory.register(dangling)
+    with pytest.raises(NoSuchStorageError, match="path is empty"):
+        memory.register("")
     assert not memory.statistics()
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_what_cannot_be_created_says_why(
+    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: Any) -> int:
+        raise OSError(code, os.strerror(code))
+
+    path = tmp_path / "new"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(NoSuchStorageError, match=f"created: {os.strerror(code)}") as caught:
+            memory.register(path, capacity_bytes=1 << 20)
+    assert caught.value.details["errno"] == code
+    memory.register(path, capacity_bytes=1 << 20)
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from sw_driver.errors import AxdimmError
+from sw_driver.memories.nvme import NvmeStorage
+folder, limit = Path(sys.argv[1]), int(sys.argv[2])
+memory = NvmeStorage(device=1)
+memory.register(folder / "before", capacity_bytes=16 * 4096)
+pointer = memory.allocate(16 * 4096)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+memory.write(pointer, np.ones(4096, np.uint8))
+for attempt in (
+    lambda: memory.write(pointer, np.ones(16 * 4096, np.uint8)),
+    lambda: memory.register(folder / "after", capacity_bytes=16 * 4096),
+):
+    try:
+        attempt()
+    except AxdimmError as error:
+        print(error)
+memory.close()
+"""
+
+
+@pytest.mark.parametrize("limit", [6 * BLOCK, 6 * BLOCK + 100])
+def test_the_limit_of_a_files_size_is_named(tmp_path: Path, limit: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path), str(limit)],
+        capture_output=True, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    writing, registering = done.stdout.splitlines()
+    for message in (writing, registering):
+        assert f"at most {limit} bytes (RLIMIT_FSIZE" in message
+    assert not (tmp_path / "after").exists()
 
 
 def test_what_cannot_be_opened_is_refused(
@@ -871,8 +963,9 @@ def test_nothing_is_registered_twice(
                 memory.register(path, capacity_bytes=capacity)
             assert caught.value.details["storage"] == 1
     assert paths[1].stat().st_size == 4 << 20
-    with pytest.raises(StorageInUseError, match="another device"):
+    with pytest.raises(StorageInUseError, match="by another device of this process") as caught:
         NvmeStorage(device=2).register(paths[0])
+    assert caught.value.details["pid"] == os.getpid()
     assert len(memory.statistics()) == 2
 
 
@@ -910,7 +1003,7 @@ time.sleep(60)
 
 
 def test_another_process_locks_its_storage_until_it_is_killed(
-    memory: NvmeStorage, tmp_path: Path
+    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "shared"
     path.write_bytes(bytes(4 * BLOCK))
@@ -919,7 +1012,11 @@ def test_another_process_locks_its_storage_until_it_is_killed(
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "ready\n"
-            with pytest.raises(StorageInUseError, match=f"{path}.* another process"):
+            with pytest.raises(StorageInUseError, match=f"{path}.*by process {holder.pid};"):
+                memory.register(path)
+            # As when the other process is not to be seen from here.
+            monkeypatch.setattr(directio, "_lock_holder", lambda path: None)
+            with pytest.raises(StorageInUseError, match=f"{path}.* another process, or another"):
                 memory.register(path)
         finally:
             holder.send_signal(signal.SIGKILL)
@@ -972,7 +1069,7 @@ def test_a_block_device_is_storage(memory: NvmeStorage, tmp_path: Path) -> None:
         os.mknod(another_node, 0o60600, os.stat(device).st_rdev)
         with pytest.raises(StorageInUseError, match="already"):
             memory.register(another_node)
-        with pytest.raises(StorageInUseError, match="in use"):
+        with pytest.raises(StorageInUseError, match="in use: it is mounted, or"):
             NvmeStorage(device=2).register(another_node)
         memory.close()
     finally:
@@ -988,7 +1085,7 @@ def test_sizes_and_channels_are_checked(memory: NvmeStorage, tmp_path: Path) -> 
         with pytest.raises(NoSuchChannelError, match="call RegisterStorage"):
             memory.allocate(100, channel)
     register(memory, tmp_path, 2)
-    wrong: list[Any] = [2, -1, 1.0, "0"]
+    wrong: list[Any] = [2, -1, 1.0, "0", True]
     for channel in wrong:
         with pytest.raises(NoSuchChannelError, match="0 to 1"):
             memory.allocate(100, channel)
@@ -1057,6 +1154,13 @@ def test_statistics_count(memory: NvmeStorage, tmp_path: Path, faults: Faults) -
     assert (first.lost_bytes, second.lost_bytes) == (BLOCK, 0)
     assert first.free_bytes == (4 << 20) - 2 * STRIPE
     assert second.free_bytes == (4 << 20) - 2 * STRIPE - BLOCK
+    assert [
+        (each.channel, each.total_bytes, each.free_bytes, each.largest_free_bytes, each.allocations)
+        for each in memory.free_space()
+    ] == [
+        (number, 4 << 20, each.free_bytes, each.largest_free_bytes, each.allocations)
+        for number, each in enumerate((first, second))
+    ]
 
 
 # Time
@@ -1181,11 +1285,6 @@ def test_intervals_agree_with_a_set(seed: int) -> None:
         assert intervals.total == len(shadow)
         low, high = sorted((rng.randrange(60), rng.randrange(60)))
         inside = sorted(shadow & set(range(low, high)))
-        found = intervals.first_within(low, high)
-        if not inside:
-            assert found is None
-            continue
-        last = inside[0]
-        while last + 1 in inside:
-            last += 1
-        assert found == (inside[0], last + 1)
+        found = intervals.within(low, high)
+        assert [number for start, end in found for number in range(start, end)] == inside
+        assert all(one[1] < other[0] for one, other in itertools.pairwise(found))

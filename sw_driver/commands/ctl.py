@@ -67,9 +67,14 @@ def add_parser(subparsers: Any) -> None:
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
 
-    def action(name: str, do: Callable[[argparse.Namespace], int], text: str) -> Any:
+    def action(
+        name: str,
+        do: Callable[[argparse.Namespace], int],
+        text: str,
+        json_help: str = "print the result as JSON",
+    ) -> Any:
         added = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        added.add_argument("--json", action="store_true", help="print the result as JSON")
+        added.add_argument("--json", action="store_true", help=json_help)
         added.add_argument("--quiet", action="store_true", help="print nothing but errors")
         added.set_defaults(run=run, action=do)
         return added
@@ -148,7 +153,12 @@ def add_parser(subparsers: Any) -> None:
         "which, such as kernel.count, and an integer or the name of an encoded value",
     )
 
-    added = action("watch", _watch, "show modes, progress and counters until the device closes")
+    added = action(
+        "watch",
+        _watch,
+        "show modes, progress and counters until the device closes",
+        "print one JSON object a line",
+    )
     name(added)
     added.add_argument(
         "--interval", type=_seconds, default=1.0, metavar="S", help="seconds (default: 1)"
@@ -478,7 +488,7 @@ def _peek(arguments: argparse.Namespace) -> int:
     channel, address, nbytes = map(_number, names, words)
     form = arguments.format
     _check_words(form, address, nbytes)
-    with _opened(device, arguments) as target:
+    with _opened(device, arguments) as target, _advising(target, channel):
         data = target.control.peek(channel, address, nbytes, arguments.backdoor)
     place = {"channel": channel, "address": address, "nbytes": nbytes, "format": form}
     if arguments.json:
@@ -499,6 +509,21 @@ def _peek(arguments: argparse.Namespace) -> int:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     return 0
+
+
+@contextmanager
+def _advising(target: _Target, channel: int) -> Iterator[None]:
+    """Says how to reach the memory of a channel that is in the wrong mode."""
+    from sw_driver.errors import WrongModeError
+
+    try:
+        yield
+    except WrongModeError as error:
+        raise Failure(
+            f"channel {channel} is in acceleration mode, in which the host cannot reach its "
+            f"memory: switch it with 'nearmem ctl mode {target.name} --channel {channel} --set "
+            "normal', or pass --backdoor"
+        ) from error
 
 
 def _content(form: str, data: bytes) -> dict[str, Any]:
@@ -534,7 +559,7 @@ def _poke(arguments: argparse.Namespace) -> int:
     _check_words(arguments.format, address, len(data))
     if not data:
         raise Refusal("there is nothing to write: the values have no bytes")
-    with _opened(device, arguments) as target:
+    with _opened(device, arguments) as target, _advising(target, channel):
         target.control.poke(channel, address, data, arguments.backdoor)
     written = {"channel": channel, "address": address, "nbytes": len(data)}
     if arguments.json:

@@ -59,7 +59,7 @@ def register_document() -> str:
     try:
         from peakrdl_markdown import MarkdownExporter
     except ImportError as error:
-        raise Failure("peakrdl-markdown is needed: pip install 'nearmem[dev]'") from error
+        raise Failure("peakrdl-markdown is needed: pip install -e '.[dev]'") from error
 
     parts = [
         "# Registers of a channel\n\nMade from `hw/axdimm/channel.rdl` by `make registers`.\n\n"
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from peakrdl_cheader.exporter import CHeaderExporter
     except ImportError as error:
-        raise Failure("peakrdl-cheader is needed: pip install 'nearmem[dev]'") from error
+        raise Failure("peakrdl-cheader is needed: pip install -e '.[dev]'") from error
 
     if not arguments.docs.is_dir():
         raise Refusal(f"no folder {str(arguments.docs)!r} for registers.md: give one with --docs")

@@ -69,7 +69,7 @@ class ChannelState(TypedDict):
     queued: dict[str, int]
     """Operations that wait, by their stream."""
     copied_bytes: dict[str, int]
-    """By the way they took."""
+    """By the driver, by the way they took."""
     counters: dict[str, int]
     """Of the arbiter, by register."""
     fabric_cycles: int
@@ -170,7 +170,7 @@ class Controlled(Protocol):
         ...
 
     def memory(self) -> list[MemoryEntry]:
-        """How much memory there is and is free."""
+        """How much memory there is and is free, of memories that have a size of their own."""
         ...
 
     def peek(self, channel: int, address: int, nbytes: int, backdoor: bool = False) -> bytes:

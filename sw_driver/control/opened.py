@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -84,6 +85,8 @@ class DriverControl:
 
     def channel_state(self, channel: int) -> ChannelState:
         """See :class:`.Controlled`."""
+        from sw_driver.axdimm import CopiedBytes  # which has this module
+
         state = self._channel(channel)
         arbiter = arbiter_registers(self._beside(state), state.number)
         values = arbiter.read_many(["status", *COUNTERS])
@@ -103,7 +106,7 @@ class DriverControl:
             "kernel_busy": busy,
             "operation": operation,
             "queued": {each.name: each.queued for each in self._streams() if each.queued},
-            "copied_bytes": dict(state.copied),
+            "copied_bytes": asdict(CopiedBytes(**state.copied)),
             "counters": {name: arbiter[name]["count"].extract(values[name]) for name in COUNTERS},
             "fabric_cycles": self._transport.fabric_cycles(state.number),
         }
@@ -169,6 +172,18 @@ class DriverControl:
                     "allocations": statistics.allocations,
                 }
             )
+        for memory in self._memories():
+            entries += [
+                MemoryEntry(
+                    memory=memory.name,
+                    channel=each.channel,
+                    total_bytes=each.total_bytes,
+                    free_bytes=each.free_bytes,
+                    largest_free_bytes=each.largest_free_bytes,
+                    allocations=each.allocations,
+                )
+                for each in memory.free_space()
+            ]
         return entries
 
     def peek(self, channel: int, address: int, nbytes: int, backdoor: bool = False) -> bytes:

@@ -17,7 +17,7 @@ from sw_driver.allocations import AllocationTable
 from sw_driver.pointers import Pointer
 from sw_driver.schedule import Schedule
 
-__all__ = ["Leg", "Memory"]
+__all__ = ["FreeSpace", "Leg", "Memory"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,19 @@ class Leg:
 
     schedule: Schedule
     duration_ns: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeSpace:
+    """How much of one channel of a memory is free."""
+
+    channel: int
+    total_bytes: int
+    free_bytes: int
+    largest_free_bytes: int
+    """Of the largest allocation that may succeed."""
+    allocations: int
+    """Those that have a share here, not yet freed."""
 
 
 class Memory(Protocol):
@@ -53,6 +66,10 @@ class Memory(Protocol):
 
     def free(self, pointer: Any) -> None:
         """Frees an allocation; raises what :meth:`AllocationTable.remove` raises."""
+        ...
+
+    def free_space(self) -> Sequence[FreeSpace]:
+        """Of each channel; nothing of a memory that has no size of its own."""
         ...
 
     def read(self, pointer: Any, destination: NDArray[np.uint8]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from sw_driver.allocations import AllocationTable, checked_channel, checked_size
 from sw_driver.errors import AlignmentError, ClosedError, GpuError, OutOfMemoryError
-from sw_driver.memories import Leg
+from sw_driver.memories import FreeSpace, Leg
 from sw_driver.memories.host import typed_bytes
 from sw_driver.pointers import GpuPointer, Pointer
 from sw_driver.schedule import Schedule
@@ -121,6 +122,31 @@ class CudaMemory:
         with self._lock:
             self._refuse_closed()
             del self._tensors[self.allocations.remove(pointer).number]
+
+    def free_space(self) -> list[FreeSpace]:
+        """Of GPU 0 and those with allocations, without what PyTorch keeps for later ones.
+
+        Other programs share it, and it need not be free in one piece. Other GPUs are left alone:
+        asking one makes it ready for use, which takes its memory. Raises
+        :class:`~sw_driver.errors.GpuError` and :class:`~sw_driver.errors.ClosedError`.
+        """
+        with self._lock:
+            self._refuse_closed()
+            used = Counter(each.channel for each in self.allocations)
+            spaces = []
+            for gpu in sorted({0, *used}):
+                with self._reported("look at memory", gpu, 0):
+                    free, capacity = self._torch.cuda.mem_get_info(gpu)
+                spaces.append(
+                    FreeSpace(
+                        channel=gpu,
+                        total_bytes=capacity,
+                        free_bytes=free,
+                        largest_free_bytes=free,
+                        allocations=used[gpu],
+                    )
+                )
+            return spaces
 
     def tensor(self, pointer: GpuPointer, dtype: Any, count: int | None = None) -> Any:
         """A torch tensor in the allocation: ``count`` elements from ``pointer`` on.

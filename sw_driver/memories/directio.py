@@ -6,6 +6,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import stat
 import struct
 import threading
@@ -62,10 +63,18 @@ def identify(path: str) -> tuple[str, int, int]:
     try:
         return _identity(path, os.stat(path))
     except (OSError, ValueError) as error:
+        advice = ""
+        if isinstance(error, FileNotFoundError):
+            advice = (
+                f": it is a symbolic link to {os.path.realpath(path)!r}; create that, or give "
+                "another path"
+                if os.path.islink(path)
+                else "; give the path of a file or block device, or capacity_bytes to create a file"
+            )
         raise NoSuchStorageError(
-            f"{path!r} cannot be used as storage: {_reason(error)}; give the path of a file or "
-            "block device, or capacity_bytes to create a file",
+            f"{path!r} cannot be used as storage: {_reason(error)}{advice}",
             path=path,
+            errno=getattr(error, "errno", None),
         ) from error
 
 
@@ -82,8 +91,18 @@ def _identity(path: str, status: os.stat_result) -> tuple[str, int, int]:
     )
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+def _reason(error: Exception, end: int | None = None) -> str:
+    """Why ``error`` came; ``end`` is up to where a regular file was to be written or extended."""
+    reason = getattr(error, "strerror", None) or str(error)
+    # A direct write that the limit would shorten to less than a block is invalid, not too large.
+    if end is not None and getattr(error, "errno", None) in (errno.EFBIG, errno.EINVAL):
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if limit != resource.RLIM_INFINITY and end > limit:
+            reason += (
+                f"; this process may write files of at most {limit} bytes (RLIMIT_FSIZE, see "
+                "ulimit -f)"
+            )
+    return reason
 
 
 class DirectFile:
@@ -264,15 +283,18 @@ class DirectFile:
         try:
             if room < capacity_bytes:
                 raise OSError(errno.ENOSPC, f"its file system has room for {room}")
-            os.posix_fallocate(descriptor, 0, capacity_bytes)
-        except OSError as error:
-            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+            try:
+                os.posix_fallocate(descriptor, 0, capacity_bytes)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                    raise
                 # The file system cannot reserve: the file is sparse, writes may find no room.
                 os.ftruncate(descriptor, max(status.st_size, capacity_bytes))
-                return
+        except OSError as error:
             os.ftruncate(descriptor, status.st_size)
             raise NoSuchStorageError(
-                f"{self.path!r} cannot have {capacity_bytes} bytes: {_reason(error)}",
+                f"{self.path!r} cannot have {capacity_bytes} bytes: "
+                f"{_reason(error, capacity_bytes)}",
                 path=self.path,
                 capacity_bytes=capacity_bytes,
                 room_bytes=room,
@@ -280,10 +302,22 @@ class DirectFile:
             ) from error
 
     def _refused(self, error: OSError) -> NoSuchStorageError | StorageInUseError:
-        if error.errno in (errno.EWOULDBLOCK, errno.EBUSY):
+        if error.errno == errno.EWOULDBLOCK:
+            holder = _lock_holder(self.path)
+            who = {
+                None: "another process, or another device of this one",
+                os.getpid(): "another device of this process",
+            }.get(holder, f"process {holder}")
             return StorageInUseError(
-                f"{self.path!r} is in use: mounted, or locked by another process or another device "
-                "of this one; close that first",
+                f"{self.path!r} is in use: it is locked by {who}; close it there first",
+                path=self.path,
+                errno=error.errno,
+                pid=holder,
+            )
+        if error.errno == errno.EBUSY:
+            return StorageInUseError(
+                f"{self.path!r} is in use: it is mounted, or the system or a process has it for "
+                "itself; unmount or close it first",
                 path=self.path,
                 errno=error.errno,
             )
@@ -341,9 +375,11 @@ class DirectFile:
     def _failed(
         self, verb: str, offset: int, buffer: NDArray[np.uint8], done: int, error: OSError
     ) -> StorageIOError:
+        # Only what is written, and only to a file, has a limit.
+        limited = verb == "write" and self.identity[0] == "file"
+        reason = _reason(error, offset + len(buffer) if limited else None)
         return StorageIOError(
-            f"{verb} of {len(buffer)} bytes at {offset:#x} of {self.path} moved {done}: "
-            f"{_reason(error)}",
+            f"{verb} of {len(buffer)} bytes at {offset:#x} of {self.path} moved {done}: {reason}",
             path=self.path,
             offset=offset,
             wanted_bytes=len(buffer),
@@ -364,12 +400,41 @@ class DirectFile:
 
 
 def _create(path: str) -> bool:
-    """Creates an empty file unless there is something already."""
+    """Creates an empty file; False if there is something already, also a link to nothing.
+
+    Raises :class:`~sw_driver.errors.NoSuchStorageError`.
+    """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except (OSError, ValueError):
-        return False  # what the reason is shows when it is opened
+    except FileExistsError:
+        return False
+    except (OSError, ValueError) as error:
+        folder = os.path.dirname(path)
+        advice = (
+            f"; create the folder {folder!r} first"
+            if isinstance(error, FileNotFoundError) and not os.path.exists(folder)
+            else "; give another path, or see to it that its folder can be written"
+        )
+        raise NoSuchStorageError(
+            f"{path!r} cannot be created: {_reason(error)}{advice}",
+            path=path,
+            errno=getattr(error, "errno", None),
+        ) from error
     return True
+
+
+def _lock_holder(path: str) -> int | None:
+    """The process that has locked the file; None if the system does not say (proc(5), locks)."""
+    with suppress(OSError, ValueError):
+        status = os.stat(path)
+        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+        with open("/proc/locks", encoding="ascii") as locks:
+            for line in locks:
+                fields = line.split()
+                if fields[1] == "FLOCK" and fields[5] == f"{device}:{status.st_ino}":
+                    pid = int(fields[4])
+                    return pid if pid > 0 else None  # not to be seen from here
+    return None
 
 
 _open_files: weakref.WeakSet[DirectFile] = weakref.WeakSet()

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from sw_driver.allocations import AllocationTable, checked_size
 from sw_driver.errors import GpuError, OutOfMemoryError
-from sw_driver.memories import Leg
+from sw_driver.memories import FreeSpace, Leg
 from sw_driver.memories.cuda import CudaMemory, tensor_of
 from sw_driver.memories.host import HostMemory, MappedMemory, Pages, typed_bytes
 from sw_driver.pointers import GpuPointer, Pointer
@@ -107,6 +107,20 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         nbytes = typed_bytes(self.allocations, pointer, dtype.itemsize, count)
         return tensor_of(pointer, self._torch.from_numpy(self._bytes(pointer, nbytes)), dtype)
 
+    def free_space(self) -> list[FreeSpace]:
+        """Of the one GPU."""
+        with self._lock:
+            free = self.capacity_bytes - self.allocated_bytes
+            return [
+                FreeSpace(
+                    channel=0,
+                    total_bytes=self.capacity_bytes,
+                    free_bytes=free,
+                    largest_free_bytes=free,
+                    allocations=len(self._pages),
+                )
+            ]
+
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
         """One: transfers in either direction take turns, as on the GPU's own stream."""
         return [Leg(self.schedules[0], self.timing.duration_ns(nbytes, writing=writing))]
@@ -172,7 +186,7 @@ def import_torch() -> tuple[Any, str]:
     """
     try:
         if find_spec("torch") is None:
-            return None, "PyTorch is not installed (pip install 'nearmem[gpu]')"
+            return None, "PyTorch is not installed (pip install -e '.[gpu]')"
         torch = import_module("torch")
         # A folder of that name would be imported as well.
         return torch, torch.__version__

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from sw_driver.allocations import AllocationTable, checked_channel, checked_size
 from sw_driver.errors import ClosedError, HostBufferError, OutOfMemoryError
-from sw_driver.memories import Leg
+from sw_driver.memories import FreeSpace, Leg
 from sw_driver.pointers import HostPointer, Pointer
 from sw_driver.schedule import Schedule
 
@@ -92,6 +92,10 @@ class MappedMemory(Generic[P]):
         with self._lock:
             self._refuse_closed()
             del self._pages[self.allocations.remove(pointer).number]
+
+    def free_space(self) -> Sequence[FreeSpace]:
+        """Of none: it has what the system gives."""
+        return ()
 
     def array(
         self, pointer: P, dtype: DTypeLike = np.uint8, count: int | None = None

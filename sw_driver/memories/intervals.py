@@ -43,10 +43,7 @@ class Intervals:
         ]
         self._ranges = [(low, high) for low, high in rests if low < high]
 
-    def first_within(self, start: int, end: int) -> tuple[int, int] | None:
-        """The first range of the set's integers in ``[start, end)``; None if there are none."""
-        for low, high in self._ranges:
-            inside = max(low, start), min(high, end)
-            if inside[0] < inside[1]:
-                return inside
-        return None
+    def within(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The ranges of the set's integers in ``[start, end)``, ascending."""
+        inside = [(max(low, start), min(high, end)) for low, high in self._ranges]
+        return [(low, high) for low, high in inside if low < high]

@@ -7,22 +7,23 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from operator import index
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.allocations import AllocationTable, checked_size
+from sw_driver.allocations import AllocationTable, checked_channel, checked_size
 from sw_driver.errors import (
     ClosedError,
+    LostDataError,
     NoSuchChannelError,
     NoSuchStorageError,
     OutOfMemoryError,
     StorageInUseError,
 )
-from sw_driver.memories import Leg
+from sw_driver.memories import FreeSpace, Leg
 from sw_driver.memories.directio import BLOCK_BYTES, DirectFile, identify
+from sw_driver.memories.intervals import Intervals
 from sw_driver.memories.nvmetiming import NvmeTiming
 from sw_driver.memories.storage import Storage, StorageStatistics
 from sw_driver.memories.striping import StripePart, Striping
@@ -89,6 +90,19 @@ class _Part:
             piece = destination[each]
             piece[:] = data[position : position + piece.size]
             position += piece.size
+
+    def lost(self) -> list[tuple[int, int]]:
+        """Ranges of lost bytes, by where they are in the transfer."""
+        found: list[tuple[int, int]] = []
+        position = self.offset
+        for each in self.stripes.slices:
+            end = position + each.stop - each.start
+            found += [
+                (low - position + each.start, high - position + each.start)
+                for low, high in self.registered.storage.lost_within(position, end)
+            ]
+            position = end
+        return found
 
     def write(self, source: NDArray[np.uint8]) -> None:
         pieces = [source[each] for each in self.stripes.slices]
@@ -176,11 +190,14 @@ class NvmeStorage:
             capacity_bytes = checked_size("capacity_bytes", capacity_bytes, minimum=BLOCK_BYTES)
             capacity_bytes -= capacity_bytes % BLOCK_BYTES
         try:
-            absolute = os.path.abspath(os.fsdecode(path))
+            text = os.fsdecode(path)
         except TypeError as error:
             raise NoSuchStorageError(
                 f"{path!r} is a {type(path).__name__}: expected the path of a file or block device"
             ) from error
+        if not text:
+            raise NoSuchStorageError("the path is empty: expected that of a file or block device")
+        absolute = os.path.abspath(text)
         self._check_open()
         with self._lock:
             self._check_open()
@@ -204,6 +221,19 @@ class NvmeStorage:
     def statistics(self) -> list[StorageStatistics]:
         """Of each storage. Also after :meth:`close`."""
         return [each.storage.statistics() for each in self._registered]
+
+    def free_space(self) -> list[FreeSpace]:
+        """Of each storage."""
+        return [
+            FreeSpace(
+                channel=number,
+                total_bytes=each.capacity_bytes,
+                free_bytes=each.free_bytes,
+                largest_free_bytes=each.largest_free_bytes,
+                allocations=each.allocations,
+            )
+            for number, each in enumerate(self.statistics())
+        ]
 
     def allocate(self, nbytes: int, channel: int | None = None) -> NvmePointer:
         """Allocates ``nbytes`` bytes.
@@ -266,7 +296,10 @@ class NvmeStorage:
         Raises
         ------
         LostDataError
-            Some of the bytes are lost, see above.
+            Some of the bytes are lost, see above. ``details["allocation_offset"]`` is where the
+            first of them is in the allocation; ``offset`` is where it is in the file ``path``, and
+            ``nbytes`` how many there are there in one piece. ``details["lost"]`` has all that the
+            allocation lost: a list of offsets from its start and sizes.
         StorageChangedError
             A storage has become smaller than it was when it was registered.
         StorageIOError
@@ -275,7 +308,10 @@ class NvmeStorage:
             As their names say.
         """
         parts = self._parts(pointer, destination.size)
-        found = self._at_once([part.read for part in parts])
+        try:
+            found = self._at_once([part.read for part in parts])
+        except LostDataError as error:
+            raise self._placed_in_allocation(error, pointer, destination.size) from error
         for part, data in zip(parts, found, strict=True):
             part.fill(destination, data)
 
@@ -338,18 +374,7 @@ class NvmeStorage:
             )
         if channel is None:
             return range(count)
-        try:
-            number = index(channel)
-        except TypeError:
-            number = -1
-        if not 0 <= number < count:
-            raise NoSuchChannelError(
-                f"channel is {channel!r}: expected the number of a storage, 0 to {count - 1}, or "
-                "None for all",
-                channel=channel,
-                storages=count,
-            )
-        return [number]
+        return [checked_channel(channel, count, ", the number of a storage, or None for all")]
 
     def _out_of_memory(
         self, nbytes: int, share_bytes: int, numbers: Sequence[int]
@@ -377,6 +402,35 @@ class NvmeStorage:
         placed = self._placed[allocation.number]
         start = pointer.address - placed.address
         return placed.parts(start, start + nbytes)
+
+    def _placed_in_allocation(
+        self, error: LostDataError, pointer: Pointer, nbytes: int
+    ) -> LostDataError:
+        """``error``, and which bytes of the allocation are lost."""
+        allocation = self.allocations.range(pointer, nbytes)
+        placed = self._placed[allocation.number]
+        lost = Intervals()
+        for part in placed.parts(0, allocation.nbytes):
+            for low, high in part.lost():
+                lost.add(low, high)
+        start = pointer.address - placed.address
+        wanted = lost.within(start, start + nbytes)
+        if not wanted:
+            return error  # they have been written meanwhile
+        low, high = wanted[0]
+        [first] = placed.parts(low, low + 1)
+        path = first.registered.storage.file.path
+        unit_bytes = placed.striping.unit_bytes
+        return LostDataError(
+            f"bytes {low:#x} to {high:#x} of the allocation (from {first.offset:#x} of {path} on) "
+            "are undefined, as a write there failed or the file was cut off: write them again "
+            f"first; of the whole allocation, {lost.total} bytes are lost",
+            path=path,
+            offset=first.offset,
+            nbytes=min(high, (low // unit_bytes + 1) * unit_bytes) - low,
+            allocation_offset=low,
+            lost=[(low, high - low) for low, high in lost.within(0, allocation.nbytes)],
+        )
 
     def _at_once(self, transfers: Sequence[Callable[[], T]]) -> list[T]:
         """What they return, once all are over; raises what the first that failed raised.

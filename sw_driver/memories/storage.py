@@ -92,6 +92,11 @@ class Storage:
                 lost_bytes=self._lost.total,
             )
 
+    def lost_within(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The ranges of lost bytes from ``start`` to ``end``, ascending."""
+        with self._lock:
+            return self._lost.within(start, end)
+
     def allocate(self, nbytes: int) -> int:
         """Allocates whole blocks; raises :class:`~sw_driver.errors.OutOfMemoryError`."""
         with self._lock:
@@ -117,14 +122,15 @@ class Storage:
             self._operations += 1
         self._check_size()
         with self._lock:
-            lost = self._lost.first_within(offset, end)
-        if lost is not None:
+            lost = self._lost.within(offset, end)
+        if lost:
+            low, high = lost[0]
             raise LostDataError(
-                f"bytes {lost[0]:#x} to {lost[1]:#x} of {self.file.path} are undefined, as a write "
-                "there failed or the file was cut off: write them again first",
+                f"bytes {low:#x} to {high:#x} of {self.file.path} are undefined, as a write there "
+                "failed or the file was cut off: write them again first",
                 path=self.file.path,
-                offset=lost[0],
-                nbytes=lost[1] - lost[0],
+                offset=low,
+                nbytes=high - low,
             )
         try:
             self.file.read(first, buffer)

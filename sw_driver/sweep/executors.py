@@ -162,7 +162,7 @@ class DaskCluster:
         except ImportError as error:
             raise SweepError(
                 f"a sweep on the cluster {address!r} needs the package 'distributed', which is not "
-                "installed: pip install 'nearmem[cluster]'"
+                "installed: pip install -e '.[cluster]'"
             ) from error
         try:
             self._client: Any = self._distributed.Client(
