@@ -46,7 +46,8 @@ class RefreshState:
     owed: int
     """Refreshes owed; negative are those given in advance."""
     elapsed_fabric_cycles: int
-    """Since the last interval ended, 0 to tREFI - 1."""
+    """Since the last interval ended, up to tREFI - 1. Negative if a refresh to come is counted
+    already, and with it an interval that ends before it."""
     intervals_without: int = 0
     """Intervals that ended since the last refresh."""
     in_advance_left: int = 0
@@ -99,10 +100,11 @@ class RefreshClock:
         self._interval = times.refresh_interval
         self._refresh_cycles = times.refresh_to_activate
         self._precharge_cycles = times.precharge_to_activate
-        if not 0 <= state.elapsed_fabric_cycles < self._interval:
+        earliest = min(0, state.since_fabric_cycles)
+        if not earliest <= state.elapsed_fabric_cycles < self._interval:
             raise ValueError(
-                f"elapsed_fabric_cycles must be from 0 to tREFI - 1 = {self._interval - 1}, "
-                f"got {state.elapsed_fabric_cycles}"
+                f"elapsed_fabric_cycles must be from {earliest} to tREFI - 1 = "
+                f"{self._interval - 1}, got {state.elapsed_fabric_cycles}"
             )
         self._next_due = begin + self._interval - 1 - state.elapsed_fabric_cycles
         self._owed = state.owed
@@ -155,8 +157,11 @@ class RefreshClock:
 
     def forced(self) -> int:
         """The next cycle in which refreshes cannot be put off any longer, while requests wait."""
-        pause = PROMPT_PAUSE_REFRESHES * self._refresh_cycles if self._prompt and self.given else 0
-        return self._forced(self.open_from + pause)
+        earliest = self.open_from
+        if self._prompt and (self.given or self._given_before):
+            refreshed = self._last + self._refresh_cycles
+            earliest = max(earliest, refreshed + PROMPT_PAUSE_REFRESHES * self._refresh_cycles)
+        return self._forced(earliest)
 
     def _forced(self, earliest: int) -> int:
         if not self._enabled:

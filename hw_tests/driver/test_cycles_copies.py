@@ -14,7 +14,7 @@ import pytest
 
 from golden.cycles import HostTraffic
 from sw_driver.axdimm import Axdimm
-from sw_driver.backends import BackendOptions, open_backend
+from sw_driver.backends import BackendOptions, cycles, open_backend
 from sw_driver.registers import arbiter_registers
 from sw_driver.transport import LINE_BYTES, DeviceFault, Transport, arbiter_window
 
@@ -184,17 +184,96 @@ def test_programs_take_what_they_take_on_the_rtl(
         assert other == pytest.approx(one, rel=0.02, abs=1)
 
 
+def run_and_copy(
+    transport: Transport, parameters: list[int], passing: list[int]
+) -> list[tuple[int, int, int, int]]:
+    """Runs, each followed by ``passing`` reads of a register, a switch of mode and a copy.
+
+    For each, the fabric cycles of the run and the copy, and refreshes and their longest gap.
+    """
+    done: list[tuple[int, int, int, int]] = []
+    registers = arbiter_registers(transport, 0)
+    with Axdimm(transport, modes="wait") as device:
+        tensors = [device.MallocAxdimm(4 * max(parameters), 0) for _ in range(4)]
+        for count, reads in zip(parameters, passing, strict=True):
+            begin = transport.now(0)
+            device.RunAdamOnAxdimmAsync(
+                *tensors, count, 1e-3, 0.9, 0.999, 1e-8, 0.0, 1, 0
+            ).wait()  # fmt: skip
+            ran = transport.now(0)
+            for _ in range(reads):
+                registers.read("refreshes")
+            before = transport.now(0)
+            device.MemcpyAxdimm2Host(bytearray(64), tensors[0], 64)
+            copied = transport.now(0)
+            refreshing = registers.read_many(("refreshes", "longest_refresh_gap_tck"))
+            done.append((ran - begin, copied - before, *refreshing.values()))
+    return done
+
+
+def test_refreshes_in_a_row_go_on_while_the_mode_is_switched() -> None:
+    """Also when an interval ends between the switch and a refresh that was decided on before."""
+    rng = random.Random(16)
+    parameters = [rng.randint(1, 6000) for _ in range(200)]
+    passing = [rng.choice((0, 0, rng.randint(1, 40))) for _ in parameters]
+    outcomes = []
+    for name in ("rtl:tiny", "cycles:tiny"):
+        transport = open_backend(name)
+        outcomes.append(run_and_copy(transport, parameters, passing))
+        transport.close()
+    assert outcomes[1] == outcomes[0]
+
+
+@pytest.mark.parametrize("parameters", [18533, 18541])
+def test_an_interval_may_end_before_a_refresh_that_was_decided_on(parameters: int) -> None:
+    """From reset, the first run ends so that the switch comes between that and the refresh."""
+    outcomes = []
+    for name in ("rtl", "cycles"):
+        transport = open_backend(name)
+        outcomes.append(run_and_copy(transport, [parameters], [0]))
+        transport.close()
+    assert outcomes[1] == outcomes[0]
+
+
+def test_a_channel_that_is_engaged_goes_first() -> None:
+    """Its calls come in time however late the host makes them."""
+    transport = open_backend("cycles:tiny")
+    nbytes = 1 << 12
+    begin = max(transport.now(channel) for channel in range(2))
+    for channel in range(2):
+        transport.engage(channel, begin)
+    other = threading.Thread(target=copy_at, args=(transport, begin + 8, None, 1, True, nbytes))
+    other.start()
+    other.join(timeout=0.2)
+    assert other.is_alive()
+    copy_at(transport, begin, None, 0, True, nbytes)
+    transport.disengage(0)
+    other.join(timeout=60)
+    assert not other.is_alive()
+    assert transport.now(0) - begin < 2 * 2 * nbytes // LINE_BYTES
+    assert transport.now(1) - begin == 2 * 2 * nbytes // LINE_BYTES
+
+
+def test_a_channel_that_stays_engaged_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cycles, "ENGAGED_PATIENCE_S", 0.01)
+    transport = open_backend("cycles:tiny")
+    transport.engage(0, transport.now(1))
+    copy_at(transport, transport.now(1) + 100, None, 1, True, LINE_BYTES)
+    assert transport.now(0) < transport.now(1)
+
+
 def copy_at(
     transport: Transport,
     begin: int,
-    ready: threading.Barrier,
+    ready: threading.Barrier | None,
     channel: int,
     write: bool,
     nbytes: int,
 ) -> None:
     """A copy that begins at ``begin`` and, in the host's time, when all are ready."""
     transport.set_host_time(begin)
-    ready.wait(timeout=60)
+    if ready is not None:
+        ready.wait(timeout=60)
     if write:
         transport.write_lines(channel, 0, np.zeros(nbytes, np.uint8))
     else:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
-from golden.cycles import ChannelState, CycleConfig, HostTraffic, RefreshState, Transfer
+from golden.cycles import (
+    ChannelState,
+    CycleConfig,
+    HostTraffic,
+    Placement,
+    RefreshState,
+    Transfer,
+    predict,
+)
 
 PAPER = CycleConfig()
 WITHOUT_REFRESH = replace(PAPER, refresh=False)
@@ -101,3 +110,23 @@ def test_the_host_waits_when_each_line_needs_another_row_of_a_bank() -> None:
     # a write to the precharge (tWR), tRP and tRCD.
     assert asked[100] == 200
     assert asked[-1] - asked[-2] == 6 + 3 + 3
+
+
+def test_a_rest_after_a_run_may_be_interrupted_anywhere() -> None:
+    """Also while refreshes are given in a row and an interval ends; the host begins there, too."""
+    rng = random.Random(3)
+    names = ("p_in", "g_in", "m_in", "v_in", "p_out", "m_out", "v_out")
+    placement = Placement(**{name: index << 20 for index, name in enumerate(names)})
+    ahead = 0
+    for _ in range(60):
+        refresh = RefreshState(owed=0, elapsed_fabric_cycles=rng.randrange(1560))
+        start = ChannelState(refresh=refresh)
+        after = predict(PAPER, placement, rng.randint(1, 20_000), start).state
+        for first in rng.sample(range(1200), 40):
+            second = rng.randrange(400)
+            between = after.after_rest(PAPER, first)
+            ahead += between.refresh.elapsed_fabric_cycles < 0
+            whole = after.after_rest(PAPER, first + second)
+            assert between.after_rest(PAPER, second) == whole, (first, second)
+            HostTraffic(PAPER, between, begin=first, read_latency=48).idle_from(first)
+    assert ahead > 0

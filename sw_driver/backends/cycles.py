@@ -45,14 +45,21 @@ LINK_CHUNK_LINES = 16
 """Lines after which another channel may have the link."""
 LINK_CHUNK_LINES_ALONE = 1024
 """The same while no other channel asks for it."""
-YIELD_SECONDS = 1e-4
-"""Of host time, for other threads to begin what they do at the same simulated time."""
+YIELD_S = 1e-4
+"""For threads that engage no channel to begin what they do at the same simulated time."""
+ENGAGED_PATIENCE_S = 2.0
+"""After which a channel that is engaged, but not called, is forgotten, as in the RTL's harness."""
+LINK_PATIENCE_S = 600.0
+"""After which a call gives up waiting for those before it."""
+NEVER = 1 << 62
 READ_ATTEMPTS = 64
 """How often the host asks for a line that comes late, as in the RTL's harness."""
 
 # Measured on RTL.
 START_LATENCY_FABRIC_CYCLES = 5
 """From the request that writes a register of the kernel until it takes effect."""
+PORT_TO_SAMPLE_FABRIC_CYCLES = 1
+"""From a read's leaving the port until the kernel's register is sampled."""
 REGISTER_FABRIC_CYCLES = 4
 """From one access to a register of the kernel to the next: they queue up."""
 MODE_TO_DRAINING_FABRIC_CYCLES = {"normal": 2, "acceleration": 1}
@@ -93,11 +100,17 @@ class _Clock:
     """For how long the channel was simulated."""
     standstill: int = 0
     """For how many fabric cycles of the module's time it was not."""
+    calling: bool = False
+    """A call is in progress."""
+    engaged: int | None = None
+    """From when on calls may come; others wait for them."""
     call_cycle: int = 0
     """When the first line of the call in progress went over the link."""
     call_address: int = 0
     carried_out: dict[int, int] = field(default_factory=dict)
     """When the call's accesses to registers leave the port, by the line."""
+    sampled: int = 0
+    """When the access in progress did."""
     register_cycle: int = 0
     """From when the kernel's registers take the next access."""
     switched_cycle: int = 0
@@ -115,26 +128,6 @@ class _Clock:
     def now(self) -> int:
         """The module's time."""
         return self.fabric_cycles + self.standstill
-
-
-@dataclass
-class _LinkUser:
-    """A call that uses the link: each step of ``steps`` asks for it once."""
-
-    clock: _Clock
-    steps: Generator[None, None, None]
-    done: bool = False
-    error: BaseException | None = None
-
-    def step(self) -> None:
-        """To the next use of the link, or the end."""
-        try:
-            next(self.steps)
-        except StopIteration:
-            self.done = True
-        except BaseException as error:  # goes to the thread that made the call
-            self.done = True
-            self.error = error
 
 
 class CyclesTransport(GoldenTransport):
@@ -169,8 +162,8 @@ class CyclesTransport(GoldenTransport):
         self._link = Schedule()
         self._host = threading.local()
         self._latest = 0
-        self._link_lock = threading.Lock()
-        self._link_users: list[_LinkUser] = []
+        self._link_changed = threading.Condition()
+        self._link_users: set[int] = set()
         self._record_link = False
         reset = ChannelState(refresh=RefreshState(owed=0, elapsed_fabric_cycles=0))
         self._clocks = [
@@ -180,13 +173,13 @@ class CyclesTransport(GoldenTransport):
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.transport.Transport`."""
         with self._call(channel, address, data.nbytes) as clock:
-            self._use_link(clock, self._write(clock, channel, address, data.nbytes))
+            self._use_link(channel, self._write(clock, channel, address, data.nbytes))
             super().write_lines(channel, address, data)
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`sw_driver.transport.Transport`."""
         with self._call(channel, address, nbytes) as clock:
-            self._use_link(clock, self._read(clock, channel, address, nbytes))
+            self._use_link(channel, self._read(clock, channel, address, nbytes))
             return super().read_lines(channel, address, nbytes)
 
     def poll(
@@ -212,6 +205,8 @@ class CyclesTransport(GoldenTransport):
                 yield
                 late = self._move(clock, channel, line, 1, write=False)
                 sampled = clock.carried_out[line]
+                if address < arbiter_window(self.capacity_bytes):
+                    sampled += PORT_TO_SAMPLE_FABRIC_CYCLES
                 self._finish_run(clock, sampled)
                 clock.fabric_cycles += self._read_latency - LINK_FABRIC_CYCLES_PER_LINE
                 if late:
@@ -238,7 +233,7 @@ class CyclesTransport(GoldenTransport):
                 clock.fabric_cycles += max(1, -(-left // period)) * period - self._read_latency
 
         with self._call(channel, address, LINE_BYTES) as clock:
-            self._use_link(clock, polls())
+            self._use_link(channel, polls())
             return found
 
     def fabric_cycles(self, channel: int) -> int:
@@ -258,10 +253,16 @@ class CyclesTransport(GoldenTransport):
         self._host.now = fabric_cycle
 
     def engage(self, channel: int, fabric_cycle: int) -> None:
-        """See :class:`sw_driver.transport.Transport`. Here a call takes no time of the host's."""
+        """See :class:`sw_driver.transport.Transport`."""
+        with self._link_changed:
+            self._clocks[channel].engaged = fabric_cycle
+            self._link_changed.notify_all()
 
     def disengage(self, channel: int) -> None:
         """See :class:`sw_driver.transport.Transport`."""
+        with self._link_changed:
+            self._clocks[channel].engaged = None
+            self._link_changed.notify_all()
 
     def record_link(self, record: bool) -> None:
         """See :class:`sw_driver.transport.Transport`."""
@@ -285,40 +286,73 @@ class CyclesTransport(GoldenTransport):
         clock.call_address = address
         clock.carried_out.clear()
         try:
+            clock.calling = True
             yield clock
         finally:
             self._host.now = clock.now
-            self._latest = max(self._latest, clock.now)
+            with self._link_changed:
+                clock.calling = False
+                self._latest = max(self._latest, clock.now)
+                self._link_changed.notify_all()
 
     def _owns_dram(self, channel: int, address: int) -> bool:
         """Whether the host reaches the DRAM at ``address``."""
         normal = self._states[channel].mode == MODES["normal"]
         return normal and address < kernel_window(self.capacity_bytes)
 
-    def _use_link(self, clock: _Clock, steps: Generator[None, None, None]) -> None:
-        """Takes the steps of a call; each uses the link.
+    def _use_link(self, channel: int, steps: Generator[None, None, None]) -> None:
+        """Takes the steps of a call, each when no other channel can use the link before it.
 
-        Of calls that use it at once the one whose time is behind goes first, whichever thread takes
-        its step; one that has not begun yet is not waited for.
+        A call that no channel is engaged for and that has not begun yet is not waited for.
+
+        Raises :class:`DeviceTimeout` if the others do not get on.
         """
-        user = _LinkUser(clock, steps)
-        self._link_users.append(user)
-        yielded = False
-        while not user.done:
-            with self._link_lock:
-                if user.done:
-                    break
-                behind = min(self._link_users, key=lambda each: each.clock.now)
-                behind.step()
-                if behind.done:
-                    self._link_users.remove(behind)
-            # Others may be about to use the link, too: at the begin of a long call, and when one of
-            # theirs is over.
-            if not user.done and (behind.done or not yielded):
-                yielded = True
-                time.sleep(YIELD_SECONDS)
-        if user.error is not None:
-            raise user.error
+        try:
+            with self._link_changed:
+                self._link_users.add(channel)
+            done = next(steps, True)
+            if self._clocks[channel].engaged is None:
+                time.sleep(YIELD_S)
+            while not done:
+                with self._link_changed:
+                    self._await_turn(channel)
+                    done = next(steps, True)
+                    self._link_changed.notify_all()
+        finally:
+            with self._link_changed:
+                self._link_users.discard(channel)
+                self._link_changed.notify_all()
+
+    def _await_turn(self, channel: int) -> None:
+        """Waits, with the lock, until no other channel can use the link before this one."""
+        now = self._clocks[channel].now
+
+        def earlier() -> list[int]:
+            uses = self._next_uses(channel)
+            return [other for other, cycle in uses.items() if (cycle, other) < (now, channel)]
+
+        give_up = time.monotonic() + LINK_PATIENCE_S
+        while not self._link_changed.wait_for(lambda: not earlier(), ENGAGED_PATIENCE_S):
+            for other in earlier():
+                if not self._clocks[other].calling:
+                    self._clocks[other].engaged = None
+            if time.monotonic() > give_up:
+                raise DeviceTimeout(
+                    f"channel {channel}: waited for {LINK_PATIENCE_S:g} s for the calls of the "
+                    f"channels {earlier()}, which are before it on the link"
+                )
+
+    def _next_uses(self, channel: int) -> dict[int, int]:
+        """From when on the other channels may use the link, of those that may."""
+        uses = {}
+        for other, clock in enumerate(self._clocks):
+            if other == channel:
+                continue
+            if other in self._link_users:
+                uses[other] = clock.now
+            elif clock.engaged is not None:
+                uses[other] = max(clock.now, clock.engaged)
+        return uses
 
     def _write(
         self, clock: _Clock, channel: int, address: int, nbytes: int
@@ -328,7 +362,7 @@ class CyclesTransport(GoldenTransport):
             done = 0
             while done < count:
                 yield
-                chunk = min(count - done, self._chunk_lines)
+                chunk = min(count - done, self._chunk_lines(channel))
                 self._move(clock, channel, first + done, chunk, write=True)
                 done += chunk
 
@@ -339,13 +373,17 @@ class CyclesTransport(GoldenTransport):
         wanted = self._stretches(address, nbytes)
         for _ in range(READ_ATTEMPTS):
             late: list[tuple[int, int]] = []
+            room = 0
             for first, count in wanted:
                 done = 0
                 while done < count:
-                    yield
-                    chunk = min(count - done, self._chunk_lines)
+                    if room == 0:
+                        yield
+                        room = self._chunk_lines(channel)
+                    chunk = min(count - done, room)
                     late += self._move(clock, channel, first + done, chunk, write=False)
                     done += chunk
+                    room -= chunk
             self._finish_run(clock, clock.fabric_cycles)
             if wanted:
                 clock.fabric_cycles += self._read_latency - LINK_FABRIC_CYCLES_PER_LINE
@@ -364,10 +402,18 @@ class CyclesTransport(GoldenTransport):
         stretches = ((address, in_dram), (address + in_dram, nbytes - in_dram))
         return [(start // LINE_BYTES, size // LINE_BYTES) for start, size in stretches if size]
 
-    @property
-    def _chunk_lines(self) -> int:
+    def _chunk_lines(self, channel: int) -> int:
         """Lines that the link moves before others are asked."""
-        return LINK_CHUNK_LINES_ALONE if len(self._link_users) == 1 else LINK_CHUNK_LINES
+        now = self._clocks[channel].now
+        pace = LINK_FABRIC_CYCLES_PER_LINE
+        alone = min(self._next_uses(channel).values(), default=NEVER) - now
+        chunks = max(1, alone // (pace * LINK_CHUNK_LINES))
+        lines = min(chunks * LINK_CHUNK_LINES, LINK_CHUNK_LINES_ALONE)
+        # What others have reserved already leaves gaps, which are used, too.
+        first = self._link.first_free(now, pace)
+        while self._link.first_free(first, pace * lines) != first:
+            lines //= 2
+        return lines
 
     def _move(
         self, clock: _Clock, channel: int, line: int, lines: int, *, write: bool
@@ -417,8 +463,9 @@ class CyclesTransport(GoldenTransport):
 
     def _register(self, state: GoldenChannel, address: int) -> tuple[RegisterMap, str] | None:
         found = super()._register(state, address)
+        clock = self._clocks[state.number]
+        clock.sampled = clock.carried_out.get(address // LINE_BYTES, clock.fabric_cycles)
         if found is not None and address < arbiter_window(self.capacity_bytes):
-            clock = self._clocks[state.number]
             place = (address - clock.call_address) // LINE_BYTES
             asked = clock.call_cycle + LINK_FABRIC_CYCLES_PER_LINE * place
             taken = max(asked + START_LATENCY_FABRIC_CYCLES, clock.register_cycle)
@@ -491,7 +538,7 @@ class CyclesTransport(GoldenTransport):
 
     def _arbiter_values(self, state: GoldenChannel, name: str) -> dict[str, int]:
         clock = self._clocks[state.number]
-        sampled = max(clock.carried_out.values(), default=clock.fabric_cycles)
+        sampled = clock.sampled
         if name == "status":
             draining = sampled < clock.switched_cycle
             return {
@@ -508,6 +555,7 @@ class CyclesTransport(GoldenTransport):
             gap = max(refresh.longest_gap_fabric_cycles, refresh.since_fabric_cycles)
             return {"count": TCK_PER_FABRIC_CYCLE * gap}
         if name in ("activates", "precharges"):
+            self._refresh_state(state, sampled)
             return {"count": getattr(clock, name) + getattr(clock.traffic.tally, name)}
         if name in _RUN_COUNTS:
             run = clock.last_run
