@@ -180,7 +180,7 @@ class Axdimm(Copies):
         else:
             self._transport = device
         try:
-            self._shared = self._share(None if timeline is None else Path(timeline))
+            self._shared = self._share(timeline)
             self._allocations: AllocationTable[AxdimmPointer] = AllocationTable(
                 AxdimmPointer, device=self._number, source="MallocAxdimm"
             )
@@ -803,7 +803,8 @@ class Axdimm(Copies):
             for state in self._channels:
                 run = f"the end of the run on channel {state.number}"
                 self._watchdog.until(state.follower.stop, run)
-            self._watchdog.until(self._notifier.stop, "the callbacks in progress")
+        # They may be waiting for a channel, and are refused now.
+        self._watchdog.until(self._notifier.stop, "the callbacks in progress")
         with self._memories_lock:
             if not self._closed:
                 self._closed = True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from .errors import InvalidOptionError, WaitTimeoutError
+from .errors import ClosedError, InvalidOptionError, WaitTimeoutError
 from .transport import Transport
 from .watchdog import Patience, Watchdog
 from .workers import Worker
@@ -228,7 +228,8 @@ class Handle(Generic[T]):
                 self._over.set()
                 callbacks, self._callbacks = self._callbacks, []
             for callback in callbacks:
-                self._notifier.submit(callback)
+                with suppress(ClosedError):  # nobody is told any more, but can still ask
+                    self._notifier.submit(callback)
 
     def __repr__(self) -> str:
         if self.done:

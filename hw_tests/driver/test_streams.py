@@ -442,6 +442,31 @@ def test_a_callback_may_close_the_device() -> None:
         device.MallocAxdimm(64, 0)
 
 
+def test_closing_waits_for_a_callback_that_is_refused() -> None:
+    device = Axdimm(GoldenTransport(), stall_timeout_s=5)
+    pointer = device.MallocAxdimm(64, 0)
+    began, refused = threading.Event(), threading.Event()
+
+    def callback() -> None:
+        began.set()
+        try:
+            while True:
+                device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
+        except errors.ClosedError:
+            refused.set()
+
+    device.SetArbiterNormal(0, stream=device.stream(0)).add_done_callback(callback)
+    assert began.wait(SECONDS)
+    device.close()
+    assert refused.is_set()
+
+
+@pytest.mark.parametrize("timeline", ["", ".", 5, "no/such/folder/trace.json"])
+def test_where_a_timeline_cannot_be_written_is_refused_at_once(timeline: Any) -> None:
+    with pytest.raises(errors.InvalidOptionError, match="timeline"):
+        Axdimm("cycles:tiny", timeline=timeline)
+
+
 def test_nothing_is_queued_in_a_closed_device() -> None:
     device = Axdimm(GoldenTransport())
     stream = device.stream(0)
