@@ -247,7 +247,6 @@ def test_a_channel_that_is_engaged_goes_first() -> None:
     other.join(timeout=0.2)
     assert other.is_alive()
     copy_at(transport, begin, None, 0, True, nbytes)
-    transport.disengage(0)
     other.join(timeout=60)
     assert not other.is_alive()
     assert transport.now(0) - begin < 2 * 2 * nbytes // LINE_BYTES
@@ -278,13 +277,14 @@ def copy_at(
         transport.write_lines(channel, 0, np.zeros(nbytes, np.uint8))
     else:
         transport.read_lines(channel, 0, nbytes)
+    transport.disengage(channel)
 
 
 @pytest.mark.parametrize("writes", [(False, False), (False, True), (True, True)])
 def test_copies_of_both_channels_share_the_link(
     pair: tuple[Transport, Transport], writes: tuple[bool, bool]
 ) -> None:
-    """The total only: which thread is first is the host's decision."""
+    """Both channels are engaged, or it would be the host's decision which thread is first."""
     totals = []
     nbytes = 1 << 18 if pair[0].capacity_bytes <= 1 << 20 else 1 << 21
     for transport in pair:
@@ -296,6 +296,8 @@ def test_copies_of_both_channels_share_the_link(
             )
             for channel in range(2)
         ]
+        for channel in range(2):
+            transport.engage(channel, begin)
         for thread in threads:
             thread.start()
         for thread in threads:
