@@ -39,8 +39,9 @@ LINK_TRACK = "host link"
 MODE_POLL_FABRIC_CYCLES = 8
 MODE_TIMEOUT_FABRIC_CYCLES = 1_000_000
 RUN_POLL_FABRIC_CYCLES = 256
-RUN_POLL_CHUNK_FABRIC_CYCLES = 50_000
-"""Longest call into the device: closing need not wait for a run's end, nor who looks in."""
+RUN_POLL_CHUNK_FABRIC_CYCLES = (50_000, 1_000_000)
+"""Shortest and longest call into the device that follows a run. Who closes it, or looks in, has to
+wait for its end, and a long run should not take many."""
 
 
 class Mode(StrEnum):
@@ -448,8 +449,10 @@ class Channel:
 
     def _await_kernel(self, run: AdamRun, timeout_fabric_cycles: int) -> int:
         left = timeout_fabric_cycles
+        shortest, longest = RUN_POLL_CHUNK_FABRIC_CYCLES
         while True:
-            chunk = min(left, RUN_POLL_CHUNK_FABRIC_CYCLES)
+            passed = timeout_fabric_cycles - left
+            chunk = min(left, longest, max(shortest, passed // 16))
             try:
                 status = self.kernel.poll(
                     "status", {"busy": 0}, interval=RUN_POLL_FABRIC_CYCLES, timeout=chunk
