@@ -55,8 +55,12 @@ class PimConfig:
     """Memory of a bank: a power of two from 1 KiB to 1 GiB. The default makes 8 GiB of 32 banks,
     the larger of HMC 2.0's configurations."""
 
-    buffer_bytes: int = 32768
-    """Operand buffers of a bank, both halves together: a power of two from 512 to 1 MiB."""
+    buffer_bytes: int = 65536
+    """Operand buffers of a bank, both halves together: a power of two from 8 KiB to 1 MiB. Half of
+    it is the first operand's, a quarter each the second's and the third's."""
+
+    state_words: int = 512
+    """Intermediate sums that each lane keeps: a power of two from 64 to 4096."""
 
     works: int = 8
     """Works that are accepted and not yet completed at once: a power of two from 2 to 32."""
@@ -77,7 +81,8 @@ class PimConfig:
         if not isinstance(self.clock_mhz, int | float) or not 0 < self.clock_mhz <= 10_000:
             raise ValueError(f"clock_mhz must be from above 0 to 10000, got {self.clock_mhz!r}")
         _check_int("bank_bytes", self.bank_bytes, 1 << 10, 1 << 30, power_of_two=True)
-        _check_int("buffer_bytes", self.buffer_bytes, 512, 1 << 20, power_of_two=True)
+        _check_int("buffer_bytes", self.buffer_bytes, 1 << 13, 1 << 20, power_of_two=True)
+        _check_int("state_words", self.state_words, 64, 4096, power_of_two=True)
         _check_int("works", self.works, 2, 32, power_of_two=True)
         _ = self.placement  # which refuses what cannot be placed
 
@@ -103,6 +108,22 @@ class PimConfig:
         return sum(self.placement.units)
 
     @property
+    def lane_groups(self) -> int:
+        """Groups of eight lanes in the largest bank; a lane is a multiplier, an adder or both."""
+        placement = self.placement
+        return -(-max(*placement.multipliers, *placement.adders) // 8)
+
+    @property
+    def first_words(self) -> int:
+        """Elements of the first operand that a group of eight lanes holds in one half of it."""
+        return self.buffer_bytes // 16 // self.lane_groups
+
+    @property
+    def second_words(self) -> int:
+        """Elements of the second, and of the third operand, in one half of a bank's buffer."""
+        return self.buffer_bytes // 32
+
+    @property
     def stack_bytes(self) -> int:
         """Memory of all banks."""
         return self.banks * self.bank_bytes
@@ -117,7 +138,13 @@ PIM_PRESETS = {
     "paper": PimConfig(),
     "pairs": PimConfig(counting="pairs"),
     "tiny": PimConfig(
-        rows=2, columns=3, total=28, bank_bytes=1 << 14, buffer_bytes=1 << 12, works=4
+        rows=2,
+        columns=3,
+        total=28,
+        bank_bytes=1 << 14,
+        buffer_bytes=1 << 13,
+        state_words=64,
+        works=4,
     ),
 }
 """Named configurations: the paper's machine, the same with 444 pairs, and a small one for tests."""

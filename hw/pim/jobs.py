@@ -1,0 +1,315 @@
+"""What the parts of the pool tell one another: works as a bank takes them, tiles, jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amaranth.hdl import signed
+from amaranth.lib import data, enum
+
+from hw.pim.config import BEAT_BYTES, PimConfig
+
+__all__ = [
+    "BEAT_WORDS",
+    "COORDINATE_BITS",
+    "INTERLEAVE",
+    "LANE_BITS",
+    "MAX_LANES",
+    "Elementwise",
+    "Jobs",
+    "OperandBuffer",
+    "Padded",
+    "Second",
+]
+
+BEAT_WORDS = BEAT_BYTES // 4
+"""Elements of a beat."""
+
+INTERLEAVE = 8
+"""Results on which a lane works in turn, so that an addition is done when its sum is needed."""
+
+MAX_LANES = 16
+"""Lanes of a bank at most: a lane is a multiplier and an adder."""
+
+LANE_BITS = 4
+
+COORDINATE_BITS = 42
+"""Signed: a row or column of an image, which may lie far outside of it."""
+
+
+class Second(enum.Enum, shape=2):
+    """The second operand of a reduction."""
+
+    NONE = 0
+    """There is none: SUM."""
+    SHARED = 1
+    """A vector is used by all lanes."""
+    PRIVATE = 2
+    """Each lane has a vector of its own: DOT."""
+
+
+class Elementwise(enum.Enum, shape=2):
+    """What an elementwise work computes."""
+
+    ADD = 0
+    MUL = 1
+    MULADD = 2
+    SCALEADD = 3
+
+
+class Padded(enum.Enum, shape=2):
+    """The operand that is an image with padding."""
+
+    NONE = 0
+    FIRST = 1
+    SECOND = 2
+
+
+class OperandBuffer(enum.Enum, shape=2):
+    """The buffers that the loader fills."""
+
+    FIRST = 0
+    SECOND = 1
+    THIRD = 2
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The layouts for a configuration.
+
+    Addresses and strides count elements of 4 bytes in the stack, modulo its size.
+    """
+
+    config: PimConfig
+
+    @property
+    def word_bits(self) -> int:
+        """Width of an element's address."""
+        return (self.config.stack_bytes // 4 - 1).bit_length()
+
+    @property
+    def k_bits(self) -> int:
+        """Width of an element's place in a vector that is in a buffer, and of a count of them."""
+        return (self.config.second_words).bit_length()
+
+    @property
+    def nest(self) -> data.StructLayout:
+        """An operand: where it begins, and its strides."""
+        word = self.word_bits
+        return data.StructLayout(
+            {
+                "address": word,
+                "outer1": word,
+                "outer2": word,
+                "vector": word,
+                "channel": word,
+                "row": word,
+                "column": word,
+            }
+        )
+
+    @property
+    def result(self) -> data.StructLayout:
+        """The result: where it begins, and its strides."""
+        word = self.word_bits
+        return data.StructLayout(
+            {"address": word, "outer1": word, "outer2": word, "first": word, "second": word}
+        )
+
+    @property
+    def plan(self) -> data.StructLayout:
+        """How a work is cut, in logarithms where a power of two is needed."""
+        return data.StructLayout(
+            {
+                # Elements of a vector that are in a buffer at once: 2 ** chunk, 8 or more.
+                "chunk": 4,
+                # First vectors a lane has in a tile: 2 ** depth, 1 to 8.
+                "depth": 2,
+                # Second vectors of a tile, at most: 2 ** seconds.
+                "seconds": 5,
+                # Second vectors that are in the buffer at once, at most: 2 ** block.
+                "block": 4,
+                # Places in a lane's state for each result: 2 ** levels.
+                "levels": 5,
+                # Whole channels in a chunk, or 0 if a channel does not fit into one.
+                "channels": 16,
+            }
+        )
+
+    @property
+    def work(self) -> data.StructLayout:
+        """A work as a bank takes it."""
+        return data.StructLayout(
+            {
+                "elementwise": 1,
+                "operation": Elementwise,
+                "second_kind": Second,
+                "alpha": 32,
+                "first": self.nest,
+                "second": self.nest,
+                "third": self.nest,
+                "result": self.result,
+                "channels": 16,
+                "tap_rows": 16,
+                "tap_columns": 24,
+                "taps": 32,
+                "padded": Padded,
+                "image_height": 16,
+                "image_width": 16,
+                "pad_top": 16,
+                "pad_left": 16,
+                "stride": 16,
+                "dilation": 16,
+                # Whether the loader takes neighbouring vectors together, not neighbouring elements.
+                "first_across": 1,
+                "second_across": 1,
+                "plan": self.plan,
+            }
+        )
+
+    @property
+    def span(self) -> data.StructLayout:
+        """A tensor's elements, from the lowest to the highest; not ``used``: there is none."""
+        return data.StructLayout({"used": 1, "low": self.word_bits, "high": self.word_bits})
+
+    @property
+    def checked(self) -> data.StructLayout:
+        """What the check of a descriptor ends with.
+
+        With a ``cause`` the rest is undefined. ``units`` are those that the work takes of the ones
+        that it is offered, 0 if it names its ``banks``. ``add_only``: it needs no multipliers.
+        """
+        return data.StructLayout(
+            {
+                "cause": 4,
+                "work": self.work,
+                "spans": data.ArrayLayout(self.span, 4),  # a, b, c, result
+                "banks": self.config.banks,
+                "units": 11,
+                "add_only": 1,
+                "outer1": 24,
+                "outer2": 16,
+                "first": 24,
+                "second": 24,
+                "multiplications": 64,
+                "additions": 64,
+            }
+        )
+
+    @property
+    def tile(self) -> data.StructLayout:
+        """A part of a work for one bank; ``end``: there is none left."""
+        return data.StructLayout(
+            {
+                "end": 1,
+                "outer1": 24,
+                "outer2": 16,
+                "first": 24,
+                "first_count": 12,
+                "second": 24,
+                "second_count": 12,
+            }
+        )
+
+    @property
+    def walk(self) -> data.StructLayout:
+        """Elements to go over: ``length`` of each of ``vectors`` vectors.
+
+        The first is at ``address``. A vector's next element is ``column`` further on; after the
+        ``columns - tap_column`` first ones, and then after every ``columns``, it is ``row_wrap``
+        further on instead, and ``channel_wrap`` if ``rows`` rows are done, too (counted from
+        ``tap_row``). With ``bounded``, elements whose coordinates are outside of the image are
+        zero; ``y`` and ``x`` are those of the first, and a vector's are ``vector_x`` further.
+        """
+        word = self.word_bits
+        return data.StructLayout(
+            {
+                "address": word,
+                "vectors": 8,
+                # Vectors side by side: vector i is number i mod slots of group i div slots.
+                "slots": LANE_BITS + 1,
+                "vector": word,
+                "length": self.k_bits,
+                "across": 1,
+                "column": word,
+                "row_wrap": word,
+                "channel_wrap": word,
+                "tap_column": 24,
+                "tap_row": 16,
+                "columns": 24,
+                "rows": 16,
+                "bounded": 1,
+                "y": signed(COORDINATE_BITS),
+                "x": signed(COORDINATE_BITS),
+                "vector_x": 16,
+                "dilation": 16,
+                "height": 16,
+                "width": 16,
+            }
+        )
+
+    @property
+    def segment(self) -> data.StructLayout:
+        """Up to eight elements in one beat.
+
+        Element i is at ``address`` + i · ``step`` and is number ``k`` + i of the vector (``slot``
+        of ``group``), or, with ``across``, number ``k`` of the vector ``slot`` + i.
+        """
+        return data.StructLayout(
+            {
+                "address": self.word_bits,
+                "step": signed(2),
+                "count": 4,
+                "zero": 1,
+                "across": 1,
+                "group": 3,
+                "slot": LANE_BITS,
+                "k": self.k_bits,
+                "last": 1,
+            }
+        )
+
+    @property
+    def load(self) -> data.StructLayout:
+        """What the loader is to bring into a half of a buffer."""
+        return data.StructLayout({"buffer": OperandBuffer, "half": 1, "walk": self.walk})
+
+    @property
+    def compute(self) -> data.StructLayout:
+        """What is to be computed from one half of each buffer.
+
+        ``length`` elements of each vector: those from tap ``tap`` of channel ``channel`` on, or,
+        elementwise, all. ``first_count`` first vectors, ``second_count`` second ones, which are
+        those from number ``second`` of the tile on.
+        """
+        return data.StructLayout(
+            {
+                "first_half": 1,
+                "second_half": 1,
+                "third_half": 1,
+                # The halves that are free when this is done.
+                "release_first": 1,
+                "release_second": 1,
+                "release_third": 1,
+                "length": self.k_bits,
+                "channel": 16,
+                "tap": 32,
+                # The sums are complete after this.
+                "complete": 1,
+                "first_count": 12,
+                "second": 12,
+                "second_count": 12,
+                # Of the tile's result: the first vectors' and the second vectors' number 0.
+                "address": self.word_bits,
+            }
+        )
+
+    @property
+    def store(self) -> data.StructLayout:
+        """Results to write from a slot of the result buffer.
+
+        The walk's vector i is lane i mod ``slots``; its element s is result number
+        i div ``slots`` + s · 2 ** ``interleave`` of the lane. With ``linear`` there is one vector,
+        and its elements lie one after the other.
+        """
+        return data.StructLayout({"slot": 2, "linear": 1, "interleave": 2, "walk": self.walk})
