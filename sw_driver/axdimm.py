@@ -158,7 +158,7 @@ class Axdimm(Copies):
         self._closing = threading.Event()
         self._gate = Gate()
         self._closed = False
-        self._watchdog = Watchdog(stall_timeout_s, self.describe)
+        self._watchdog = Watchdog(stall_timeout_s, self.describe, self._note_wait)
         self._notifier = Worker("nearmem-callbacks")
         self._channels: list[Channel] = []
         self._streams: list[Stream] = []
@@ -217,6 +217,10 @@ class Axdimm(Copies):
             )
             self._control = ControlServer(self._controlled, self._lock)
         _open_devices.add(self)
+
+    def _note_wait(self) -> None:
+        if not self._order.is_stream:
+            self._gate.program_waits()
 
     def _share(self, timeline: str | os.PathLike[str] | None) -> Shared:
         self._timeline_path = None

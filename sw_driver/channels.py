@@ -235,7 +235,7 @@ class Channel:
                 run = self.run
             # Not under the lock, so that others can ask meanwhile.
             assert run is not None
-            with self._shared.order.blocked():
+            with self._shared.order.blocked(on=run):
                 run.await_end()
 
     def try_exclusive(self) -> bool:

@@ -18,21 +18,23 @@ from .workers import Worker
 
 __all__ = ["Gate", "Stream", "StreamEnvironment"]
 
-PAUSE_S = 0.003
+PAUSE_S = 0.05
 """Without another operation queued, a program has queued what it queues at once."""
-LONGEST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 0.5
 
 
 class Gate:
     """Lets streams that were idle begin when the program has queued what it queues at once.
 
-    Otherwise it would depend on the host whether the first operation is over before the next is
-    queued, and with that who is first at the link.
+    It has when it waits for something, or does nothing for a moment. Otherwise it would depend on
+    the host whether the first operation is over before the next is queued, and with that who is
+    first at the link.
     """
 
     def __init__(self) -> None:
         self._open = threading.Event()
         self._open.set()
+        self._waits = threading.Event()
         self._queued_at = 0.0
 
     def close(self) -> None:
@@ -41,22 +43,26 @@ class Gate:
 
     def open(self) -> None:
         """What has been queued begins."""
+        self._waits.set()
         self._open.set()
 
     def note(self) -> None:
         """An operation was queued."""
         self._queued_at = time.monotonic()
+        self._waits.clear()
+
+    def program_waits(self) -> None:
+        """The program waits for something: it queues nothing else before."""
+        self._waits.set()
 
     def wait(self) -> None:
-        """Waits until the gate is open and nothing was queued for a moment."""
+        """Waits until the gate is open and the program has queued what it queues at once."""
         self._open.wait()
         limit = time.monotonic() + LONGEST_PAUSE_S
         while True:
-            now = time.monotonic()
-            pause = min(self._queued_at + PAUSE_S, limit) - now
-            if pause <= 0:
+            pause = min(self._queued_at + PAUSE_S, limit) - time.monotonic()
+            if pause <= 0 or self._waits.wait(pause):
                 return
-            time.sleep(pause)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +147,7 @@ class Stream:
         return None if failure is None else failure[1]
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits for all that is queued now.
+        """Waits for all that is queued now; the caller's simulated time is then the end's.
 
         Raises the failure of the first operation that failed, see :meth:`recover`, and what
         :meth:`Handle.wait` raises.
@@ -150,6 +156,9 @@ class Stream:
         if pending:
             with suppress(StreamFailedError):
                 pending[-1].wait(timeout)
+        else:
+            transport = self._environment.transport
+            transport.set_host_time(max(transport.host_time(), self._now))
         failure = self.failure
         if failure is not None:
             raise failure
@@ -177,7 +186,7 @@ class Stream:
         )
 
         def wait() -> None:
-            with shared.order.blocked():
+            with shared.order.blocked(on=handle):
                 handle.wait()
 
         self.submit(waiting, wait)
@@ -257,6 +266,7 @@ class Stream:
                 self._failure = (handle, outcome)
                 for each in self._pending:
                     each.doomed_by = self._failure
+        shared.order.over(handle, shared.transport.host_time())
         handle.finish(outcome)
         with self._lock:
             self._remove(entry)

@@ -24,8 +24,17 @@ class _Work:
     """It asks for nothing before this time."""
     channel: int | None
     """Which its operation is for, if it is one."""
-    waiting: int = 0
-    """For what takes its time from others: nobody need wait for it."""
+    waits: bool = False
+    """For another, from which it takes its time: nobody need wait for it."""
+    waits_for: object = None
+    """What that is, if it is known."""
+    turn_at: int | None = None
+    """The time for which it waits for its turn."""
+
+    @property
+    def engages(self) -> int | None:
+        """The channel that it may use any time now, if there is one."""
+        return None if self.waits or self.turn_at is not None else self.channel
 
 
 class TimeOrder:
@@ -49,29 +58,33 @@ class TimeOrder:
         """The calling thread is that of stream ``stream``."""
         self._thread.stream = stream
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether the calling thread is a stream's."""
+        return self._own() != NO_STREAM
+
     def enter(self, stream: int, channel: int | None, fabric_cycle: int) -> None:
         """``stream`` has something to do for ``channel``, from that time on, if it had not."""
         with self._changed:
             if stream not in self._work:
                 self._work[stream] = _Work(fabric_cycle, channel)
-                self._engage(self._work[stream])
+                self._update(channel)
 
     def turn_to(self, stream: int, channel: int | None) -> None:
         """``stream`` is now at work for ``channel``."""
         with self._changed:
             work = self._work.get(stream)
             if work is not None and work.channel != channel:
-                self._disengage(work)
-                work.channel = channel
-                self._engage(work)
+                before, work.channel = work.channel, channel
+                self._update(before)
+                self._update(channel)
 
     def leave(self, stream: int) -> None:
         """``stream`` has nothing to do."""
         with self._changed:
             work = self._work.pop(stream, None)
             if work is not None:
-                self._disengage(work)
-            self._changed.notify_all()
+                self._update(work.channel)
 
     def reach(self, fabric_cycle: int) -> None:
         """The calling thread asks for nothing before that time."""
@@ -79,26 +92,35 @@ class TimeOrder:
             work = self._work.get(self._own())
             if work is not None and work.bound < fabric_cycle:
                 work.bound = fabric_cycle
-                self._engage(work)
-                self._changed.notify_all()
+                self._update(work.channel)
 
     @contextmanager
-    def blocked(self) -> Iterator[None]:
-        """The calling thread waits for another, so that nobody need wait for it."""
+    def blocked(self, on: object = None) -> Iterator[None]:
+        """The calling thread waits for another, so that nobody need wait for it.
+
+        If it waits for the end of ``on``, that is to be told by :meth:`over`.
+        """
         with self._changed:
             work = self._work.get(self._own())
             if work is not None:
-                work.waiting += 1
-                self._disengage(work)
-                self._changed.notify_all()
+                work.waits, work.waits_for = True, on
+                self._update(work.channel)
         try:
             yield
         finally:
             if work is not None:
                 with self._changed:
-                    work.waiting -= 1
-                    if work in self._work.values():
-                        self._engage(work)
+                    work.waits, work.waits_for = False, None
+                    self._update(work.channel)
+
+    def over(self, what: object, fabric_cycle: int) -> None:
+        """``what`` ends at that time: who waits for it goes on."""
+        with self._changed:
+            for work in self._work.values():
+                if work.waits and work.waits_for is what:
+                    work.waits, work.waits_for = False, None
+                    work.bound = max(work.bound, fabric_cycle)
+                    self._update(work.channel)
 
     def turn(self, fabric_cycle: int, what: str) -> None:
         """Waits until no stream can ask for an earlier time any more.
@@ -112,29 +134,45 @@ class TimeOrder:
             work = self._work.get(stream)
             if work is not None:
                 # Who has the link meanwhile need not wait for what is not asked for yet.
-                self._disengage(work)
-            while any(
-                not other.waiting and (other.bound, number) < (fabric_cycle, stream)
-                for number, other in self._work.items()
-                if number != stream
-            ):
-                self._changed.wait(patience.step_s)
-                patience.check()
-            if work is not None:
-                self._engage(work)
+                work.turn_at = fabric_cycle
+                self._update(work.channel)
+            try:
+                while (
+                    work.turn_at is not None if work else not self._is_first(stream, fabric_cycle)
+                ):
+                    self._changed.wait(patience.step_s)
+                    patience.check()
+            finally:
+                if work is not None:
+                    work.turn_at = None
+                    self._update(work.channel)
 
-    def _engage(self, work: _Work) -> None:
-        if work.channel is not None and not work.waiting:
-            self._transport.engage(work.channel, work.bound)
+    def _is_first(self, stream: int, fabric_cycle: int) -> bool:
+        """Whether no other stream can ask for an earlier time, or for the same before this one."""
+        return not any(
+            not other.waits and (other.bound, number) < (fabric_cycle, stream)
+            for number, other in self._work.items()
+            if number != stream
+        )
 
-    def _disengage(self, work: _Work) -> None:
-        """Unless another stream is at work for the same channel."""
-        if work.channel is not None and not any(
-            other.channel == work.channel and not other.waiting
-            for other in self._work.values()
-            if other is not work
-        ):
-            self._transport.disengage(work.channel)
+    def _update(self, channel: int | None) -> None:
+        """Draws the consequences of a change that concerns ``channel``. For the owner of the lock.
+
+        Those whose turn has come are at work from now on, whenever their threads wake up; the link
+        waits for the channels of those at work.
+        """
+        concerned = {channel}
+        for number, work in self._work.items():
+            if work.turn_at is not None and self._is_first(number, work.turn_at):
+                work.turn_at = None
+                concerned.add(work.channel)
+        for each in concerned - {None}:
+            bounds = [work.bound for work in self._work.values() if work.engages == each]
+            if bounds:
+                self._transport.engage(each, min(bounds))
+            else:
+                self._transport.disengage(each)
+        self._changed.notify_all()
 
     def _own(self) -> int:
         return getattr(self._thread, "stream", NO_STREAM)

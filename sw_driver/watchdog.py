@@ -26,11 +26,15 @@ class Watchdog:
     ----------
     limit_s: host time without any progress after which a wait is given up.
     describe: tells the device's state, for the message.
+    on_wait: is called when somebody begins to wait.
     """
 
-    def __init__(self, limit_s: float, describe: Callable[[], str]) -> None:
+    def __init__(
+        self, limit_s: float, describe: Callable[[], str], on_wait: Callable[[], None]
+    ) -> None:
         self.limit_s = limit_s
         self.describe = describe
+        self.on_wait = on_wait
         self.beats = 0
         self._pid = os.getpid()
 
@@ -80,6 +84,7 @@ class Patience:
 
     def __init__(self, watchdog: Watchdog, what: str) -> None:
         watchdog.check_process()
+        watchdog.on_wait()
         self._watchdog = watchdog
         self._what = what
         self._beats = watchdog.beats

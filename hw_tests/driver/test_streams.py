@@ -132,6 +132,19 @@ def test_what_is_queued_behind_a_failure_is_not_carried_out(device: Axdimm) -> N
     device.FreeAxdimm(pointer)
 
 
+@pytest.mark.parametrize("backend", ["cycles:tiny", "rtl:tiny"])
+def test_who_waits_for_a_stream_goes_on_at_its_end(backend: str) -> None:
+    with Axdimm(backend) as device:
+        pointer = device.MallocAxdimm(1000, 0)
+        stream = device.new_stream("other")
+        handle = device.MemcpyHost2Axdimm(pointer, bytes(1000), 1000, stream=stream)
+        while stream.queued:  # that it is over is no reason not to wait
+            time.sleep(0.001)
+        assert device.simulated_ns < handle.ended * 5
+        stream.wait()
+        assert device.simulated_ns == handle.ended * 5
+
+
 def test_a_failed_handle_fails_the_stream_that_waits_for_it(device: Axdimm) -> None:
     pointer = device.MallocAxdimm(64, 0)
     device.SetArbiterAcc(0)

@@ -40,9 +40,28 @@ class _Turn(threading.Thread):
         return self.is_alive()
 
 
+class _Link(GoldenTransport):
+    """Knows which channels the link waits for, and until when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engaged: dict[int, int] = {}
+
+    def engage(self, channel: int, fabric_cycle: int) -> None:
+        self.engaged[channel] = fabric_cycle
+
+    def disengage(self, channel: int) -> None:
+        self.engaged.pop(channel, None)
+
+
 @pytest.fixture
-def order() -> TimeOrder:
-    return TimeOrder(GoldenTransport(), Watchdog(SECONDS, lambda: "no state"))
+def link() -> _Link:
+    return _Link()
+
+
+@pytest.fixture
+def order(link: _Link) -> TimeOrder:
+    return TimeOrder(link, Watchdog(SECONDS, lambda: "no state", lambda: None))
 
 
 def test_who_is_later_waits_for_who_is_earlier(order: TimeOrder) -> None:
@@ -81,8 +100,67 @@ def test_who_waits_for_another_is_not_waited_for(order: TimeOrder) -> None:
     assert not other.waits
 
 
+def test_the_link_waits_for_the_earliest_of_those_at_work(order: TimeOrder, link: _Link) -> None:
+    order.enter(0, 1, 30)
+    order.enter(1, 1, 20)
+    order.enter(2, None, 5)
+    assert link.engaged == {1: 20}
+    order.adopt(1)
+    order.reach(40)
+    assert link.engaged == {1: 30}
+    order.turn_to(1, 0)
+    assert link.engaged == {0: 40, 1: 30}
+    with order.blocked():
+        assert link.engaged == {1: 30}
+    order.leave(0)
+    assert link.engaged == {0: 40}
+
+
+def test_the_link_does_not_wait_for_who_waits_for_a_turn(order: TimeOrder, link: _Link) -> None:
+    order.adopt(0)
+    order.enter(0, 0, 0)
+    order.enter(1, 1, 0)
+    order.enter(2, 1, 0)
+    other = _Turn(order, 1, 100)
+    assert other.waits
+    third = _Turn(order, 2, 100)
+    assert third.waits
+    assert link.engaged == {0: 0}
+    for stream in (0, 1, 2):
+        order.leave(stream)
+    assert not other.waits
+    assert not third.waits
+
+
+def test_whose_turn_has_come_is_at_work_before_its_thread_wakes(
+    order: TimeOrder, link: _Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order.adopt(0)
+    order.enter(0, 0, 0)
+    order.enter(1, 1, 0)
+    waiting = _Turn(order, 1, 100)
+    assert waiting.waits
+    with monkeypatch.context() as patch:
+        patch.setattr(order._changed, "notify_all", lambda: None)
+        order.reach(101)
+        assert link.engaged == {0: 101, 1: 100}
+    order.reach(102)
+    assert not waiting.waits
+
+
+def test_who_waits_for_an_end_is_at_work_when_it_is_told(order: TimeOrder, link: _Link) -> None:
+    order.adopt(0)
+    order.enter(0, 0, 10)
+    with order.blocked(on=link):
+        order.over(order, 50)
+        assert link.engaged == {}
+        order.over(link, 50)
+        assert link.engaged == {0: 50}
+    assert link.engaged == {0: 50}
+
+
 def test_waiting_for_a_turn_ends() -> None:
-    order = TimeOrder(GoldenTransport(), Watchdog(0.1, lambda: "no state"))
+    order = TimeOrder(GoldenTransport(), Watchdog(0.1, lambda: "no state", lambda: None))
     order.enter(0, None, 0)
     waiting = _Turn(order, 1, 1)
     waiting.join(SECONDS)

@@ -47,7 +47,7 @@ LINK_CHUNK_LINES_ALONE = 1024
 """The same while no other channel asks for it."""
 YIELD_S = 1e-4
 """For threads that engage no channel to begin what they do at the same simulated time."""
-ENGAGED_PATIENCE_S = 2.0
+ENGAGED_PATIENCE_S = 10.0
 """After which a channel that is engaged, but not called, is forgotten, as in the RTL's harness."""
 LINK_PATIENCE_S = 600.0
 """After which a call gives up waiting for those before it."""
@@ -310,6 +310,7 @@ class CyclesTransport(GoldenTransport):
         try:
             with self._link_changed:
                 self._link_users.add(channel)
+                self._link_changed.notify_all()
             done = next(steps, True)
             if self._clocks[channel].engaged is None:
                 time.sleep(YIELD_S)

@@ -34,7 +34,7 @@ constexpr uint64_t kLinkChunkLines = 16;
 constexpr unsigned kReadAttempts = 64;
 constexpr uint64_t kRoomLimitCycles = 1000000;
 constexpr size_t kRememberedUses = 256;
-constexpr std::chrono::seconds kEngagedPatience{2};
+constexpr std::chrono::seconds kEngagedPatience{10};
 constexpr size_t kLineBytes = 64;
 
 constexpr unsigned kMaxBankGroups = 4;
