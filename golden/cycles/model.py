@@ -25,7 +25,7 @@ of the 7 tensors or one of the 15 pairs that must not overlap (output and input,
 LOW_LEVEL = 2
 """Bursts in the queue at which the direction changes if there is none left of the same."""
 
-_USUAL_BURSTS = 12_000
+_USUAL_BURSTS = 3_000
 """Bursts up to which nothing is extrapolated."""
 _MOST_BURSTS = 24_000
 """Bursts that are simulated at most, if enough of what repeats is seen by then."""
