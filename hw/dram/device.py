@@ -1,8 +1,8 @@
-"""The simulated DRAM of a channel: storage and timing checker (``ddr4_device.v``)."""
+"""Simulated DRAM: storage and timing checker (``dram_device.v``)."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,11 @@ from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dram.geometry import DramGeometry
-from hw.dram.interface import DramSignature
-from hw.dram.timing import DramTiming
-from hw.verilog import flat_ports
+from hw.dram.geometry import BURST_COLUMNS, DramGeometry
+from hw.dram.interface import DramSignature, slot_connections
+from hw.dram.timing import CommandTiming, DramTiming
 
-__all__ = ["Ddr4Device", "Violation"]
+__all__ = ["Ddr4Device", "DramDevice", "Violation"]
 
 
 class Violation(IntEnum):
@@ -27,6 +26,7 @@ class Violation(IntEnum):
     RD_CLOSED = 2
     WR_CLOSED = 3
     T_RP = 4
+    """Less than tRP from the precharge, or from when RDA or WRA could precharge the bank."""
     T_RAS = 5
     T_RC = 6
     T_RCD = 7
@@ -40,7 +40,7 @@ class Violation(IntEnum):
     T_RFC = 15
     REF_OPEN = 16
     T_REFI = 17
-    """More than eight refreshes postponed."""
+    """More refreshes postponed than may be."""
     T_CCD_S = 18
     T_CCD_L = 19
     READ_TO_WRITE = 20
@@ -48,27 +48,30 @@ class Violation(IntEnum):
     COLUMN_RANGE = 22
     BUS_OVERLAP = 23
     REF_RATE = 24
-    """More than sixteen refreshes within two tREFI."""
+    """More than sixteen refreshes within two tREFI, where they can be pulled in."""
     ENCODING = 25
 
 
-class Ddr4Device(wiring.Component):
+class DramDevice(wiring.Component):
     """A DRAM that stores the bytes and checks every command, for simulation only.
 
     The Verilog module behind it knows the geometry and the timing and nothing of the controller.
-    Its array ``mem`` (one 64-byte line per word, zero at the start, public in Verilator) is in
-    device order: index {bank group, bank, row, column / 8}.
+    Its array ``mem`` (one burst per word, zero at the start, public in Verilator) is in device
+    order: index {bank group or layer, bank, row, burst of the row}.
 
     Parameters
     ----------
-    geometry, timing
-        Organisation and timing of the part.
-    check_refresh
-        Whether too few or too many refreshes are a violation.
+    signature
+        Commands and data, as the controller has them: a :class:`~hw.dram.interface.DramSignature`
+        or one of its form.
+    timing
+        What the checker insists on.
+    parameters
+        Of the Verilog module, those that neither of the others gives.
 
     Members
     -------
-    dram : In(:class:`DramSignature`)
+    dram : In(signature)
         Commands in any of the four slots.
     violation : Out(1)
         Set from the cycle after the first violation until reset; a line on the standard output
@@ -85,16 +88,13 @@ class Ddr4Device(wiring.Component):
     violation_tck: Any
 
     def __init__(
-        self, *, geometry: DramGeometry, timing: DramTiming, check_refresh: bool = True
+        self, signature: wiring.Signature, timing: CommandTiming, **parameters: int
     ) -> None:
-        self.geometry = geometry
         self.timing = timing
-        self.check_refresh = check_refresh
-        if timing.cl > 40:
-            raise ValueError(f"cl must be at most 40 for the device model, got {timing.cl}")
+        self._parameters = parameters
         super().__init__(
             {
-                "dram": In(DramSignature(geometry)),
+                "dram": In(signature),
                 "violation": Out(1),
                 "violation_code": Out(8),
                 "violation_tck": Out(48),
@@ -102,18 +102,10 @@ class Ddr4Device(wiring.Component):
         )
 
     def parameters(self) -> dict[str, int]:
-        """The parameters of the Verilog module."""
-        geometry, timing = self.geometry, self.timing
-        names = [field.name for field in fields(timing) if field.name != "tck_ps"]
-        return {
-            "BANK_GROUP_BITS": geometry.bank_group_bits,
-            "BANK_BITS": geometry.bank_bits,
-            "ROW_BITS": geometry.row_bits,
-            "COLUMN_BITS": geometry.column_bits,
-            "ADDRESS_BITS": geometry.address_bits,
-            **{name.upper(): getattr(timing, name) for name in names},
-            "CHECK_REFRESH": int(self.check_refresh),
-        }
+        """The parameters of the Verilog module but for those of its commands."""
+        timing = {name.upper(): value for name, value in asdict(self.timing).items()}
+        del timing["TCK_PS"]
+        return {**timing, **self._parameters}
 
     def elaborate(self, platform: Any) -> Module:
         if not hasattr(platform, "add_path"):
@@ -121,13 +113,41 @@ class Ddr4Device(wiring.Component):
                 "the DRAM device is hand-written Verilog: convert the design with "
                 "hw.verilog.to_verilog and simulate that"
             )
-        platform.add_path(Path(__file__).with_name("ddr4_device.v"))
-        connections: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
-        for name, value, flow in flat_ports(self):
-            port = name.removeprefix("dram_")
-            value = value.as_value() if hasattr(value, "as_value") else value
-            connections[("i_" if flow is wiring.In else "o_") + port] = value
-        parameters = {f"p_{name}": value for name, value in self.parameters().items()}
+        platform.add_path(Path(__file__).with_name("dram_device.v"))
         m: Any = Module()
-        m.submodules.device = Instance("ddr4_device", **parameters, **connections)
+        m.submodules.device = Instance(
+            "dram_device",
+            **{f"p_{name}": value for name, value in self.parameters().items()},
+            **slot_connections(self.dram),
+            p_RULES="".join(f"{rule.name:16}" for rule in reversed(Violation)),
+            p_DATA_BYTES=len(self.dram.write_mask),
+            i_clk=ClockSignal(),
+            i_rst=ResetSignal(),
+            i_write_data=self.dram.write_data,
+            i_write_mask=self.dram.write_mask,
+            o_read_data=self.dram.read_data,
+            o_violation=self.violation,
+            o_violation_code=self.violation_code,
+            o_violation_tck=self.violation_tck,
+        )
         return m
+
+
+class Ddr4Device(DramDevice):
+    """The :class:`DramDevice` of a channel.
+
+    ``check_refresh`` says whether too few or too many refreshes are a violation.
+    """
+
+    def __init__(
+        self, *, geometry: DramGeometry, timing: DramTiming, check_refresh: bool = True
+    ) -> None:
+        super().__init__(
+            DramSignature(geometry),
+            timing,
+            ROW_BITS=geometry.row_bits,
+            COLUMN_BITS=geometry.column_bits,
+            BURST_COLUMN_BITS=BURST_COLUMNS.bit_length() - 1,
+            MAX_POSTPONED=8,
+            CHECK_REFRESH=int(check_refresh),
+        )

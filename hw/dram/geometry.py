@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["BURST_BYTES", "BURST_COLUMNS", "DATA_BYTES", "DramGeometry"]
+__all__ = [
+    "BURST_BYTES",
+    "BURST_COLUMNS",
+    "DATA_BYTES",
+    "DramGeometry",
+    "require_power_of_two",
+    "rows_of",
+]
 
 DATA_BYTES = 8
 """Bytes the 64-bit data bus of the channel carries in one transfer; also the bytes of a column."""
@@ -19,9 +26,24 @@ AXI_BURST_LINES = 64
 """Lines of the longest AXI burst (4 KB). It stays within one row of a pair of bank groups."""
 
 
-def _power_of_two(name: str, value: int, low: int, high: int) -> None:
+def require_power_of_two(name: str, value: int, low: int, high: int) -> None:
+    """Raises ``ValueError`` unless ``value`` is a power of two from ``low`` to ``high``."""
     if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
         raise ValueError(f"{name} must be a power of two from {low} to {high}, got {value!r}")
+
+
+def rows_of(capacity_bytes: int, row_of_every_bank_bytes: int) -> int:
+    """Rows of a bank that make ``capacity_bytes``.
+
+    Raises ``ValueError`` unless they are a power of two from 2.
+    """
+    rows = capacity_bytes // row_of_every_bank_bytes
+    if rows < 2 or rows & (rows - 1) or rows * row_of_every_bank_bytes != capacity_bytes:
+        raise ValueError(
+            f"capacity must be {row_of_every_bank_bytes} bytes (one row of every bank) times a "
+            f"power of two of at least 2, got {capacity_bytes!r}"
+        )
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +66,11 @@ class DramGeometry:
     """Columns of a row, each 8 bytes wide over the channel."""
 
     def __post_init__(self) -> None:
-        _power_of_two("bank_groups", self.bank_groups, 2, 4)
-        _power_of_two("banks_per_group", self.banks_per_group, 2, 4)
-        _power_of_two("rows", self.rows, 2, 1 << 18)
+        require_power_of_two("bank_groups", self.bank_groups, 2, 4)
+        require_power_of_two("banks_per_group", self.banks_per_group, 2, 4)
+        require_power_of_two("rows", self.rows, 2, 1 << 18)
         # Half of the lines of a 4 KB burst go to each of two bank groups.
-        _power_of_two("columns", self.columns, AXI_BURST_LINES // 2 * BURST_COLUMNS, 1024)
+        require_power_of_two("columns", self.columns, AXI_BURST_LINES // 2 * BURST_COLUMNS, 1024)
 
     @property
     def bank_group_bits(self) -> int:
@@ -109,11 +131,4 @@ class DramGeometry:
 
         Raises ``ValueError`` unless that is a power-of-two number of rows.
         """
-        bank_row_bytes = self.banks * self.row_bytes
-        rows = capacity_bytes // bank_row_bytes
-        if rows < 2 or rows & (rows - 1) or rows * bank_row_bytes != capacity_bytes:
-            raise ValueError(
-                f"capacity must be {bank_row_bytes} bytes (one row of every bank) times a power of "
-                f"two of at least 2, got {capacity_bytes!r}"
-            )
-        return replace(self, rows=rows)
+        return replace(self, rows=rows_of(capacity_bytes, self.banks * self.row_bytes))

@@ -1,12 +1,11 @@
-"""DDR4 timing of a part at one speed, in DRAM clocks (tCK)."""
+"""Timing of a DRAM, in DRAM clocks (tCK)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
-__all__ = ["BURST_TCK", "MAX_POSTPONED_REFRESHES", "DramTiming"]
-
-_LONGEST_TCK = 4096
+__all__ = ["BURST_TCK", "MAX_POSTPONED_REFRESHES", "CommandTiming", "DramTiming"]
 
 BURST_TCK = 4
 """DRAM clocks that the data of a burst (BL8, double data rate) take: one fabric cycle."""
@@ -16,12 +15,19 @@ MAX_POSTPONED_REFRESHES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class DramTiming:
-    """Minimum distances between DDR4 commands (JESD79-4 names), all in tCK but ``tck_ps``.
+class CommandTiming:
+    """Minimum distances between the commands of a DRAM (JESD79-4 names), in tCK but ``tck_ps``.
 
-    The fabric clock period is always four tCK. Raises ``ValueError`` for numbers that contradict
-    each other or that the controller does not schedule.
+    ``_s`` is between different bank groups (of a vault: layers), ``_l`` within one. The fabric
+    clock period is always four tCK. Raises ``ValueError`` for numbers that contradict each other
+    or that the controller does not schedule.
     """
+
+    LONGEST_TCK: ClassVar[int]
+    """Longest distance but for the refresh that the controller can count."""
+
+    LEAST_CWL: ClassVar[int]
+    """The least ``cwl`` that the controller's registered data path can serve."""
 
     tck_ps: int
     """DRAM clock period in picoseconds; carried for reports, no logic depends on it."""
@@ -39,46 +45,43 @@ class DramTiming:
     t_rc: int
     """Activate to activate of the same bank."""
     t_ccd_s: int
-    """Read to read, write to write, different bank groups."""
+    """Read to read, write to write."""
     t_ccd_l: int
-    """Read to read, write to write, same bank group."""
     t_rrd_s: int
-    """Activate to activate, different bank groups."""
+    """Activate to activate of another bank."""
     t_rrd_l: int
-    """Activate to activate, same bank group."""
     t_faw: int
     """Window that holds at most four activates."""
     t_wr: int
     """End of write data to precharge."""
     t_wtr_s: int
-    """End of write data to read, different bank groups."""
+    """End of write data to read."""
     t_wtr_l: int
-    """End of write data to read, same bank group."""
     t_rtp: int
     """Read to precharge."""
     t_rfc: int
     """Refresh to any command."""
     t_refi: int
-    """Average distance of refreshes."""
+    """Distance of refreshes: their average, or the longest where none may be postponed."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{field.name} must be a positive integer, got {value!r}")
-            # The controller's time stamps wrap; refreshes are counted otherwise.
-            if value > _LONGEST_TCK and field.name not in ("tck_ps", "t_rfc", "t_refi"):
-                raise ValueError(f"{field.name} must be at most {_LONGEST_TCK} tCK, got {value!r}")
+            if value > self.LONGEST_TCK and field.name not in ("tck_ps", "t_rfc", "t_refi"):
+                raise ValueError(
+                    f"{field.name} must be at most {self.LONGEST_TCK} tCK, got {value!r}"
+                )
         at_least = (
-            ("cl", 5, "the read data path is registered"),
-            ("cwl", 5, "the write data path is registered"),
+            ("cwl", self.LEAST_CWL, "the data paths are registered"),
+            ("cl", self.cwl, "the bus turn-around is computed for it"),
             ("t_ccd_s", BURST_TCK, "a burst takes four tCK"),
             ("t_ccd_l", self.t_ccd_s, "it is never shorter than t_ccd_s"),
             ("t_rrd_l", self.t_rrd_s, "it is never shorter than t_rrd_s"),
             ("t_wtr_l", self.t_wtr_s, "it is never shorter than t_wtr_s"),
             ("t_rc", self.t_ras, "it is never shorter than t_ras"),
             ("t_faw", self.t_rrd_s, "it is never shorter than t_rrd_s"),
-            ("cl", self.cwl, "the bus turn-around is computed for it"),
             ("t_refi", self.t_rfc + 1, "refresh must leave time for work"),
         )
         for name, low, why in at_least:
@@ -86,11 +89,6 @@ class DramTiming:
                 raise ValueError(
                     f"{name} must be at least {low} ({why}), got {getattr(self, name)}"
                 )
-        if self.t_ccd_s != BURST_TCK or self.t_ccd_l > 2 * BURST_TCK:
-            raise ValueError(
-                f"t_ccd_s must be {BURST_TCK} and t_ccd_l at most {2 * BURST_TCK}, as in every "
-                f"DDR4 speed; got {self.t_ccd_s} and {self.t_ccd_l}"
-            )
 
     @property
     def read_to_write(self) -> int:
@@ -103,15 +101,30 @@ class DramTiming:
 
     @property
     def write_to_read_s(self) -> int:
-        """Write command to read command in tCK, different bank groups."""
+        """Write command to read command in tCK, different bank groups or layers."""
         return self.cwl + BURST_TCK + self.t_wtr_s
 
     @property
     def write_to_read_l(self) -> int:
-        """Write command to read command in tCK, same bank group."""
+        """Write command to read command in tCK, same bank group or layer."""
         return self.cwl + BURST_TCK + self.t_wtr_l
 
     @property
     def write_to_precharge(self) -> int:
         """Write command to precharge of its bank in tCK."""
         return self.cwl + BURST_TCK + self.t_wr
+
+
+class DramTiming(CommandTiming):
+    """DDR4 timing of a part at one speed."""
+
+    LONGEST_TCK = 4096
+    LEAST_CWL = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.t_ccd_s != BURST_TCK or self.t_ccd_l > 2 * BURST_TCK:
+            raise ValueError(
+                f"t_ccd_s must be {BURST_TCK} and t_ccd_l at most {2 * BURST_TCK}, as in every "
+                f"DDR4 speed; got {self.t_ccd_s} and {self.t_ccd_l}"
+            )

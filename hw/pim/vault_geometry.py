@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from amaranth.lib import data
 
+from hw.dram.geometry import require_power_of_two, rows_of
 from hw.pim.config import BEAT_BYTES
 
 __all__ = ["ROW_BEATS", "ROW_BYTES", "VaultGeometry"]
@@ -15,11 +16,6 @@ ROW_BYTES = 256
 
 ROW_BEATS = ROW_BYTES // BEAT_BYTES
 """Columns of a row."""
-
-
-def _power_of_two(name: str, value: int, low: int, high: int) -> None:
-    if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
-        raise ValueError(f"{name} must be a power of two from {low} to {high}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +37,9 @@ class VaultGeometry:
     """Rows of a bank."""
 
     def __post_init__(self) -> None:
-        _power_of_two("layers", self.layers, 2, 8)
-        _power_of_two("banks_per_layer", self.banks_per_layer, 2, 4)
-        _power_of_two("rows", self.rows, 2, 1 << 18)
+        require_power_of_two("layers", self.layers, 2, 8)
+        require_power_of_two("banks_per_layer", self.banks_per_layer, 2, 4)
+        require_power_of_two("rows", self.rows, 2, 1 << 18)
 
     @property
     def layer_bits(self) -> int:
@@ -105,11 +101,4 @@ class VaultGeometry:
 
         Raises ``ValueError`` unless that is a power-of-two number of rows.
         """
-        step = self.banks * ROW_BYTES
-        rows = capacity_bytes // step
-        if rows < 2 or rows & (rows - 1) or rows * step != capacity_bytes:
-            raise ValueError(
-                f"the capacity of a vault must be {step} bytes (one row of every bank) times a "
-                f"power of two of at least 2, got {capacity_bytes!r}"
-            )
-        return replace(self, rows=rows)
+        return replace(self, rows=rows_of(capacity_bytes, self.banks * ROW_BYTES))

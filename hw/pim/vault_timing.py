@@ -17,100 +17,22 @@ four tCK: one cycle of 312.5 MHz.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
+from hw.dram.timing import BURST_TCK, CommandTiming
 from hw.pim.vault_geometry import VaultGeometry
 
 __all__ = ["BURST_TCK", "VAULT_PARTS", "VaultPart", "VaultTiming", "vault_part"]
 
-BURST_TCK = 4
-"""Clocks that the data of a column command take: one fabric cycle."""
-
-_LONGEST_TCK = 160
-
 
 @dataclass(frozen=True, kw_only=True)
-class VaultTiming:
-    """Minimum distances between the commands of a vault, all in tCK but ``tck_ps``.
+class VaultTiming(CommandTiming):
+    """Timing of a vault; ``t_refi`` is the longest distance of two refreshes."""
 
-    ``_s`` is between different layers, ``_l`` within one layer. The fabric clock period is always
-    four tCK. Raises ``ValueError`` for numbers that contradict each other or that the controller
-    does not schedule.
-    """
+    LONGEST_TCK = 160
+    LEAST_CWL = BURST_TCK
 
     tck_ps: int = 800
-    """Clock period in picoseconds; carried for reports, no logic depends on it."""
-
-    cl: int
-    """Read command to first data."""
-    cwl: int
-    """Write command to first data."""
-    t_rcd: int
-    """Activate to read or write."""
-    t_rp: int
-    """Begin of the precharge to activate or refresh."""
-    t_ras: int
-    """Activate to precharge."""
-    t_rc: int
-    """Activate to activate of the same bank."""
-    t_ccd_s: int
-    """Read to read, write to write."""
-    t_ccd_l: int
-    t_rrd_s: int
-    """Activate to activate of another bank."""
-    t_rrd_l: int
-    t_faw: int
-    """Window that holds at most four activates."""
-    t_wr: int
-    """End of write data to precharge."""
-    t_wtr_s: int
-    """End of write data to read."""
-    t_wtr_l: int
-    t_rtp: int
-    """Read to precharge."""
-    t_rfc: int
-    """Refresh to any command."""
-    t_refi: int
-    """Longest distance of two refreshes; none is postponed."""
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{field.name} must be a positive integer, got {value!r}")
-            if value > _LONGEST_TCK and field.name not in ("tck_ps", "t_rfc", "t_refi"):
-                raise ValueError(f"{field.name} must be at most {_LONGEST_TCK} tCK, got {value!r}")
-        at_least = (
-            ("cwl", BURST_TCK, "the write data path is registered"),
-            ("cl", self.cwl, "the bus turn-around is computed for it"),
-            ("t_ccd_s", BURST_TCK, "a burst takes four tCK"),
-            ("t_ccd_l", self.t_ccd_s, "it is never shorter than t_ccd_s"),
-            ("t_rrd_l", self.t_rrd_s, "it is never shorter than t_rrd_s"),
-            ("t_wtr_l", self.t_wtr_s, "it is never shorter than t_wtr_s"),
-            ("t_rc", self.t_ras, "it is never shorter than t_ras"),
-            ("t_faw", self.t_rrd_s, "it is never shorter than t_rrd_s"),
-            ("t_refi", self.t_rfc + 1, "refresh must leave time for work"),
-        )
-        for name, low, why in at_least:
-            if getattr(self, name) < low:
-                raise ValueError(
-                    f"{name} must be at least {low} ({why}), got {getattr(self, name)}"
-                )
-
-    @property
-    def read_to_write(self) -> int:
-        """Read command to write command, any bank: the burst and two clocks to turn the bus."""
-        return self.cl + BURST_TCK + 2 - self.cwl
-
-    @property
-    def write_to_read_s(self) -> int:
-        """Write command to read command of another layer."""
-        return self.cwl + BURST_TCK + self.t_wtr_s
-
-    @property
-    def write_to_read_l(self) -> int:
-        """Write command to read command of the same layer."""
-        return self.cwl + BURST_TCK + self.t_wtr_l
 
     @property
     def read_to_activate(self) -> int:
@@ -120,7 +42,7 @@ class VaultTiming:
     @property
     def write_to_activate(self) -> int:
         """Write with precharge to activate of the same bank, likewise."""
-        return self.cwl + BURST_TCK + self.t_wr + self.t_rp
+        return self.write_to_precharge + self.t_rp
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,9 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
+from golden.command_trace import TraceReport
 from golden.dram_map import DramAddressMap
-from golden.dram_timing import PARTS, TraceReport, check_trace
+from golden.dram_timing import PARTS, check_trace
 from hw_tests.bench import bench_parameters
 from hw_tests.dram.manager import DECERR, OKAY, AxiManager, Burst, random_burst
 from hw_tests.stalls import STALLS

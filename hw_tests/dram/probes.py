@@ -6,16 +6,28 @@ refresh: too late) must be refused for exactly that rule, at the edge must be ac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hw.dram.device import Violation
 from hw.dram.presets import DDR4_1600_16GBIT_X8
-from hw.dram.timing import DramTiming
+from hw.dram.timing import CommandTiming, DramTiming
 
-__all__ = ["PROBE_TIMING", "Command", "Probe", "probes"]
+__all__ = [
+    "LATER",
+    "OPENED",
+    "PROBE_TIMING",
+    "START",
+    "Command",
+    "Probe",
+    "act",
+    "common_probes",
+    "probes",
+]
 
 START = 20
+LATER = 400
+"""When banks that were activated at ``START`` have been open for long."""
 
 PROBE_TIMING = replace(
     DDR4_1600_16GBIT_X8.timing,
@@ -33,13 +45,20 @@ PROBE_TIMING = replace(
 
 @dataclass(frozen=True)
 class Command:
-    """One command; ``address`` is a row with ACT, a column with RD and WR."""
+    """One command; ``address`` is a row with ACT, a column with reads and writes.
+
+    ``group`` is a bank group or a layer.
+    """
 
     tck: int
     name: str
-    bank_group: int = 0
+    group: int = 0
     bank: int = 0
     address: int = 0
+
+
+def act(tck: int, group: int = 0, bank: int = 0) -> Command:
+    return Command(tck, "ACT", group, bank, 1)
 
 
 @dataclass(frozen=True)
@@ -67,86 +86,102 @@ class Probe:
         yield (*self.commands[:-1], replace(last, tck=last.tck + self.early)), False
 
 
-def probes(timing: DramTiming) -> list[Probe]:
-    """The probes of a part with four bank groups."""
-    found: list[Probe] = []
-    t0 = START
-    long_open = t0 + 2 * timing.t_ras
-    write_data = timing.cwl + 4
+# Two banks of one group and one of another.
+OPENED = (act(START), act(START + 40, 0, 1), act(START + 80, 1, 0))
 
-    def add(
-        name: str, rule: str, code: Violation, *commands: Command, at: int = 0, early: int = -1
-    ) -> None:
-        """The last command is moved to ``at`` (unless 0)."""
-        last = replace(commands[-1], tck=at) if at else commands[-1]
-        found.append(Probe(name, rule, code, (*commands[:-1], last), early))
 
-    def act(tck: int, group: int = 0, bank: int = 0, row: int = 1) -> Command:
-        return Command(tck, "ACT", group, bank, row)
+def common_probes(
+    timing: CommandTiming, columns: Sequence[str], wrong_column: int
+) -> Iterator[Probe]:
+    """The probes of what all kinds of DRAM keep; ``columns`` are the reads and writes of one.
 
-    def pre(tck: int, group: int = 0, bank: int = 0) -> Command:
-        return Command(tck, "PRE", group, bank)
+    The DRAM has four groups or more and two banks or more in each.
+    """
+    written = timing.cwl + 4
+    for name in columns:
+        kind = name[:2]
+        closed = Violation.RD_CLOSED if kind == "RD" else Violation.WR_CLOSED
+        yield Probe(f"tRCD {name}", "tRCD", Violation.T_RCD,
+            (act(START), Command(START + timing.t_rcd, name)))  # fmt: skip
+        for first in columns:
+            if not first.startswith(kind):
+                continue
+            since = (*OPENED, Command(LATER, first))
+            yield Probe(f"tCCD_S {first} {name}", "tCCD_S", Violation.T_CCD_S,
+                (*since, Command(LATER + timing.t_ccd_s, name, 1)))  # fmt: skip
+            if timing.t_ccd_l > timing.t_ccd_s:
+                yield Probe(f"tCCD_L {first} {name}", "tCCD_L", Violation.T_CCD_L,
+                    (*since, Command(LATER + timing.t_ccd_l, name, 0, 1)))  # fmt: skip
+        yield Probe(f"{name} closed", f"{kind} on closed bank", closed,
+            (*OPENED, Command(LATER, name, 2)), early=0)  # fmt: skip
+        yield Probe(f"{name} column", "column range", Violation.COLUMN_RANGE,
+            (*OPENED, Command(LATER, name, address=wrong_column)), early=0)  # fmt: skip
+    yield Probe("tRRD_S", "tRRD_S", Violation.T_RRD_S,
+        (act(START), act(START + timing.t_rrd_s, 1)))  # fmt: skip
+    if timing.t_rrd_l > timing.t_rrd_s:
+        yield Probe("tRRD_L", "tRRD_L", Violation.T_RRD_L,
+            (act(START), act(START + timing.t_rrd_l, 0, 1)))  # fmt: skip
+    if timing.t_faw > 3 * timing.t_rrd_s + timing.t_rrd_l:
+        four = tuple(act(START + timing.t_rrd_s * group, group) for group in range(4))
+        yield Probe("tFAW", "tFAW", Violation.T_FAW, (*four, act(START + timing.t_faw, 0, 1)))
+    for read in columns:
+        for write in columns:
+            if not (read.startswith("RD") and write.startswith("WR")):
+                continue
+            turn = timing.cl + 4 + 2 - timing.cwl
+            yield Probe(f"{read} to {write}", "read to write", Violation.READ_TO_WRITE,
+                (*OPENED, Command(LATER, read), Command(LATER + turn, write, 1)))  # fmt: skip
+            since = (*OPENED, Command(LATER, write))
+            yield Probe(f"tWTR_S {write} {read}", "tWTR_S", Violation.T_WTR_S,
+                (*since, Command(LATER + written + timing.t_wtr_s, read, 1)))  # fmt: skip
+            if timing.t_wtr_l > timing.t_wtr_s:
+                yield Probe(f"tWTR_L {write} {read}", "tWTR_L", Violation.T_WTR_L,
+                    (*since, Command(LATER + written + timing.t_wtr_l, read, 0, 1)))  # fmt: skip
+    yield Probe("ACT open", "ACT on open bank", Violation.ACT_OPEN,
+        (act(START), act(LATER)), early=0)  # fmt: skip
+    yield Probe("REF open", "REF with open bank", Violation.REF_OPEN,
+        (act(START), Command(LATER, "REF")), early=0)  # fmt: skip
+    for name in ("ACT", "REF"):
+        yield Probe(f"tRFC {name}", "tRFC", Violation.T_RFC,
+            (Command(START, "REF"), Command(START + timing.t_rfc, name)))  # fmt: skip
 
-    def column(name: str, tck: int, group: int = 0, bank: int = 0, at: int = 8) -> Command:
-        return Command(tck, name, group, bank, at)
 
-    # Two banks of one group and one of another, open for a long time at ``long_open``.
-    opened = (act(t0), act(t0 + 40, 0, 1), act(t0 + 80, 1, 0))
-    later = long_open + 120
-
-    for name in ("RD", "WR"):
-        add(f"tRCD {name}", "tRCD", Violation.T_RCD, act(t0), column(name, t0 + timing.t_rcd))
-        add(f"tCCD_S {name}", "tCCD_S", Violation.T_CCD_S, *opened, column(name, later),
-            column(name, later + timing.t_ccd_s, 1))  # fmt: skip
-        add(f"tCCD_L {name}", "tCCD_L", Violation.T_CCD_L, *opened, column(name, later),
-            column(name, later + timing.t_ccd_l, 0, 1))  # fmt: skip
-        closed = Violation.RD_CLOSED if name == "RD" else Violation.WR_CLOSED
-        add(f"{name} closed", f"{name} on closed bank", closed, *opened,
-            column(name, later, 2), early=0)  # fmt: skip
-        add(f"{name} precharged", f"{name} on closed bank", closed, *opened, pre(later),
-            column(name, later + 40), early=0)  # fmt: skip
-        add(f"{name} unaligned column", "column range", Violation.COLUMN_RANGE, *opened,
-            column(name, later, at=4), early=0)  # fmt: skip
-
-    for closing in (pre(0), Command(0, "PREA")):
-        name = closing.name
-        add(f"tRP {name}", "tRP", Violation.T_RP, act(t0), replace(closing, tck=long_open),
-            act(long_open + timing.t_rp))  # fmt: skip
-        add(f"tRAS {name}", "tRAS", Violation.T_RAS, act(t0), closing, at=t0 + timing.t_ras)
-        add(f"tWR {name}", "tWR", Violation.T_WR, *opened, column("WR", later), closing,
-            at=later + write_data + timing.t_wr)  # fmt: skip
-        add(f"tRTP {name}", "tRTP", Violation.T_RTP, *opened, column("RD", later), closing,
-            at=later + timing.t_rtp)  # fmt: skip
-        add(f"tRP {name} REF", "tRP", Violation.T_RP, act(t0), replace(closing, tck=long_open),
-            Command(long_open + timing.t_rp, "REF"))  # fmt: skip
+def probes(timing: DramTiming) -> Iterator[Probe]:
+    """The probes of a DDR4 part with four bank groups."""
+    yield from common_probes(timing, ("RD", "WR"), wrong_column=4)
+    written = timing.cwl + 4
+    for name, closed in (("RD", Violation.RD_CLOSED), ("WR", Violation.WR_CLOSED)):
+        yield Probe(f"{name} precharged", f"{name} on closed bank", closed,
+            (*OPENED, Command(LATER, "PRE"), Command(LATER + 40, name)), early=0)  # fmt: skip
+    refresh = Command(START, "REF")
+    for name in ("PRE", "PREA"):
+        for later in (act(LATER + timing.t_rp), Command(LATER + timing.t_rp, "REF")):
+            yield Probe(f"tRP {name} {later.name}", "tRP", Violation.T_RP,
+                (act(START), Command(LATER, name), later))  # fmt: skip
+        yield Probe(f"tRAS {name}", "tRAS", Violation.T_RAS,
+            (act(START), Command(START + timing.t_ras, name)))  # fmt: skip
+        for column, rule, code, clocks in (
+            ("WR", "tWR", Violation.T_WR, written + timing.t_wr),
+            ("RD", "tRTP", Violation.T_RTP, timing.t_rtp),
+        ):
+            yield Probe(f"{rule} {name}", rule, code,
+                (*OPENED, Command(LATER, column), Command(LATER + clocks, name)))  # fmt: skip
+        yield Probe(f"tRFC {name}", "tRFC", Violation.T_RFC,
+            (refresh, Command(START + timing.t_rfc, name)))  # fmt: skip
     if timing.t_rc > timing.t_ras + timing.t_rp:
-        add("tRC", "tRC", Violation.T_RC, act(t0), pre(t0 + timing.t_ras), act(t0 + timing.t_rc))
-    add("tRRD_S", "tRRD_S", Violation.T_RRD_S, act(t0), act(t0 + timing.t_rrd_s, 1))
-    add("tRRD_L", "tRRD_L", Violation.T_RRD_L, act(t0), act(t0 + timing.t_rrd_l, 0, 1))
-    four = tuple(act(t0 + timing.t_rrd_s * group, group) for group in range(4))
-    add("tFAW", "tFAW", Violation.T_FAW, *four, act(t0 + timing.t_faw, 0, 1))
-    turn = timing.cl + 4 + 2 - timing.cwl
-    add("read to write", "read to write", Violation.READ_TO_WRITE, *opened, column("RD", later),
-        column("WR", later + turn, 1))  # fmt: skip
-    add("tWTR_S", "tWTR_S", Violation.T_WTR_S, *opened, column("WR", later),
-        column("RD", later + write_data + timing.t_wtr_s, 1))  # fmt: skip
-    add("tWTR_L", "tWTR_L", Violation.T_WTR_L, *opened, column("WR", later),
-        column("RD", later + write_data + timing.t_wtr_l, 0, 1))  # fmt: skip
-    add("ACT open", "ACT on open bank", Violation.ACT_OPEN, act(t0), act(later), early=0)
-
-    ref = Command(t0, "REF")
-    for after in (act(0), ref, pre(0), Command(0, "PREA")):
-        add(f"tRFC {after.name}", "tRFC", Violation.T_RFC, ref, after, at=t0 + timing.t_rfc)
-    add("REF open", "REF with open bank", Violation.REF_OPEN, act(t0), Command(later, "REF"),
-        early=0)  # fmt: skip
-    add("tREFI first", "tREFI", Violation.T_REFI, Command(9 * timing.t_refi, "REF"), early=1)
-    add("tREFI next", "tREFI", Violation.T_REFI, ref, Command(t0 + 9 * timing.t_refi, "REF"),
-        early=1)  # fmt: skip
+        yield Probe("tRC", "tRC", Violation.T_RC,
+            (act(START), Command(START + timing.t_ras, "PRE"), act(START + timing.t_rc)),
+        )  # fmt: skip
+    refi = timing.t_refi
     # Eight are owed; paying one lets one more tREFI pass.
-    eight = 8 * timing.t_refi + timing.t_refi // 2
-    add("tREFI debt", "tREFI", Violation.T_REFI, Command(eight, "REF"),
-        Command(10 * timing.t_refi, "REF"), early=1)  # fmt: skip
-    burst = tuple(Command(t0 + timing.t_rfc * count, "REF") for count in range(16))
-    add("REF rate", "16 REF in 2 tREFI", Violation.REF_RATE, *burst,
-        Command(t0 + 2 * timing.t_refi, "REF"))  # fmt: skip
-    return found
+    owed = Command(8 * refi + refi // 2, "REF")
+    for name, before, last in (
+        ("first", (), 9 * refi),
+        ("next", (refresh,), START + 9 * refi),
+        ("debt", (owed,), 10 * refi),
+    ):
+        yield Probe(f"tREFI {name}", "tREFI", Violation.T_REFI, (*before, Command(last, "REF")),
+            early=1)  # fmt: skip
+    burst = tuple(Command(START + timing.t_rfc * count, "REF") for count in range(16))
+    yield Probe("REF rate", "16 REF in 2 tREFI", Violation.REF_RATE,
+        (*burst, Command(START + 2 * refi, "REF")))  # fmt: skip

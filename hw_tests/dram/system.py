@@ -14,24 +14,19 @@ from hw.axi.bus import AXI4Signature
 from hw.dram.config import ControllerConfig
 from hw.dram.controller import COUNTER_BITS, COUNTERS, Ddr4Controller
 from hw.dram.device import Ddr4Device
-from hw.dram.interface import SLOTS
 from hw.dram.presets import DramPart
+from hw_tests.dram.command_trace import command_trace
 
 __all__ = ["ADDR_WIDTH", "ID_WIDTH", "DramSystem", "StreamSystem", "trace_header"]
 
 ADDR_WIDTH = 34
 ID_WIDTH = 4
-_HERE = Path(__file__).parent
 
 
 def trace_header(part: DramPart) -> str:
     """The first line of a recorded command trace."""
     geometry = " ".join(f"{name}={value}" for name, value in asdict(part.geometry).items())
     return f"# nearmem dram trace v1 preset={part.name} {geometry} tck_ps={part.timing.tck_ps}"
-
-
-def _value(value: Any) -> Any:
-    return value.as_value() if hasattr(value, "as_value") else value
 
 
 class DramSystem(wiring.Component):
@@ -99,23 +94,9 @@ class DramSystem(wiring.Component):
             self.violation_tck.eq(device.violation_tck),
         ]
         if self.trace:
-            platform.add_path(_HERE / "command_trace.v")
-            inputs = {
-                f"i_{name}_p{slot}": _value(getattr(controller.dram, f"{name}_p{slot}"))
-                for slot in range(SLOTS)
-                for name in ("command", "bank_group", "bank", "address")
-            }
-            m.submodules.trace = Instance(
-                "command_trace",
-                p_BANK_GROUP_BITS=geometry.bank_group_bits,
-                p_BANK_BITS=geometry.bank_bits,
-                p_ADDRESS_BITS=geometry.address_bits,
-                p_FILE=self.trace,
-                p_HEADER=trace_header(self.part),
-                i_clk=ClockSignal(),
-                i_rst=ResetSignal(),
-                i_flush=self.flush,
-                **inputs,
+            header = f"{trace_header(self.part)}\ntck,channel,command,bank_group,bank,row,column"
+            m.submodules.trace = command_trace(
+                platform, controller.dram, file=self.trace, header=header, flush=self.flush
             )
         return m
 
@@ -165,7 +146,7 @@ class StreamSystem(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        platform.add_path(_HERE / "stream_player.v")
+        platform.add_path(Path(__file__).with_name("stream_player.v"))
         m: Any = Module()
         m.submodules.system = system = self._system
         axi = {}

@@ -1,4 +1,4 @@
-"""The DRAM device: timing rules at their edges, data, refusals."""
+"""The DRAM devices of channel and vault: timing rules at their edges, data, refusals."""
 
 from __future__ import annotations
 
@@ -6,86 +6,65 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from amaranth.hdl import Module
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
-from hw.dram.device import Ddr4Device
-from hw.dram.interface import DramSignature
+from hw.dram.device import Ddr4Device, DramDevice
 from hw.dram.presets import DDR4_1600_16GBIT_X8, DDR4_2400_8GBIT_X8
+from hw.pim.vault_device import VaultDevice
+from hw.pim.vault_timing import vault_part
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.dram.probes import PROBE_TIMING
+from hw_tests.pim.vault_probes import PROBE_ROWS, PROBE_TIMINGS
+from hw_tests.side_by_side import SideBySide
 
-GEOMETRY = replace(DDR4_1600_16GBIT_X8.geometry, rows=4, columns=256)
-TIMINGS = [PROBE_TIMING, DDR4_1600_16GBIT_X8.timing, DDR4_2400_8GBIT_X8.timing]
-
-
-class _WithoutCcd(Ddr4Device):
-    """No JEDEC timing lets data overlap without breaking tCCD, so that rule is switched off."""
-
-    def parameters(self) -> dict[str, int]:
-        return {**super().parameters(), "T_CCD_S": 1, "T_CCD_L": 1}
-
-
-class _Devices(wiring.Component):
-    """Several devices under the same commands, each with outputs of its own."""
-
-    dram: Any
-
-    def __init__(self, devices: list[Ddr4Device]) -> None:
-        self._devices = devices
-        members = {
-            name: member
-            for name, member in DramSignature(GEOMETRY).members.items()
-            if name != "read_data"
-        }
-        super().__init__(
-            {
-                "dram": In(wiring.Signature(members)),
-                **{
-                    f"{name}_{index}": Out(width)
-                    for index in range(len(devices))
-                    for name, width in (
-                        ("read_data", 512),
-                        ("violation", 1),
-                        ("violation_code", 8),
-                        ("violation_tck", 48),
-                    )
-                },
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        m: Any = Module()
-        for index, device in enumerate(self._devices):
-            m.submodules[f"device_{index}"] = device
-            for name in self.dram.signature.members:
-                m.d.comb += getattr(device.dram, name).eq(getattr(self.dram, name))
-            m.d.comb += getattr(self, f"read_data_{index}").eq(device.dram.read_data)
-            for name in ("violation", "violation_code", "violation_tck"):
-                m.d.comb += getattr(self, f"{name}_{index}").eq(getattr(device, name))
-        return m
+KINDS: dict[str, tuple[type[DramDevice], Any, list[Any]]] = {
+    "ddr4": (
+        Ddr4Device,
+        replace(DDR4_1600_16GBIT_X8.geometry, rows=4, columns=256),
+        [PROBE_TIMING, DDR4_1600_16GBIT_X8.timing, DDR4_2400_8GBIT_X8.timing],
+    ),
+    "vault": (
+        VaultDevice,
+        replace(vault_part("hmc2").geometry, rows=PROBE_ROWS),
+        list(PROBE_TIMINGS.values()),
+    ),
+}
 
 
-def test_rules_and_data() -> None:
-    devices = [Ddr4Device(geometry=GEOMETRY, timing=timing) for timing in TIMINGS]
-    devices.append(_WithoutCcd(geometry=GEOMETRY, timing=PROBE_TIMING))
+@pytest.mark.parametrize("kind", KINDS)
+def test_rules_and_data(kind: str) -> None:
+    device, geometry, timings = KINDS[kind]
+
+    class WithoutCcd(device):
+        """No sensible timing lets data overlap without breaking tCCD: that rule is off."""
+
+        def parameters(self) -> dict[str, int]:
+            return {**super().parameters(), "T_CCD_S": 1, "T_CCD_L": 1}
+
+    class HalfTheRows(device):
+        """Its commands have more address bits than its rows need."""
+
+        def parameters(self) -> dict[str, int]:
+            return {**super().parameters(), "ROW_BITS": geometry.row_bits - 1}
+
+    devices = [device(geometry=geometry, timing=timing) for timing in timings]
+    devices += [each(geometry=geometry, timing=timings[0]) for each in (WithoutCcd, HalfTheRows)]
     run_bench(
-        _Devices(devices),
-        top="ddr4_devices",
+        SideBySide({f"device_{index}": each for index, each in enumerate(devices)}),
+        top=f"{kind}_devices",
         module="hw_tests.dram.device_bench",
-        parameters={"timings": [asdict(timing) for timing in TIMINGS]},
+        parameters={
+            "kind": kind,
+            "timings": [asdict(timing) for timing in timings],
+            "rows": geometry.rows,
+        },
     )
 
 
-def test_is_for_verilog_only() -> None:
-    device = Ddr4Device(geometry=GEOMETRY, timing=PROBE_TIMING)
+@pytest.mark.parametrize("kind", KINDS)
+def test_is_for_verilog_only(kind: str) -> None:
+    device, geometry, timings = KINDS[kind]
+    simulated = device(geometry=geometry, timing=timings[0])
     with pytest.raises(TypeError, match="to_verilog"):
-        device.elaborate(None)
-    assert "module ddr4_device" in to_verilog(device, "device")
-
-
-def test_long_latency_is_refused() -> None:
-    with pytest.raises(ValueError, match="at most 40"):
-        Ddr4Device(geometry=GEOMETRY, timing=replace(PROBE_TIMING, cl=41))
+        simulated.elaborate(None)
+    assert "module dram_device" in to_verilog(simulated, "device")

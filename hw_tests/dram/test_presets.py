@@ -49,7 +49,7 @@ def test_refused_capacity(capacity: int) -> None:
     [
         ({"t_rcd": 0}, "t_rcd must be a positive integer, got 0"),
         ({"cl": 8}, "cl must be at least 9"),
-        ({"cl": 4, "cwl": 4}, "cl must be at least 5"),
+        ({"cl": 4, "cwl": 4}, "cwl must be at least 5"),
         ({"t_rc": 27}, "t_rc must be at least 28"),
         ({"t_ccd_l": 9}, "t_ccd_l at most 8"),
         ({"t_ccd_s": 5}, "t_ccd_s must be 4"),

@@ -9,25 +9,15 @@ import pytest
 from golden.pim.vault_map import VaultAddressMap
 from golden.pim.vault_timing import VAULT_TABLES, VaultChecker, VaultTable, check_vault_trace
 from hw.pim.vault_timing import VAULT_PARTS, VaultTiming
-from hw_tests.pim.vault_probes import (
-    PROBE_ROWS,
-    PROBE_TIMINGS,
-    Probe,
-    VaultProbeCommand,
-    vault_probes,
-)
+from hw_tests.dram.probes import Command, Probe, act
+from hw_tests.golden.edges import broken_rules, check_edge, play
+from hw_tests.pim.vault_probes import PROBE_ROWS, PROBE_TIMINGS, vault_probes
 
 
 def _table(timing: VaultTiming) -> VaultTable:
-    values = {name.removeprefix("t_"): value for name, value in asdict(timing).items()}
+    values = asdict(timing)
     del values["tck_ps"]
     return VaultTable(layers=8, banks_per_layer=2, rows=PROBE_ROWS, **values)
-
-
-def _play(checker: VaultChecker, commands: tuple[VaultProbeCommand, ...]) -> None:
-    for each in commands:
-        row, column = (each.address, None) if each.name == "ACT" else (None, each.address)
-        checker.command(each.tck, each.name, each.layer, each.bank, row, column)
 
 
 @pytest.mark.parametrize(
@@ -39,28 +29,19 @@ def _play(checker: VaultChecker, commands: tuple[VaultProbeCommand, ...]) -> Non
     ],
 )
 def test_rule_at_its_edge(timing: VaultTiming, probe: Probe) -> None:
-    for commands, accepted in probe.variants():
-        checker = VaultChecker(_table(timing))
-        _play(checker, commands)
-        if accepted:
-            assert checker.violations == []
-        else:
-            assert checker.violations[0].rule == probe.rule
-            assert checker.violations[0].tck == commands[-1].tck
-        assert sum(checker.counts.values()) == len(commands)
+    check_edge(probe, lambda: VaultChecker(_table(timing)))
 
 
 def test_other_rules() -> None:
-    table = replace(_table(PROBE_TIMINGS["distinct"]), ccd_s=1, ccd_l=1)
+    table = replace(_table(PROBE_TIMINGS["distinct"]), t_ccd_s=1, t_ccd_l=1)
     for distance, rules in ((3, ["data bus overlap"]), (4, [])):
         checker = VaultChecker(table)
-        act = (VaultProbeCommand(20, "ACT", 0), VaultProbeCommand(40, "ACT", 1))
-        read = (VaultProbeCommand(80, "RD", 0), VaultProbeCommand(80 + distance, "RD", 1))
-        _play(checker, (*act, *read))
-        assert [violation.rule for violation in checker.violations] == rules
+        read = (Command(80, "RD"), Command(80 + distance, "RD", 1))
+        play(checker, act(20), act(40, 1), *read)
+        assert broken_rules(checker) == rules
     checker = VaultChecker(table)
-    _play(checker, (VaultProbeCommand(20, "ACT", address=PROBE_ROWS), VaultProbeCommand(20, "REF")))
-    assert {"row range", "order of time"} < {violation.rule for violation in checker.violations}
+    play(checker, Command(20, "ACT", address=PROBE_ROWS), Command(20, "REF"))
+    assert {"row range", "order of time"} < set(broken_rules(checker))
 
 
 def test_hardware_has_the_same_figures() -> None:
@@ -70,43 +51,43 @@ def test_hardware_has_the_same_figures() -> None:
         table = asdict(VAULT_TABLES[name])
         for key, value in {**asdict(part.geometry), **asdict(part.timing)}.items():
             if key != "tck_ps":
-                assert value == table.pop(key.removeprefix("t_")), (name, key)
+                assert value == table.pop(key), (name, key)
         assert table == {}
 
 
 HEADER = [
-    "# nearmem vault trace v1 part=tiny tck_ps=800\n",
-    "tck,command,layer,bank,row,column\n",
+    "# nearmem vault trace v1 preset=tiny tck_ps=800\n",
+    "tck,vault,command,layer,bank,row,column\n",
 ]
 
 
 def test_trace() -> None:
-    lines = ["1,ACT,6,1,3,\n", "20,RD,6,1,,0\n", "28,RDA,6,1,,7\n", "100,REF,,,,\n"]
+    lines = ["1,0,ACT,6,1,3,\n", "20,0,RD,6,1,,0\n", "28,0,RDA,6,1,,7\n", "100,0,REF,,,,\n"]
     report = check_vault_trace([*HEADER, *lines])
     assert report.violations == []
     assert report.counts == {"ACT": 1, "RD": 1, "RDA": 1, "REF": 1}
-    assert (report.part, report.last_tck, report.longest_refresh_gap) == ("tiny", 100, 100)
-    late = f"{100 + VAULT_TABLES['tiny'].refi + 1},ACT,0,0,0,\n"
+    assert (report.preset, report.last_tck, report.longest_refresh_gap) == ("tiny", 100, 100)
+    late = f"{100 + VAULT_TABLES['tiny'].t_refi + 1},0,ACT,0,0,0,\n"
     report = check_vault_trace([*HEADER, *lines, late])
     assert [violation.rule for violation in report.violations] == ["tREFI"]
     few = HEADER[0].replace("tiny", "tiny layers=4 banks_per_layer=2 rows=2")
     with pytest.raises(ValueError, match=r"no bank 6\.1"):
         check_vault_trace([few, HEADER[1], *lines])
-    report = check_vault_trace([few, HEADER[1], "1,ACT,3,1,2,\n"])
+    report = check_vault_trace([few, HEADER[1], "1,0,ACT,3,1,2,\n"])
     assert [violation.rule for violation in report.violations] == ["row range"]
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["tck,command\n"], "not a trace of a vault"),
+        (["tck,command\n"], "not a vault trace"),
         ([HEADER[0].replace("tiny", "huge"), HEADER[1]], "known: hmc2"),
         ([HEADER[0].replace("tiny", "tiny rows=0"), HEADER[1]], "rows in the header .* got '0'"),
         ([HEADER[0], "tck,channel\n"], "column names"),
-        ([*HEADER, "4,PRE,0,0,,\n"], "unknown command"),
-        ([*HEADER, "4,ACT,8,0,1,\n"], "no bank"),
-        ([*HEADER, "4,ACT,0,0,,\n"], "without a row"),
-        ([*HEADER, "4,RD,0,0,,\n"], "without a column"),
+        ([*HEADER, "4,0,PRE,0,0,,\n"], "unknown command"),
+        ([*HEADER, "4,0,ACT,8,0,1,\n"], "no bank"),
+        ([*HEADER, "4,0,ACT,0,0,,\n"], "without a row"),
+        ([*HEADER, "4,0,RD,0,0,,\n"], "without a column"),
     ],
 )
 def test_malformed_traces(lines: list[str], message: str) -> None:

@@ -20,7 +20,7 @@ from hw.pim.vault_timing import VAULT_PARTS, vault_part
         ({"cl": 0}, "cl must be a positive integer, got 0"),
         ({"t_rp": 1.5}, "t_rp must be a positive integer, got 1.5"),
         ({"t_wr": 161}, "t_wr must be at most 160 tCK, got 161"),
-        ({"cwl": 3}, r"cwl must be at least 4 \(the write data path is registered\), got 3"),
+        ({"cwl": 3}, r"cwl must be at least 4 \(the data paths are registered\), got 3"),
         ({"cl": 12}, "cl must be at least 13"),
         ({"t_ccd_s": 3}, "t_ccd_s must be at least 4"),
         ({"t_ccd_l": 4, "t_ccd_s": 5}, "t_ccd_l must be at least 5"),

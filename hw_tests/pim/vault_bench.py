@@ -17,8 +17,9 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
+from golden.command_trace import TraceReport
 from golden.pim.vault_map import VaultAddressMap
-from golden.pim.vault_timing import VAULT_TABLES, VaultTraceReport, check_vault_trace
+from golden.pim.vault_timing import VAULT_TABLES, check_vault_trace
 from hw.pim.vault_geometry import VaultGeometry
 from hw.pim.vault_interface import vault_request_layout, vault_response_layout
 from hw_tests.bench import bench_parameters
@@ -111,7 +112,7 @@ class TB:
                 assert answer["data"] == expected, f"read {number} of {request.address:#x}"
         self._checked = len(answers)
 
-    async def check_record(self) -> tuple[VaultTraceReport, list[str]]:
+    async def check_record(self) -> tuple[TraceReport, list[str]]:
         """Checks all answers, replays the commands through the checker, looks at their places."""
         self._check_answers()
         assert not int(self.port("violation").value)
@@ -121,11 +122,11 @@ class TB:
         lines = Path(f"{self.name}.csv").read_text().splitlines()
         report = check_vault_trace(lines)
         assert report.violations == []
-        assert report.longest_refresh_gap <= self.table.refi
+        assert report.longest_refresh_gap <= self.table.t_refi
         columns = []
         rows: dict[tuple[str, str], str] = {}
         for line in lines[2:]:
-            _, name, layer, bank, row, column = line.split(",")
+            _, _, name, layer, bank, row, column = line.split(",")
             if name == "ACT":
                 rows[layer, bank] = row
             elif name != "REF":
@@ -251,7 +252,7 @@ async def refresh_goes_on(dut: Any, load: str) -> None:
     tb = TB(dut, TINY)
     await tb.reset()
     intervals = 12
-    cycles = intervals * tb.table.refi // 4
+    cycles = intervals * tb.table.t_refi // 4
     if load == "answers refused":
         tb.sink.pause = 1.0
         tb.send(beats(0, 100))
@@ -327,7 +328,7 @@ async def bandwidth(dut: Any, part: str, name: str) -> None:
     tb = TB(dut, part)
     await tb.reset()
     await ClockCycles(dut.clk, 60)
-    cycles = 3 * tb.table.refi // 4
+    cycles = 3 * tb.table.t_refi // 4
     count = round(cycles * min(1.0, 1.1 * PATTERNS[name])) // 256 * 256
     tb.send(pattern(name, tb.geometry.capacity_bytes, count))
     await tb.answered()
@@ -338,7 +339,7 @@ async def bandwidth(dut: Any, part: str, name: str) -> None:
         "bandwidth: %s, %s: %d beats in %d cycles, %.1f %%, %.2f GB/s, %d activates, "
         "refresh gap %d of %d tCK",
         part, name, len(tb.requests), span, 100 * share, 10 * share, report.counts["ACT"],
-        report.longest_refresh_gap, tb.table.refi,
+        report.longest_refresh_gap, tb.table.t_refi,
     )  # fmt: skip
     assert share >= PATTERNS[name]
     assert share < 1

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
+from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.pim.vault import VaultController
 from hw.pim.vault_device import VaultDevice
-from hw.pim.vault_interface import VAULT_SLOTS, vault_request_layout, vault_response_layout
+from hw.pim.vault_interface import vault_request_layout, vault_response_layout
 from hw.pim.vault_timing import VaultPart
+from hw_tests.dram.command_trace import command_trace
 
 __all__ = ["TAG_BITS", "VaultSystem"]
 
 TAG_BITS = 8
-
-
-def _value(value: Any) -> Any:
-    return value.as_value() if hasattr(value, "as_value") else value
 
 
 class VaultSystem(wiring.Component):
@@ -60,22 +56,13 @@ class VaultSystem(wiring.Component):
         wiring.connect(m, wiring.flipped(self.o), controller.o)
         wiring.connect(m, controller.dram, device.dram)
         m.d.comb += [self.idle.eq(controller.idle), self.violation.eq(device.violation)]
-        platform.add_path(Path(__file__).with_name("vault_trace.v"))
         settings = " ".join(f"{name}={value}" for name, value in asdict(geometry).items())
-        m.submodules.trace = Instance(
-            "vault_trace",
-            p_LAYER_BITS=geometry.layer_bits,
-            p_BANK_BITS=geometry.bank_bits,
-            p_ADDRESS_BITS=geometry.command_address_bits,
-            p_FILE=f"{self._name}.csv",
-            p_HEADER=f"# nearmem vault trace v1 part={self.part.name} {settings}",
-            i_clk=ClockSignal(),
-            i_rst=ResetSignal(),
-            i_flush=self.flush,
-            **{
-                f"i_{name}_p{slot}": _value(getattr(controller.dram, f"{name}_p{slot}"))
-                for slot in range(VAULT_SLOTS)
-                for name in ("command", "layer", "bank", "address")
-            },
+        m.submodules.trace = command_trace(
+            platform,
+            controller.dram,
+            file=f"{self._name}.csv",
+            header=f"# nearmem vault trace v1 preset={self.part.name} {settings}\n"
+            "tck,vault,command,layer,bank,row,column",
+            flush=self.flush,
         )
         return m

@@ -1,0 +1,322 @@
+"""Checks traces of DRAM commands against tables of minimum distances between two commands.
+
+A trace is one header line ``# nearmem KIND trace v1 preset=NAME …``, which may give figures of the
+geometry where they differ from the preset's, one line of column names
+``tck,MEMORY,command,GROUP,bank,row,column``, then one command a line in the order of time. What
+the memories (channels, vaults) and the groups of their banks are called depends on the kind; the
+timing is always the preset's. ``tck`` counts clocks of the memory from the end of its reset. ACT
+carries a row, reads and writes a column and, if the recorder knows it, the row; REF and PREA carry
+no bank.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
+
+__all__ = [
+    "BANK",
+    "BURST_CLOCKS",
+    "GROUP",
+    "MEMORY",
+    "Rule",
+    "RuleChecker",
+    "TimingTable",
+    "TraceReport",
+    "TraceViolation",
+    "check_lines",
+]
+
+BURST_CLOCKS = 4
+"""BL8 at double data rate."""
+
+MEMORY, GROUP, BANK = range(3)
+"""Scopes of a rule: how much of (group, bank) two commands share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingTable:
+    """Times of a part in clocks; ``_s`` is between different groups of banks, ``_l`` within one."""
+
+    rows: int
+    cl: int
+    cwl: int
+    t_rcd: int
+    t_rp: int
+    t_ras: int
+    t_rc: int
+    t_ccd_s: int
+    t_ccd_l: int
+    t_rrd_s: int
+    t_rrd_l: int
+    t_faw: int
+    t_wr: int
+    t_wtr_s: int
+    t_wtr_l: int
+    t_rtp: int
+    t_rfc: int
+    t_refi: int
+
+    @property
+    def written(self) -> int:
+        """Write command to the end of its data."""
+        return self.cwl + BURST_CLOCKS
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``later`` comes at least ``clocks`` after the ``nth`` last of ``earlier`` in its scope."""
+
+    name: str
+    earlier: Sequence[str]
+    later: Sequence[str]
+    scope: int
+    clocks: int
+    nth: int = 1
+
+
+def _distances(table: TimingTable, commands: Sequence[str]) -> Iterable[Rule]:
+    """The rules of activates, reads, writes and refreshes, alike for all kinds."""
+    reads = [name for name in commands if name.startswith("RD")]
+    writes = [name for name in commands if name.startswith("WR")]
+    act, ref = ("ACT",), ("REF",)
+    yield Rule("tRFC", ref, commands, MEMORY, table.t_rfc)
+    yield Rule("tRC", act, act, BANK, table.t_rc)
+    yield Rule("tRRD_S", act, act, MEMORY, table.t_rrd_s)
+    yield Rule("tRRD_L", act, act, GROUP, table.t_rrd_l)
+    yield Rule("tFAW", act, act, MEMORY, table.t_faw, nth=4)
+    yield Rule("tRCD", act, (*reads, *writes), BANK, table.t_rcd)
+    for each in (reads, writes):
+        yield Rule("tCCD_S", each, each, MEMORY, table.t_ccd_s)
+        yield Rule("tCCD_L", each, each, GROUP, table.t_ccd_l)
+    yield Rule("tWTR_S", writes, reads, MEMORY, table.written + table.t_wtr_s)
+    yield Rule("tWTR_L", writes, reads, GROUP, table.written + table.t_wtr_l)
+    # The bus turns in one clock and the write preamble takes another.
+    yield Rule("read to write", reads, writes, MEMORY, table.cl + BURST_CLOCKS + 2 - table.cwl)
+
+
+@dataclass(frozen=True)
+class TraceViolation:
+    """A rule that a command broke."""
+
+    tck: int
+    rule: str
+    command: str
+
+
+class _Bound(NamedTuple):
+    """A command in a place: its rules, each with the times it looks at, and its own times."""
+
+    rules: list[tuple[Rule, deque[int]]]
+    own: list[deque[int]]
+
+
+class RuleChecker:
+    """Follows the commands of one memory; :attr:`violations` collects what they break.
+
+    Commands are given in the order of time, from clock 0 at the end of reset, when all banks are
+    closed.
+
+    Parameters
+    ----------
+    table: the figures of the part.
+    banks: groups of banks, and banks in each.
+    columns: what a read or write may carry.
+    commands: the names of the commands that there are; RDA and WRA precharge their bank.
+    rules: those of the kind, besides what all kinds have.
+    """
+
+    def __init__(
+        self,
+        table: TimingTable,
+        *,
+        banks: tuple[int, int],
+        columns: range,
+        commands: Sequence[str],
+        rules: Iterable[Rule],
+    ) -> None:
+        self.violations: list[TraceViolation] = []
+        self.counts: Counter[str] = Counter()
+        self.longest_refresh_gap = 0
+        """Largest distance of two REF commands, or of the first from the end of reset."""
+        self._table = table
+        self._banks = banks
+        self._columns = columns
+        self._rules: dict[str, list[Rule]] = {name: [] for name in commands}
+        for rule in (*rules, *_distances(table, commands)):
+            for name in rule.later:
+                self._rules[name].append(rule)
+        # Times of the last commands, the newest last, by command and place.
+        self._times: dict[tuple[str, tuple[int, ...]], deque[int]] = defaultdict(
+            lambda: deque(maxlen=16)
+        )
+        self._bound: dict[tuple[str, int, int], _Bound] = {}
+        self._open: dict[tuple[int, int], int] = {}
+        self._last = -1
+        self._last_ref = 0
+        self._data_end = 0
+
+    def command(
+        self,
+        tck: int,
+        name: str,
+        group: int = 0,
+        bank: int = 0,
+        row: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        """The command ``name`` at clock ``tck``; ``ValueError`` for what is no command."""
+        bound = self._bound.get((name, group, bank)) or self._bind(tck, name, group, bank)
+        self.counts[name] += 1
+        self._require(tck > self._last, tck, "order of time", name)
+        self._last = tck
+        for rule, times in bound.rules:
+            if len(times) >= rule.nth and tck - times[-rule.nth] < rule.clocks:
+                self._require(False, tck, rule.name, name)
+        for times in bound.own:
+            times.append(tck)
+        if name == "ACT":
+            if row is None:
+                raise ValueError(f"tCK {tck}: ACT without a row")
+            self._require((group, bank) not in self._open, tck, "ACT on open bank", name)
+            self._require(0 <= row < self._table.rows, tck, "row range", name)
+            self._open[group, bank] = row
+        elif name == "PRE":
+            self._open.pop((group, bank), None)
+        elif name == "PREA":
+            self._open.clear()
+        elif name == "REF":
+            self._require(not self._open, tck, "REF with open bank", name)
+            self._refresh(tck)
+            self.longest_refresh_gap = max(self.longest_refresh_gap, tck - self._last_ref)
+            self._last_ref = tck
+        else:
+            self._column(tck, name, (group, bank), row, column)
+
+    def _bind(self, tck: int, name: str, group: int, bank: int) -> _Bound:
+        """Looks up once what a command in a place depends on."""
+        if name not in self._rules:
+            raise ValueError(f"tCK {tck}: unknown command {name!r}")
+        if not (0 <= group < self._banks[0] and 0 <= bank < self._banks[1]):
+            raise ValueError(f"tCK {tck}: no bank {group}.{bank} in {self._table}")
+        places = ((), (group,), (group, bank))
+        bound = self._bound[name, group, bank] = _Bound(
+            [
+                (rule, self._times[earlier, places[rule.scope]])
+                for rule in self._rules[name]
+                for earlier in rule.earlier
+            ],
+            [self._times[name, place] for place in places],
+        )
+        return bound
+
+    def finish(self, tck: int) -> None:
+        """Ends the trace at clock ``tck``: no refresh may be overdue there."""
+        raise NotImplementedError
+
+    def _refresh(self, tck: int) -> None:
+        """Checks the distance of a refresh from those before it."""
+        raise NotImplementedError
+
+    def _require(self, fulfilled: bool, tck: int, rule: str, command: str) -> None:
+        if not fulfilled:
+            self.violations.append(TraceViolation(tck, rule, command))
+
+    def _column(
+        self, tck: int, name: str, place: tuple[int, int], row: int | None, column: int | None
+    ) -> None:
+        table = self._table
+        if column is None:
+            raise ValueError(f"tCK {tck}: {name} without a column")
+        opened = self._open.get(place)
+        self._require(opened is not None, tck, f"{name[:2]} on closed bank", name)
+        self._require(row is None or opened in (None, row), tck, "other row open", name)
+        self._require(column in self._columns, tck, "column range", name)
+        begin = tck + (table.cl if name.startswith("RD") else table.cwl)
+        self._require(begin >= self._data_end, tck, "data bus overlap", name)
+        self._data_end = begin + BURST_CLOCKS
+        if name.endswith("A"):
+            self._open.pop(place, None)
+
+
+@dataclass
+class TraceReport:
+    """What a trace shows."""
+
+    preset: str
+    violations: list[TraceViolation] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """Commands by name, over all memories."""
+    longest_refresh_gap: int = 0
+    """Clocks, over all memories."""
+    last_tck: int = 0
+
+
+_Table = TypeVar("_Table", bound=TimingTable)
+
+
+def _described_part(
+    tables: Mapping[str, _Table], preset: str, geometry: Sequence[str], settings: Mapping[str, str]
+) -> _Table:
+    """The part ``preset`` with the geometry that a header gives."""
+    if preset not in tables:
+        raise ValueError(f"unknown preset {preset!r} in the header; known: {', '.join(tables)}")
+    given = {name: settings[name] for name in geometry if name in settings}
+    for name, text in given.items():
+        if not text.isdecimal() or int(text) == 0:
+            raise ValueError(f"{name} in the header must be a positive integer, got {text!r}")
+    return replace(tables[preset], **{name: int(text) for name, text in given.items()})
+
+
+def check_lines(
+    lines: Iterable[str],
+    *,
+    kind: str,
+    columns: str,
+    tables: Mapping[str, _Table],
+    geometry: Sequence[str],
+    checker: Callable[[_Table], RuleChecker],
+) -> TraceReport:
+    """Checks a whole trace, given as its lines; each memory by itself, up to its last command.
+
+    A memory's clock may stand still while others run, so refreshes are demanded of it only as
+    long as it gives commands. ``columns`` are the names of the second line, ``geometry`` the
+    figures that the header may give.
+
+    Raises ``ValueError`` for a malformed trace or an unknown preset.
+    """
+    source = iter(lines)
+    header = next(source, "").split()
+    if header[:5] != ["#", "nearmem", kind, "trace", "v1"]:
+        raise ValueError(f"not a {kind} trace: its first line is {' '.join(header)!r}")
+    settings = dict(item.split("=", 1) for item in header[5:] if "=" in item)
+    preset = settings.get("preset", "")
+    part = _described_part(tables, preset, geometry, settings)
+    names = next(source, "").strip()
+    if names != columns:
+        raise ValueError(f"unexpected column names {names!r}")
+    report = TraceReport(preset)
+    checkers: dict[str, RuleChecker] = {}
+    ends: dict[str, int] = {}
+    for line in source:
+        tck, memory, name, group, bank, row, column = line.rstrip("\n").split(",")
+        if memory not in checkers:
+            checkers[memory] = checker(part)
+        checkers[memory].command(
+            int(tck),
+            name,
+            int(group or 0),
+            int(bank or 0),
+            int(row) if row else None,
+            int(column) if column else None,
+        )
+        ends[memory] = int(tck)
+    report.last_tck = max(ends.values(), default=0)
+    for memory, each in checkers.items():
+        each.finish(ends[memory])
+        report.violations += each.violations
+        report.counts += each.counts
+        report.longest_refresh_gap = max(report.longest_refresh_gap, each.longest_refresh_gap)
+    return report
