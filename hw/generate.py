@@ -18,24 +18,37 @@ from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
 from hw.float.mul import FloatMul
 from hw.float.sqrt import FloatSqrt
+from hw.pim.bank import PimBank
+from hw.pim.config import PimConfig
+from hw.pim.pool import PimPool
+from hw.pim.vault_timing import vault_part
 from hw.verilog import ports_of, to_verilog
 
-__all__ = ["DESIGNS", "Design", "generate"]
+__all__ = ["DESIGNS", "Design", "Machines", "generate"]
 
 
-def _operator(make: Callable[[], Any]) -> Callable[[ModuleConfig], Design]:
-    def design(_: ModuleConfig) -> Design:
+class Machines(NamedTuple):
+    """What the designs are made for."""
+
+    module: ModuleConfig
+    pim: PimConfig
+
+
+def _operator(make: Callable[[], Any]) -> Callable[[Machines], Design]:
+    def design(_: Machines) -> Design:
         component = make()
         return Design(component, {"format": asdict(component.format)})
 
     return design
 
 
-def _kernel(config: ModuleConfig) -> Design:
-    return Design(AdamKernel(config.kernel), asdict(config.kernel))
+def _kernel(machines: Machines) -> Design:
+    kernel = machines.module.kernel
+    return Design(AdamKernel(kernel), asdict(kernel))
 
 
-def _controller(config: ModuleConfig) -> Design:
+def _controller(machines: Machines) -> Design:
+    config = machines.module
     controller = Ddr4Controller(
         geometry=config.part.geometry,
         timing=config.part.timing,
@@ -45,6 +58,29 @@ def _controller(config: ModuleConfig) -> Design:
     return Design(controller, {"part": asdict(config.part), **asdict(controller.config)})
 
 
+def _channel(machines: Machines) -> Design:
+    return Design(Channel(machines.module), machines.module.describe())
+
+
+def _module(machines: Machines) -> Design:
+    return Design(Axdimm(machines.module), machines.module.describe())
+
+
+def _bank(machines: Machines) -> Design:
+    config = machines.pim
+    # A corner's, the largest.
+    units = {
+        "multipliers": config.placement.multipliers[0],
+        "adders": config.placement.adders[0],
+    }
+    return Design(PimBank(config, **units), {**asdict(config), **units})
+
+
+def _pool(machines: Machines) -> Design:
+    config, part = machines.pim, vault_part("hmc2")
+    return Design(PimPool(config, part), {**asdict(config), "part": asdict(part)})
+
+
 class Design(NamedTuple):
     """A component and what it was made for, as plain values."""
 
@@ -52,7 +88,7 @@ class Design(NamedTuple):
     configuration: dict[str, Any]
 
 
-DESIGNS: dict[str, Callable[[ModuleConfig], Design]] = {
+DESIGNS: dict[str, Callable[[Machines], Design]] = {
     "fp32_add": _operator(FloatAdd),
     "fp32_mul": _operator(FloatMul),
     "fp32_div": _operator(FloatDiv),
@@ -60,13 +96,15 @@ DESIGNS: dict[str, Callable[[ModuleConfig], Design]] = {
     "adam_unit": _operator(AdamUnit),
     "adam_kernel": _kernel,
     "ddr4_controller": _controller,
-    "axdimm_channel": lambda config: Design(Channel(config), config.describe()),
-    "axdimm": lambda config: Design(Axdimm(config), config.describe()),
+    "axdimm_channel": _channel,
+    "axdimm": _module,
+    "pim_bank": _bank,
+    "pim_pool": _pool,
 }
-"""Each design by its name, made for a configuration of the module."""
+"""Each design by its name."""
 
 
-def generate(name: str, config: ModuleConfig) -> tuple[str, dict[str, Any]]:
+def generate(name: str, machines: Machines) -> tuple[str, dict[str, Any]]:
     """The Verilog of a design, and a description of it for tools.
 
     The description has ``name``, ``clock`` and ``reset``, ``latency`` (clock cycles from
@@ -75,7 +113,7 @@ def generate(name: str, config: ModuleConfig) -> tuple[str, dict[str, Any]]:
     """
     if name not in DESIGNS:
         raise ValueError(f"no design {name!r}; known: {', '.join(DESIGNS)}")
-    component, configuration = DESIGNS[name](config)
+    component, configuration = DESIGNS[name](machines)
     description = {
         "name": name,
         "clock": "clk",

@@ -49,7 +49,7 @@ class VerilogPlatform:
         Raises ``ValueError`` if another kind of component already has this name.
         """
         first = self.components.setdefault(name, component)
-        if type(first) is not type(component) or first.signature != component.signature:
+        if type(first) is not type(component) or ports_of(first) != ports_of(component):
             raise ValueError(
                 f"module name {name!r} stands for two different components: {first!r} and "
                 f"{component!r}; give each configuration a name of its own"

@@ -37,8 +37,9 @@ def description(folder: Path, name: str) -> dict:
 @pytest.mark.parametrize("name", DESIGNS)
 def test_verilator_lints(folder: Path, name: str) -> None:
     # Inlining, which a linter does not need, makes sixteen copies of the unit.
+    repeated = ("adam_unit", "axdimm_channel", "pim_bank_*", "pim_vault_controller")
     (folder / "settings.vlt").write_text(
-        '`verilator_config\nno_inline -module "adam_unit"\nno_inline -module "axdimm_channel"\n'
+        "\n".join(["`verilator_config", *(f'no_inline -module "{name}"' for name in repeated), ""])
     )
     result = subprocess.run(
         ["verilator", "--lint-only", "--top-module", name, "settings.vlt", f"{name}.v"],
@@ -114,6 +115,9 @@ def test_configuration_is_that_of_the_design(folder: Path) -> None:
     controller = description(folder, "ddr4_controller")["configuration"]
     assert controller["part"]["timing"]["cl"] == 11
     assert controller["queue_depth"] > 0
+    bank = description(folder, "pim_bank")["configuration"]
+    assert (bank["multipliers"], bank["adders"]) == (8, 8)
+    assert description(folder, "pim_pool")["configuration"]["total"] == 444
     for name in ("axdimm_channel", "axdimm"):
         module = description(folder, name)["configuration"]
         assert module["channels"] == 2
@@ -136,6 +140,9 @@ def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
     if name == "axdimm":
         assert len(re.findall(r"^\s+adam_unit ", text, re.MULTILINE)) == 16
         assert len(re.findall(r"^\s+axdimm_channel ", text, re.MULTILINE)) == 2
+    if name == "pim_pool":
+        assert len(re.findall(r"^\s+pim_bank_\d+_\d+ ", text, re.MULTILINE)) == 32
+        assert len([module for module in modules if module.startswith("pim_bank_")]) == 4
 
 
 @pytest.mark.parametrize("preset", MODULE_PRESETS)

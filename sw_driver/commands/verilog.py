@@ -26,6 +26,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--config", default="axdimm", metavar="PRESET", help="configuration (default: the paper's)"
     )
+    parser.add_argument(
+        "--pim", default="paper", metavar="PRESET", help="configuration of the PIM (default: paper)"
+    )
     parser.add_argument("--lanes", type=integer(1), metavar="N", help="functional units a channel")
     parser.add_argument("--block-bytes", type=integer(1), metavar="N", help="bytes of a block")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder (default: build/verilog)")
@@ -39,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.progress import track
 
     from hw.axdimm.config import configure
-    from hw.generate import DESIGNS, generate
+    from hw.generate import DESIGNS, Machines, generate
+    from hw.pim.config import configure as configure_pim
     from sw_driver.buildcache import build_root
 
     options = {
@@ -48,7 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         if (value := getattr(arguments, name)) is not None
     }
     try:
-        config = configure(arguments.config, **options)
+        machines = Machines(
+            module=configure(arguments.config, **options), pim=configure_pim(arguments.pim)
+        )
     except ValueError as error:
         raise Refusal(str(error)) from error
     names = arguments.designs or list(DESIGNS)
@@ -64,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         ) from error
     console = Console(stderr=True, quiet=arguments.quiet)
     for name in track(names, description="writing Verilog", console=console):
-        text, description = generate(name, config)
+        text, description = generate(name, machines)
         (folder / f"{name}.v").write_text(text)
         (folder / f"{name}.json").write_text(json.dumps(description, indent=2) + "\n")
     if not arguments.quiet:

@@ -1,0 +1,89 @@
+"""Designs that are simulated in parts: instances of a few components, and what connects them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from amaranth.hdl import C, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Shape
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+__all__ = ["Assembly", "PoweredUp", "Wire"]
+
+
+class Wire(NamedTuple):
+    """From an output port to an input port; each is an instance and the port's name in Verilog."""
+
+    source: tuple[str, str]
+    target: tuple[str, str]
+
+
+@dataclass(kw_only=True)
+class Assembly:
+    """Instances of components that have the same clock.
+
+    A simulator has one model of each component, which it runs for each instance in turn. That is
+    less code than a model of the whole has, where each instance gets code of its own; what is run
+    again and again should be in the processor's cache. Values move between the instances once a
+    cycle, so no output may depend combinationally on an input.
+    """
+
+    components: dict[str, wiring.Component] = field(default_factory=dict)
+    """By the names of their modules."""
+
+    instances: dict[str, str] = field(default_factory=dict)
+    """The module of each instance."""
+
+    wires: list[Wire] = field(default_factory=list)
+
+    def connect(self, one: tuple[str, str], other: tuple[str, str]) -> None:
+        """Connects an interface of an instance with the same one, flipped, of another.
+
+        An interface is a member of the instance's component or, with an empty name, all of them.
+        ``ValueError`` if they do not fit.
+        """
+        here, there = self._ports(*one), self._ports(*other)
+        if {path: (width, not out) for path, (width, out) in here.items()} != there:
+            raise ValueError(f"{one} with the ports {here} does not fit to {other} with {there}")
+        for path, (_, out) in here.items():
+            ends = [
+                (instance, "_".join((*([name] if name else []), *path)))
+                for instance, name in (one, other)
+            ]
+            self.wires.append(Wire(*(ends if out else reversed(ends))))
+
+    def _ports(self, instance: str, name: str) -> dict[tuple[str, ...], tuple[int, bool]]:
+        """The width of each port of an interface, and whether it is an output."""
+        component = self.components[self.instances[instance]]
+        ports: dict[tuple[str, ...], tuple[int, bool]] = {}
+        for path, member, value in component.signature.flatten(component):
+            parts = tuple(map(str, path))
+            if name in ("", parts[0]):
+                width = Shape.cast(value.shape()).width
+                ports[parts[bool(name) :]] = width, member.flow is Out
+        return ports
+
+
+class PoweredUp(wiring.Component):
+    """``component`` as it is after power-up, without a reset: what it is made for is simulation.
+
+    All registers begin with their values after a reset. Where there is a reset the generated
+    Verilog has it in the logic of every register's next value, and Verilator evaluates what an
+    input reaches twice a cycle, before it looks at the clock.
+    """
+
+    def __init__(self, component: wiring.Component) -> None:
+        self._component = component
+        super().__init__(component.signature)
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        m.domains.powered = ClockDomain(local=True)
+        m.d.comb += [
+            ClockSignal("powered").eq(ClockSignal("sync")),
+            ResetSignal("powered").eq(C(0)),
+        ]
+        m.submodules.component = DomainRenamer("powered")(self._component)
+        wiring.connect(m, wiring.flipped(self), self._component)
+        return m

@@ -1,0 +1,103 @@
+"""Which of the idle banks a work gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.config import PimConfig
+
+__all__ = ["UNITS_BITS", "BankChoice"]
+
+UNITS_BITS = 11
+"""Width of a number of units."""
+
+
+class BankChoice(wiring.Component):
+    """Chooses banks for a work (docs/pim.md, "The pool").
+
+    One in each cycle, or, if the work names its banks, all at once.
+
+    Parameters
+    ----------
+    config
+        The banks and their units.
+
+    Members
+    -------
+    start : In(1)
+        A pulse; what follows is taken over.
+    named : In
+        Banks that the work asks for, a bit for each; 0: ``units`` count.
+    near : In
+        Banks that the work's tensors touch.
+    idle : In
+        Banks that may be chosen.
+    units : In(UNITS_BITS)
+        Units that the work takes.
+    busy : Out(1)
+        From the cycle after ``start`` until the choice is made.
+    banks : Out
+        The choice, which stays; 0 if the work must wait.
+    """
+
+    start: Any
+    named: Any
+    near: Any
+    idle: Any
+    units: Any
+    busy: Any
+    banks: Any
+
+    def __init__(self, config: PimConfig) -> None:
+        self._units = config.placement.units
+        banks = config.banks
+        super().__init__(
+            {
+                "start": In(1),
+                "named": In(banks),
+                "near": In(banks),
+                "idle": In(banks),
+                "units": In(UNITS_BITS),
+                "busy": Out(1),
+                "banks": Out(banks),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        near, far = Signal.like(self.near), Signal.like(self.near)
+        left = Signal(UNITS_BITS)
+        candidates, pick = Signal.like(near), Signal.like(near)
+        m.d.comb += [
+            self.busy.eq((left != 0) & (near | far).any()),
+            candidates.eq(Mux(near.any(), near, far)),
+            pick.eq(candidates & -candidates),  # the lowest
+        ]
+        units = Signal(UNITS_BITS)
+        m.d.comb += units.eq(
+            Cat(
+                Cat(pick[bank] for bank, own in enumerate(self._units) if own >> bit & 1).any()
+                for bit in range(max(self._units).bit_length())
+            )
+        )
+        with m.If(self.start):
+            with m.If(self.named.any()):
+                m.d.sync += [
+                    left.eq(0),
+                    self.banks.eq(Mux((self.named & ~self.idle).any(), 0, self.named)),
+                ]
+            with m.Else():
+                m.d.sync += [left.eq(self.units), self.banks.eq(0)]
+            m.d.sync += [near.eq(self.idle & self.near), far.eq(self.idle & ~self.near)]
+        with m.Elif(self.busy):
+            m.d.sync += [
+                self.banks.eq(self.banks | pick),
+                near.eq(near & ~pick),
+                far.eq(far & ~pick),
+                left.eq(Mux(units < left, left - units, 0)),
+            ]
+        return m

@@ -1,0 +1,152 @@
+"""A work's descriptor: its words, what each opcode takes, and why a work is refused."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+__all__ = [
+    "DESCRIPTOR_WORDS",
+    "ELEMENTWISE_OPCODES",
+    "FORMS",
+    "TENSORS",
+    "Cause",
+    "Form",
+    "Opcode",
+    "address_word",
+    "field_word",
+    "size_limit",
+    "stride_word",
+]
+
+DESCRIPTOR_WORDS = 48
+"""Words of 32 bits."""
+
+TENSORS = ("a", "b", "c", "result")
+"""In the order of their addresses and strides."""
+
+_ADDRESSES = 4
+_LARGE_SIZES = ("rows", "columns", "length")
+_SIZES = 12
+_STRIDES = 32
+_FIELDS = {
+    name: word
+    for first, names in (
+        (0, ("opcode", "alpha", "banks", "units")),
+        (_SIZES, _LARGE_SIZES),
+        (15, ("images", "filters", "channels", "height", "width", "filter_height")),
+        (21, ("filter_width", "stride", "dilation", "pad_top", "pad_left")),
+    )
+    for word, name in enumerate(names, first)
+}
+
+
+class Opcode(IntEnum):
+    """What a work computes."""
+
+    ADD = 0x01
+    MUL = 0x02
+    MULADD = 0x03
+    SCALEADD = 0x04
+    SUM = 0x10
+    DOT = 0x11
+    MATVEC = 0x20
+    MATMUL = 0x21
+    CONV2D = 0x30
+
+
+ELEMENTWISE_OPCODES = (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD)
+
+
+class Cause(IntEnum):
+    """Why a work is refused; of several causes the lowest is given."""
+
+    NONE = 0
+    OPCODE = 1
+    RESERVED = 2
+    SIZE = 3
+    MISALIGNED = 4
+    OUT_OF_RANGE = 5
+    OVERLAP = 6
+    BANKS = 7
+    UNITS = 8
+    FULL = 9
+
+
+def field_word(name: str) -> int:
+    """The word of a field or size."""
+    return _FIELDS[name]
+
+
+def address_word(tensor: str) -> int:
+    """The lower of the two words of a tensor's address."""
+    return _ADDRESSES + 2 * TENSORS.index(tensor)
+
+
+def stride_word(tensor: str, index: int) -> int:
+    """The word of a tensor's stride for one of its up to four indices."""
+    return _STRIDES + 4 * TENSORS.index(tensor) + index
+
+
+def size_limit(name: str) -> int:
+    """The largest value of a size."""
+    return (1 << 24) - 1 if name in _LARGE_SIZES else 65535
+
+
+class Form(NamedTuple):
+    """What an opcode takes."""
+
+    tensors: dict[str, tuple[str, ...]]
+    """Each with the sizes over which its indices run."""
+    sizes: tuple[str, ...]
+    """Sizes from 1."""
+    pads: tuple[str, ...] = ()
+    """Sizes from 0."""
+    alpha: bool = False
+
+    @property
+    def words(self) -> frozenset[int]:
+        """The words that the opcode uses; the others must be zero."""
+        fields = ["opcode", "banks", "units", *self.sizes, *self.pads, *["alpha"] * self.alpha]
+        return frozenset(
+            [
+                *map(field_word, fields),
+                *(address_word(tensor) + half for tensor in self.tensors for half in (0, 1)),
+                *(
+                    stride_word(tensor, index)
+                    for tensor, indices in self.tensors.items()
+                    for index in range(len(indices))
+                ),
+            ]
+        )
+
+
+_GRID = ("rows", "columns")
+_LINES = ("rows", "length")
+_TWO = Form({"a": _GRID, "b": _GRID, "result": _GRID}, _GRID)
+
+FORMS = {
+    Opcode.ADD: _TWO,
+    Opcode.MUL: _TWO,
+    Opcode.MULADD: Form({"a": _GRID, "b": _GRID, "c": _GRID, "result": _GRID}, _GRID),
+    Opcode.SCALEADD: _TWO._replace(alpha=True),
+    Opcode.SUM: Form({"a": _LINES, "result": ("rows",)}, _LINES),
+    Opcode.DOT: Form({"a": _LINES, "b": _LINES, "result": ("rows",)}, _LINES),
+    Opcode.MATVEC: Form({"a": _LINES, "b": ("length",), "result": ("rows",)}, _LINES),
+    Opcode.MATMUL: Form(
+        {"a": _LINES, "b": ("length", "columns"), "result": _GRID}, (*_GRID, "length")
+    ),
+    Opcode.CONV2D: Form(
+        {
+            "a": ("images", "channels", "height", "width"),
+            "b": ("filters", "channels", "filter_height", "filter_width"),
+            "result": ("images", "filters", "rows", "columns"),
+        },
+        (
+            *(*_GRID, "images", "filters", "channels", "height", "width"),
+            *("filter_height", "filter_width", "stride", "dilation"),
+        ),
+        ("pad_top", "pad_left"),
+    ),
+}
+"""The form of every opcode (docs/pim.md, "Works")."""

@@ -1,0 +1,36 @@
+"""A port to the memory of the stack: what a bank, or the host, asks and is answered."""
+
+from __future__ import annotations
+
+from amaranth.hdl import unsigned
+from amaranth.lib import data
+
+from hw.pim.config import BEAT_BYTES, PimConfig
+
+__all__ = ["MEMORY_TAG_BITS", "memory_request_layout", "memory_response_layout"]
+
+MEMORY_TAG_BITS = 6
+"""Width of the tag by which a port knows its requests again."""
+
+
+def memory_request_layout(config: PimConfig) -> data.StructLayout:
+    """A read or write of a beat of 32 bytes.
+
+    ``address`` counts beats, over the banks in turn, and is below ``stack_bytes`` / 32. A set bit
+    of ``strobe`` writes the byte of ``data``; a read ignores both. ``tag`` comes back with the
+    response.
+    """
+    return data.StructLayout(
+        {
+            "data": 8 * BEAT_BYTES,
+            "strobe": BEAT_BYTES,
+            "address": unsigned((config.stack_bytes // BEAT_BYTES - 1).bit_length()),
+            "tag": MEMORY_TAG_BITS,
+            "write": 1,
+        }
+    )
+
+
+def memory_response_layout() -> data.StructLayout:
+    """The data of a read, or that a write is done, of which ``data`` is undefined."""
+    return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": MEMORY_TAG_BITS, "write": 1})

@@ -1,0 +1,104 @@
+"""The pool: all banks with their units, what gives them work, and the way to the memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from hw.pim.bank import PimBank
+from hw.pim.config import PimConfig
+from hw.pim.core import PoolCore
+from hw.pim.vault import VaultController
+from hw.pim.vault_interface import VaultSignature
+from hw.pim.vault_timing import VaultPart
+from hw.verilog import Shared
+
+__all__ = ["PimPool", "bank_kinds", "bank_module"]
+
+
+def bank_module(multipliers: int, adders: int) -> str:
+    """Name of the module of a bank with so many units."""
+    return f"pim_bank_{multipliers}_{adders}"
+
+
+def bank_kinds(config: PimConfig) -> list[tuple[int, int]]:
+    """Multipliers and adders of each bank."""
+    return list(zip(config.placement.multipliers, config.placement.adders, strict=True))
+
+
+class PimPool(wiring.Component):
+    """The fixed-function half of the logic layer, up to the DRAM of its vaults (docs/pim.md).
+
+    Parameters
+    ----------
+    config
+        The pool.
+    part
+        Timing and organisation of the vaults, with as many rows as make ``bank_bytes``.
+        ``ValueError`` if no number of rows does.
+
+    Members
+    -------
+    s_axi, host_request, host_response, completed, started
+        Of :class:`~hw.pim.core.PoolCore`.
+    vault_0, vault_1, ... : Out(:class:`~hw.pim.vault_interface.VaultSignature`)
+        The DRAM of the banks.
+    """
+
+    def __init__(self, config: PimConfig, part: VaultPart) -> None:
+        self._config = config
+        self._part = part.with_capacity(config.bank_bytes)
+        self._core = PoolCore(config, self._part.geometry)
+        super().__init__(
+            {
+                **self._outside,
+                **{
+                    f"vault_{bank}": Out(VaultSignature(self._part.geometry))
+                    for bank in range(config.banks)
+                },
+            }
+        )
+
+    @property
+    def part(self) -> VaultPart:
+        """The vaults, with their number of rows."""
+        return self._part
+
+    @property
+    def _outside(self) -> dict[str, wiring.Member]:
+        """Members of the core that are not for a bank or a vault."""
+        members = self._core.signature.members
+        return {
+            name: members[name] for name in members if name.split("_")[0] not in ("bank", "vault")
+        }
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        config = self._config
+        m.submodules.core = core = self._core
+        for name, member in self._outside.items():
+            if member.is_port:
+                m.d.comb += getattr(self, name).eq(getattr(core, name))
+            else:
+                wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
+        kinds = bank_kinds(config)
+        banks = {
+            kind: PimBank(config, multipliers=kind[0], adders=kind[1])
+            for kind in sorted(set(kinds))
+        }
+        controller = VaultController(
+            geometry=self._part.geometry, timing=self._part.timing, tag_bits=core.tag_bits
+        )
+        for number, kind in enumerate(kinds):
+            bank: Any = Shared(banks[kind], name=bank_module(*kind))
+            vault: Any = Shared(controller, name="pim_vault_controller")
+            m.submodules[f"bank_{number}"] = bank
+            m.submodules[f"controller_{number}"] = vault
+            wiring.connect(m, getattr(core, f"bank_{number}"), bank)
+            wiring.connect(m, getattr(core, f"vault_{number}_request"), vault.i)
+            wiring.connect(m, vault.o, getattr(core, f"vault_{number}_response"))
+            wiring.connect(m, vault.dram, wiring.flipped(getattr(self, f"vault_{number}")))
+        return m

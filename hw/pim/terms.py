@@ -1,0 +1,88 @@
+"""Sums of products, one after the other, by one multiplier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from amaranth.hdl import Cat, Mux, Signal
+
+__all__ = ["Sum", "Terms"]
+
+
+class Sum(NamedTuple):
+    """``target`` = ``base`` + (or -, if ``negative``) the sum of the products of ``terms``."""
+
+    target: Any
+    base: Any
+    terms: Sequence[tuple[Any, Any]]
+    negative: bool = False
+
+
+class Terms:
+    """Computes lists of sums, a product a cycle, modulo 2 ** ``width``.
+
+    ``start[name]`` is to be a pulse; the sums of that list are then computed in their order, from
+    values that hold still meanwhile, and :attr:`done` is a pulse in the first cycle in which all of
+    them are in their targets. A sum may use the target of another list, not one of its own.
+    """
+
+    def __init__(self, m: Any, *, width: int, lists: dict[str, Sequence[Sum]]) -> None:
+        steps = [
+            (item, number, term)
+            for sums in lists.values()
+            for item in sums
+            for number, term in enumerate(item.terms)
+        ]
+        self.start = {name: Signal(name=f"start_{name}") for name in lists}
+        self.done = Signal(name="terms_done")
+        step, active = Signal(range(len(steps) + 1)), Signal()
+        last = Signal()
+        end = 0
+        begins = {}
+        ends = []
+        for name, sums in lists.items():
+            begins[name] = end
+            end += sum(len(item.terms) for item in sums)
+            ends.append(end - 1)
+        m.d.comb += last.eq(Cat(step == each for each in ends).any())
+        with m.If(active):
+            m.d.sync += [step.eq(step + 1), active.eq(~last)]
+        for name, begin in begins.items():
+            with m.If(self.start[name]):
+                m.d.sync += [step.eq(begin), active.eq(1)]
+
+        # Factors, product, sum: a cycle each.
+        factors = Signal(width), Signal(width)
+        with m.Switch(step):
+            for place, (_, _, (a, b)) in enumerate(steps):
+                with m.Case(place):
+                    m.d.sync += [factors[0].eq(a), factors[1].eq(b)]
+        product = Signal(width)
+        m.d.sync += product.eq(factors[0] * factors[1])
+        later = [step]
+        alive: list[Any] = [active]
+        closing: list[Any] = [active & last]
+        for age in range(2):
+            for values, name in ((later, "step"), (alive, "alive"), (closing, "closing")):
+                delayed = Signal.like(values[-1], name=f"{name}_{age + 1}")
+                m.d.sync += delayed.eq(values[-1])
+                values.append(delayed)
+        total = Signal(width)
+        before, negative = Signal(width), Signal()
+        value = Signal(width)
+        m.d.comb += value.eq(before + Mux(negative, -product, product))
+        with m.Switch(later[-1]):
+            for place, (item, number, _) in enumerate(steps):
+                with m.Case(place):
+                    m.d.comb += [
+                        before.eq(total if number else item.base),
+                        negative.eq(item.negative),
+                    ]
+                    with m.If(alive[-1]):
+                        m.d.sync += (item.target if number == len(item.terms) - 1 else total).eq(
+                            value
+                        )
+        finished = Signal()
+        m.d.sync += finished.eq(closing[-1])
+        m.d.comb += self.done.eq(finished)

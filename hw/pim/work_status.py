@@ -1,0 +1,94 @@
+"""What the registers tell of the pool and of its works."""
+
+from __future__ import annotations
+
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.config import PimConfig
+
+__all__ = [
+    "CAUSE_BITS",
+    "COUNTER_BITS",
+    "ID_BITS",
+    "SlotState",
+    "StatusSignature",
+    "work_counts_layout",
+    "work_record_layout",
+]
+
+CAUSE_BITS = 4
+ID_BITS = 31
+COUNTER_BITS = 64
+
+
+class SlotState(enum.Enum, shape=2):
+    """The state of the work that has a slot, or had it last."""
+
+    NONE = 0
+    """No work has had it."""
+    WAITING = 1
+    RUNNING = 2
+    COMPLETED = 3
+
+
+def work_counts_layout() -> data.StructLayout:
+    """What a work has done: operations done and left, cycles, bytes."""
+    return data.StructLayout(
+        dict.fromkeys(
+            (
+                "multiplications_done",
+                "multiplications_left",
+                "additions_done",
+                "additions_left",
+                "cycles",
+                "bytes_read",
+                "bytes_written",
+            ),
+            COUNTER_BITS,
+        )
+    )
+
+
+def work_record_layout(config: PimConfig) -> data.StructLayout:
+    """The registers of a slot (docs/pim.md, "Registers")."""
+    return data.StructLayout(
+        {
+            "id": ID_BITS,
+            "state": SlotState,
+            "banks": config.banks,
+            "counts": work_counts_layout(),
+        }
+    )
+
+
+class StatusSignature(wiring.Signature):
+    """The state of the pool as the scheduler gives it; the registers have it as ``In``.
+
+    Members
+    -------
+    cause : Out(CAUSE_BITS)
+        Why the last work that was offered was refused, or 0.
+    id : Out(ID_BITS)
+        The last work that was accepted, or 0.
+    idle : Out
+        Banks that work for no work, a bit for each.
+    completed : Out
+        A bit for each slot: the work that had it last has completed. Fit for an interrupt.
+    select : In
+        A slot.
+    record : Out(:func:`work_record_layout`)
+        Of that slot, in the same cycle.
+    """
+
+    def __init__(self, config: PimConfig) -> None:
+        super().__init__(
+            {
+                "cause": Out(CAUSE_BITS),
+                "id": Out(ID_BITS),
+                "idle": Out(config.banks),
+                "completed": Out(config.works),
+                "select": In(range(config.works)),
+                "record": Out(work_record_layout(config)),
+            }
+        )
