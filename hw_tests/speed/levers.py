@@ -33,6 +33,7 @@ from sw_driver.buildcache import build_root, content_key
 from sw_driver.compiler import native_target
 from sw_driver.verilated import build as build_module
 from sw_driver.verilated.build import build_library
+from sw_driver.verilated.library import LINK
 from sw_driver.verilated.runtime import run_tool, shared_runtime
 
 from .amaranth_kernel import elaborate_copy
@@ -158,7 +159,7 @@ def _profiled(library: Path) -> Path:
         for pattern in ("*.o", "*.gch", "*.a", "*.so"):
             for path in folder.glob(pattern):
                 path.unlink()
-        links = f"LDLIBS={build_module._LINK} {link}"
+        links = f"LDLIBS={LINK} {link}"
         make = ["make", "-j2", "-f", "Vchannel.mk", *_make(f"-O2 {options}"), links]
         run_tool([*make, *shared_runtime()], folder)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sw_driver.buildcache import cached_build, content_key, verilator_env
 
-__all__ = ["BuildError", "run_tool", "shared_runtime"]
+__all__ = ["BuildError", "run_tool", "runtime_library", "shared_runtime"]
 
 # Tracing and coroutines are not among them: they need other settings.
 _OBJECTS = [f"verilated{part}.o" for part in ("", "_dpi", "_vpi", "_threads")]
@@ -42,8 +42,8 @@ def run_tool(command: list[str], folder: Path) -> None:
         raise BuildError(f"building the simulator failed, see {log}: {tail}") from error
 
 
-def shared_runtime() -> list[str]:
-    """Arguments for the makefile of a model without tracing and timing, to link this library.
+def runtime_library() -> Path:
+    """Verilator's runtime, for models without tracing and timing.
 
     Otherwise each model would compile the runtime again, some ten seconds of CPU time. Verilator's
     own makefile compiles it, for an empty model. Raises :class:`BuildError`.
@@ -54,7 +54,10 @@ def shared_runtime() -> list[str]:
         for command in (_VERILATOR, _MAKE, ["ar", "rcs", "libverilated.a", *_OBJECTS]):
             run_tool(command, folder)
 
-    folder = cached_build(
-        "verilator-runtime", content_key([version("verilator"), *_VERILATOR, *_MAKE]), build
-    )
-    return ["VM_GLOBAL_FAST=", f"LOADLIBES={folder / 'libverilated.a'}"]
+    key = content_key([version("verilator"), *_VERILATOR, *_MAKE])
+    return cached_build("verilator-runtime", key, build) / "libverilated.a"
+
+
+def shared_runtime() -> list[str]:
+    """Arguments for the makefile of a model, to link the :func:`runtime_library`."""
+    return ["VM_GLOBAL_FAST=", f"LOADLIBES={runtime_library()}"]

@@ -20,6 +20,7 @@ from sw_driver.errors import ClosedError
 from sw_driver.transport import LINE_BYTES, DeviceFault, DeviceTimeout
 
 from .build import build_library
+from .library import load_library
 from .traces import merge_dram_traces
 
 __all__ = ["VerilatedTransport"]
@@ -76,15 +77,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }  # fmt: skip
 
 
-def _load(path: Path) -> Any:
-    library = ctypes.CDLL(str(path))
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name)
-        function.restype = result
-        function.argtypes = arguments
-    return library
-
-
 class VerilatedTransport:
     """The module's RTL, one model a channel, run by the threads that call.
 
@@ -126,7 +118,7 @@ class VerilatedTransport:
         self.late_reads = [0] * config.channels
         """Host reads that came late and were repeated, of each channel."""
         self._dram_trace = dram_trace
-        self._library = _load(
+        self._library = load_library(
             build_library(
                 config,
                 wave=wave is not None,
@@ -134,7 +126,8 @@ class VerilatedTransport:
                 memory_timing=memory_timing,
                 arithmetic=arithmetic,
                 shared=shared,
-            )
+            ),
+            _SIGNATURES,
         )
         self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)
         # For a transport that nobody closes. Not at the program's end, when others close it.

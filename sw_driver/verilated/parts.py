@@ -1,0 +1,176 @@
+"""Builds an assembly, a Verilated model for each of its components, as a shared library."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sw_driver.buildcache import verilator_env
+from sw_driver.compiler import COMPILER
+
+from .library import C_FLAGS, LINK, OPT_FAST, OPT_SLOW, cached_library, model_args
+from .runtime import run_tool, runtime_library
+
+if TYPE_CHECKING:
+    from hw.assembly import Assembly
+
+__all__ = ["parts_library"]
+
+_HEADER = """\
+// The parts of the design, and what connects them. Generated.
+#include <cstring>
+
+#include <verilated.h>
+
+{includes}
+
+struct Parts {{
+    explicit Parts(VerilatedContext* context)
+        : {constructors} {{}}
+
+    {members}
+
+    template <typename Do> void each(Do&& act) {{
+        {each}
+    }}
+
+{each_of}
+    // Moves values from outputs to inputs.
+    void connect() {{
+        {copies}
+    }}
+
+    // Whether they are still the same.
+    bool connected() const {{
+        return {comparisons};
+    }}
+
+private:
+    template <typename Port> static bool same(const Port& one, const Port& other) {{
+        return std::memcmp(&one, &other, sizeof one) == 0;
+    }}
+}};
+"""
+
+_EACH_OF = """\
+    template <typename Do> void each_{module}(Do&& act) {{
+        {each}
+    }}
+"""
+
+
+def parts_library(
+    design: Callable[[], Assembly],
+    *,
+    name: str,
+    parameters: Sequence[str],
+    harness: Path,
+    unused: Sequence[str] = (),
+    announce: Callable[[str], None] | None = None,
+) -> Path:
+    """The shared library of an assembly, built unless one of the same sources is there.
+
+    The harness includes ``parts.h``, with a structure ``Parts``: it has a member for each instance,
+    its Verilated model, and the functions ``each``, ``each_MODULE``, ``connect`` and ``connected``.
+
+    Parameters
+    ----------
+    design: makes the assembly.
+    name: of the library.
+    parameters: everything beside the sources in ``hw`` on which the assembly depends.
+    harness: the source that drives the models.
+    unused: packages in ``hw`` without which the assembly can be made.
+    announce: told when a build begins.
+
+    Raises :class:`~sw_driver.verilated.runtime.BuildError`.
+    """
+
+    def build(folder: Path) -> None:
+        # Amaranth is only needed, and only takes its time to load, when there is a build.
+        from hw.verilog import to_verilog
+
+        if announce is not None:
+            announce("building the simulator (first run with these settings; some minutes)")
+        assembly = design()
+        (folder / "parts.h").write_text(_header(assembly))
+        models = [folder / module for module in assembly.components]
+        with ThreadPoolExecutor(os.cpu_count()) as workers:
+            builds = []
+            for model, component in zip(models, assembly.components.values(), strict=True):
+                model.mkdir()
+                (model / f"{model.name}.v").write_text(to_verilog(component, model.name))
+                builds.append(workers.submit(_build_model, model.name, model))
+            for each in builds:
+                each.result()
+        _link(name, harness, models, folder)
+        for model in models:
+            shutil.rmtree(model)
+
+    return cached_library(
+        build,
+        name=name,
+        sources=[harness, Path(__file__)],
+        unused=unused,
+        parameters=[*parameters, *model_args(name), LINK, OPT_FAST, OPT_SLOW],
+    )
+
+
+def _includes(folder: Path) -> list[str]:
+    include = Path(verilator_env()["VERILATOR_ROOT"]) / "include"
+    return [f"-I{path}" for path in (folder, include, include / "vltstd")]
+
+
+def _build_model(module: str, folder: Path) -> None:
+    """Verilates and compiles the model of ``module``, whose Verilog is in ``folder``."""
+    run_tool(["verilator", *model_args(module), "-Mdir", ".", f"{module}.v"], folder)
+    # Not by Verilator's makefile, which compiles the headers beforehand: that takes longer than it
+    # saves, and 140 MB.
+    sources = {path.name for path in folder.glob("*.cpp")}
+    slow = {name for name in sources if "Slow" in name}
+    for files, optimization in ((sources - slow, OPT_FAST), (slow, OPT_SLOW)):
+        compiler = [COMPILER, optimization, *C_FLAGS.split(), *_includes(folder)]
+        run_tool([*compiler, "-c", *sorted(files)], folder)
+
+
+def _link(name: str, harness: Path, models: Sequence[Path], folder: Path) -> None:
+    """The library in ``folder``, of the harness and the models that are built in their folders."""
+    run_tool(
+        [
+            *(COMPILER, OPT_FAST, *C_FLAGS.split(), *LINK.split(), *_includes(folder)),
+            *(f"-I{model}" for model in models),
+            str(harness),
+            *(str(path) for model in models for path in sorted(model.glob("*.o"))),
+            str(runtime_library()),
+            *("-o", f"lib{name}.so"),
+        ],
+        folder,
+    )
+
+
+def _header(assembly: Assembly) -> str:
+    instances = assembly.instances
+    wires = [(".".join(wire.target), ".".join(wire.source)) for wire in assembly.wires]
+
+    def each(names: Sequence[str]) -> str:
+        return "\n        ".join(f"act({name});" for name in names)
+
+    return _HEADER.format(
+        includes="\n".join(f'#include "V{module}.h"' for module in assembly.components),
+        constructors=", ".join(f'{name}(context, "{name}")' for name in instances),
+        members="\n    ".join(f"V{module} {name};" for name, module in instances.items()),
+        each=each(list(instances)),
+        each_of="\n".join(
+            _EACH_OF.format(
+                module=module, each=each([name for name in instances if instances[name] == module])
+            )
+            for module in assembly.components
+        ),
+        copies="\n        ".join(f"{target} = {source};" for target, source in wires),
+        comparisons=" &&\n               ".join(
+            f"same({target}, {source})" for target, source in wires
+        ),
+    )
