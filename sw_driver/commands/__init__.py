@@ -22,7 +22,18 @@ __all__ = [
     "output_file",
 ]
 
-COMMANDS = ("sim", "verilog", "registers", "bench", "baseline", "sweep", "study", "validate", "ctl")
+COMMANDS = (
+    "sim",
+    "verilog",
+    "registers",
+    "bench",
+    "baseline",
+    "sweep",
+    "study",
+    "validate",
+    "ctl",
+    "pim",
+)
 """Modules of this package that are subcommands, in the order of the help text.
 
 They are imported to describe their options, so they import what is slow to load in ``run``.

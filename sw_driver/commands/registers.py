@@ -3,15 +3,55 @@
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import hw
+from hw.registers import RegisterMap, load_registers
 
 from . import Failure, Refusal
 
-__all__ = ["add_parser", "register_document", "run"]
+__all__ = ["MAPS", "add_parser", "load_map", "register_document", "run"]
 
-MAPS = ("axdimm_arbiter", "axdimm_kernel")
+HW = Path(hw.__file__).parent
+
+
+class _Chapter(NamedTuple):
+    """A description's address maps, and what is said before them."""
+
+    file: str
+    maps: tuple[str, ...]
+    text: str
+
+
+CHAPTERS = (
+    _Chapter(
+        "axdimm/channel.rdl",
+        ("axdimm_arbiter", "axdimm_kernel"),
+        "# Registers\n\nMade by `make registers`.\n\n"
+        "## Of a channel\n\nFrom `hw/axdimm/channel.rdl`. "
+        "Each register is the first eight bytes (little endian) of a 64-byte line of its own. The "
+        "arbiter's window is the last 4 KB of the channel's address range and answers in both "
+        "modes; the kernel's window is the 4 KB below it and answers in acceleration mode.\n",
+    ),
+    _Chapter(
+        "pim/pim.rdl",
+        ("pim_pool", "pim_slot"),
+        "## Of the PIM's pool\n\nFrom `hw/pim/pim.rdl`. "
+        "Registers of eight bytes (little endian) on AXI4-Lite: the pool's from 0, then those of "
+        "each slot, 128 bytes a slot, from 0x1000.\n",
+    ),
+)
+
+MAPS = {name: chapter.file for chapter in CHAPTERS for name in chapter.maps}
+"""The address maps, with the files that describe them."""
+
+
+def load_map(name: str) -> RegisterMap:
+    """The address map ``name`` of :data:`MAPS`."""
+    return load_registers(name, HW / MAPS[name])
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,25 +73,23 @@ def add_parser(subparsers: Any) -> None:
 def _elaborate(name: str) -> Any:
     from systemrdl.compiler import RDLCompiler
 
-    from hw.registers import CHANNEL_RDL
-
     compiler = RDLCompiler()
-    compiler.compile_file(str(CHANNEL_RDL))
+    compiler.compile_file(str(HW / MAPS[name]))
     return compiler.elaborate(top_def_name=name).top
 
 
 def _encodings(name: str) -> str:
-    from hw.registers import load_registers
-
     rows = [
         f"| {register.name}.{field.name} | {code} | {meaning} |"
-        for register in load_registers(name).registers
+        for register in load_map(name).registers
         for field in register.fields
         for meaning, code in field.encoding
     ]
     if not rows:
         return ""
-    return "\n".join(["### Encoded values", "", "|Field|Code|Meaning|", "|---|---|---|", *rows, ""])
+    return "\n".join(
+        ["#### Encoded values", "", "|Field|Code|Meaning|", "|---|---|---|", *rows, ""]
+    )
 
 
 def register_document() -> str:
@@ -61,18 +99,17 @@ def register_document() -> str:
     except ImportError as error:
         raise Failure("peakrdl-markdown is needed: pip install -e '.[dev]'") from error
 
-    parts = [
-        "# Registers of a channel\n\nMade from `hw/axdimm/channel.rdl` by `make registers`.\n\n"
-        "Each register is the first eight bytes (little endian) of a 64-byte line of its own. The "
-        "arbiter's window is the last 4 KB of the channel's address range and answers in both "
-        "modes; the kernel's window is the 4 KB below it and answers in acceleration mode.\n"
-    ]
+    parts = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in MAPS:
-            path = Path(folder) / f"{name}.md"
-            MarkdownExporter().export(_elaborate(name), str(path))
-            text = path.read_text().partition("-->\n")[2]
-            parts += [text.rstrip() + "\n", _encodings(name)]
+        for chapter in CHAPTERS:
+            parts.append(chapter.text)
+            for name in chapter.maps:
+                path = Path(folder) / f"{name}.md"
+                MarkdownExporter().export(_elaborate(name), str(path))
+                text = path.read_text().partition("-->\n")[2]
+                # One level below the chapter.
+                text = re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
+                parts += [text.rstrip() + "\n", _encodings(name)]
     return "\n".join(parts).rstrip() + "\n"
 
 

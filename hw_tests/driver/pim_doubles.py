@@ -1,0 +1,119 @@
+"""PIM transports that hold up, time or misstate the golden one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hw.pim.config import PimConfig
+from hw.pim.pool_registers import SLOT_BYTES, SLOTS_OFFSET_BYTES
+from sw_driver.pim.backends.golden import GoldenPim
+from sw_driver.pim.registers import pool_map, slot_map
+
+__all__ = ["MisstatingPim", "RacingPim", "SlowCheckPim", "StuckPim", "TimedPim"]
+
+
+class StuckPim(GoldenPim):
+    """Works start and never end."""
+
+    name = "stuck"
+
+    def __init__(self, config: PimConfig) -> None:
+        super().__init__(config)
+        self.waited_cycles = 0
+
+    def advance(self, cycles: int) -> None:
+        self.waited_cycles += cycles
+
+
+class MisstatingPim(GoldenPim):
+    """Says ``value`` in the register at ``offset_bytes``."""
+
+    def __init__(self, config: PimConfig, *, offset_bytes: int, value: int) -> None:
+        super().__init__(config)
+        self._misstated = {offset_bytes: value}
+
+    def read_register(self, offset_bytes: int) -> int:
+        return self._misstated.get(offset_bytes, super().read_register(offset_bytes))
+
+
+class SlowCheckPim(GoldenPim):
+    """Takes three steps to check a work; until then the registers tell of the one before."""
+
+    name = "slow"
+
+    def __init__(self, config: PimConfig) -> None:
+        super().__init__(config)
+        self._steps_left = 0
+
+    def write_register(self, offset_bytes: int, value: int) -> None:
+        assert not self._steps_left, "written while a work is being checked"
+        if offset_bytes == pool_map()["submit"].offset_bytes:
+            self._steps_left = 3
+        else:
+            super().write_register(offset_bytes, value)
+
+    def read_register(self, offset_bytes: int) -> int:
+        if offset_bytes == pool_map()["status"].offset_bytes:
+            return int(self._steps_left > 0)
+        return super().read_register(offset_bytes)
+
+    def advance(self, cycles: int) -> None:
+        if self._steps_left:
+            self._steps_left -= 1
+            if not self._steps_left:
+                super().write_register(pool_map()["submit"].offset_bytes, 1)
+
+
+class TimedPim(GoldenPim):
+    """Has a clock by which every work takes ``duration_cycles``, one after the other.
+
+    ``spoil`` is called when a work has completed, with the transport.
+    """
+
+    name = "timed"
+    timed = True
+    duration_cycles = 1000
+
+    def __init__(
+        self, config: PimConfig, *, spoil: Callable[[TimedPim], None] | None = None
+    ) -> None:
+        super().__init__(config)
+        self._now = 500
+        self._spoil = spoil
+
+    def advance(self, cycles: int) -> None:
+        before = self._completed()
+        super().advance(cycles)
+        if self._completed() != before:
+            self._now += self.duration_cycles
+            if self._spoil is not None:
+                self._spoil(self)
+
+    def cycles(self) -> int:
+        return self._now
+
+    def read_register(self, offset_bytes: int) -> int:
+        slot, offset = divmod(offset_bytes - SLOTS_OFFSET_BYTES, SLOT_BYTES)
+        if slot >= 0 and offset == slot_map()["cycles"].offset_bytes:
+            return self.duration_cycles
+        return super().read_register(offset_bytes)
+
+    def _completed(self) -> list[Any]:
+        state = slot_map()["state"].offset_bytes
+        return [
+            self.read_register(SLOTS_OFFSET_BYTES + SLOT_BYTES * slot + offset)
+            for slot in range(self.config.works)
+            for offset in (0, state)
+        ]
+
+
+class RacingPim(TimedPim):
+    """Completes the oldest work in the moment in which another is offered."""
+
+    name = "racing"
+
+    def write_register(self, offset_bytes: int, value: int) -> None:
+        if offset_bytes == pool_map()["submit"].offset_bytes:
+            self.advance(1)
+        super().write_register(offset_bytes, value)

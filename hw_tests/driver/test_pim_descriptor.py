@@ -1,0 +1,139 @@
+"""The PIM driver's descriptors: words, spans and counts, against the golden model's."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import golden.pim as golden
+from golden.pim.descriptor import FORMS
+from golden.pim.work import banks_of as golden_banks_of
+from sw_driver.pim.descriptor import Opcode, Tensor, Work, banks_of
+from sw_driver.pim.errors import DescriptorError
+
+SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
+TENSORS = ("a", "b", "c", "result")
+
+
+def as_golden(work: Work) -> golden.Descriptor:
+    """The same work as the golden model has it."""
+    tensors = {
+        name: golden.Tensor(
+            address_bytes=getattr(work, name).address_bytes, strides=getattr(work, name).strides
+        )
+        for name in TENSORS
+    }
+    rest = {item.name: getattr(work, item.name) for item in fields(work)}
+    return golden.Descriptor(**rest | tensors)
+
+
+def random_work(rng: np.random.Generator) -> Work:
+    """A work of any opcode with small sizes, at any place, not necessarily a good one."""
+    opcode = Opcode(rng.choice(list(Opcode)))
+    form = FORMS[golden.Opcode(opcode)]
+    values: dict[str, Any] = {size: int(rng.integers(1, 9)) for size in form.sizes}
+    values |= {size: int(rng.integers(0, 3)) for size in form.pads}
+    for name, indices in form.tensors.items():
+        strides = tuple(int(stride) for stride in rng.integers(-40, 400, len(indices)))
+        values[name] = Tensor(address_bytes=int(rng.integers(1 << 20)), strides=strides)
+    return Work(opcode=opcode, units=7, **values)
+
+
+def test_words_are_the_golden_models() -> None:
+    rng = np.random.default_rng(SEED)
+    names = [item.name for item in fields(Work) if item.name not in TENSORS]
+    for _ in range(100):
+        values = {name: int(rng.integers(0, 1 << 32)) for name in names}
+        places = {
+            name: Tensor(
+                address_bytes=int(rng.integers(0, 1 << 63)),
+                strides=tuple(map(int, rng.integers(-(1 << 31), 1 << 31, rng.integers(0, 5)))),
+            )
+            for name in TENSORS
+        }
+        work = Work(**values, **places)
+        assert struct.pack("<48I", *work.encode()) == as_golden(work).encode()
+
+
+def test_opcodes_are_the_golden_models() -> None:
+    assert {each.name: int(each) for each in Opcode} == {
+        each.name: int(each) for each in golden.Opcode
+    }
+
+
+def test_spans_counts_and_banks_are_the_golden_models() -> None:
+    rng = np.random.default_rng(SEED)
+    for _ in range(300):
+        work = random_work(rng)
+        other = as_golden(work)
+        assert work.operands == other.operands
+        for name in (*work.operands, "result"):
+            assert work.span(name) == other.span(name)
+            assert work.extents(name) == other.extents(name)
+        account = golden.account(other)
+        assert work.operations == (account.multiplications, account.additions)
+        inputs = banks_of([work.span(name) for name in work.operands], 4096)
+        assert (inputs, banks_of([work.span("result")], 4096)) == golden_banks_of(other, 4096)
+
+
+def test_banks_end_where_the_next_one_begins() -> None:
+    assert banks_of([range(4096)], 4096) == [0]
+    assert banks_of([range(4092, 4100), range(12288, 12292)], 4096) == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        (Work(opcode=-1), "opcode is -1: its field in the descriptor holds 0 to 4294967295"),
+        (Work(opcode=1, rows=1 << 32), "rows is 4294967296"),
+        (Work(opcode=1, a=Tensor(address_bytes=-4)), "address of a is -4"),
+        (Work(opcode=1, b=Tensor(address_bytes=1 << 64)), "address of b is"),
+        (Work(opcode=1, c=Tensor(strides=(0, 1 << 31))), "stride 1 of c is 2147483648"),
+        (Work(opcode=1, result=Tensor(strides=(-(1 << 31) - 1,))), "stride 0 of result is -2147"),
+        (Work(opcode=1, a=Tensor(strides=(1,) * 5)), "a has 5 strides"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refuses_what_a_field_cannot_hold(work: Work, said: str) -> None:
+    with pytest.raises(DescriptorError, match=said):
+        work.encode()
+
+
+def test_parts() -> None:
+    work = Work(
+        opcode=Opcode.MATMUL,
+        a=Tensor(address_bytes=0, strides=(10, 1)),
+        b=Tensor(address_bytes=1000, strides=(1, 10)),
+        result=Tensor(address_bytes=2000, strides=(1, 100)),
+        rows=4,
+        columns=6,
+        length=10,
+    )
+    rows, columns = work.part(0, 1, 2), work.part(1, 4, 2)
+    assert (rows.rows, rows.columns, columns.rows, columns.columns) == (2, 6, 4, 2)
+    places = [(each.a, each.b, each.result) for each in (rows, columns)]
+    assert [tuple(tensor.address_bytes for tensor in each) for each in places] == [
+        (40, 1000, 2004),
+        (0, 1160, 3600),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("index", "start", "count", "said"),
+    [
+        (0, 3, 2, "the images 3 to 4 are not within 0 to 3"),
+        (1, -1, 1, "the filters -1 to -1 are not within 0 to 4"),
+        (1, 2, 0, "the filters 2 to 1"),
+        (2, 0, 1, "cannot be cut along its rows: cut it along images or filters"),
+    ],
+)
+def test_refuses_parts_that_are_none(index: int, start: int, count: int, said: str) -> None:
+    work = Work(opcode=Opcode.CONV2D, images=4, filters=5, rows=3, columns=3)
+    strides = Tensor(strides=(1, 1, 1, 1))
+    with pytest.raises(DescriptorError, match=said):
+        replace(work, a=strides, b=strides, result=strides).part(index, start, count)

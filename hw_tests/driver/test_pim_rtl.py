@@ -1,0 +1,338 @@
+"""What only the Verilated PIM has: time, works at once, reads while they run, limits, faults."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from golden.pim import Descriptor, Pool, account
+from hw.pim.config import PIM_PRESETS, configure
+from hw.pim.vault_timing import vault_part
+from hw_tests.pim.bank_works import bank_works
+from sw_driver.errors import ClosedError
+from sw_driver.pim.backends.rtl import RtlPim
+from sw_driver.pim.descriptor import Opcode, Tensor, Work
+from sw_driver.pim.device import Pim
+from sw_driver.pim.registers import PoolRegisters
+from sw_driver.transport import DeviceFault, DeviceTimeout
+
+SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
+CONFIG = PIM_PRESETS["tiny"]
+BANK = CONFIG.bank_bytes
+ALL_IDLE = (1 << CONFIG.banks) - 1
+
+Words = NDArray[np.uint32]
+
+
+@pytest.fixture
+def pim() -> Iterator[Pim]:
+    """A small stack."""
+    with Pim(RtlPim(CONFIG)) as device:
+        yield device
+
+
+def rtl(pim: Pim) -> RtlPim:
+    assert isinstance(pim.transport, RtlPim)
+    return pim.transport
+
+
+def product(result: int, size: int, first: int = 0) -> Work:
+    """A product of square matrices, the first of which is at ``first``, the second in bank 1."""
+    a, b, ret = (
+        Tensor(address_bytes=address, strides=(size, 1)) for address in (first, BANK, result)
+    )
+    return Work(opcode=Opcode.MATMUL, a=a, b=b, result=ret, rows=size, columns=size, length=size)
+
+
+def offer(pim: Pim, work: Work, banks: list[int]) -> int:
+    return pim.pim_fix(banks, work, work.result, len(banks))
+
+
+def random_floats(pim: Pim) -> Words:
+    """Fills the stack."""
+    rng = np.random.default_rng(SEED)
+    words = rng.standard_normal(CONFIG.stack_bytes // 4).astype(np.float32).view(np.uint32)
+    pim.write_memory(0, words)
+    return words
+
+
+def words_at(pim: Pim, address: int, count: int) -> Words:
+    return pim.read_memory(address, 4 * count).view(np.uint32)
+
+
+def test_works_that_overlap_are_as_one_after_the_other(pim: Pim) -> None:
+    """Works of all kinds, offered as fast as the pool takes them: memory and all counters."""
+    works = bank_works(CONFIG, random.Random(SEED))
+    memory = random_floats(pim)
+    placement = CONFIG.placement
+    golden = Pool(
+        multipliers=placement.multipliers,
+        adders=placement.adders,
+        bank_bytes=BANK,
+        slots=len(works),
+    )
+    golden.memory[:] = memory.view(np.uint8)
+    registers = PoolRegisters(pim.transport)
+    running: dict[int, Descriptor] = {}
+
+    def finish(limit: int) -> None:
+        """Looks at the works that have completed, and lets time pass until ``limit`` are left."""
+        while True:
+            for work_id in [each for each in running if pim.work_query(each)]:
+                work, counters = running.pop(work_id), pim.counters(work_id)
+                amount = account(work)
+                assert counters[:4] == (amount.multiplications, 0, amount.additions, 0), work
+                assert counters.bytes_read % 32 == counters.bytes_written % 32 == 0
+                assert counters.bytes_read >= 4, work
+                assert counters.bytes_written >= 4 * prod(work.extents("result")), work
+            if len(running) <= limit:
+                return
+            pim.transport.advance(200)
+
+    for work in works:
+        finish(CONFIG.works - 1)
+        raw = np.frombuffer(work.encode(), "<u4").tolist()
+        registers.write_descriptor(raw)
+        registers.write("submit", 1)
+        while registers.pool("status"):
+            pim.transport.advance(20)
+        assert pim.cause == "none", work
+        number = registers.pool("id")
+        # One may have completed since it was last looked at, and have lost its slot to this one.
+        for old in [old for old in running if (number - old) % CONFIG.works == 0]:
+            del running[old]
+        running[number] = work
+        golden.finish(golden.submit(work))
+    finish(0)
+    found = words_at(pim, 0, memory.size)
+    wrong = np.flatnonzero(found != golden.memory.view(np.uint32))
+    assert not wrong.size, f"{wrong.size} words differ, the first: {4 * wrong[0]:#x}"
+
+
+def test_a_read_gives_all_or_nothing(pim: Pim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads of a result, of 32 beats, before its work starts, while it starts and while it runs."""
+    memory = random_floats(pim)
+    size = 16
+    first, second = product(3 * BANK, size), product(2 * BANK, size)
+    # The second one waits for the bank, and starts when the first has completed: so long after both
+    # have been offered.
+    works = [offer(pim, work, [0]) for work in (first, second)]
+    begin = pim.transport.cycles()
+    pim.transport.advance(100_000)
+    start = pim.transport.cycles() - begin
+    pim.wait(works[1])
+    transfers: list[object] = []
+    transfer = rtl(pim)._transfer
+    monkeypatch.setattr(
+        rtl(pim), "_transfer", lambda *of, **how: (transfers.append(of), transfer(*of, **how))
+    )
+    old = memory[2 * BANK // 4 :][: size * size]
+    results: list[bool] = []
+    repeated = 0
+    for delay in [0, *range(start - 60, start, 4), start + 300]:
+        pim.write_memory(2 * BANK, old)
+        works = [offer(pim, work, [0]) for work in (first, second)]
+        while delay > 0:
+            before = pim.transport.cycles()
+            pim.transport.advance(delay)
+            delay -= pim.transport.cycles() - before
+        transfers.clear()
+        seen = words_at(pim, 2 * BANK, size * size)
+        repeated += len(transfers) - 1
+        for work in works:
+            pim.wait(work)
+        new = words_at(pim, 2 * BANK, size * size)
+        assert (new != old).all()
+        assert (seen == old).all() or (seen == new).all()
+        results.append(bool((seen == new).all()))
+    assert repeated > 0
+    assert not results[0]
+    assert results[-1]
+
+
+def test_reads_elsewhere_do_not_wait(pim: Pim) -> None:
+    memory = random_floats(pim)
+    number = offer(pim, product(2 * BANK, 24), [0])
+    assert (words_at(pim, 0, 8) == memory[:8]).all()
+    assert pim.state(number) == "running"
+    before = pim.transport.cycles()
+    words_at(pim, 2 * BANK, 1)
+    assert pim.state(number) == "completed"
+    assert pim.transport.cycles() - before > 500
+
+
+def test_works_run_at_once_and_complete_in_any_order(pim: Pim) -> None:
+    random_floats(pim)
+    long = offer(pim, product(2 * BANK, 24), [0, 2])
+    short = offer(pim, product(3 * BANK, 8), [4])
+    assert pim.state(long) == pim.state(short) == "running"
+    assert pim.work_info(long)[0] == [0, 2]
+    assert pim.work_info(short)[0] == [4]
+    assert pim.idle == ALL_IDLE & ~0b010101
+    assert pim.wait_any([long, short]) == [short]
+    assert pim.state(long) == "running"
+    assert pim.idle == ALL_IDLE & ~0b000101
+    pim.wait(long)
+    assert pim.idle == ALL_IDLE
+
+
+def test_a_second_work_takes_the_idle_banks(pim: Pim) -> None:
+    """The paper's operation pipeline: two works take little longer than the longer of them."""
+    random_floats(pim)
+
+    def cycles(*works: Work) -> int:
+        begin = pim.transport.cycles()
+        numbers = [pim.pim_fix(None, work, work.result, CONFIG.units // 2) for work in works]
+        for number in numbers:
+            pim.wait(number)
+        return pim.transport.cycles() - begin
+
+    works = product(2 * BANK, 24), product(3 * BANK, 24, first=4 * BANK)
+    alone = [cycles(work) for work in works]
+    assert cycles(*works) < 0.75 * sum(alone)
+
+
+def test_idle_bits_are_those_of_the_running_works(pim: Pim) -> None:
+    random_floats(pim)
+    works = [
+        offer(pim, product(2 * BANK, 20), [0, 1]),
+        offer(pim, product(3 * BANK, 16), [1, 2]),
+        offer(pim, product(4 * BANK, 12), [5]),
+    ]
+    seen = set()
+    while not all(pim.work_query(work) for work in works):
+        before = pim.idle
+        running = [work for work in works if pim.state(work) == "running"]
+        busy = {bank for work in running for bank in pim.work_info(work)[0]}
+        if before == pim.idle:
+            assert before == ALL_IDLE & ~sum(1 << bank for bank in busy)
+            seen.add(before)
+        pim.transport.advance(40)
+    assert len(seen) >= 3
+
+
+def test_time_passes_until_a_work_completes(pim: Pim) -> None:
+    transport = pim.transport
+    begin = transport.cycles()
+    transport.advance(1000)
+    assert transport.cycles() == begin + 1000
+    begin = transport.cycles()
+    number = offer(pim, product(2 * BANK, 8), [0])
+    transport.advance(10_000_000)
+    assert pim.work_query(number)
+    assert transport.cycles() - begin < 10_000
+    assert 0 < (pim.counters(number).cycles or 0) <= transport.cycles() - begin
+
+
+def test_a_read_that_waits_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pim(RtlPim(CONFIG, quiet_limit_cycles=500)) as pim:
+        random_floats(pim)
+        number = offer(pim, product(2 * BANK, 24), [0])
+        with monkeypatch.context() as patch:
+            patch.setattr(PoolRegisters, "progress", lambda *_: ())
+            with pytest.raises(
+                DeviceTimeout, match=r"reading 64 bytes at 0x8000: nothing .*is 500"
+            ):
+                pim.read_memory(2 * BANK, 64)
+        assert pim.state(number) == "running"
+        # What was asked for still comes, and is not taken for what is asked for next.
+        seen = words_at(pim, 2 * BANK, 24 * 24)
+        assert pim.state(number) == "completed"
+        assert (words_at(pim, 2 * BANK, 24 * 24) == seen).all()
+
+
+def test_registers_that_are_none(pim: Pim) -> None:
+    for offset in (0x048, 0x0C0, 0x1050, 0x1000 + 128 * CONFIG.works):
+        with pytest.raises(DeviceFault, match=f"reading the register at {offset:#x}.*SLVERR"):
+            pim.transport.read_register(offset)
+    with pytest.raises(DeviceFault, match=r"writing the register at 0x48.*SLVERR"):
+        pim.transport.write_register(0x048, 1)
+    assert pim.idle == ALL_IDLE
+
+
+def test_registers_that_do_not_answer(pim: Pim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sw_driver.pim.backends.rtl._REGISTER_LIMIT_CYCLES", 1)
+    with pytest.raises(DeviceTimeout, match="has not answered for 1 cycles"):
+        _ = pim.idle
+    monkeypatch.undo()
+    with pytest.raises(DeviceTimeout, match="open the device again"):
+        _ = pim.idle
+
+
+def test_a_closed_device() -> None:
+    device = Pim(RtlPim(CONFIG))
+    device.close()
+    device.close()
+    for use in (lambda: device.idle, lambda: device.read_memory(0, 4), device.transport.cycles):
+        with pytest.raises(ClosedError):
+            use()
+
+
+def test_refuses_what_leaves_the_stack(pim: Pim) -> None:
+    for address, nbytes in ((CONFIG.stack_bytes - 4, 8), (-4, 4)):
+        with pytest.raises(ValueError, match="not within the stack's 0x18000"):
+            pim.transport.read_memory(address, nbytes)
+        with pytest.raises(ValueError, match="not within"):
+            pim.transport.write_memory(address, np.zeros(nbytes, np.uint8))
+
+
+def test_bytes_of_any_number_at_any_place(pim: Pim) -> None:
+    rng = np.random.default_rng(SEED)
+    memory = np.zeros(512, np.uint8)
+    for _ in range(100):
+        first, end = sorted(int(place) for place in rng.integers(0, 513, 2))
+        data = rng.integers(0, 256, end - first).astype(np.uint8)
+        pim.transport.write_memory(first, data)
+        memory[first:end] = data
+        first, end = sorted(int(place) for place in rng.integers(0, 513, 2))
+        assert (pim.transport.read_memory(first, end - first) == memory[first:end]).all()
+
+
+def test_memory_has_many_requests_under_way(pim: Pim) -> None:
+    """A vault moves a beat a cycle, the host's port 32 requests a latency."""
+    begin = pim.transport.cycles()
+    pim.write_memory(0, np.zeros(BANK, np.uint8))
+    pim.read_memory(0, BANK)
+    assert pim.transport.cycles() - begin < 1.6 * 2 * BANK // 32
+
+
+def test_no_output_depends_on_an_input_at_once(pim: Pim) -> None:
+    """What moves between the parts of the simulation is what the whole would have."""
+    random_floats(pim)
+    works = [offer(pim, product((2 + n) * BANK, 8), [n, n + 3]) for n in range(3)]
+    transport = rtl(pim)
+    for _ in range(400):
+        transport.advance(1)
+        assert transport._library.nm_consistent(transport._stack)
+    for work in works:
+        pim.wait(work)
+
+
+def test_violations_are_seen(capfd: pytest.CaptureFixture[str]) -> None:
+    config = configure("tiny", rows=1, columns=1, total=2)
+    part = vault_part("hmc2")
+    slower = replace(part.timing, t_rcd=part.timing.t_rcd + 4)
+    transport = RtlPim(config, part=part, memory_timing=slower)
+    transport.advance(10)
+    with pytest.raises(DeviceFault, match=r"a vault's timing was violated.*reading 4 bytes at 0x0"):
+        transport.read_memory(0, 4)
+    assert "vault_0" in capfd.readouterr().out
+    with pytest.raises(DeviceFault, match="not to be trusted"):
+        transport.advance(1)
+    transport.close()
+
+
+def test_the_build_does_without_the_axdimm() -> None:
+    """Its sources are not in the key of the build."""
+    code = "import sys, hw.pim.system; print([m for m in sys.modules if m.startswith('hw.a')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(eval(done.stdout)) == {"hw.assembly", "hw.axi", "hw.axi.bus", "hw.axi.lite"}

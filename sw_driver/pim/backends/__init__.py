@@ -1,0 +1,56 @@
+"""Backends of the PIM: what executes the works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sw_driver.errors import NoSuchDeviceError
+from sw_driver.pim.transport import PimTransport
+
+if TYPE_CHECKING:
+    from hw.pim.config import PimConfig
+
+__all__ = ["PIM_BACKENDS", "SIMULATED_BANK_BYTES", "Announce", "open_pim"]
+
+SIMULATED_BANK_BYTES = 4 << 20
+"""Memory of a bank that suffices for a layer scaled for RTL.
+
+The 8 GiB of the paper's stack would have to fit into the host's memory: tensors are spread over
+all of a bank, so that hardly a page of it remains untouched.
+"""
+
+
+Announce = Callable[[str], None]
+"""Told when something has to be done first that takes its time."""
+
+
+def _open_golden(config: PimConfig, _: Announce | None) -> PimTransport:
+    from .golden import GoldenPim
+
+    return GoldenPim(config)
+
+
+def _open_rtl(config: PimConfig, announce: Announce | None) -> PimTransport:
+    from .rtl import RtlPim
+
+    return RtlPim(config, announce=announce)
+
+
+PIM_BACKENDS: dict[str, Callable[[PimConfig, Announce | None], PimTransport]] = {
+    "golden": _open_golden,
+    "rtl": _open_rtl,
+}
+"""How each backend is opened, by its name."""
+
+
+def open_pim(backend: str, config: PimConfig, *, announce: Announce | None = None) -> PimTransport:
+    """Opens ``backend`` with a stack of ``config``.
+
+    Raises :class:`~sw_driver.errors.NoSuchDeviceError` for a name that is none.
+    """
+    if backend not in PIM_BACKENDS:
+        raise NoSuchDeviceError(
+            f"no PIM {backend!r}: expected one of {', '.join(PIM_BACKENDS)}", name=backend
+        )
+    return PIM_BACKENDS[backend](config, announce)

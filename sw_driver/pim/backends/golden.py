@@ -1,0 +1,159 @@
+"""The backend ``golden``: the functional pool behind registers as the RTL has them. No time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.pim import Cause, Descriptor, Opcode, Pool, WorkRefusedError
+from hw.csr import CSR_DATA_WIDTH
+from hw.pim.pool_registers import SLOT_BYTES, SLOTS_OFFSET_BYTES, descriptor_window
+from hw.registers import Register
+from sw_driver.pim.descriptor import DESCRIPTOR_WORDS
+from sw_driver.pim.registers import pool_map, slot_map
+
+if TYPE_CHECKING:
+    from hw.pim.config import PimConfig
+
+__all__ = ["GoldenPim"]
+
+_REGISTER_BYTES = CSR_DATA_WIDTH // 8
+_RESERVED = slice(26, 32)
+"""Words of a descriptor that are zero."""
+
+
+class GoldenPim:
+    """A :class:`~sw_driver.pim.transport.PimTransport` over :class:`golden.pim.pool.Pool`.
+
+    Works complete only in :meth:`advance`, one a call, the oldest first: a program sees works that
+    run, but nothing of how long.
+    """
+
+    name = "golden"
+    timed = False
+    computes = True
+
+    def __init__(self, config: PimConfig) -> None:
+        self.config = config
+        self._pool = Pool(
+            multipliers=config.placement.multipliers,
+            adders=config.placement.adders,
+            bank_bytes=config.bank_bytes,
+            slots=config.works,
+        )
+        self._descriptor = np.zeros(DESCRIPTOR_WORDS // 2, "<u8")
+        self._held = [0] * config.works
+        """The work that has each slot."""
+        self._accepted: list[int] = []
+        """Works, oldest first; those that have completed are still among them."""
+        self._last_id = 0
+        self._cause = Cause.NONE
+
+    def read_register(self, offset_bytes: int) -> int:
+        """A register's 64 bits; 0 where there is none."""
+        for register in pool_map().registers:
+            if register.offset_bytes == offset_bytes:
+                return _pack(register, self._pool_fields(register.name))
+        slot, offset = divmod(offset_bytes - SLOTS_OFFSET_BYTES, SLOT_BYTES)
+        if 0 <= slot < len(self._held):
+            for register in slot_map().registers:
+                if register.offset_bytes == offset:
+                    value = self._slot_value(slot, register.name)
+                    return _pack(register, {register.fields[0].name: value})
+        return 0
+
+    def write_register(self, offset_bytes: int, value: int) -> None:
+        """Writes the descriptor's window, or offers the work that is in it."""
+        window = descriptor_window()
+        if offset_bytes in window:
+            self._descriptor[(offset_bytes - window.start) // _REGISTER_BYTES] = value
+        elif offset_bytes == pool_map()["submit"].offset_bytes and value & 1:
+            self._submit()
+
+    def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
+        """What completed works, and the host, have written."""
+        return self._pool.memory[address_bytes : address_bytes + nbytes].copy()
+
+    def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
+        """Writes bytes of the stack."""
+        self._pool.memory[address_bytes : address_bytes + data.size] = data
+
+    def advance(self, cycles: int) -> None:
+        """Completes the oldest of the works that run; ``cycles`` mean nothing here."""
+        self._accepted = [work for work in self._accepted if not self._pool.work_query(work)]
+        running = (work for work in self._accepted if self._pool.work_info(work)[0])
+        oldest = next(running, None)
+        if oldest is not None and cycles > 0:
+            self._pool.finish(oldest)
+
+    def cycles(self) -> int:
+        """0: there is no clock."""
+        return 0
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+    def _submit(self) -> None:
+        words = self._descriptor.view("<u4").copy()
+        reserved = words[_RESERVED].any()
+        words[_RESERVED] = 0
+        work = Descriptor.decode(words.tobytes())
+        if reserved:
+            known = work.opcode in list(Opcode)
+            self._cause = Cause.RESERVED if known else Cause.OPCODE
+            return
+        try:
+            self._last_id = self._pool.submit(work)
+        except WorkRefusedError as refusal:
+            self._cause = refusal.cause
+            return
+        self._cause = Cause.NONE
+        self._held[self._last_id % len(self._held)] = self._last_id
+        self._accepted.append(self._last_id)
+
+    def _pool_fields(self, name: str) -> dict[str, int]:
+        config = self.config
+        match name:
+            case "geometry":
+                return {
+                    "rows": config.rows,
+                    "columns": config.columns,
+                    "works": config.works,
+                    "counting": int(config.counting == "pairs"),
+                    "units": config.units,
+                }
+            case "bank_memory":
+                return {"bytes": config.bank_bytes}
+            case "cause":
+                return {"cause": self._cause}
+            case "id":
+                return {"id": self._last_id}
+            case "idle":
+                return {"idle": self._pool.idle}
+            case "completed":
+                done = [work and self._pool.work_query(work) for work in self._held]
+                return {"completed": sum(bit << slot for slot, bit in enumerate(done))}
+            case _:  # what is constant, is written, or never lasts
+                return {}
+
+    def _slot_value(self, slot: int, name: str) -> int:
+        work = self._held[slot]
+        if name == "id" or not work:
+            return work
+        if name == "state":
+            if self._pool.work_query(work):
+                state = "completed"
+            else:
+                state = "running" if self._pool.work_info(work)[0] else "waiting"
+            return slot_map()["state"]["state"].code(state)
+        if name == "banks":
+            return sum(1 << bank for bank in self._pool.work_info(work)[0])
+        return getattr(self._pool.counters(work), name, 0)
+
+
+def _pack(register: Register, values: Mapping[str, int]) -> int:
+    """The register's bits; a field without a value holds what it has after a reset."""
+    return sum(values.get(field.name, field.reset) << field.lsb for field in register.fields)

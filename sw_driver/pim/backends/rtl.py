@@ -1,0 +1,250 @@
+"""The backend ``rtl``: the Verilated pool with simulated vaults, in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hw.pim.config import BEAT_BYTES, PimConfig
+from hw.pim.vault_timing import VaultPart, VaultTiming, vault_part
+from sw_driver.errors import ClosedError
+from sw_driver.pim.registers import PoolRegisters
+from sw_driver.pim.transport import QUIET_LIMIT_CYCLES
+from sw_driver.transport import DeviceFault, DeviceTimeout
+from sw_driver.verilated.library import load_library
+from sw_driver.verilated.parts import parts_library
+
+if TYPE_CHECKING:
+    from hw.assembly import Assembly
+
+__all__ = ["RtlPim", "build_library"]
+
+_OK, _WAITING, _REFUSED = range(3)
+
+_REGISTER_LIMIT_CYCLES = 1000
+"""Cycles that an access to a register may take; a sound one takes five."""
+
+_FIRST_STEP_CYCLES = 256
+_LAST_STEP_CYCLES = 4096
+"""Between looks at how a transfer gets on."""
+
+_CALL_CYCLES = 1 << 16
+"""Cycles after which a long wait comes back to Python, where it can be interrupted."""
+
+_u64 = ctypes.c_uint64
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "nm_open": (ctypes.c_void_p, [ctypes.c_uint]),
+    "nm_close": (None, [ctypes.c_void_p]),
+    "nm_cycles": (_u64, [ctypes.c_void_p]),
+    "nm_starts": (_u64, [ctypes.c_void_p]),
+    "nm_consistent": (ctypes.c_int, [ctypes.c_void_p]),
+    "nm_violated": (ctypes.c_int, [ctypes.c_void_p]),
+    "nm_advance": (ctypes.c_int, [ctypes.c_void_p, _u64]),
+    "nm_read_register": (
+        ctypes.c_int,
+        [ctypes.c_void_p, _u64, _u64, ctypes.POINTER(_u64)],
+    ),
+    "nm_write_register": (ctypes.c_int, [ctypes.c_void_p, _u64, _u64, _u64]),
+    "nm_begin": (None, [ctypes.c_void_p, ctypes.c_int, _u64, _u64, ctypes.c_void_p]),
+    "nm_transfer": (ctypes.c_int, [ctypes.c_void_p, _u64]),
+    "nm_left": (_u64, [ctypes.c_void_p]),
+    "nm_abandon": (None, [ctypes.c_void_p]),
+}
+
+
+def build_library(
+    config: PimConfig,
+    *,
+    part: VaultPart,
+    memory_timing: VaultTiming | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> Path:
+    """The shared library of :func:`hw.pim.system.pim_system`, built unless it is there.
+
+    ``announce`` is told when a build begins. Raises
+    :class:`~sw_driver.verilated.runtime.BuildError`.
+    """
+
+    def design() -> Assembly:
+        from hw.pim.system import pim_system
+
+        return pim_system(config, part, memory_timing=memory_timing)
+
+    return parts_library(
+        design,
+        name="pim",
+        parameters=[repr(config), repr(part), repr(memory_timing)],
+        harness=Path(__file__).with_name("rtl_harness.cpp"),
+        unused=["adam", "axdimm"],
+        announce=announce,
+    )
+
+
+class RtlPim:
+    """A :class:`~sw_driver.pim.transport.PimTransport` over the RTL, with time.
+
+    The clock stands still while no call is made.
+
+    Parameters
+    ----------
+    config: the stack.
+    part: timing and organisation of the vaults.
+    memory_timing: what the simulated vaults insist on, if not the timing that their controllers
+        keep; to see a violation.
+    quiet_limit_cycles: a read or write of memory that has not ended after so many cycles without a
+        change of anything in the pool is given up.
+    announce: told when the simulator has to be built first.
+
+    Raises
+    ------
+    BuildError: the simulator cannot be built.
+    """
+
+    name = "rtl"
+    timed = True
+    computes = True
+
+    def __init__(
+        self,
+        config: PimConfig,
+        *,
+        part: VaultPart | None = None,
+        memory_timing: VaultTiming | None = None,
+        quiet_limit_cycles: int = QUIET_LIMIT_CYCLES,
+        announce: Callable[[str], None] | None = None,
+    ) -> None:
+        self.config = config
+        self._quiet_limit_cycles = quiet_limit_cycles
+        path = build_library(
+            config,
+            part=part or vault_part("hmc2"),
+            memory_timing=memory_timing,
+            announce=announce,
+        )
+        self._library = load_library(path, _SIGNATURES)
+        beats = config.stack_bytes // BEAT_BYTES
+        self._stack = self._library.nm_open((beats - 1).bit_length())
+        self._registers = PoolRegisters(self)
+        # For a transport that nobody closes. Not at the program's end, when others close it.
+        self._finalizer = weakref.finalize(self, self._library.nm_close, self._stack)
+        self._finalizer.atexit = False
+        self._silent = False
+
+    def read_register(self, offset_bytes: int) -> int:
+        """A register's 64 bits; :class:`DeviceFault` where there is none."""
+        self._check_open()
+        value = _u64(0)
+        status = self._library.nm_read_register(
+            self._stack, offset_bytes, _REGISTER_LIMIT_CYCLES, ctypes.byref(value)
+        )
+        self._end_access(status, f"reading the register at {offset_bytes:#x}")
+        return value.value
+
+    def write_register(self, offset_bytes: int, value: int) -> None:
+        """Writes a register; :class:`DeviceFault` where there is none, or that is refused now."""
+        self._check_open()
+        status = self._library.nm_write_register(
+            self._stack, offset_bytes, _REGISTER_LIMIT_CYCLES, value
+        )
+        self._end_access(status, f"writing the register at {offset_bytes:#x}")
+
+    def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
+        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        data = np.empty(nbytes, np.uint8)
+        while True:
+            starts = self._starts()
+            self._transfer(address_bytes, data, write=False)
+            # Of the result of a work that started meanwhile some beats may be old, and those that
+            # waited for it new. No work is offered meanwhile, so this comes to an end.
+            if self._starts() == starts:
+                return data
+
+    def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
+        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        self._transfer(address_bytes, np.ascontiguousarray(data, np.uint8), write=True)
+
+    def advance(self, cycles: int) -> None:
+        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        self._check_open()
+        completed = 0
+        while cycles > 0 and not completed:
+            step = min(cycles, _CALL_CYCLES)
+            completed = self._library.nm_advance(self._stack, step)
+            self._check_timing("letting time pass")
+            cycles -= step
+
+    def cycles(self) -> int:
+        """Cycles of the fabric clock since the end of reset."""
+        self._check_open()
+        return self._library.nm_cycles(self._stack)
+
+    def close(self) -> None:
+        """Releases the model."""
+        self._finalizer()
+        self._stack = None
+
+    def _transfer(self, address_bytes: int, data: NDArray[np.uint8], *, write: bool) -> None:
+        self._check_open()
+        # C checks nothing.
+        if address_bytes < 0 or address_bytes + data.size > self.config.stack_bytes:
+            raise ValueError(
+                f"{data.size} bytes at {address_bytes:#x} are not within the stack's "
+                f"{self.config.stack_bytes:#x}"
+            )
+        what = f"{'writing' if write else 'reading'} {data.size} bytes at {address_bytes:#x}"
+        self._library.nm_begin(self._stack, write, address_bytes, data.size, data.ctypes.data)
+        step, quiet, before = _FIRST_STEP_CYCLES, 0, None
+        try:
+            while self._library.nm_transfer(self._stack, step):
+                self._check_timing(what)
+                progress = (
+                    self._library.nm_left(self._stack),
+                    self._registers.progress(self.config.works),
+                )
+                quiet = quiet + step if progress == before else 0
+                if quiet >= self._quiet_limit_cycles:
+                    raise DeviceTimeout(
+                        f"{what}: nothing has happened for {quiet} cycles, the limit is "
+                        f"{self._quiet_limit_cycles}"
+                    )
+                before = progress
+                step = min(2 * step, _LAST_STEP_CYCLES)
+        finally:
+            # The device must not write to memory of ours that is gone.
+            self._library.nm_abandon(self._stack)
+        self._check_timing(what)
+
+    def _starts(self) -> int:
+        """Works that have started."""
+        self._check_open()
+        return self._library.nm_starts(self._stack)
+
+    def _check_open(self) -> None:
+        if self._stack is None:
+            raise ClosedError("the device was closed: open it again")
+        if self._silent:
+            raise DeviceTimeout("the registers have stopped answering: open the device again")
+
+    def _end_access(self, status: int, what: str) -> None:
+        self._check_timing(what)
+        if status == _WAITING:
+            self._silent = True
+            raise DeviceTimeout(
+                f"{what}: the device has not answered for {_REGISTER_LIMIT_CYCLES} cycles"
+            )
+        if status == _REFUSED:
+            raise DeviceFault(f"{what}: the device refused it (SLVERR)")
+
+    def _check_timing(self, what: str) -> None:
+        if self._library.nm_violated(self._stack):
+            raise DeviceFault(
+                f"a vault's timing was violated, at the latest in cycle {self.cycles()} while "
+                f"{what}; a line on the standard output tells how. The simulation is not to be "
+                "trusted from there on"
+            )

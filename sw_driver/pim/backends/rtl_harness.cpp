@@ -1,0 +1,241 @@
+// Runs the Verilated pool, part by part, with its vaults in the calling process.
+//
+// No output of a part depends combinationally on an input: in a cycle, values are moved between the
+// parts, then each of them has its edge of the clock.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include <verilated.h>
+
+#include "parts.h"
+
+namespace {
+
+constexpr uint64_t kBeatBytes = 32;
+constexpr unsigned kTagBits = 6;
+constexpr unsigned kTags = 1 << kTagBits;
+
+enum Status { kOk = 0, kWaiting = 1, kRefused = 2 };
+
+// Bytes of the stack on their way, beat by beat.
+struct Transfer {
+    bool write;
+    uint64_t address;
+    uint64_t bytes;
+    uint8_t* data;
+    uint64_t next;  // bytes that have been asked for
+    uint64_t left;  // bytes that are not yet answered
+};
+
+class Stack {
+public:
+    explicit Stack(unsigned address_bits) : address_bits_(address_bits), parts_(&context_) {
+        core_.s_axi_wstrb = 0xff;
+        core_.s_axi_bready = 1;
+        core_.s_axi_rready = 1;
+        core_.host_response_ready = 1;
+        settle();
+    }
+
+    ~Stack() {
+        // The thread's context may be that of a model that is gone.
+        Verilated::threadContextp(&context_);
+        parts_.each([](auto& part) { part.final(); });
+    }
+
+    // Whether the outputs are what they were before the inputs had their values of this cycle.
+    bool consistent() {
+        parts_.connect();
+        settle();
+        return parts_.connected();
+    }
+
+    uint64_t cycles() const { return cycles_; }
+    uint64_t starts() const { return starts_; }
+
+    bool violated() {
+        bool any = false;
+        parts_.each_pim_vault([&](auto& vault) { any |= vault.violation; });
+        return any;
+    }
+
+    // For that many cycles or until a work completes; says whether one has.
+    bool advance(uint64_t cycles) {
+        for (uint64_t i = 0; i < cycles; ++i) {
+            const auto before = core_.completed;
+            tick();
+            if (core_.completed & ~before) return true;
+        }
+        return false;
+    }
+
+    // An access that has waited too long is given up and must not be followed by another one.
+    int read_register(uint64_t offset, uint64_t limit, uint64_t* value) {
+        core_.s_axi_araddr = offset;
+        core_.s_axi_arvalid = 1;
+        for (uint64_t i = 0; !core_.s_axi_rvalid; ++i) {
+            if (i == limit) return kWaiting;
+            const bool taken = core_.s_axi_arready;
+            tick();
+            if (taken) core_.s_axi_arvalid = 0;
+        }
+        *value = core_.s_axi_rdata;
+        const bool refused = core_.s_axi_rresp != 0;
+        tick();
+        return refused ? kRefused : kOk;
+    }
+
+    int write_register(uint64_t offset, uint64_t limit, uint64_t value) {
+        core_.s_axi_awaddr = offset;
+        core_.s_axi_wdata = value;
+        core_.s_axi_awvalid = 1;
+        core_.s_axi_wvalid = 1;
+        for (uint64_t i = 0; !core_.s_axi_bvalid; ++i) {
+            if (i == limit) return kWaiting;
+            const bool address_taken = core_.s_axi_awready;
+            const bool data_taken = core_.s_axi_wready;
+            tick();
+            if (address_taken) core_.s_axi_awvalid = 0;
+            if (data_taken) core_.s_axi_wvalid = 0;
+        }
+        const bool refused = core_.s_axi_bresp != 0;
+        tick();
+        return refused ? kRefused : kOk;
+    }
+
+    void begin(bool write, uint64_t address, uint64_t bytes, uint8_t* data) {
+        transfer_ = {write, address, bytes, data, 0, bytes};
+    }
+
+    // Goes on with the transfer for that many cycles at most.
+    int transfer(uint64_t cycles) {
+        for (uint64_t i = 0; transfer_.left != 0; ++i) {
+            if (i == cycles) return kWaiting;
+            if (transfer_.next < transfer_.bytes && !core_.host_request_valid) ask();
+            tick();
+        }
+        return kOk;
+    }
+
+    // Bytes of the transfer that are not yet answered.
+    uint64_t left() const { return transfer_.left; }
+
+    // Its buffer is not touched any more; answers that still come are thrown away.
+    void abandon() {
+        transfer_ = {};
+        for (Asked& asked : asked_) asked.bytes = 0;
+    }
+
+private:
+    struct Asked {
+        bool waits;
+        uint8_t* data;
+        unsigned first;  // of the beat's bytes
+        unsigned bytes;
+    };
+
+    void settle() {
+        parts_.each([](auto& part) {
+            part.clk = 0;
+            part.eval();
+        });
+    }
+
+    void tick() {
+        const bool taken = core_.host_request_valid && core_.host_request_ready;
+        if (core_.host_response_valid) answer();
+        starts_ += core_.started;
+        parts_.connect();
+        parts_.each([](auto& part) {
+            part.clk = 1;
+            part.eval();
+        });
+        settle();
+        ++cycles_;
+        if (taken) core_.host_request_valid = 0;
+    }
+
+    // Offers a request for the transfer's next beat, if a tag is free.
+    void ask() {
+        const auto tag = std::find_if(asked_.begin(), asked_.end(),
+                                      [](const Asked& asked) { return !asked.waits; });
+        if (tag == asked_.end()) return;
+        const uint64_t address = transfer_.address + transfer_.next;
+        const unsigned first = address % kBeatBytes;
+        const unsigned bytes =
+            std::min<uint64_t>(kBeatBytes - first, transfer_.bytes - transfer_.next);
+        *tag = {true, transfer_.data + transfer_.next, first, bytes};
+        // As in hw/pim/memory_port.py: data, strobes, then the rest.
+        uint32_t payload[kBeatBytes / 4 + 3] = {};
+        if (transfer_.write) {
+            std::memcpy(reinterpret_cast<uint8_t*>(payload) + first, tag->data, bytes);
+            const uint64_t strobes = ((uint64_t{1} << bytes) - 1) << first;
+            payload[kBeatBytes / 4] = static_cast<uint32_t>(strobes);
+        }
+        const uint64_t rest =
+            address / kBeatBytes | static_cast<uint64_t>(tag - asked_.begin()) << address_bits_ |
+            static_cast<uint64_t>(transfer_.write) << (address_bits_ + kTagBits);
+        std::memcpy(payload + kBeatBytes / 4 + 1, &rest, sizeof rest);
+        static_assert(sizeof core_.host_request_payload <= sizeof payload, "addresses too long");
+        std::memcpy(&core_.host_request_payload, payload, sizeof core_.host_request_payload);
+        core_.host_request_valid = 1;
+        transfer_.next += bytes;
+    }
+
+    void answer() {
+        uint32_t payload[kBeatBytes / 4 + 1];
+        static_assert(sizeof core_.host_response_payload == sizeof payload, "another response");
+        std::memcpy(payload, &core_.host_response_payload, sizeof payload);
+        Asked& asked = asked_[payload[kBeatBytes / 4] % kTags];
+        const bool written = payload[kBeatBytes / 4] / kTags & 1;
+        asked.waits = false;
+        if (asked.bytes == 0) return;
+        if (!written) {
+            std::memcpy(asked.data, reinterpret_cast<uint8_t*>(payload) + asked.first, asked.bytes);
+        }
+        transfer_.left -= asked.bytes;
+        asked.bytes = 0;
+    }
+
+    unsigned address_bits_;
+    uint64_t cycles_ = 0;
+    uint64_t starts_ = 0;
+    VerilatedContext context_;
+    Parts parts_;
+    Vpim_core& core_ = parts_.core;
+    Transfer transfer_ = {};
+    std::array<Asked, kTags> asked_ = {};
+};
+
+}  // namespace
+
+extern "C" {
+
+Stack* nm_open(unsigned address_bits) { return new Stack(address_bits); }
+void nm_close(Stack* stack) { delete stack; }
+uint64_t nm_cycles(Stack* stack) { return stack->cycles(); }
+uint64_t nm_starts(Stack* stack) { return stack->starts(); }
+int nm_consistent(Stack* stack) { return stack->consistent(); }
+int nm_violated(Stack* stack) { return stack->violated(); }
+int nm_advance(Stack* stack, uint64_t cycles) { return stack->advance(cycles); }
+
+int nm_read_register(Stack* stack, uint64_t offset, uint64_t limit, uint64_t* value) {
+    return stack->read_register(offset, limit, value);
+}
+
+int nm_write_register(Stack* stack, uint64_t offset, uint64_t limit, uint64_t value) {
+    return stack->write_register(offset, limit, value);
+}
+
+void nm_begin(Stack* stack, int write, uint64_t address, uint64_t bytes, uint8_t* data) {
+    stack->begin(write != 0, address, bytes, data);
+}
+
+int nm_transfer(Stack* stack, uint64_t cycles) { return stack->transfer(cycles); }
+uint64_t nm_left(Stack* stack) { return stack->left(); }
+void nm_abandon(Stack* stack) { stack->abandon(); }
+
+}  // extern "C"

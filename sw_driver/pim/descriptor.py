@@ -1,0 +1,252 @@
+"""What the driver tells the pool: a work, and the words of its descriptor.
+
+The layout is that of ``docs/pim.md``. The golden model has an encoder of its own, and both are
+compared by the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from math import prod
+
+from .errors import DescriptorError
+
+__all__ = ["DESCRIPTOR_WORDS", "ELEMENT_BYTES", "Opcode", "Tensor", "Work", "banks_of"]
+
+ELEMENT_BYTES = 4
+"""Bytes of an FP32 number."""
+
+DESCRIPTOR_WORDS = 48
+"""Words of 32 bits in a descriptor."""
+
+_INDICES = 4
+
+
+class Opcode(IntEnum):
+    """What a work computes."""
+
+    ADD = 0x01
+    MUL = 0x02
+    MULADD = 0x03
+    SCALEADD = 0x04
+    SUM = 0x10
+    DOT = 0x11
+    MATVEC = 0x20
+    MATMUL = 0x21
+    CONV2D = 0x30
+
+
+_FIELDS = {
+    "opcode": 0,
+    "alpha_bits": 1,
+    "banks": 2,
+    "units": 3,
+    "rows": 12,
+    "columns": 13,
+    "length": 14,
+    "images": 15,
+    "filters": 16,
+    "channels": 17,
+    "height": 18,
+    "width": 19,
+    "filter_height": 20,
+    "filter_width": 21,
+    "stride": 22,
+    "dilation": 23,
+    "pad_top": 24,
+    "pad_left": 25,
+}
+"""The word of each field that is one."""
+
+_ADDRESS_WORDS = {"a": 4, "b": 6, "c": 8, "result": 10}
+_STRIDE_WORDS = {"a": 32, "b": 36, "c": 40, "result": 44}
+
+_GRID = ("rows", "columns")
+_LINES = ("rows", "length")
+_EXTENTS: dict[Opcode, dict[str, tuple[str, ...]]] = {
+    Opcode.ADD: {"a": _GRID, "b": _GRID, "result": _GRID},
+    Opcode.MUL: {"a": _GRID, "b": _GRID, "result": _GRID},
+    Opcode.MULADD: {"a": _GRID, "b": _GRID, "c": _GRID, "result": _GRID},
+    Opcode.SCALEADD: {"a": _GRID, "b": _GRID, "result": _GRID},
+    Opcode.SUM: {"a": _LINES, "result": ("rows",)},
+    Opcode.DOT: {"a": _LINES, "b": _LINES, "result": ("rows",)},
+    Opcode.MATVEC: {"a": _LINES, "b": ("length",), "result": ("rows",)},
+    Opcode.MATMUL: {"a": _LINES, "b": ("length", "columns"), "result": _GRID},
+    Opcode.CONV2D: {
+        "a": ("images", "channels", "height", "width"),
+        "b": ("filters", "channels", "filter_height", "filter_width"),
+        "result": ("images", "filters", "rows", "columns"),
+    },
+}
+"""The tensors of an opcode, and the sizes over which each one's indices run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """Where an operand or a result is: the address of the element whose indices are all zero, and
+    the distance in elements between neighbours along each index (up to four)."""
+
+    address_bytes: int = 0
+    strides: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One operation on tensors in the stack, as ``docs/pim.md`` describes it.
+
+    What the opcode does not use is zero. The pool, not this class, refuses what makes no sense.
+    """
+
+    opcode: int
+    alpha_bits: int = 0
+    """The FP32 factor of SCALEADD, as its bits."""
+    banks: int = 0
+    """A bit for each bank to work on; 0 leaves the choice to the pool."""
+    units: int = 0
+    """Units to work on at most, if the choice is the pool's."""
+    a: Tensor = field(default_factory=Tensor)
+    b: Tensor = field(default_factory=Tensor)
+    c: Tensor = field(default_factory=Tensor)
+    result: Tensor = field(default_factory=Tensor)
+    rows: int = 0
+    columns: int = 0
+    length: int = 0
+    images: int = 0
+    filters: int = 0
+    channels: int = 0
+    height: int = 0
+    width: int = 0
+    filter_height: int = 0
+    filter_width: int = 0
+    stride: int = 0
+    dilation: int = 0
+    pad_top: int = 0
+    pad_left: int = 0
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Names of the tensors that are read; none if there is no such opcode."""
+        return tuple(name for name in self._tensors if name != "result")
+
+    @property
+    def _tensors(self) -> dict[str, tuple[str, ...]]:
+        return _EXTENTS[Opcode(self.opcode)] if self.opcode in _EXTENTS else {}
+
+    def extents(self, name: str) -> tuple[int, ...]:
+        """How many values each index of the tensor ``name`` takes."""
+        return tuple(getattr(self, size) for size in self._tensors[name])
+
+    def span(self, name: str) -> range:
+        """The bytes from the lowest to the highest element of the tensor ``name``."""
+        tensor: Tensor = getattr(self, name)
+        reaches = [
+            stride * (extent - 1)
+            for stride, extent in zip(tensor.strides, self.extents(name), strict=False)
+        ]
+        low = sum(reach for reach in reaches if reach < 0)
+        high = sum(reach for reach in reaches if reach > 0)
+        return range(
+            tensor.address_bytes + ELEMENT_BYTES * low,
+            tensor.address_bytes + ELEMENT_BYTES * (high + 1),
+        )
+
+    @property
+    def results(self) -> int:
+        """Values that the work computes."""
+        return prod(self.extents("result"))
+
+    @property
+    def operations(self) -> tuple[int, int]:
+        """Multiplications and additions, as the pool counts them."""
+        results = self.results
+        match Opcode(self.opcode):
+            case Opcode.ADD:
+                return 0, results
+            case Opcode.MUL:
+                return results, 0
+            case Opcode.MULADD | Opcode.SCALEADD:
+                return results, results
+            case Opcode.SUM:
+                return 0, results * (self.length - 1)
+            case Opcode.DOT | Opcode.MATVEC | Opcode.MATMUL:
+                return results * self.length, results * (self.length - 1)
+            case Opcode.CONV2D:
+                products = self.channels * self.filter_height * self.filter_width
+                return results * products, results * (products - 1)
+
+    def part(self, index: int, start: int, count: int) -> Work:
+        """The work on ``count`` values, from ``start`` on, of one index of the result.
+
+        Only indices that are also indices of an operand, or of none, can be cut: all but the rows
+        and columns of a CONV2D. Raises :class:`DescriptorError` for these and for a part that is
+        not within the work.
+        """
+        size = self._tensors["result"][index]
+        extent = getattr(self, size)
+        if self.opcode == Opcode.CONV2D and size in _GRID:
+            raise DescriptorError(
+                f"a CONV2D cannot be cut along its {size}: cut it along images or filters",
+                size=size,
+            )
+        if start < 0 or count < 1 or start + count > extent:
+            raise DescriptorError(
+                f"the {size} {start} to {start + count - 1} are not within 0 to {extent - 1}",
+                size=size,
+                start=start,
+                count=count,
+                extent=extent,
+            )
+        moved: dict[str, Tensor] = {}
+        for name, sizes in self._tensors.items():
+            if size in sizes:
+                tensor: Tensor = getattr(self, name)
+                step = tensor.strides[sizes.index(size)]
+                address = tensor.address_bytes + ELEMENT_BYTES * start * step
+                moved[name] = replace(tensor, address_bytes=address)
+        return replace(self, **{size: count}, **moved)
+
+    def encode(self) -> list[int]:
+        """The words of the descriptor, each from 0 to 2**32 - 1.
+
+        Raises :class:`DescriptorError` for a value that its field cannot hold.
+        """
+        words = [0] * DESCRIPTOR_WORDS
+        for name, word in _FIELDS.items():
+            words[word] = _held(name, getattr(self, name), 0, (1 << 32) - 1)
+        for name, word in _ADDRESS_WORDS.items():
+            tensor: Tensor = getattr(self, name)
+            address = _held(f"address of {name}", tensor.address_bytes, 0, (1 << 64) - 1)
+            words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32
+            if len(tensor.strides) > _INDICES:
+                raise DescriptorError(
+                    f"{name} has {len(tensor.strides)} strides {tensor.strides}, but a descriptor "
+                    f"has {_INDICES} for a tensor: view it with fewer indices",
+                    strides=tensor.strides,
+                )
+            for place, stride in enumerate(tensor.strides):
+                held = _held(f"stride {place} of {name}", stride, -(1 << 31), (1 << 31) - 1)
+                words[_STRIDE_WORDS[name] + place] = held & 0xFFFF_FFFF
+        return words
+
+
+def banks_of(spans: Iterable[range], bank_bytes: int) -> list[int]:
+    """The banks that ``spans`` touch, in ascending order."""
+    return sorted(
+        {
+            bank
+            for span in spans
+            for bank in range(span.start // bank_bytes, (span.stop - 1) // bank_bytes + 1)
+        }
+    )
+
+
+def _held(name: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise DescriptorError(
+            f"{name} is {value}: its field in the descriptor holds {low} to {high}",
+            name=name,
+            value=value,
+        )
+    return int(value)

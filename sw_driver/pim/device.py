@@ -1,0 +1,447 @@
+"""The PIM as a program sees it: the low-level API of the paper (Table III), registers, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sw_driver.errors import (
+    AlignmentError,
+    CopyRangeError,
+    DeviceTimeoutError,
+    HostBufferError,
+    IncompatibleDeviceError,
+    WaitTimeoutError,
+)
+
+from .descriptor import ELEMENT_BYTES, Tensor, Work, banks_of
+from .errors import (
+    ForgottenWorkError,
+    NoProgrammablePimError,
+    NoSuchPimError,
+    PimListError,
+    PoolFullError,
+    RefusedWorkError,
+    UnknownWorkError,
+)
+from .placing import PlacedTensor
+from .registers import PoolRegisters, pool_map, slot_map
+from .transport import QUIET_LIMIT_CYCLES, PimTransport
+
+__all__ = ["Counters", "DataLocation", "Pim"]
+
+_CHECK_LIMIT_CYCLES = 100_000
+"""Cycles that the check of a descriptor may take; a sound one takes some hundreds."""
+
+_FIRST_STEP_CYCLES = 64
+_LAST_STEP_CYCLES = 4096
+
+
+class Counters(NamedTuple):
+    """The counters of a work. Cycles are None if the backend has no clock; bytes are those that
+    moved between memory and banks (without a clock: the least that must)."""
+
+    multiplications_done: int
+    multiplications_left: int
+    additions_done: int
+    additions_left: int
+    cycles: int | None
+    bytes_read: int
+    bytes_written: int
+
+
+class DataLocation(NamedTuple):
+    """The banks that a work's operands, and its result, lie in, from each tensor's lowest to its
+    highest byte."""
+
+    inputs: list[int]
+    outputs: list[int]
+
+
+class Pim:
+    """A stack of memory with its pool, over ``transport``. Calls must not overlap.
+
+    Raises :class:`~sw_driver.errors.IncompatibleDeviceError` if the registers say that the device
+    is another one.
+    """
+
+    def __init__(self, transport: PimTransport) -> None:
+        self.transport = transport
+        self.config = transport.config
+        self._registers = PoolRegisters(transport)
+        self._offered: dict[int, Work] = {}
+        """The works that were accepted, by slot."""
+        self._check_identity()
+
+    def __enter__(self) -> Pim:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Releases the device. Calling it twice does no harm."""
+        self.transport.close()
+
+    # The low-level API of the paper (Table III).
+
+    def pim_fix(self, pim_ids: Sequence[int] | None, args: Work, ret: Tensor, num_pim: int) -> int:
+        """Has the banks ``pim_ids``, ``num_pim`` of them, compute ``args`` to ``ret``.
+
+        Without ``pim_ids`` the pool chooses banks, with ``num_pim`` units. Returns the work's id at
+        once.
+
+        Raises
+        ------
+        RefusedWorkError: the pool refused it, for ``error.cause``; nothing was written.
+        PoolFullError: it holds as many works as it can; ask again when one has completed.
+        PimListError: ``pim_ids`` are not ``num_pim`` different banks.
+        NoSuchPimError: one of them is no bank that a descriptor can name.
+        DescriptorError: a field cannot hold its value.
+        """
+        banks, units = 0, num_pim
+        if pim_ids is not None:
+            ids = list(pim_ids)
+            if num_pim < 1 or len(ids) != num_pim or len(set(ids)) != num_pim:
+                raise PimListError(
+                    f"pim_ids are {ids}: expected num_pim = {num_pim} different banks, one at "
+                    "least, or None to leave the choice to the pool",
+                    pim_ids=ids,
+                    num_pim=num_pim,
+                )
+            for bank in ids:
+                self._check_bank(bank)
+            banks, units = sum(1 << bank for bank in ids), 0
+        return self._offer(replace(args, result=ret, banks=banks, units=units))
+
+    def pim_prog(self, *args: object) -> int:
+        """Raises :class:`~sw_driver.pim.errors.NoProgrammablePimError`: there is none."""
+        raise NoProgrammablePimError(
+            f"the stack has no programmable PIM (its number would be {self.config.banks}): "
+            "offer what is additions and multiplications with pim_fix, compute the rest on the host"
+        )
+
+    def pim_status(self, pim_id: int) -> int:
+        """1 if a bank, or the programmable PIM, is busy or not there, 0 if it is idle.
+
+        Raises :class:`~sw_driver.pim.errors.NoSuchPimError`.
+        """
+        if not 0 <= pim_id <= self.config.banks:
+            raise NoSuchPimError(
+                f"there is no PIM {pim_id}: expected a bank from 0 to {self.config.banks - 1}, or "
+                f"{self.config.banks} for the programmable PIM",
+                pim_id=pim_id,
+            )
+        return 1 - (self.idle >> pim_id & 1)
+
+    def work_query(self, work_id: int) -> int:
+        """1 if the work has completed, 0 if not.
+
+        Raises :class:`~sw_driver.pim.errors.UnknownWorkError` for an id that was not given out.
+        """
+        slot, held = self._held(work_id)
+        if work_id < held:
+            return 1
+        state = slot_map()["state"].fields[0]
+        return int(self._registers.slot(slot, "state") == state.code("completed"))
+
+    def work_info(self, work_id: int) -> tuple[list[int], DataLocation]:
+        """The banks that a work runs or ran on (none while it waits), and where its data is.
+
+        Raises
+        ------
+        UnknownWorkError: the id was not given out, or not to this program.
+        ForgottenWorkError: another work has taken the slot.
+        """
+        slot = self._current(work_id)
+        work = self._offered.get(slot)
+        if work is None:
+            raise UnknownWorkError(
+                f"work {work_id} was not offered by this program, which does not know its tensors",
+                work_id=work_id,
+            )
+        banks = self._registers.slot(slot, "banks")
+        spans = [work.span(name) for name in work.operands]
+        size = self.config.bank_bytes
+        location = DataLocation(banks_of(spans, size), banks_of([work.span("result")], size))
+        return [bank for bank in range(self.config.banks) if banks >> bank & 1], location
+
+    # Registers.
+
+    @property
+    def idle(self) -> int:
+        """A bit for each bank, 1 if it works for no work; above them that of the programmable PIM,
+        which is 0."""
+        return self._registers.pool("idle")
+
+    @property
+    def cause(self) -> str:
+        """Why the last work that was offered was refused, or ``none``."""
+        return _name("cause", self._registers.pool("cause"))
+
+    def state(self, work_id: int) -> str:
+        """``waiting``, ``running`` or ``completed``.
+
+        Raises :class:`~sw_driver.pim.errors.UnknownWorkError` for an id that was not given out.
+        """
+        slot, held = self._held(work_id)
+        if work_id < held:
+            return "completed"
+        return self._state(slot)
+
+    def counters(self, work_id: int) -> Counters:
+        """The counters of a work; they stay until another takes its slot.
+
+        Raises
+        ------
+        UnknownWorkError: the id was not given out.
+        ForgottenWorkError: another work has taken the slot.
+        """
+        slot = self._current(work_id)
+        values = {name: self._registers.slot(slot, name) for name in Counters._fields}
+        counters = Counters(**values)
+        return counters if self.transport.timed else counters._replace(cycles=None)
+
+    # Waiting.
+
+    def wait(self, work_id: int, *, timeout_cycles: int | None = None) -> None:
+        """Lets time pass until the work has completed; raises what :meth:`wait_any` does."""
+        self.wait_any([work_id], timeout_cycles=timeout_cycles)
+
+    def wait_any(self, work_ids: Sequence[int], *, timeout_cycles: int | None = None) -> list[int]:
+        """Lets time pass until some of the works have completed; returns these.
+
+        Raises
+        ------
+        WaitTimeoutError: none has, after ``timeout_cycles``; they go on.
+        DeviceTimeoutError: nothing has happened in the pool for :data:`QUIET_LIMIT_CYCLES`.
+        UnknownWorkError: an id was not given out.
+        """
+        passed = quiet = 0
+        step = _FIRST_STEP_CYCLES
+        before = None
+        while not (done := [work_id for work_id in work_ids if self.work_query(work_id)]):
+            waited = f"waiting for {', '.join(f'work {work_id}' for work_id in work_ids)}"
+            if timeout_cycles is not None:
+                if passed >= timeout_cycles:
+                    raise WaitTimeoutError(
+                        f"{waited}: none has completed after {passed} cycles, the timeout is "
+                        f"{timeout_cycles}; they go on; {self.describe()}",
+                        work_ids=list(work_ids),
+                        timeout_cycles=timeout_cycles,
+                        state=self.describe(),
+                    )
+                step = min(step, timeout_cycles - passed)
+            progress = self._registers.progress(self.config.works)
+            quiet = quiet if progress == before else 0
+            if quiet >= QUIET_LIMIT_CYCLES:
+                raise DeviceTimeoutError(
+                    f"{waited}: nothing has happened for {quiet} cycles, the limit is "
+                    f"{QUIET_LIMIT_CYCLES}; {self.describe()}",
+                    work_ids=list(work_ids),
+                    limit_cycles=QUIET_LIMIT_CYCLES,
+                    state=self.describe(),
+                )
+            before = progress
+            self.transport.advance(step)
+            passed += step
+            quiet += step
+            step = min(2 * step, _LAST_STEP_CYCLES)
+        return done
+
+    def describe(self) -> str:
+        """The pool's state in words, for messages."""
+        works = [
+            f"work {self._registers.slot(slot, 'id')} {self._state(slot)}"
+            f" ({self._registers.slot(slot, 'multiplications_left')} multiplications,"
+            f" {self._registers.slot(slot, 'additions_left')} additions left)"
+            for slot in range(self.config.works)
+            if self._state(slot) in ("waiting", "running")
+        ]
+        return (
+            f"banks idle {self.idle:#x}, last cause {self.cause}; {', '.join(works) or 'no work'}"
+        )
+
+    # Memory.
+
+    def write_memory(self, address_bytes: int, values: NDArray[np.generic]) -> None:
+        """Writes the bytes of ``values`` to the stack.
+
+        Raises
+        ------
+        AlignmentError: the address or the size is not a multiple of 4.
+        CopyRangeError: they do not fit into the stack.
+        HostBufferError: the values are not contiguous.
+        """
+        if not values.flags.c_contiguous:
+            raise HostBufferError(
+                f"the values, of shape {values.shape}, are not contiguous: copy them first",
+                shape=values.shape,
+            )
+        self._check_range(address_bytes, values.nbytes)
+        self.transport.write_memory(address_bytes, values.reshape(-1).view(np.uint8))
+
+    def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
+        """Bytes of the stack; of a work's result all or nothing.
+
+        Where a work that has not completed writes, this may let time pass until it has.
+
+        Raises
+        ------
+        AlignmentError: the address or the size is not a multiple of 4.
+        CopyRangeError: they are not within the stack.
+        """
+        self._check_range(address_bytes, nbytes)
+        return self.transport.read_memory(address_bytes, nbytes)
+
+    def write_tensor(self, placed: PlacedTensor, values: NDArray[np.float32]) -> None:
+        """Writes ``values``, of the tensor's shape, to its place.
+
+        Raises :class:`~sw_driver.errors.HostBufferError` for another shape or type.
+        """
+        if values.shape != placed.shape or values.dtype != np.float32:
+            raise HostBufferError(
+                f"the values are {values.dtype} of shape {values.shape}: expected float32 of "
+                f"shape {placed.shape}",
+                shape=values.shape,
+                dtype=str(values.dtype),
+            )
+        for index, address in placed.blocks():
+            self.write_memory(address, np.ascontiguousarray(values[index]))
+
+    def read_tensor(self, placed: PlacedTensor) -> NDArray[np.float32]:
+        """The tensor's values."""
+        values = np.empty(placed.shape, np.float32)
+        for index, address in placed.blocks():
+            block = values[index]
+            data = self.read_memory(address, block.nbytes)
+            values[index] = data.view(np.float32).reshape(block.shape)
+        return values
+
+    def _check_identity(self) -> None:
+        expected = {field.name: field.reset for field in pool_map()["identity"].fields}
+        found = {name: self._registers.pool("identity", name) for name in expected}
+        if found != expected:
+            raise IncompatibleDeviceError(
+                f"the device identifies itself with {found}, this driver was written for "
+                f"{expected}: use the driver that belongs to the device",
+                found=found,
+            )
+        config = self.config
+        said = {
+            "rows": config.rows,
+            "columns": config.columns,
+            "works": config.works,
+            "units": config.units,
+        }
+        has = {name: self._registers.pool("geometry", name) for name in said}
+        said["bank_bytes"] = config.bank_bytes
+        has["bank_bytes"] = self._registers.pool("bank_memory")
+        if has != said:
+            raise IncompatibleDeviceError(
+                f"the device was made with {has}, the configuration given for it has {said}: open "
+                "it with its own",
+                found=has,
+                expected=said,
+            )
+
+    def _check_bank(self, bank: int) -> None:
+        # A bank that the stack does not have is for the pool to refuse, if a bit can say it.
+        if not 0 <= bank < 32:
+            raise NoSuchPimError(
+                f"there is no bank {bank}: expected 0 to {self.config.banks - 1}", pim_id=bank
+            )
+
+    def _check_range(self, address_bytes: int, nbytes: int) -> None:
+        if address_bytes % ELEMENT_BYTES or nbytes % ELEMENT_BYTES:
+            raise AlignmentError(
+                f"{nbytes} bytes at {address_bytes:#x}: address and size must be multiples of "
+                f"{ELEMENT_BYTES}",
+                address_bytes=address_bytes,
+                bytes=nbytes,
+            )
+        if nbytes < 0 or not 0 <= address_bytes <= self.config.stack_bytes - nbytes:
+            raise CopyRangeError(
+                f"{nbytes} bytes at {address_bytes:#x} are not within the stack's "
+                f"{self.config.stack_bytes:#x}",
+                address_bytes=address_bytes,
+                bytes=nbytes,
+                stack_bytes=self.config.stack_bytes,
+            )
+
+    def _offer(self, work: Work) -> int:
+        words = work.encode()
+        self._settle()
+        self._registers.write_descriptor(words)
+        self._registers.write("submit", 1)
+        self._settle()
+        cause = self.cause
+        if cause == "none":
+            work_id = self._registers.pool("id")
+            self._offered[work_id % self.config.works] = work
+            return work_id
+        reason = pool_map()["cause"].fields[0]
+        kind = PoolFullError if cause == "full" else RefusedWorkError
+        raise kind(
+            f"the pool refused the work: {cause} (cause {reason.code(cause)}), see 'Refused works' "
+            f"in docs/pim.md; {work}",
+            cause=cause,
+            work=work,
+        )
+
+    def _settle(self) -> None:
+        """Waits until no descriptor is being checked."""
+        passed = 0
+        while self._registers.pool("status"):
+            if passed >= _CHECK_LIMIT_CYCLES:
+                raise DeviceTimeoutError(
+                    f"the check of a descriptor has not ended after {passed} cycles; "
+                    f"{self.describe()}",
+                    limit_cycles=_CHECK_LIMIT_CYCLES,
+                    state=self.describe(),
+                )
+            self.transport.advance(_FIRST_STEP_CYCLES)
+            passed += _FIRST_STEP_CYCLES
+
+    def _held(self, work_id: int) -> tuple[int, int]:
+        """The slot of the work ``work_id``, and the id of the work that has it now."""
+        works = self.config.works
+        slot = work_id % works
+        held = self._registers.slot(slot, "id")
+        if not works <= work_id <= held:
+            raise UnknownWorkError(
+                f"the pool has not given out the id {work_id}; the last of its slot is {held}",
+                work_id=work_id,
+                last=held,
+            )
+        return slot, held
+
+    def _current(self, work_id: int) -> int:
+        slot, held = self._held(work_id)
+        if held != work_id:
+            raise ForgottenWorkError(
+                f"work {work_id} has completed, and work {held} has taken its slot: ask before "
+                f"{self.config.works} more works are offered",
+                work_id=work_id,
+                last=held,
+            )
+        return slot
+
+    def _state(self, slot: int) -> str:
+        return _name("state", self._registers.slot(slot, "state"), slot=True)
+
+
+def _name(register: str, value: int, *, slot: bool = False) -> str:
+    field = (slot_map() if slot else pool_map())[register].fields[0]
+    names = {code: name for name, code in field.encoding}
+    return names.get(value, f"unknown ({value})")

@@ -1,0 +1,228 @@
+"""Runs passes of layers on a PIM and says what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .backends import open_pim
+from .descriptor import Opcode, Work
+from .device import Pim
+from .layers import Layer
+from .lowering import Program
+
+__all__ = ["Job", "Run", "WorkRecord", "check_bits", "figures", "run_jobs"]
+
+_BEAT_BYTES = 32
+"""What a bank's memory moves in a cycle."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A pass of a layer to run."""
+
+    name: str
+    pass_name: str
+    layer: Layer
+    published: Layer
+    """The layer before it was scaled."""
+    program: Program
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkRecord:
+    """What the registers said of a work when it had completed."""
+
+    id: int
+    job: int
+    opcode: str
+    multiplications: int
+    additions: int
+    banks: list[int]
+    cycles: int | None
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(kw_only=True)
+class Run:
+    """What :func:`run_jobs` has seen; cycles count from the first work's offer."""
+
+    records: list[WorkRecord] = field(default_factory=list)
+    lost: int = 0
+    """Works whose slot was taken again before their registers were read."""
+    begins: list[int]
+    """When the first work of each job was offered."""
+    ends: list[int]
+    """When the last one was seen to have completed."""
+
+
+def _inputs(job: Job, number: int, seed: int) -> dict[str, NDArray[np.float32]]:
+    """Values for a job's tensors, always the same for the same seed."""
+    rng = np.random.default_rng([seed, number])
+    program = job.program
+    values = {}
+    if program.zeroed:
+        values[program.result] = np.zeros(program.tensors[program.result].shape, np.float32)
+    for name in program.inputs:
+        values[name] = rng.standard_normal(program.tensors[name].shape, np.float32)
+    return values
+
+
+def run_jobs(
+    device: Pim, jobs: Sequence[Job], *, seed: int = 1, completed: Callable[[], None] | None = None
+) -> Run:
+    """Runs the works of all ``jobs``, as many at once as the pool takes, on random values.
+
+    The jobs' tensors must lie in different places. ``completed`` is called after every work.
+    """
+    for number, job in enumerate(jobs):
+        for name, values in _inputs(job, number, seed).items():
+            device.write_tensor(job.program.tensors[name], values)
+    run = Run(begins=[0] * len(jobs), ends=[0] * len(jobs))
+    running: dict[int, tuple[int, Work]] = {}
+
+    def finish(work_ids: Sequence[int]) -> None:
+        for work_id in work_ids:
+            number, work = running.pop(work_id)
+            counters = device.counters(work_id)
+            run.records.append(
+                WorkRecord(
+                    id=work_id,
+                    job=number,
+                    opcode=Opcode(work.opcode).name,
+                    multiplications=counters.multiplications_done,
+                    additions=counters.additions_done,
+                    banks=device.work_info(work_id)[0],
+                    cycles=counters.cycles,
+                    bytes_read=counters.bytes_read,
+                    bytes_written=counters.bytes_written,
+                )
+            )
+            run.ends[number] = device.transport.cycles()
+            if completed is not None:
+                completed()
+
+    for number, job in enumerate(jobs):
+        for place, work in enumerate(job.program.works):
+            finish([work_id for work_id in running if device.work_query(work_id)])
+            if len(running) == device.config.works:
+                finish(device.wait_any(list(running)))
+            if place == 0:
+                run.begins[number] = device.transport.cycles()
+            offered = device.pim_fix(None, work, work.result, work.units)
+            for other in [each for each in running if (each - offered) % device.config.works == 0]:
+                # It completed after it was last asked, and the pool took its slot.
+                run.ends[running.pop(other)[0]] = device.transport.cycles()
+                run.lost += 1
+            running[offered] = number, work
+    while running:
+        finish(device.wait_any(list(running)))
+    return run
+
+
+def check_bits(device: Pim, jobs: Sequence[Job], *, seed: int = 1) -> int:
+    """Results of ``jobs``, which have run on ``device``, that differ from the golden model's."""
+    wrong = 0
+    with Pim(open_pim("golden", device.config)) as golden:
+        run_jobs(golden, jobs, seed=seed)
+        for job in jobs:
+            place = job.program.tensors[job.program.result]
+            got, expected = device.read_tensor(place), golden.read_tensor(place)
+            wrong += int((got.view(np.uint32) != expected.view(np.uint32)).sum())
+    return wrong
+
+
+def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
+    """What the run cost, ready for JSON.
+
+    What needs a clock is None on a backend without one. ``utilisation`` is the share of all units
+    and cycles that did an operation. A bound is the least number of cycles: of the units, as if all
+    multipliers, or all adders, always worked; of the memory, as if each operand were read once,
+    each result written once, and all banks' memories always moved data.
+    """
+    config = device.config
+    layers = [_layer_figures(device, number, job, run) for number, job in enumerate(jobs)]
+    cycles = _cycles(device, run, range(len(jobs)))
+    busy = None
+    if cycles:
+        held = [0] * config.banks
+        for record in run.records:
+            for bank in record.banks:
+                held[bank] += record.cycles or 0
+        busy = [min(1.0, each / cycles) for each in held]
+    operations = sum(layer["multiplications"] + layer["additions"] for layer in layers)
+    return {
+        "backend": device.transport.name,
+        "banks": config.banks,
+        "bank_bytes": config.bank_bytes,
+        "columns": config.columns,
+        "units": config.units,
+        "bank_units": list(config.placement.units),
+        "clock_mhz": config.clock_mhz,
+        "layers": layers,
+        "cycles": cycles,
+        "utilisation": operations / (config.units * cycles) if cycles else None,
+        "gflop_per_s": _gflop_per_s(operations, cycles, config.clock_mhz),
+        "compute_bound_share": _share(layers, "compute_bound_cycles", cycles),
+        "memory_bound_share": _share(layers, "memory_bound_cycles", cycles),
+        "busy": busy,
+        "lost_counters": run.lost,
+    }
+
+
+def _layer_figures(device: Pim, number: int, job: Job, run: Run) -> dict[str, Any]:
+    config = device.config
+    records = [record for record in run.records if record.job == number]
+    multiplications, additions = job.program.operations
+    operations = multiplications + additions
+    least_read, least_written = job.program.least_bytes
+    compute_bound = max(
+        multiplications / sum(config.placement.multipliers),
+        additions / sum(config.placement.adders),
+    )
+    memory_bound = (least_read + least_written) / (_BEAT_BYTES * config.banks)
+    cycles = _cycles(device, run, [number])
+    return {
+        "layer": job.name,
+        "pass": job.pass_name,
+        "sizes": job.layer.describe(),
+        "published_sizes": job.published.describe(),
+        "works": len(job.program.works),
+        "multiplications": multiplications,
+        "additions": additions,
+        "cycles": cycles,
+        "utilisation": operations / (config.units * cycles) if cycles else None,
+        "gflop_per_s": _gflop_per_s(operations, cycles, config.clock_mhz),
+        "bytes_read": sum(record.bytes_read for record in records),
+        "bytes_written": sum(record.bytes_written for record in records),
+        "least_bytes_read": least_read,
+        "least_bytes_written": least_written,
+        "compute_bound_cycles": compute_bound,
+        "memory_bound_cycles": memory_bound,
+        "compute_bound_share": compute_bound / cycles if cycles else None,
+        "memory_bound_share": memory_bound / cycles if cycles else None,
+        "records": [vars(record) for record in records],
+    }
+
+
+def _cycles(device: Pim, run: Run, jobs: Sequence[int]) -> int | None:
+    """From the first offer to the last completion; None without a clock."""
+    if not device.transport.timed:
+        return None
+    records = [record for record in run.records if record.job in jobs]
+    if len(records) == 1 and not run.lost:
+        return records[0].cycles  # without the time that asking takes
+    return max(run.ends[job] for job in jobs) - min(run.begins[job] for job in jobs)
+
+
+def _share(layers: list[dict[str, Any]], bound: str, cycles: int | None) -> float | None:
+    return sum(layer[bound] for layer in layers) / cycles if cycles else None
+
+
+def _gflop_per_s(operations: int, cycles: int | None, clock_mhz: float) -> float | None:
+    return operations / cycles * clock_mhz / 1e3 if cycles else None

@@ -1,0 +1,61 @@
+"""The pool's registers by their names: where each one is, and what its fields hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hw.csr import CSR_DATA_WIDTH
+from hw.pim.pool_registers import PIM_RDL, SLOT_BYTES, SLOTS_OFFSET_BYTES, descriptor_window
+from hw.registers import Register, RegisterMap, load_registers
+
+from .transport import PimTransport
+
+__all__ = ["PoolRegisters", "pool_map", "slot_map"]
+
+_REGISTER_BYTES = CSR_DATA_WIDTH // 8
+
+
+def pool_map() -> RegisterMap:
+    """The registers of the pool."""
+    return load_registers("pim_pool", PIM_RDL)
+
+
+def slot_map() -> RegisterMap:
+    """The registers of a slot."""
+    return load_registers("pim_slot", PIM_RDL)
+
+
+class PoolRegisters:
+    """The registers behind ``transport``; ``KeyError`` for names that the map does not have."""
+
+    def __init__(self, transport: PimTransport) -> None:
+        self._transport = transport
+
+    def pool(self, register: str, field: str | None = None) -> int:
+        """A field of a register of the pool; without ``field``, the register has only one."""
+        return self._read(pool_map()[register], 0, field)
+
+    def slot(self, slot: int, register: str) -> int:
+        """A register of a slot."""
+        return self._read(slot_map()[register], SLOTS_OFFSET_BYTES + SLOT_BYTES * slot, None)
+
+    def progress(self, slots: int) -> tuple[int, ...]:
+        """What changes whenever the pool, which has so many slots, gets on."""
+        names = ("id", "state", "multiplications_left", "additions_left", "bytes_read")
+        return tuple(self.slot(slot, name) for slot in range(slots) for name in names)
+
+    def write(self, register: str, value: int) -> None:
+        """Writes a register of the pool."""
+        self._transport.write_register(pool_map()[register].offset_bytes, value)
+
+    def write_descriptor(self, words: Sequence[int]) -> None:
+        """Writes the words of a descriptor to its window."""
+        pairs = zip(words[::2], words[1::2], strict=True)
+        offsets = descriptor_window()[::_REGISTER_BYTES]
+        for offset, (low, high) in zip(offsets, pairs, strict=True):
+            self._transport.write_register(offset, low | high << 32)
+
+    def _read(self, register: Register, base: int, field: str | None) -> int:
+        value = self._transport.read_register(base + register.offset_bytes)
+        chosen = register.fields[0] if field is None else register[field]
+        return chosen.extract(value)

@@ -1,0 +1,103 @@
+"""Tables of what a run on the PIM cost, and a map of its banks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+__all__ = ["bank_map", "layer_table", "notes"]
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+_UNTIMED = {
+    "works": ("works", _count),
+    "multiplications": ("multiplications", _count),
+    "additions": ("additions", _count),
+    "bytes_read": ("bytes read", _count),
+    "bytes_written": ("bytes written", _count),
+}
+_TIMED = {
+    "cycles": ("cycles", _count),
+    "utilisation": ("utilisation of units", _share),
+    "gflop_per_s": ("GFLOP/s", lambda value: "" if value is None else f"{value:.2f}"),
+    "compute_bound_share": ("share of compute bound", _share),
+    "memory_bound_share": ("share of memory bound", _share),
+}
+
+
+def layer_table(figures: Mapping[str, Any]) -> Table:
+    """A column for each layer, and one for all together if there are several."""
+    layers = figures["layers"]
+    table = Table(title=f"Fixed-function PIMs, backend {figures['backend']}")
+    table.add_column("")
+    for layer in layers:
+        table.add_column(f"{layer['layer']} {layer['pass']}", justify="right")
+    several = len(layers) > 1
+    if several:
+        table.add_column("together", justify="right")
+    table.add_row("sizes", *(layer["sizes"] for layer in layers))
+    if any(layer["sizes"] != layer["published_sizes"] for layer in layers):
+        table.add_row("scaled from", *(layer["published_sizes"] for layer in layers))
+    shown = _UNTIMED if figures["cycles"] is None else _UNTIMED | _TIMED
+    for key, (heading, form) in shown.items():
+        cells = [form(layer[key]) for layer in layers]
+        if several:
+            whole = sum(layer[key] for layer in layers) if key in _UNTIMED else figures[key]
+            cells.append(form(whole))
+        table.add_row(heading, *cells)
+    return table
+
+
+def bank_map(figures: Mapping[str, Any]) -> Table | None:
+    """The grid of banks: the number and units of each, and the share of the time in which it had a
+    work; None without a clock."""
+    busy = figures["busy"]
+    if busy is None:
+        return None
+    columns = figures["columns"]
+    table = Table(title="Banks: number, units, share of the time busy", show_header=False)
+    table.show_lines = True
+    for _ in range(columns):
+        table.add_column(justify="right")
+    for start in range(0, figures["banks"], columns):
+        cells = []
+        for bank in range(start, start + columns):
+            style = ("red", "yellow", "green")[min(2, int(3 * busy[bank]))]
+            cells.append(
+                f"{bank} [dim]({figures['bank_units'][bank]})[/dim]\n"
+                f"[{style}]{busy[bank]:.0%}[/{style}]"
+            )
+        table.add_row(*cells)
+    return table
+
+
+def notes(figures: Mapping[str, Any]) -> list[str]:
+    """What a reader of the tables has to know."""
+    found = []
+    if figures["cycles"] is None:
+        found.append(
+            f"The backend {figures['backend']} has no clock: cycles, utilisation, GFLOP/s, shares "
+            "of the bounds and the map of the banks are left out, and bytes are the least that "
+            "must move."
+        )
+    if figures["lost_counters"]:
+        found.append(
+            f"{figures['lost_counters']} works' slots were taken again before their registers were "
+            "read: bytes and the map are without them."
+        )
+    if figures["wrong_results"] is not None:
+        found.append(
+            f"Compared with the golden model: {figures['wrong_results']} results differ."
+            if figures["wrong_results"]
+            else "All results are the golden model's, bit for bit."
+        )
+    return found
