@@ -62,5 +62,7 @@ def cached_build(kind: str, key: str, build: Callable[[Path], None]) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             build(folder)
+            for header in folder.rglob("*.gch"):  # precompiled: large, and of no use any more
+                header.unlink()
             done.touch()
     return folder
