@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import signal
 import warnings
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -15,6 +16,9 @@ def pytest_configure() -> None:
     # Components that tests construct only to see them refused are never elaborated. Amaranth
     # says so when they are collected, which may be after the tests.
     warnings.simplefilter("ignore", UnusedElaboratable)
+    # A shell has its background jobs ignore it, and what is to be interrupted would go on for ever.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(
