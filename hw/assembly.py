@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from amaranth.hdl import C, ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Shape
@@ -19,7 +18,6 @@ class Wire(NamedTuple):
     target: tuple[str, str]
 
 
-@dataclass(kw_only=True)
 class Assembly:
     """Instances of components that have the same clock.
 
@@ -29,13 +27,12 @@ class Assembly:
     cycle, so no output may depend combinationally on an input.
     """
 
-    components: dict[str, wiring.Component] = field(default_factory=dict)
-    """By the names of their modules."""
-
-    instances: dict[str, str] = field(default_factory=dict)
-    """The module of each instance."""
-
-    wires: list[Wire] = field(default_factory=list)
+    def __init__(self, components: dict[str, wiring.Component], instances: dict[str, str]) -> None:
+        self.components = components
+        """By the names of their modules."""
+        self.instances = instances
+        """The module of each instance."""
+        self.wires: list[Wire] = []
 
     def connect(self, one: tuple[str, str], other: tuple[str, str]) -> None:
         """Connects an interface of an instance with the same one, flipped, of another.

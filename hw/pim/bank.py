@@ -33,7 +33,9 @@ class PimBank(wiring.Component):
     multipliers, adders
         Of the bank, 1 to 16 each.
 
-    The members are those of :class:`~hw.pim.bank_interface.BankSignature`, flipped.
+    Members
+    -------
+    all: those of :class:`~hw.pim.bank_interface.BankSignature`, flipped
     """
 
     work: Any

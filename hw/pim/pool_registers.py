@@ -67,7 +67,7 @@ class PoolRegisters(wiring.Component):
 
     Members
     -------
-    s_axi : In(AXI4-Lite, :data:`REGISTERS_ADDR_WIDTH`, 64 bits)
+    s_axi : In(AXI4-Lite, ``REGISTERS_ADDR_WIDTH``, 64 bits)
     descriptor_write : Out(:class:`~hw.pim.calculator.WordWriteSignature`)
     submit : Out(1)
         A pulse: the work in the descriptor is offered.

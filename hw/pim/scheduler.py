@@ -13,7 +13,7 @@ from hw.pim.dispenser import Dispenser
 from hw.pim.host_memory import GateSignature
 from hw.pim.jobs import Jobs
 from hw.pim.slots import Slots
-from hw.pim.tally import Tally, bank_counts_layout
+from hw.pim.tally import WorkTally, bank_counts_layout
 from hw.pim.work_status import SlotState, StatusSignature
 
 __all__ = ["Scheduler"]
@@ -79,7 +79,7 @@ class Scheduler(wiring.Component):
         m: Any = Module()
         m.submodules.slots = slots = Slots(self._config)
         m.submodules.dispenser = dispenser = Dispenser(self._config)
-        m.submodules.tally = tally = Tally(self._config)
+        m.submodules.tally = tally = WorkTally(self._config)
         wiring.connect(m, wiring.flipped(self.i), slots.i)
         wiring.connect(m, wiring.flipped(self.gate), slots.gate)
         for bank in range(self._config.banks):

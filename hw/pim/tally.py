@@ -12,7 +12,7 @@ from hw.pim.config import BEAT_BYTES, PimConfig
 from hw.pim.jobs import MAX_LANES
 from hw.pim.work_status import COUNTER_BITS, work_counts_layout
 
-__all__ = ["BANK_COUNT_BITS", "Tally", "bank_counts_layout"]
+__all__ = ["BANK_COUNT_BITS", "WorkTally", "bank_counts_layout"]
 
 BANK_COUNT_BITS = MAX_LANES.bit_length()
 """Width of the multiplications, and of the additions, that a bank has done in a cycle."""
@@ -32,7 +32,7 @@ def bank_counts_layout() -> data.StructLayout:
     )
 
 
-class Tally(wiring.Component):
+class WorkTally(wiring.Component):
     """Sums what the banks do for the works, one bank a cycle, in turn.
 
     What a bank has done is in the counts of its work ``banks`` + 3 cycles later, and one more for

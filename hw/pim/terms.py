@@ -23,7 +23,7 @@ class Terms:
     """Computes lists of sums, a product a cycle, modulo 2 ** ``width``.
 
     ``start[name]`` is to be a pulse; the sums of that list are then computed in their order, from
-    values that hold still meanwhile, and :attr:`done` is a pulse in the first cycle in which all of
+    values that hold still meanwhile, and ``done`` is a pulse in the first cycle in which all of
     them are in their targets. A sum may use the target of another list, not one of its own.
     """
 

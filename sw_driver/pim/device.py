@@ -224,7 +224,7 @@ class Pim:
         Raises
         ------
         WaitTimeoutError: none has, after ``timeout_cycles``; they go on.
-        DeviceTimeoutError: nothing has happened in the pool for :data:`QUIET_LIMIT_CYCLES`.
+        DeviceTimeoutError: nothing has happened in the pool for ``QUIET_LIMIT_CYCLES``.
         UnknownWorkError: an id was not given out.
         """
         passed = quiet = 0

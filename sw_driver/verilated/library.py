@@ -105,13 +105,15 @@ def verilated_library(
     parameters: everything beside the sources in ``hw`` on which the component depends.
     harness: the source that drives the model.
     arguments: Verilator's, see :func:`verilator_args`.
-    make_arguments: those of Verilator's makefile, such as :data:`MAKE_ARGS`.
+    make_arguments: those of Verilator's makefile, such as ``MAKE_ARGS``.
     settings: Verilator's control file.
     unused: packages in ``hw`` without which the design can be made.
     wave: the harness can write waveforms if ``NEARMEM_WAVE`` is defined; such a model is slower.
     announce: told when a build begins; a build takes about a minute.
 
-    Raises :class:`~sw_driver.verilated.runtime.BuildError`.
+    Raises
+    ------
+    BuildError: a tool failed.
     """
     arguments, make_arguments = [*arguments], [*make_arguments]
     if wave:

@@ -86,7 +86,9 @@ def parts_library(
     unused: packages in ``hw`` without which the assembly can be made.
     announce: told when a build begins.
 
-    Raises :class:`~sw_driver.verilated.runtime.BuildError`.
+    Raises
+    ------
+    BuildError: a tool failed.
     """
 
     def build(folder: Path) -> None:
