@@ -137,7 +137,7 @@ def _convert(component: wiring.Component, name: str, platform: VerilogPlatform) 
 # What Yosys writes is right but not always sized or ranged as a linter wants it.
 _HEADER = "".join(
     f"/* verilator lint_off {rule} */\n"
-    for rule in ("ASCRANGE", "CASEINCOMPLETE", "UNSIGNED", "WIDTHEXPAND", "WIDTHTRUNC")
+    for rule in ("ASCRANGE", "CASEINCOMPLETE", "CMPCONST", "UNSIGNED", "WIDTHEXPAND", "WIDTHTRUNC")
 )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.float.parts import wire
+from hw.float.parts import fit, wire
 from hw.pim.jobs import INTERLEAVE, LANE_BITS, Jobs, Second
 from hw.pim.lane import RING_ROUNDS
 from hw.pim.ports import GROUP_BITS, RESULT_INDEX_BITS, RESULT_SLOTS
@@ -183,6 +183,15 @@ class ProductIssue(wiring.Component):
         begins = wire(m, k[:RESULT_INDEX_BITS] == 0, "slot_begins")
         fills = k[:RESULT_INDEX_BITS] == (1 << RESULT_INDEX_BITS) - elements
         entry = self.entry.payload
+        values = {
+            "slot": self.slot,
+            "index": k & ~((1 << RESULT_INDEX_BITS) - 1),
+            "length": k[:RESULT_INDEX_BITS] + factors.count,
+            "vectors": 1,
+            "interleave": 0,
+            "address": job.address,
+        }
+        fields = [fit(Value.cast(values[name]), field.width) for name, field in entry.shape()]
         m.d.comb += [
             go.eq(busy & (~begins | self.slot_free)),
             end.eq(left <= elements),
@@ -192,11 +201,8 @@ class ProductIssue(wiring.Component):
             factors.slot_last.eq(end | fills),
             self.slot_taken.eq(go & factors.slot_last),
             self.entry.valid.eq(self.slot_taken),
-            entry.slot.eq(self.slot),
-            entry.index.eq(k & ~((1 << RESULT_INDEX_BITS) - 1)),
-            entry.length.eq(k[:RESULT_INDEX_BITS] + factors.count),
-            entry.vectors.eq(1),
-            entry.address.eq(job.address),
+            # As one value: a constant field by itself would be a process that nothing starts.
+            entry.as_value().eq(Cat(*fields)),
         ]
 
     def _reduction(
