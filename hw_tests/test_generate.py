@@ -142,7 +142,7 @@ def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
         assert len(re.findall(r"^\s+axdimm_channel ", text, re.MULTILINE)) == 2
     if name == "pim_pool":
         assert len(re.findall(r"^\s+pim_bank_\d+_\d+ ", text, re.MULTILINE)) == 32
-        assert len([module for module in modules if module.startswith("pim_bank_")]) == 4
+        assert len([each for each in modules if re.fullmatch(r"pim_bank_\d+_\d+", each)]) == 4
 
 
 @pytest.mark.parametrize("preset", MODULE_PRESETS)

@@ -10,8 +10,10 @@ from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
 
 
-@pytest.mark.parametrize("stalls", list(STALLS))
-@pytest.mark.parametrize(("multipliers", "adders"), [(2, 2), (3, 2), (2, 3)])
+@pytest.mark.parametrize(
+    ("multipliers", "adders", "stalls"),
+    [*((2, 2, stalls) for stalls in STALLS), (3, 2, "random"), (2, 3, "none")],
+)
 def test_works(multipliers: int, adders: int, stalls: str) -> None:
     units = {"multipliers": multipliers, "adders": adders}
     run_bench(
