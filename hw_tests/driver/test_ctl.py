@@ -907,14 +907,14 @@ def exchange(connection: socket.socket, line: bytes) -> Any:
 
 
 def received(connection: socket.socket) -> Any:
-    """The next answer; None at the end of the connection."""
+    """The next answer; None at the end of the connection. What follows it stays to be received."""
     data = b""
     while not data.endswith(b"\n"):
-        part = connection.recv(1 << 16)
-        if not part:
+        there = connection.recv(1 << 16, socket.MSG_PEEK)
+        if not there:
             assert data == b""
             return None
-        data += part
+        data += connection.recv(there.find(b"\n") + 1 or len(there))
     return json.loads(data)
 
 
@@ -971,7 +971,8 @@ def test_garbage_is_answered(directory: Path) -> None:
         # Several at once, and in pieces.
         line = request_line("describe", {})
         connection.sendall(line + line + line[:5])
-        assert received(connection)["result"]["channels"] == 3
+        for _ in range(2):
+            assert received(connection)["result"]["channels"] == 3
 
 
 def test_a_request_that_is_too_long(directory: Path) -> None:

@@ -32,6 +32,7 @@ GOLDEN_USERS = {
     "baseline/check.py",
     "baseline/frameworks.py",
     "baseline/measure.py",
+    "pim/backends/golden.py",
     "training/trainer.py",
     "verilated/transport.py",
 }
