@@ -63,11 +63,12 @@ class Assembly:
 
 
 class PoweredUp(wiring.Component):
-    """``component`` as it is after power-up, without a reset: what it is made for is simulation.
+    """``component`` as a part to be simulated: after power-up, its inputs taken at the falling edge.
 
-    All registers begin with their values after a reset. Where there is a reset the generated
-    Verilog has it in the logic of every register's next value, and Verilator evaluates what an
-    input reaches twice a cycle, before it looks at the clock.
+    There is no reset: all registers begin with the values that they have after one. Verilator
+    evaluates what an input reaches at both edges of the clock; so the generated Verilog, which has
+    a reset in the logic of every register's next value, would be evaluated twice a cycle, and so
+    would all that the other inputs reach if they did not come from registers.
     """
 
     def __init__(self, component: wiring.Component) -> None:
@@ -77,10 +78,18 @@ class PoweredUp(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         m.domains.powered = ClockDomain(local=True)
+        m.domains.falling = ClockDomain(local=True, clk_edge="neg", reset_less=True)
         m.d.comb += [
             ClockSignal("powered").eq(ClockSignal("sync")),
+            ClockSignal("falling").eq(ClockSignal("sync")),
             ResetSignal("powered").eq(C(0)),
         ]
         m.submodules.component = DomainRenamer("powered")(self._component)
-        wiring.connect(m, wiring.flipped(self), self._component)
+        inner = self._component.signature.flatten(self._component)
+        outer = self.signature.flatten(self)
+        for (_, member, inside), (_, _, outside) in zip(inner, outer, strict=True):
+            if member.flow is Out:
+                m.d.comb += outside.eq(inside)
+            else:
+                m.d.falling += inside.eq(outside)
         return m

@@ -80,7 +80,8 @@ Out(:class:`~hw.pim.ports.BufferReadSignature`)
     multiplications, additions : Out(5)
         How many are done in this cycle; exact over a work.
     idle : Out(1)
-        All jobs that were taken are done, and their stores have been handed over.
+        All jobs that were taken are done, and their stores have been handed over. Falls in the
+        cycle after a job is taken.
     """
 
     work: Any

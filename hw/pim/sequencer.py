@@ -229,7 +229,6 @@ class Sequencer(wiring.Component):
             next_job.job.address.eq(result["base"]),
         ]
 
-        load, walk = self.load.payload, self.load.payload.walk
         block_left = Signal(12)
         block_size = Signal(12)
         last_block = Signal()
@@ -240,41 +239,70 @@ class Sequencer(wiring.Component):
             block_count.eq(Mux(~shared, 1, Mux(last_block, block_left, block_size))),
         ]
 
-        def fill(nest: Any, address: Any, name: str, vectors: Any, slots: Any) -> None:
+        def vectors_of(nest: Any, address: Any, name: str, vectors: Any, slots: Any) -> Any:
             """The walk of a reduction's operand."""
-            bounded = work.padded == (Padded.FIRST if name == "first" else Padded.SECOND)
-            m.d.comb += [
-                walk.address.eq(address),
-                walk.vectors.eq(vectors),
-                walk.slots.eq(slots),
-                walk.vector.eq(nest.vector),
-                walk.length.eq(length),
-                walk.across.eq(work[f"{name}_across"]),
-                walk.column.eq(nest.column),
-                walk.row_wrap.eq(wraps[f"{name}_row"]),
-                walk.channel_wrap.eq(wraps[f"{name}_channel"]),
-                walk.tap_column.eq(tap_column),
-                walk.tap_row.eq(tap_row),
-                walk.columns.eq(work.tap_columns),
-                walk.rows.eq(work.tap_rows),
-                walk.bounded.eq(bounded),
-                walk.y.eq(chunk_y),
-                walk.x.eq(chunk_x if name == "first" else block_x),
-                walk.vector_x.eq(work.stride),
-                walk.dilation.eq(work.dilation),
-                walk.height.eq(work.image_height),
-                walk.width.eq(work.image_width),
-            ]
+            return {
+                "address": address,
+                "vectors": vectors,
+                "slots": slots,
+                "vector": nest.vector,
+                "length": length,
+                "across": work[f"{name}_across"],
+                "column": nest.column,
+                "row_wrap": wraps[f"{name}_row"],
+                "channel_wrap": wraps[f"{name}_channel"],
+                "tap_column": tap_column,
+                "tap_row": tap_row,
+                "columns": work.tap_columns,
+                "rows": work.tap_rows,
+                "bounded": work.padded == (Padded.FIRST if name == "first" else Padded.SECOND),
+                "y": chunk_y,
+                "x": chunk_x if name == "first" else block_x,
+                "vector_x": work.stride,
+                "dilation": work.dilation,
+                "height": work.image_height,
+                "width": work.image_width,
+            }
 
-        def offer(name: str, buffer: OperandBuffer) -> Any:
-            """Offers a load for the half that is next; true when it is taken."""
+        def elements_of(nest: Any, address: Any) -> Any:
+            """The walk of an elementwise operand."""
+            return {
+                "address": address,
+                "vectors": 1,
+                "slots": 1,
+                "length": tile.first_count,
+                "column": nest.vector,
+                "columns": _WITHOUT_WRAP,
+                "rows": 1,
+            }
+
+        # A register for each field, which is written when a half is free: while the loads wait,
+        # there is nothing to work out.
+        walk = {
+            name: Signal(each.shape, name=f"walk_{name}", reset_less=True)
+            for name, each in jobs.walk
+        }
+        load = self.load.payload
+        load_buffer, load_half = Signal(OperandBuffer), Signal()
+        m.d.comb += [
+            load.buffer.eq(load_buffer),
+            load.half.eq(load_half),
+            *(load.walk[name].eq(each) for name, each in walk.items()),
+        ]
+        with m.If(self.load.ready):
+            m.d.sync += self.load.valid.eq(0)
+
+        def offer(name: str, buffer: OperandBuffer, fields: Any) -> Any:
+            """Orders a load for the half that is next; true when it is taken."""
             half = halves[name]
-            m.d.comb += [
-                load.buffer.eq(buffer),
-                load.half.eq(half.next),
-                self.load.valid.eq(half.free),
-                half.take.eq(half.free & self.load.ready),
-            ]
+            m.d.comb += half.take.eq(half.free & (~self.load.valid | self.load.ready))
+            with m.If(half.take):
+                m.d.sync += [
+                    self.load.valid.eq(1),
+                    load_buffer.eq(buffer),
+                    load_half.eq(half.next),
+                    *(each.eq(fields.get(field, 0)) for field, each in walk.items()),
+                ]
             return half.take
 
         with m.FSM():
@@ -309,18 +337,8 @@ class Sequencer(wiring.Component):
                 with m.State(f"ELEMENTS_{name}"):
                     needed = 1 if name != "third" else work.operation == Elementwise.MULADD
                     with m.If(needed):
-                        m.d.comb += [
-                            walk.address.eq(
-                                {"first": first, "second": second, "third": third}[name]["base"]
-                            ),
-                            walk.vectors.eq(1),
-                            walk.slots.eq(1),
-                            walk.length.eq(tile.first_count),
-                            walk.column.eq(work[name].vector),
-                            walk.columns.eq(_WITHOUT_WRAP),
-                            walk.rows.eq(1),
-                        ]
-                        with m.If(offer(name, buffer)):
+                        address = {"first": first, "second": second, "third": third}[name]["base"]
+                        with m.If(offer(name, buffer, elements_of(work[name], address))):
                             m.next = following
                     with m.Else():
                         m.next = following
@@ -330,27 +348,27 @@ class Sequencer(wiring.Component):
             with m.State("OFFSETS"), m.If(terms.done):
                 m.next = "FIRST"
             with m.State("FIRST"):
-                fill(work.first, first["chunk"], "first", tile.first_count, lanes)
+                vectors = vectors_of(work.first, first["chunk"], "first", tile.first_count, lanes)
                 m.d.sync += [
                     block.eq(0),
                     block_address.eq(second["chunk"]),
                     block_x.eq(chunk_x),
                 ]
-                with m.If(offer("first", OperandBuffer.FIRST)):
+                with m.If(offer("first", OperandBuffer.FIRST, vectors)):
                     with m.If(work.second_kind == Second.NONE):
                         m.next = "JOB"
                     with m.Else():
                         m.next = "SECOND"
             with m.State("SECOND"):
                 private = ~shared
-                fill(
+                vectors = vectors_of(
                     work.second,
                     block_address,
                     "second",
                     Mux(private, tile.first_count, block_count),
                     Mux(private, lanes, 8),
                 )
-                with m.If(offer("second", OperandBuffer.SECOND)):
+                with m.If(offer("second", OperandBuffer.SECOND, vectors)):
                     m.next = "JOB"
             with m.State("JOB"):
                 self._release(m, next_job, block == 0, last_block)

@@ -54,7 +54,7 @@ class Terms:
 
         # Factors, product, sum: a cycle each.
         factors = Signal(width), Signal(width)
-        with m.Switch(step):
+        with m.If(active), m.Switch(step):
             for place, (_, _, (a, b)) in enumerate(steps):
                 with m.Case(place):
                     m.d.sync += [factors[0].eq(a), factors[1].eq(b)]
@@ -72,17 +72,15 @@ class Terms:
         before, negative = Signal(width), Signal()
         value = Signal(width)
         m.d.comb += value.eq(before + Mux(negative, -product, product))
-        with m.Switch(later[-1]):
+        with m.If(alive[-1]), m.Switch(later[-1]):
             for place, (item, number, _) in enumerate(steps):
+                target = item.target if number == len(item.terms) - 1 else total
                 with m.Case(place):
                     m.d.comb += [
                         before.eq(total if number else item.base),
                         negative.eq(item.negative),
                     ]
-                    with m.If(alive[-1]):
-                        m.d.sync += (item.target if number == len(item.terms) - 1 else total).eq(
-                            value
-                        )
+                    m.d.sync += target.eq(value)
         finished = Signal()
         m.d.sync += finished.eq(closing[-1])
         m.d.comb += self.done.eq(finished)

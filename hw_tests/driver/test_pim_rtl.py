@@ -311,7 +311,6 @@ def test_no_output_depends_on_an_input_at_once(pim: Pim) -> None:
     works = [offer(pim, product((2 + n) * BANK, 8), [n, n + 3]) for n in range(3)]
     transport = rtl(pim)
     for _ in range(400):
-        transport.advance(1)
         assert transport._library.nm_consistent(transport._stack)
     for work in works:
         pim.wait(work)

@@ -340,7 +340,9 @@ class Bank:
 
     def __init__(self, dut: Any, *, stalls: str = "none", seed: int = 1) -> None:
         self.dut = dut
-        self.pause = self.store_pause = STALLS[stalls]
+        self.pause = STALLS[stalls]
+        # At the beginning of a run the storer does nothing for so long.
+        self.hold_cycles = 0
         self._random = random.Random(f"{stalls} {seed}")
         self.ports = {
             "first": [ReadPort(dut, f"first_{group}") for group in range(GROUPS)],
@@ -378,7 +380,7 @@ class Bank:
         self.additions: list[int] = []
         self.stored = 0
         self.store_ready = False
-        self.full_cycles = 0
+        self.full_cycles = self.held = 0
 
     async def play(self, run: Run, *, limit: int = 20_000, cycles: int | None = None) -> None:
         """Has all of ``run`` done and checks it; or stops after ``cycles``."""
@@ -422,8 +424,8 @@ class Bank:
     def _pauses(self) -> bool:
         return self._random.random() < self.pause
 
-    def _store_pauses(self) -> bool:
-        return self._random.random() < self.store_pause
+    def _storer_pauses(self) -> bool:
+        return self.held < self.hold_cycles or self._pauses()
 
     def _reads(self) -> None:
         for name, ports in self.ports.items():
@@ -454,12 +456,13 @@ class Bank:
             assert store["slot"] == self.next_slot, "slots out of turn"
             self.next_slot = (self.next_slot + 1) % 4
             self._store(store)
-        self.store_ready = not self._store_pauses()
+        self.store_ready = not self._storer_pauses()
         dut.store_ready.value = int(self.store_ready)
-        freed = bool(self.storing) and not self._store_pauses()
+        freed = bool(self.storing) and not self._storer_pauses()
         if freed:
             self.slots[self.storing.popleft()] = {}
         dut.slot_freed.value = int(freed)
+        self.held += 1
         # A slot is empty, has results, or is being stored.
         self.full_cycles += all(contents != {} for contents in self.slots)
 
@@ -606,12 +609,13 @@ async def elementwise_stalls(dut: Any, stalls: str) -> None:
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def slow_storer(dut: Any) -> None:
-    """Results wait for free slots, stores for the storer."""
+    """Products wait for the adders, results for free slots, stores for the storer."""
     bank, rng = await start(dut)
-    bank.store_pause = 0.96
+    # The slots are full after four groups, and the ring after 16 rounds more.
+    bank.hold_cycles = 8 * 7 * 4 + 8 * 16 + 200
     for case in (
         Reduction(
-            kind=Second.SHARED, firsts=PAIRS, seconds=60, channels=1, taps=2, chunk=3, block=33,
+            kind=Second.SHARED, firsts=PAIRS, seconds=60, channels=1, taps=7, chunk=3, block=33,
             second_stride=100,
         ),
         Reduction(

@@ -137,14 +137,18 @@ class Works:
 
     def _short_steps(self, opcode: Opcode) -> Iterator[Descriptor]:
         """Operands whose elements or vectors are neighbours or nearly, and few or just not."""
-        work = self._work(opcode, lambda _: 2)
+        work = self._work(opcode, lambda name: 1 if name == "stride" else 2)
         taps = "filter_width" if opcode == Opcode.CONV2D else "length"
         for name in work.operands:
             for count in (3, 4):
-                for _ in range(16):
+                for _ in range(100 if opcode == Opcode.CONV2D else 16):
                     changes: dict[str, Any] = {taps: count}
-                    if opcode == Opcode.CONV2D:
-                        changes |= {"stride": 1, "dilation": self._random.randint(1, 2)}
+                    # Either operand is the first.
+                    changes |= {
+                        size: self._random.randint(1, 2)
+                        for size in ("columns", "filters", "dilation")
+                        if size in work.form.sizes
+                    }
                     changed = replace(work, **changes)
                     extents = changed.extents(name)
                     strides = tuple(self._random.randint(-2, 2) for _ in extents)

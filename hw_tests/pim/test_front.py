@@ -70,5 +70,5 @@ def test_front(name: str) -> None:
         Front(front_configurations()[name]),
         top="front",
         module="hw_tests.pim.front_bench",
-        parameters={"name": name, "seed": 1, "works": 400},
+        parameters={"name": name, "seed": 1, "works": 250},
     )

@@ -28,9 +28,17 @@ _HEADER = """\
 
 {includes}
 
+// Evaluates a part, without what Verilator's own function does for threads.
+{evaluate}
+
 struct Parts {{
     explicit Parts(VerilatedContext* context)
-        : {constructors} {{}}
+        : {constructors} {{
+        each([](auto& part) {{
+            part.clk = 1;
+            part.eval();
+        }});
+    }}
 
     {members}
 
@@ -56,6 +64,11 @@ private:
 }};
 """
 
+_EVALUATE = """\
+void V{module}___024root___eval(V{module}___024root*);
+inline void evaluate(V{module}& part) {{ V{module}___024root___eval(part.rootp); }}
+"""
+
 _EACH_OF = """\
     template <typename Do> void each_{module}(Do&& act) {{
         {each}
@@ -75,7 +88,8 @@ def parts_library(
     """The shared library of an assembly, built unless one of the same sources is there.
 
     The harness includes ``parts.h``, with a structure ``Parts``: it has a member for each instance,
-    its Verilated model, and the functions ``each``, ``each_MODULE``, ``connect`` and ``connected``.
+    its Verilated model, and the functions ``each``, ``each_MODULE``, ``connect`` and ``connected``;
+    beside it is the function ``evaluate``.
 
     Parameters
     ----------
@@ -129,13 +143,15 @@ def _includes(folder: Path) -> list[str]:
 def _build_model(module: str, folder: Path) -> None:
     """Verilates and compiles the model of ``module``, whose Verilog is in ``folder``."""
     run_tool(["verilator", *model_args(module), "-Mdir", ".", f"{module}.v"], folder)
-    # Not by Verilator's makefile, which compiles the headers beforehand: that takes longer than it
-    # saves, and 140 MB.
-    sources = {path.name for path in folder.glob("*.cpp")}
-    slow = {name for name in sources if "Slow" in name}
-    for files, optimization in ((sources - slow, OPT_FAST), (slow, OPT_SLOW)):
+    # Not by Verilator's makefile, which compiles each file by itself and the headers beforehand:
+    # that takes longer, and 140 MB.
+    sources = sorted(path.name for path in folder.glob("*.cpp"))
+    for name, optimization in (("fast", OPT_FAST), ("slow", OPT_SLOW)):
+        chosen = [source for source in sources if ("Slow" in source) == (name == "slow")]
+        unit = folder / f"{name}.cpp"
+        unit.write_text("".join(f'#include "{source}"\n' for source in chosen))
         compiler = [COMPILER, optimization, *C_FLAGS.split(), *_includes(folder)]
-        run_tool([*compiler, "-c", *sorted(files)], folder)
+        run_tool([*compiler, "-c", unit.name], folder)
 
 
 def _link(name: str, harness: Path, models: Sequence[Path], folder: Path) -> None:
@@ -162,6 +178,7 @@ def _header(assembly: Assembly) -> str:
 
     return _HEADER.format(
         includes="\n".join(f'#include "V{module}.h"' for module in assembly.components),
+        evaluate="".join(_EVALUATE.format(module=module) for module in assembly.components),
         constructors=", ".join(f'{name}(context, "{name}")' for name in instances),
         members="\n    ".join(f"V{module} {name};" for name, module in instances.items()),
         each=each(list(instances)),

@@ -37,20 +37,12 @@ public:
         core_.s_axi_bready = 1;
         core_.s_axi_rready = 1;
         core_.host_response_ready = 1;
-        settle();
     }
 
     ~Stack() {
         // The thread's context may be that of a model that is gone.
         Verilated::threadContextp(&context_);
         parts_.each([](auto& part) { part.final(); });
-    }
-
-    // Whether the outputs are what they were before the inputs had their values of this cycle.
-    bool consistent() {
-        parts_.connect();
-        settle();
-        return parts_.connected();
     }
 
     uint64_t cycles() const { return cycles_; }
@@ -106,6 +98,13 @@ public:
         return refused ? kRefused : kOk;
     }
 
+    // A cycle; whether all outputs were in it what they were before the inputs had their values.
+    bool consistent() {
+        bool same = false;
+        tick([&] { same = parts_.connected(); });
+        return same;
+    }
+
     void begin(bool write, uint64_t address, uint64_t bytes, uint8_t* data) {
         transfer_ = {write, address, bytes, data, 0, bytes};
     }
@@ -137,25 +136,27 @@ private:
         unsigned bytes;
     };
 
-    void settle() {
-        parts_.each([](auto& part) {
-            part.clk = 0;
-            part.eval();
+    void clock(bool high) {
+        parts_.each([&](auto& part) {
+            part.clk = high;
+            evaluate(part);
         });
     }
 
-    void tick() {
+    template <typename Look> void tick(Look&& look) {
         const bool taken = core_.host_request_valid && core_.host_request_ready;
         if (core_.host_response_valid) answer();
         starts_ += core_.started;
         parts_.connect();
-        parts_.each([](auto& part) {
-            part.clk = 1;
-            part.eval();
-        });
-        settle();
+        clock(false);
+        look();
+        clock(true);
         ++cycles_;
         if (taken) core_.host_request_valid = 0;
+    }
+
+    void tick() {
+        tick([] {});
     }
 
     // Offers a request for the transfer's next beat, if a tag is free.
