@@ -63,7 +63,7 @@ class Assembly:
 
 
 class PoweredUp(wiring.Component):
-    """``component`` as a part to be simulated: after power-up, its inputs taken at the falling edge.
+    """``component`` as a part to be simulated: after power-up, inputs taken at the falling edge.
 
     There is no reset: all registers begin with the values that they have after one. Verilator
     evaluates what an input reaches at both edges of the clock; so the generated Verilog, which has

@@ -7,6 +7,7 @@ timing.
 from .arithmetic import compute, tree
 from .descriptor import Cause, Descriptor, Opcode, Tensor, check
 from .pool import NoSuchWorkError, Pool, WorkRefusedError
+from .stack import StackMap
 from .work import Account, account
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "NoSuchWorkError",
     "Opcode",
     "Pool",
+    "StackMap",
     "Tensor",
     "WorkRefusedError",
     "account",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import NamedTuple
 
+from .stack import StackMap
+
 __all__ = [
     "DESCRIPTOR_BYTES",
     "ELEMENTWISE",
@@ -224,14 +226,13 @@ class Descriptor:
         )
 
 
-def check(work: Descriptor, *, banks: int, bank_bytes: int, units: int) -> Cause:
-    """Why a stack of ``banks`` with ``units`` in all would refuse ``work``, or ``Cause.NONE``.
+def check(work: Descriptor, *, stack: StackMap, units: int) -> Cause:
+    """Why a ``stack`` with ``units`` in all would refuse ``work``, or ``Cause.NONE``.
 
     Whether the pool has room for it (``Cause.FULL``) is not known here.
     """
     if work.opcode not in FORMS:
         return Cause.OPCODE
-    stack = range(banks * bank_bytes)
     spans = {name: work.span(name) for name in work.form.tensors}
     refusals = {
         Cause.RESERVED: not _unused_are_zero(work),
@@ -243,9 +244,7 @@ def check(work: Descriptor, *, banks: int, bank_bytes: int, units: int) -> Cause
         Cause.MISALIGNED: any(
             getattr(work, name).address_bytes % ELEMENT_BYTES for name in work.form.tensors
         ),
-        Cause.OUT_OF_RANGE: any(
-            span.start < stack.start or span.stop > stack.stop for span in spans.values()
-        ),
+        Cause.OUT_OF_RANGE: not all(map(stack.holds, spans.values())),
         Cause.OVERLAP: not _places_are_distinct(work)
         or any(
             spans[name].start < spans["result"].stop
@@ -253,7 +252,7 @@ def check(work: Descriptor, *, banks: int, bank_bytes: int, units: int) -> Cause
             and not _is_in_place(work, name)
             for name in work.operands
         ),
-        Cause.BANKS: bool(work.banks >> banks),
+        Cause.BANKS: bool(work.banks >> stack.banks),
         Cause.UNITS: work.units != 0 if work.banks else not 1 <= work.units <= units,
     }
     return next((cause for cause, refused in refusals.items() if refused), Cause.NONE)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from .arithmetic import compute, place
 from .descriptor import Cause, Descriptor, Tensor, check
-from .work import Account, account, banks_of
+from .stack import StackMap
+from .work import Account, account
 
 __all__ = ["Counters", "DataLocation", "NoSuchWorkError", "Pool", "WorkRefusedError"]
 
@@ -82,7 +83,7 @@ class Pool:
     Parameters
     ----------
     multipliers, adders: units of each bank.
-    bank_bytes: memory of a bank; a multiple of 4.
+    bank_bytes: local memory of a bank; a power of two, 512 or more.
     slots: works that may be accepted and not completed at once.
     """
 
@@ -95,10 +96,12 @@ class Pool:
         slots: int = 8,
     ) -> None:
         self.bank_units = [m + a for m, a in zip(multipliers, adders, strict=True)]
-        self.bank_bytes = bank_bytes
-        self.memory: NDArray[np.uint8] = np.zeros(len(self.bank_units) * bank_bytes, np.uint8)
-        """What others see of the stack: results of completed works only."""
+        self.stack = StackMap(banks=self.banks, bank_bytes=bank_bytes)
+        self.memory: NDArray[np.uint8] = np.zeros(self.stack.striped.stop, np.uint8)
+        """What others see of the stack, by its addresses: results of completed works only."""
         self._slots: list[_Work | None] = [None] * slots
+        self._free = list(range(slots))
+        """Slots whose works have completed, or that have had none; the next to be taken first."""
         self._accepted: list[_Work] = []
         self._cause = Cause.NONE
 
@@ -158,7 +161,10 @@ class Pool:
         NoSuchWorkError: the pool has not given out this id, or its slot has been taken again.
         """
         work = self._work(work_id)
-        return list(work.banks), DataLocation(*banks_of(work.descriptor, self.bank_bytes))
+        descriptor = work.descriptor
+        inputs = [descriptor.span(name) for name in descriptor.operands]
+        outputs = [descriptor.span("result")]
+        return list(work.banks), DataLocation(*map(self.stack.banks_of, (inputs, outputs)))
 
     # Registers.
 
@@ -193,16 +199,16 @@ class Pool:
         WorkRefusedError: with the cause.
         """
         units = sum(self.bank_units)
-        self._cause = check(work, banks=self.banks, bank_bytes=self.bank_bytes, units=units)
-        free = [slot for slot, other in enumerate(self._slots) if other is None or other.done]
-        if not self._cause and not free:
+        self._cause = check(work, stack=self.stack, units=units)
+        if not self._cause and not self._free:
             self._cause = Cause.FULL
         if self._cause:
             raise WorkRefusedError(self._cause)
-        held = self._slots[free[0]]
-        last = held.id if held else free[0]
+        slot = self._free.pop(0)
+        held = self._slots[slot]
+        last = held.id if held else slot
         accepted = _Work(last + len(self._slots), work, account(work))
-        self._slots[free[0]] = accepted
+        self._slots[slot] = accepted
         self._accepted.append(accepted)
         self._start()
         return accepted.id
@@ -229,6 +235,7 @@ class Pool:
     def _complete(self, work: _Work) -> None:
         place(work.descriptor, self.memory, compute(work.descriptor, self.memory))
         work.done = True
+        self._free.append(work.id % len(self._slots))
         self._accepted.remove(work)
         self._start()
 
@@ -252,9 +259,10 @@ class Pool:
                 work.banks = sorted(self._choose(work, idle))
 
     def _choose(self, work: _Work, idle: list[int]) -> Iterator[int]:
-        """Of the idle banks those that the work takes: with its data first, then by number."""
-        inputs, outputs = banks_of(work.descriptor, self.bank_bytes)
-        local = {*inputs, *outputs}
+        """Of the idle banks those that the work takes: with its data in their local memory first,
+        then by number."""
+        spans = [work.descriptor.span(name) for name in work.descriptor.form.tensors]
+        local = self.stack.banks_of(span for span in spans if span.start in self.stack.local)
         units = work.account.units_of(work.descriptor.units)
         for bank in sorted(idle, key=lambda bank: (bank not in local, bank)):
             if units <= 0:

@@ -1,4 +1,4 @@
-"""What a work amounts to: operations, units, bytes and banks."""
+"""What a work amounts to: operations, units and bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .descriptor import ELEMENT_BYTES, Descriptor, Opcode
 
-__all__ = ["Account", "account", "banks_of"]
+__all__ = ["Account", "account"]
 
 
 class Account(NamedTuple):
@@ -68,23 +68,6 @@ def account(work: Descriptor) -> Account:
         bytes_read=ELEMENT_BYTES * sum(_elements_read(work, name) for name in work.operands),
         bytes_written=ELEMENT_BYTES * results,
     )
-
-
-def banks_of(work: Descriptor, bank_bytes: int) -> tuple[list[int], list[int]]:
-    """The banks in which operands and result lie, from the lowest to the highest byte of each
-    tensor."""
-
-    def banks(*names: str) -> list[int]:
-        spans = [work.span(name) for name in names]
-        return sorted(
-            {
-                bank
-                for span in spans
-                for bank in range(span.start // bank_bytes, (span.stop - 1) // bank_bytes + 1)
-            }
-        )
-
-    return banks(*work.operands), banks("result")
 
 
 def _elements_read(work: Descriptor, name: str) -> int:

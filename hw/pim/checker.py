@@ -88,12 +88,14 @@ class Checker:
             p.subtract(p.value(f"{size}.last"), field(size), 1)
         for tensor, sizes in form.tensors.items():
             self._span(tensor, sizes)
-        p.is_less(0, 0)
+        config = self._config
         for tensor in form.tensors:
             low, high = self._ends(tensor)
+            p.is_less(config.local_bytes // 4 - 1, high)
+            p.is_less(low, config.striped_start_bytes // 4, When.FLAG)
             p.is_less(low, 0, When.NO_FLAG)
-            p.is_less(self._config.stack_bytes // 4 - 1, high, When.NO_FLAG)
-        self._refuse(Cause.OUT_OF_RANGE, When.FLAG)
+            p.is_less(config.stack_bytes // 4 - 1, high, When.NO_FLAG)
+            self._refuse(Cause.OUT_OF_RANGE, When.FLAG)
         self._places_are_distinct(form.tensors["result"])
         for tensor in form.tensors:
             if tensor != "result":

@@ -8,10 +8,22 @@ from typing import Any
 
 from hw.pim.placement import Placement, ThermalWeights, place
 
-__all__ = ["BEAT_BYTES", "COUNTINGS", "OPTIONS", "PIM_PRESETS", "PimConfig", "configure"]
+__all__ = [
+    "BEAT_BYTES",
+    "COUNTINGS",
+    "OPTIONS",
+    "PIM_PRESETS",
+    "STRIPE_BYTES",
+    "PimConfig",
+    "configure",
+]
 
 BEAT_BYTES = 32
 """What a vault's memory moves in a cycle: 10 GB/s at 312.5 MHz (HMC 2.0)."""
+
+STRIPE_BYTES = 512
+"""Of the striped memory, what is in a bank before the next one follows: a row in each of two
+layers, see :attr:`~hw.pim.vault_geometry.VaultGeometry.address_layout`."""
 
 COUNTINGS = ("units", "pairs")
 """What ``total`` counts: multipliers and adders together, or pairs of one of each."""
@@ -51,9 +63,9 @@ class PimConfig:
     clock_mhz: float = 312.5
     """Clock of units and memory (paper, V-A); what is counted in cycles does not depend on it."""
 
-    bank_bytes: int = 1 << 28
-    """Memory of a bank: a power of two from 1 KiB to 1 GiB. The default makes 8 GiB of 32 banks,
-    the larger of HMC 2.0's configurations."""
+    bank_bytes: int = 1 << 27
+    """Local memory of a bank, and what it has of the striped memory: a power of two from 1 KiB to
+    1 GiB. The default makes 8 GiB of 32 banks, the larger of HMC 2.0's configurations."""
 
     buffer_bytes: int = 65536
     """Operand buffers of a bank, both halves together: a power of two from 8 KiB to 1 MiB. Half of
@@ -124,9 +136,47 @@ class PimConfig:
         return self.buffer_bytes // 32
 
     @property
-    def stack_bytes(self) -> int:
-        """Memory of all banks."""
+    def vault_bytes(self) -> int:
+        """Memory of a bank: its local memory, then its stripes."""
+        return 2 * self.bank_bytes
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of all banks; bank i holds the bytes from i · ``bank_bytes``."""
         return self.banks * self.bank_bytes
+
+    @property
+    def striped_start_bytes(self) -> int:
+        """Address of the striped memory: that of the local memory's end, or beyond it if the
+        number of banks is no power of two."""
+        return self.bank_bytes << (self.banks - 1).bit_length()
+
+    @property
+    def striped_banks(self) -> int:
+        """Banks that hold the striped memory in turn, the first ones: a power of two."""
+        return 1 << self.banks.bit_length() - 1
+
+    @property
+    def stack_bytes(self) -> int:
+        """The end of the striped memory, and of the address space."""
+        return self.striped_start_bytes + self.striped_banks * self.bank_bytes
+
+    def holds(self, address_bytes: int, nbytes: int) -> bool:
+        """Whether a bank holds each of these bytes."""
+        end = address_bytes + nbytes
+        local, start = self.local_bytes, self.striped_start_bytes
+        if not 0 <= address_bytes <= end <= self.stack_bytes:
+            return False
+        return end <= local or start <= address_bytes or local == start
+
+    @property
+    def memory_description(self) -> str:
+        """The addresses that banks hold, for messages."""
+        start = self.striped_start_bytes
+        return (
+            f"the local memory, 0x0 to {self.local_bytes - 1:#x}, or the striped memory, "
+            f"{start:#x} to {self.stack_bytes - 1:#x}"
+        )
 
     @property
     def vault_gb_per_s(self) -> float:

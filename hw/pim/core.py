@@ -33,7 +33,7 @@ class PoolCore(wiring.Component):
     config
         The pool.
     geometry
-        Of a vault; ``ValueError`` unless it holds ``bank_bytes``.
+        Of a vault; ``ValueError`` unless it holds ``vault_bytes``.
 
     Members
     -------

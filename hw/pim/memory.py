@@ -81,7 +81,7 @@ class PimMemory(wiring.Component):
     config
         The banks.
     part
-        Timing and organisation of their vaults, with as many rows as make ``bank_bytes``.
+        Timing and organisation of their vaults, with as many rows as make ``vault_bytes``.
         ``ValueError`` if no number of rows does.
 
     Members
@@ -102,7 +102,7 @@ class PimMemory(wiring.Component):
 
     def __init__(self, config: PimConfig, part: VaultPart) -> None:
         self._config = config
-        self._part = part.with_capacity(config.bank_bytes)
+        self._part = part.with_capacity(config.vault_bytes)
         self._switch = MemorySwitch(config=config, geometry=self._part.geometry)
         request, response = memory_request_layout(config), memory_response_layout()
         members: dict[str, Any] = {"idle": Out(1), "violation": Out(1)}

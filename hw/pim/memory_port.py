@@ -16,9 +16,8 @@ MEMORY_TAG_BITS = 6
 def memory_request_layout(config: PimConfig) -> data.StructLayout:
     """A read or write of a beat of 32 bytes.
 
-    ``address`` counts beats, over the banks in turn, and is below ``stack_bytes`` / 32. A set bit
-    of ``strobe`` writes the byte of ``data``; a read ignores both. ``tag`` comes back with the
-    response.
+    ``address`` counts beats, below ``stack_bytes`` / 32. A set bit of ``strobe`` writes the byte of
+    ``data``; a read ignores both. ``tag`` comes back with the response.
     """
     return data.StructLayout(
         {

@@ -37,7 +37,7 @@ class PimPool(wiring.Component):
     config
         The pool.
     part
-        Timing and organisation of the vaults, with as many rows as make ``bank_bytes``.
+        Timing and organisation of the vaults, with as many rows as make ``vault_bytes``.
         ``ValueError`` if no number of rows does.
 
     Members
@@ -50,7 +50,7 @@ class PimPool(wiring.Component):
 
     def __init__(self, config: PimConfig, part: VaultPart) -> None:
         self._config = config
-        self._part = part.with_capacity(config.bank_bytes)
+        self._part = part.with_capacity(config.vault_bytes)
         self._core = PoolCore(config, self._part.geometry)
         super().__init__(
             {

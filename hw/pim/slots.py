@@ -126,6 +126,8 @@ class Slots(wiring.Component):
         works = self._config.works
         m.submodules.choice = choice = BankChoice(self._config)
         m.submodules.waiting = waiting = SyncFIFO(width=len(self.slot), depth=works + 1)
+        m.submodules.free = free = SyncFIFO(width=len(self.slot), depth=works)
+        fresh = Signal(range(works + 1))  # the lowest slot that has never been taken
         active = Cat(
             (state == SlotState.WAITING) | (state == SlotState.RUNNING) for state in self.states
         )
@@ -141,7 +143,7 @@ class Slots(wiring.Component):
         self._names(m)
         self._start(m, choice, near)
         tries = Signal(range(works + 1))
-        m.d.comb += waiting.w_data.eq(self.slot)
+        m.d.comb += [waiting.w_data.eq(self.slot), free.w_data.eq(self.slot)]
 
         with m.FSM():
             with m.State("IDLE"):
@@ -151,7 +153,7 @@ class Slots(wiring.Component):
                     m.next = "COMPLETE"
                 with m.Elif(self.i.valid):
                     with m.If((self.i.payload.cause == Cause.NONE) & ~active.all()):
-                        m.d.sync += self.slot.eq(_lowest(~active))
+                        m.d.sync += self.slot.eq(Mux(fresh == works, free.r_data, fresh))
                         m.next = "CHECK"
                     with m.Else():
                         cause = self.i.payload.cause
@@ -168,6 +170,10 @@ class Slots(wiring.Component):
                     m.next = "ACCEPT"
             with m.State("ACCEPT"):
                 m.d.comb += [self.accept.eq(1), self.i.ready.eq(1), waiting.w_en.eq(1)]
+                with m.If(fresh == works):
+                    m.d.comb += free.r_en.eq(1)
+                with m.Else():
+                    m.d.sync += fresh.eq(fresh + 1)
                 m.d.sync += [
                     self.cause.eq(Cause.NONE),
                     self.states[self.slot].eq(SlotState.WAITING),
@@ -177,7 +183,7 @@ class Slots(wiring.Component):
                 m.next = "ROUND"
             with m.State("COMPLETE"):
                 ended = Signal(works)
-                m.d.comb += [self.complete.eq(1), ended.eq(1 << self.slot)]
+                m.d.comb += [self.complete.eq(1), ended.eq(1 << self.slot), free.w_en.eq(1)]
                 m.d.comb += self.gate.completed.eq(ended)
                 m.d.sync += [
                     self.states[self.slot].eq(SlotState.COMPLETED),

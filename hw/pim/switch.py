@@ -8,24 +8,23 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.pim.config import BEAT_BYTES, PimConfig
+from hw.pim.config import BEAT_BYTES, STRIPE_BYTES, PimConfig
 from hw.pim.crossbar import Crossbar
 from hw.pim.memory_port import MEMORY_TAG_BITS, memory_request_layout, memory_response_layout
-from hw.pim.vault_geometry import ROW_BEATS, VaultGeometry
+from hw.pim.vault_geometry import VaultGeometry
 from hw.pim.vault_interface import vault_request_layout, vault_response_layout
 
 __all__ = ["MemorySwitch"]
 
 _BYTE_BITS = BEAT_BYTES.bit_length() - 1
-_RUN_BEATS = 2 * ROW_BEATS
-"""Beats of a stretch that is a row in each of two layers, see
-:attr:`~hw.pim.vault_geometry.VaultGeometry.address_layout`."""
+_RUN_BEATS = STRIPE_BYTES // BEAT_BYTES
 
 
 class MemorySwitch(wiring.Component):
     """Carries the requests of all banks and of the host to all vaults, and the responses back.
 
-    Vault i holds the bytes from i · ``bank_bytes``. A vault takes from its sources in turn, but up
+    The lower half of vault i is bank i's local memory, the upper half its stripes, see
+    :class:`~hw.pim.config.PimConfig`. A vault takes from its sources in turn, but up
     to 16 requests of one source after each other if they come without a pause and are for the same
     512 bytes and of one direction, since the vault then activates its banks once for all of them. A
     source gets its responses from the vaults in turn.
@@ -42,7 +41,7 @@ class MemorySwitch(wiring.Component):
     config
         The banks.
     geometry
-        Of a vault; ``ValueError`` unless it holds ``bank_bytes``.
+        Of a vault; ``ValueError`` unless it holds ``vault_bytes``.
 
     Members
     -------
@@ -61,9 +60,9 @@ class MemorySwitch(wiring.Component):
     idle: Any
 
     def __init__(self, *, config: PimConfig, geometry: VaultGeometry) -> None:
-        if geometry.capacity_bytes != config.bank_bytes:
+        if geometry.capacity_bytes != config.vault_bytes:
             raise ValueError(
-                f"a vault must hold the bank_bytes of a bank, {config.bank_bytes}, got "
+                f"a vault must hold the vault_bytes of a bank, {config.vault_bytes}, got "
                 f"{geometry.capacity_bytes}; see VaultGeometry.with_capacity"
             )
         self._config = config
@@ -118,12 +117,12 @@ class MemorySwitch(wiring.Component):
         """Splits an address, puts the source's number into the tag, and finds what follows."""
         asked, into = port.payload, getattr(crossbar, f"i_{number}")
         carried = into.payload.payload
-        beat_bits = self._geometry.address_bits - _BYTE_BITS
+        vault, beat = self._place(m, asked.address)
         m.d.comb += [
             into.valid.eq(port.valid),
             port.ready.eq(into.ready),
-            into.payload.to.eq(asked.address[beat_bits:]),
-            carried.address.eq(asked.address[:beat_bits] << _BYTE_BITS),
+            into.payload.to.eq(vault),
+            carried.address.eq(beat << _BYTE_BITS),
             carried.tag.eq(Cat(asked.tag, Const(number, self.tag_bits - MEMORY_TAG_BITS))),
             carried.data.eq(asked.data),
             carried.strobe.eq(asked.strobe),
@@ -139,6 +138,21 @@ class MemorySwitch(wiring.Component):
                 run.eq(Mux(into.payload.follows, run + 1, 0)),
             ]
 
+    def _place(self, m: Any, address: Any) -> tuple[Any, Any]:
+        """The vault of a beat, and which of its beats it is."""
+        bank_beats = _bits(self._config.bank_bytes // BEAT_BYTES)
+        stripe, banks = _bits(_RUN_BEATS), _bits(self._config.striped_banks)
+        vault = Signal(range(max(self._config.banks, 2)))
+        beat = Signal(bank_beats + 1)
+        with m.If(address[-1]):
+            m.d.comb += [
+                vault.eq(address[stripe : stripe + banks]),
+                beat.eq(Cat(address[:stripe], address[stripe + banks : bank_beats + banks], 1)),
+            ]
+        with m.Else():
+            m.d.comb += [vault.eq(address[bank_beats:-1]), beat.eq(address[:bank_beats])]
+        return vault, beat
+
     def _answer(self, m: Any, port: Any, into: Any) -> None:
         """Takes the source's number from the tag."""
         answered, carried = port.payload, into.payload.payload
@@ -150,3 +164,8 @@ class MemorySwitch(wiring.Component):
             carried.data.eq(answered.data),
             carried.write.eq(answered.write),
         ]
+
+
+def _bits(value: int) -> int:
+    """The logarithm of a power of two."""
+    return value.bit_length() - 1

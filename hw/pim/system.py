@@ -29,7 +29,7 @@ def pim_system(
         What the vaults insist on, if not the timing that their controllers keep; to see a
         violation.
     """
-    part = part.with_capacity(config.bank_bytes)
+    part = part.with_capacity(config.vault_bytes)
     core = PoolCore(config, part.geometry)
     vault = SimulatedVault(part, tag_bits=core.tag_bits, memory_timing=memory_timing)
     kinds = bank_kinds(config)

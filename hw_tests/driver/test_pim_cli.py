@@ -17,6 +17,7 @@ from sw_driver.pim import backends, lowering, measure
 from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import FullyConnected
 from sw_driver.pim.measure import Job
+from sw_driver.pim.networks import named_layer
 
 OWN = ["--convolution", "2,3,10,10", "--filters", "4,3,3"]
 SMALL = ["--most-products", "100000"]
@@ -47,7 +48,6 @@ SMALL = ["--most-products", "100000"]
         ([*OWN, "--groups", "2"], ["groups is 2", "channels, 3"]),
         (["--convolution", "1,1,2,2", "--filters", "1,3,3"], ["3 x 3", "2 x 2"]),
         (["--fully-connected", "1,70000,70000"], ["no room for weights", "smaller"]),
-        (["--config", "tiny", *["--layer", "conv1"] * 7], ["7 layers", "6"]),
     ],
     ids=" ".join,
 )
@@ -149,25 +149,21 @@ def test_more_works_than_slots(capsys: pytest.CaptureFixture[str]) -> None:
     figures = figures_of(capsys, *OWN, "--pass", "backward-input", "--stride", "3", "--parts", "3")
     (layer,) = figures["layers"]
     assert layer["works"] == len(layer["records"]) == 27
-    assert figures["lost_counters"] == 0
     assert layer["multiplications"] == sum(each["multiplications"] for each in layer["records"])
     assert figures["cycles"] == 27_000
 
 
-def test_slots_that_are_taken_too_soon(
+def test_works_that_complete_while_others_are_offered(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Their counters are there until all other slots have been taken."""
     monkeypatch.setitem(backends.PIM_BACKENDS, "racing", lambda config, _: RacingPim(config))
-    options = ["pim", "--backend", "racing", *OWN, "--pass", "backward-input", "--stride", "2"]
-    assert main([*options, "--json"]) == 0
+    options = ["--backend", "racing", "--pass", "backward-input", "--stride", "2", "--json"]
+    assert main(["pim", *OWN, *options]) == 0
     figures = json.loads(capsys.readouterr().out)
     (layer,) = figures["layers"]
-    assert figures["lost_counters"] > 0
-    assert len(layer["records"]) == layer["works"] - figures["lost_counters"]
-    assert layer["cycles"] == 1000 * layer["works"]
+    assert len(layer["records"]) == layer["works"] > 8
     assert figures["wrong_results"] == 0
-    assert main(options) == 0
-    assert "slots were taken again" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("timed")
@@ -233,8 +229,8 @@ def test_a_wrong_result_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def spoil(device: TimedPim) -> None:
-        # The result's first element: bank 24 to 31 hold it, see "Placement" in the driver.
-        address = 24 * device.config.bank_bytes
+        layer = named_layer("alexnet", "conv1", images=32).scaled(100_000)
+        address = lowering.lower(layer, "forward", device.config).tensors["y"].address_bytes
         device.write_memory(address, device.read_memory(address, 1) ^ 1)
 
     monkeypatch.setitem(

@@ -12,8 +12,7 @@ import pytest
 
 import golden.pim as golden
 from golden.pim.descriptor import FORMS
-from golden.pim.work import banks_of as golden_banks_of
-from sw_driver.pim.descriptor import Opcode, Tensor, Work, banks_of
+from sw_driver.pim.descriptor import Opcode, Tensor, Work
 from sw_driver.pim.errors import DescriptorError
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
@@ -66,7 +65,7 @@ def test_opcodes_are_the_golden_models() -> None:
     }
 
 
-def test_spans_counts_and_banks_are_the_golden_models() -> None:
+def test_spans_and_counts_are_the_golden_models() -> None:
     rng = np.random.default_rng(SEED)
     for _ in range(300):
         work = random_work(rng)
@@ -77,13 +76,6 @@ def test_spans_counts_and_banks_are_the_golden_models() -> None:
             assert work.extents(name) == other.extents(name)
         account = golden.account(other)
         assert work.operations == (account.multiplications, account.additions)
-        inputs = banks_of([work.span(name) for name in work.operands], 4096)
-        assert (inputs, banks_of([work.span("result")], 4096)) == golden_banks_of(other, 4096)
-
-
-def test_banks_end_where_the_next_one_begins() -> None:
-    assert banks_of([range(4096)], 4096) == [0]
-    assert banks_of([range(4092, 4100), range(12288, 12292)], 4096) == [0, 1, 3]
 
 
 @pytest.mark.parametrize(

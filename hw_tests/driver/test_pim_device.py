@@ -302,7 +302,9 @@ def test_memory_and_tensors(device: Pim) -> None:
     [
         (2, 4, AlignmentError, "4 bytes at 0x2"),
         (0, 6, AlignmentError, "6 bytes at 0x0"),
-        (6 * BANK - 4, 8, CopyRangeError, "not within the stack's 0x18000"),
+        (6 * BANK - 4, 8, CopyRangeError, "not within the local memory, 0x0 to 0x17fff, or"),
+        (8 * BANK - 4, 8, CopyRangeError, "or the striped memory, 0x20000 to 0x2ffff"),
+        (12 * BANK - 4, 8, CopyRangeError, "not within"),
         (-4, 4, CopyRangeError, "not within"),
     ],
 )

@@ -13,11 +13,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from golden.pim import Cause, Descriptor, Opcode, Pool, Tensor, account, check, compute, tree
+from golden.pim import (
+    Cause,
+    Descriptor,
+    Opcode,
+    Pool,
+    StackMap,
+    Tensor,
+    account,
+    check,
+    compute,
+    tree,
+)
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 NAN = 0x7FC00000
 BANKS, BANK_BYTES = 4, 1 << 14
+STACK = StackMap(banks=BANKS, bank_bytes=BANK_BYTES)
 
 SPECIALS = np.array(
     [
@@ -110,7 +122,7 @@ def bits(value: Any) -> int:
 
 def run_and_compare(work: Descriptor, memory: NDArray[np.uint8]) -> None:
     """Runs ``work`` in a pool with ``memory``; all of the memory must be as expected after it."""
-    assert check(work, banks=BANKS, bank_bytes=BANK_BYTES, units=32) == Cause.NONE
+    assert check(work, stack=STACK, units=32) == Cause.NONE
     pool = Pool(multipliers=[4] * BANKS, adders=[4] * BANKS, bank_bytes=BANK_BYTES)
     pool.memory[:] = memory
     after = memory.copy()
@@ -207,7 +219,7 @@ def random_work(rng: np.random.Generator, opcode: Opcode) -> Descriptor:
 def test_against_plain_loops(opcode: Opcode, special: float) -> None:
     rng = np.random.default_rng([SEED, opcode, int(100 * special)])
     for _ in range(12):
-        values = rng.standard_normal(BANKS * BANK_BYTES // 4).astype(np.float32)
+        values = rng.standard_normal(STACK.striped.stop // 4).astype(np.float32)
         at = rng.random(len(values)) < special
         values[at] = rng.choice(SPECIALS, at.sum())
         run_and_compare(random_work(rng, opcode), values.view(np.uint8))
@@ -231,7 +243,7 @@ AXES = [
 def test_convolutions_of_all_small_sizes(stride: int, dilation: int) -> None:
     """Rows with every combination, columns with one that goes through them in another order."""
     rng = np.random.default_rng([SEED, stride, dilation])
-    memory = rng.standard_normal(BANKS * BANK_BYTES // 4).astype(np.float32).view(np.uint8)
+    memory = rng.standard_normal(STACK.striped.stop // 4).astype(np.float32).view(np.uint8)
     for number, (height, filter_height, pad_top, rows) in enumerate(AXES):
         width, filter_width, pad_left, columns = AXES[(29 * number + 7) % len(AXES)]
         work = Descriptor(

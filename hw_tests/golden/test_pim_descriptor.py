@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from golden.pim import Cause, Descriptor, Opcode, Tensor, check
+from golden.pim import Cause, Descriptor, Opcode, StackMap, Tensor, check
 
 BANKS, BANK_BYTES, UNITS = 4, 4096, 30
-STACK = BANKS * BANK_BYTES
+STACK = StackMap(banks=BANKS, bank_bytes=BANK_BYTES)
 
 
 def cause(work: Descriptor) -> Cause:
-    return check(work, banks=BANKS, bank_bytes=BANK_BYTES, units=UNITS)
+    return check(work, stack=STACK, units=UNITS)
 
 
 def at(address_bytes: int, *strides: int) -> Tensor:
@@ -136,30 +136,47 @@ def test_alignment(tensor: str) -> None:
         assert cause(replace(MULADD, **moved)) == want
 
 
-def test_range_of_the_stack() -> None:
-    last = STACK - 4 * 32
+@pytest.mark.parametrize(
+    ("start", "end"), [(0, 4 * 4096), (4 * 4096, 8 * 4096)], ids=["local", "striped"]
+)
+def test_range_of_the_stack(start: int, end: int) -> None:
+    last = end - 4 * 32
     for tensor in ("a", "b", "result"):
         for address, strides, want in (
             (last, (8, 1), Cause.NONE),
             (last + 4, (8, 1), Cause.OUT_OF_RANGE),
-            (STACK, (8, 1), Cause.OUT_OF_RANGE),
+            (end, (8, 1), Cause.NONE if start == 0 else Cause.OUT_OF_RANGE),
             (1 << 63, (8, 1), Cause.OUT_OF_RANGE),
-            (STACK - 4, (-8, -1), Cause.NONE),
-            (1024 + 4 * 31, (-8, -1), Cause.NONE),
-            (4 * 30, (-8, -1), Cause.OUT_OF_RANGE),
+            (end - 4, (-8, -1), Cause.NONE),
+            (start + 1536 + 4 * 31, (-8, -1), Cause.NONE),
+            (start + 4 * 30, (-8, -1), Cause.OUT_OF_RANGE),
             (last, (9, 1), Cause.OUT_OF_RANGE),
-            (STACK - 4 * 8, (1 << 31, 1), Cause.OUT_OF_RANGE),
+            (end - 4 * 8, (1 << 31, 1), Cause.OUT_OF_RANGE),
         ):
             moved: dict[str, Any] = {tensor: at(address, *strides)}
             assert cause(replace(ADD, **moved)) == want, (tensor, address, strides)
-    assert cause(replace(ADD, a=at(STACK - 4, 0, 0))) == Cause.NONE
+    assert cause(replace(ADD, a=at(end - 4, 0, 0))) == Cause.NONE
+
+
+def test_a_tensor_is_in_one_of_the_memories() -> None:
+    for address, apart in ((4 * 4096 - 64, 8), (2048, 4096), (4 * 4096 - 8, 8)):
+        assert cause(replace(ADD, a=at(address, apart, 1))) == Cause.OUT_OF_RANGE
+    # With three banks there is nothing between them.
+    stack = StackMap(banks=3, bank_bytes=4096)
+    for address in (3 * 4096 - 4, 3 * 4096, 4 * 4096 - 4 * 32, 4 * 4096 - 4, 6 * 4096 - 124):
+        work = replace(ADD, a=at(address, 8, 1))
+        assert check(work, stack=stack, units=UNITS) == Cause.OUT_OF_RANGE
+    for address in (3 * 4096 - 4 * 32, 4 * 4096, 6 * 4096 - 4 * 32):
+        work = replace(ADD, a=at(address, 8, 1))
+        assert check(work, stack=stack, units=UNITS) == Cause.NONE
 
 
 def test_all_of_a_convolutions_input_must_be_in_the_stack() -> None:
     """Also what no window reaches."""
     small = replace(CONV2D, rows=1, columns=1, result=at(2048, 2, 1, 0, 0))
-    assert cause(replace(small, a=at(STACK - 4 * 100, 50, 25, 5, 1))) == Cause.NONE
-    assert cause(replace(small, a=at(STACK - 4 * 99, 50, 25, 5, 1))) == Cause.OUT_OF_RANGE
+    end = STACK.local.stop
+    assert cause(replace(small, a=at(end - 4 * 100, 50, 25, 5, 1))) == Cause.NONE
+    assert cause(replace(small, a=at(end - 4 * 99, 50, 25, 5, 1))) == Cause.OUT_OF_RANGE
 
 
 @pytest.mark.parametrize(
@@ -225,7 +242,7 @@ def test_banks_and_units(banks: int, units: int, want: Cause) -> None:
 
 def test_the_lowest_cause_is_given() -> None:
     work = replace(ADD, units=0, opcode=0, alpha_bits=1, rows=0, a=at(1, 8, 1), banks=1 << 31)
-    work = replace(work, b=at(STACK, 8, 1), result=at(0, 0, 0))
+    work = replace(work, b=at(STACK.striped.stop, 8, 1), result=at(0, 0, 0))
     repairs: list[tuple[Cause, dict[str, Any]]] = [
         (Cause.OPCODE, {"opcode": Opcode.ADD}),
         (Cause.RESERVED, {"alpha_bits": 0}),

@@ -256,6 +256,10 @@ def test_ids_outlive_their_slots() -> None:
     old = pool.submit(add(0, 64, 128))
     pool.finish()
     assert pool.counters(old).additions_done == 8
+    for _ in range(3):  # the other slots come first
+        pool.submit(add(0, 64, 128))
+        pool.finish()
+    assert pool.counters(old).additions_done == 8
     new = pool.submit(add(0, 64, 128))
     assert (new, new % 4) == (old + 4, old % 4)
     assert (pool.work_query(old), pool.work_query(new)) == (1, 0)

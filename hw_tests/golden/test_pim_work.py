@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from golden.pim import Descriptor, Opcode, Tensor, account
-from golden.pim.work import banks_of
 
 
 def convolution(
@@ -130,15 +129,3 @@ def test_elements_that_a_convolution_reads(stride: int, dilation: int, pad: int)
     }
     inside = [1 for row, column in met if row < 9 and 0 <= column < 9]
     assert account(work).bytes_read == 4 * (2 * len(inside) + 2 * 2 * 2)
-
-
-def test_banks_of_the_data() -> None:
-    work = Descriptor(
-        opcode=Opcode.ADD,
-        a=Tensor(address_bytes=4092, strides=(0, 1)),
-        b=Tensor(address_bytes=3 * 4096, strides=(0, 0)),
-        result=Tensor(address_bytes=6 * 4096 - 4, strides=(0, -1024)),
-        rows=1,
-        columns=2,
-    )
-    assert banks_of(work, 4096) == ([0, 1, 3], [4, 5])

@@ -84,7 +84,7 @@ def bank_works(config: PimConfig, rng: random.Random, small: int = 40) -> list[D
                     **sizes,
                 )
             )
-    fitting = [work for work in chosen if _last_byte(work) <= config.stack_bytes]
+    fitting = [work for work in chosen if _last_byte(work) <= config.local_bytes]
     rng.shuffle(fitting)
     return fitting
 

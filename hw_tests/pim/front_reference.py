@@ -13,7 +13,7 @@ from unittest import mock
 
 from amaranth.lib import data
 
-from golden.pim import Cause, Descriptor, Opcode, account, check
+from golden.pim import Cause, Descriptor, Opcode, StackMap, account, check
 from golden.pim.descriptor import ELEMENTWISE
 from hw.pim.config import PimConfig
 from hw.pim.jobs import Elementwise, Jobs, Padded, Second
@@ -72,7 +72,8 @@ class FrontReference:
         """What the golden model says; it has no reserved words."""
         config, reserved = self._config, words[26:32]
         work = _work_of([*words[:26], *[0] * len(reserved), *words[32:]])
-        cause = check(work, banks=config.banks, bank_bytes=config.bank_bytes, units=config.units)
+        stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
+        cause = check(work, stack=stack, units=config.units)
         return Cause.RESERVED if any(reserved) and cause != Cause.OPCODE else cause
 
     def check(self, words: list[int], fields: dict[str, int]) -> Cause:

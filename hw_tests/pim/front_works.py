@@ -10,7 +10,7 @@ from itertools import permutations, product
 from math import prod
 from typing import Any
 
-from golden.pim import Descriptor, Opcode, Tensor
+from golden.pim import Descriptor, Opcode, StackMap, Tensor
 from golden.pim.descriptor import ELEMENTWISE, FORMS
 from hw.pim.config import PimConfig, configure
 
@@ -49,11 +49,10 @@ class Works:
         self._random = random.Random(seed)
         self._bank_count = config.banks
         self._unit_count = config.units
-        self._stack_bytes = config.stack_bytes
-
-    @property
-    def _words(self) -> int:
-        return self._stack_bytes // 4
+        stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
+        self._memories = [
+            range(memory.start // 4, memory.stop // 4) for memory in (stack.local, stack.striped)
+        ]
 
     @property
     def _any_opcode(self) -> Opcode:
@@ -112,18 +111,17 @@ class Works:
                 yield replace(work, **changes)
 
     def _places(self, work: Descriptor) -> Iterator[Descriptor]:
-        """Addresses that are not those of elements, and tensors at both ends of the stack."""
+        """Addresses that are not those of elements, and tensors at both ends of each memory."""
         for name in work.form.tensors:
             tensor = getattr(work, name)
             low, high = _reach(tensor.strides, work.extents(name))
-            last = self._words - 1 - high
             at = tensor.address_bytes
-            for address in (
-                at + 1,
-                at + 2,
-                *(4 * word for word in (-low, -low - 1, last, last + 1)),
-            ):
+            for address in (at + 1, at + 2):
                 yield self._moved(work, name, address_bytes=address)
+            for memory in self._memories:
+                first, last = memory.start - low, memory.stop - 1 - high
+                for word in (first, first - 1, last, last + 1):
+                    yield self._moved(work, name, address_bytes=4 * word)
 
     def _in_place(self, work: Descriptor) -> Iterator[Descriptor]:
         """In place but for one stride or the address."""
@@ -193,7 +191,7 @@ class Works:
             sizes |= {name: rng.choice((0, rng.randint(0, 4))) for name in form.pads}
             if rng.random() < 0.02 and form.pads:
                 sizes |= {name: rng.choice((65535, 65534, 0)) for name in form.pads}
-            if prod(sizes[name] for name in form.tensors["result"]) <= self._words // 2:
+            if prod(sizes[name] for name in form.tensors["result"]) <= len(self._memories[1]) // 2:
                 break
         else:
             sizes = dict.fromkeys(form.sizes, 1) | dict.fromkeys(form.pads, 0)
@@ -250,7 +248,8 @@ class Works:
 
     def _place(self, strides: tuple[int, ...], extents: tuple[int, ...]) -> Tensor:
         low, high = _reach(strides, extents)
-        first, last = -low, self._words - 1 - high
+        memory = self._random.choice(self._memories)
+        first, last = memory.start - low, memory.stop - 1 - high
         at = self._random.choice((first, last, self._random.randint(first, max(first, last))))
         return Tensor(address_bytes=4 * at % (1 << 64), strides=strides)
 
@@ -283,14 +282,15 @@ class Works:
         return self._moved(work, name, address_bytes=address)
 
     def _edge(self, work: Descriptor) -> Descriptor:
-        """A tensor at an end of the stack, or one element beyond, or far out."""
+        """A tensor at an end of a memory, or one element beyond, or far out."""
         if work.opcode not in FORMS:
             return work
         name = self._tensor(work)
         low, high = _reach(getattr(work, name).strides, work.extents(name))
-        end = self._words - 1 - high
+        memory = self._random.choice(self._memories)
+        first, end = memory.start - low, memory.stop - 1 - high
         far = ((1 << 62) - self._random.randint(1, 9), 1 << 61, (1 << 62) - high, 1 << 30, 1 << 31)
-        word = self._random.choice((-low, -low - 1, end, end + 1, -low + 1, *far))
+        word = self._random.choice((first, first - 1, end, end + 1, first + 1, *far))
         return self._moved(work, name, address_bytes=4 * word)
 
     def _stride(self, work: Descriptor) -> Descriptor:

@@ -202,11 +202,16 @@ def _next(port: int) -> Iterator[int]:
     return ((port + 1) % CONFIG.banks * BANK_BEATS + beat % BANK_BEATS for beat in count())
 
 
+def _striped(port: int) -> Iterator[int]:
+    start = CONFIG.striped_start_bytes // BEAT
+    return (start + 16 * port + beat % BANK_BEATS for beat in count())
+
+
 def _random(beats: int) -> Callable[[int], Iterator[int]]:
     def addresses(port: int) -> Iterator[int]:
         rng = random.Random(port)
         while True:
-            first = beats * rng.randrange(BEATS // beats)
+            first = beats * rng.randrange(CONFIG.local_bytes // BEAT // beats)
             yield from range(first, first + beats)
 
     return addresses
@@ -220,6 +225,7 @@ PATTERNS: dict[str, tuple[Callable[[int], Iterator[int]], bool, float]] = {
     "all read their neighbour's vault": (_next, False, 0.965),
     "all read one vault": (_one, False, 0.96 / CONFIG.banks),
     "all read one vault, in step": (_one_in_step, False, 0.58 / CONFIG.banks),
+    "all read the striped memory": (_striped, False, 0.9 * CONFIG.striped_banks / CONFIG.banks),
     "random reads of 32 bytes": (_random(1), False, 0.22),
     "random reads of 512 bytes": (_random(16), False, 0.5),
 }

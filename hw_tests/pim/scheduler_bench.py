@@ -18,6 +18,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 from golden.pim.descriptor import ELEMENTWISE, Cause, Descriptor, Opcode, Tensor, check
 from golden.pim.pool import Pool, WorkRefusedError
+from golden.pim.stack import StackMap
 from golden.pim.work import account
 from hw.pim.config import configure
 from hw.pim.jobs import Jobs
@@ -54,6 +55,7 @@ class Offered:
     done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
 
+STACK = StackMap(banks=CONFIG.banks, bank_bytes=CONFIG.bank_bytes)
 COUNTS = ("multiplications", "additions", "beats_read", "beats_written")
 
 
@@ -103,8 +105,7 @@ class Works:
                 tensors["result"] = self._tensor(rows)
                 sizes = {"rows": rows, "length": inner}
             made = Descriptor(opcode=opcode, banks=banks, units=units, **sizes, **tensors)
-            limits = {"banks": CONFIG.banks, "bank_bytes": CONFIG.bank_bytes, "units": CONFIG.units}
-            if check(made, **limits) == Cause.NONE:
+            if check(made, stack=STACK, units=CONFIG.units) == Cause.NONE:
                 return made
 
     def make(self, descriptor: Descriptor | None = None, **extents: int) -> Offered:

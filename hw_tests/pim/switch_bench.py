@@ -14,6 +14,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
+from golden.pim import StackMap
 from hw.pim.config import configure
 from hw.pim.memory_port import MEMORY_TAG_BITS
 from hw.pim.vault_interface import vault_request_layout, vault_response_layout
@@ -24,11 +25,14 @@ from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack
 
 CONFIG = configure("tiny", **bench_parameters())
-GEOMETRY = vault_part("tiny").with_capacity(CONFIG.bank_bytes).geometry
+GEOMETRY = vault_part("tiny").with_capacity(CONFIG.vault_bytes).geometry
 BANKS = CONFIG.banks
 PORTS = [*(f"bank_{bank}" for bank in range(BANKS)), "host"]
 TAG_BITS = MEMORY_TAG_BITS + 2
 BANK_BEATS = CONFIG.bank_bytes // 32
+STACK = StackMap(banks=BANKS, bank_bytes=CONFIG.bank_bytes)
+BEATS = [each for memory in (STACK.local, STACK.striped) for each in memory[::32]]
+"""Byte addresses of all beats."""
 
 
 class Vault:
@@ -97,19 +101,23 @@ class TB:
                 arrived[vault.number][request["tag"] >> MEMORY_TAG_BITS].append(count)
         for number, user in enumerate(self.users):
             for request in user.answered:
-                bank, beat = divmod(request.address, BANK_BEATS)
+                bank, byte = STACK.decode(32 * request.address)
                 # So the answers of a vault come in the order of the requests.
                 count = arrived[bank][number].popleft()
                 assert request.answer == self.vaults[bank].answer(count)
                 came = self.vaults[bank].requests[count]
                 assert came == {
-                    "address": 32 * beat,
+                    "address": byte,
                     "data": request.data,
                     "strobe": request.strobe,
                     "tag": request.tag | number << MEMORY_TAG_BITS,
                     "write": request.write,
                 }
         assert not any(left for vault in arrived for left in vault)
+
+
+def _bank(request: MemoryRequest) -> int:
+    return STACK.decode(32 * request.address)[0]
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
@@ -123,7 +131,7 @@ async def requests_and_answers_arrive(dut: Any, stalls: str) -> None:
     for user in tb.users:
         for _ in range(60):
             request = MemoryRequest(
-                rng.choice((rng.randrange(BANKS * BANK_BEATS), rng.randrange(20))),
+                rng.choice((rng.choice(BEATS) // 32, rng.randrange(20))),
                 rng.random() < 0.5,
                 rng.getrandbits(256),
                 rng.getrandbits(32),
@@ -134,8 +142,8 @@ async def requests_and_answers_arrive(dut: Any, stalls: str) -> None:
     tb.check()
     for user, requests in zip(tb.users, sent, strict=True):
         for bank in range(BANKS):
-            assert [each for each in user.answered if each.address // BANK_BEATS == bank] == [
-                each for each in requests if each.address // BANK_BEATS == bank
+            assert [each for each in user.answered if _bank(each) == bank] == [
+                each for each in requests if _bank(each) == bank
             ]
     await ClockCycles(dut.clk, 2)
     assert int(dut.idle.value)

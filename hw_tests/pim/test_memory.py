@@ -23,7 +23,7 @@ def test_traffic() -> None:
 
 def test_refuses_banks_too_small_for_the_vault() -> None:
     with pytest.raises(ValueError, match="must be 4096 bytes"):
-        PimMemory(configure("tiny", bank_bytes=1 << 12), vault_part("hmc2"))
+        PimMemory(configure("tiny", bank_bytes=1 << 11), vault_part("hmc2"))
 
 
 @pytest.mark.parametrize("preset", list(PIM_PRESETS))

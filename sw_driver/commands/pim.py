@@ -63,8 +63,7 @@ def add_parser(subparsers: Any) -> None:
         "--layer",
         action="append",
         metavar="NAME",
-        help="such as conv1, conv3_1 or fc6 (default: conv1); several run side by side, each with "
-        "its tensors in its own share of the banks",
+        help="such as conv1, conv3_1 or fc6 (default: conv1); several run side by side",
     )
     named.add_argument("--images", type=integer(1, 65535), metavar="N", help="batch (default: 32)")
     named.add_argument(
@@ -243,13 +242,9 @@ def _jobs(
 ) -> list[Job]:
     from sw_driver.pim.lowering import lower
     from sw_driver.pim.measure import Job
+    from sw_driver.pim.placing import StripedMemory
 
-    if len(layers) > config.banks:
-        raise Refusal(
-            f"{len(layers)} layers side by side need a bank each, the stack has {config.banks}: "
-            "give fewer --layer"
-        )
-    bounds = [config.banks * place // len(layers) for place in range(len(layers) + 1)]
+    memory = StripedMemory(config)
     return [
         Job(
             name=name,
@@ -261,10 +256,10 @@ def _jobs(
                 arguments.pass_name,
                 config,
                 parts=arguments.parts,
-                banks=range(bounds[place], bounds[place + 1]),
+                memory=memory,
             ),
         )
-        for place, (name, layer, published) in enumerate(layers)
+        for name, layer, published in layers
     ]
 
 

@@ -10,8 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import prod
+from typing import TYPE_CHECKING
+
+from hw.pim.config import STRIPE_BYTES
 
 from .errors import DescriptorError
+
+if TYPE_CHECKING:
+    from hw.pim.config import PimConfig
 
 __all__ = ["DESCRIPTOR_WORDS", "ELEMENT_BYTES", "Opcode", "Tensor", "Work", "banks_of"]
 
@@ -231,15 +237,18 @@ class Work:
         return words
 
 
-def banks_of(spans: Iterable[range], bank_bytes: int) -> list[int]:
+def banks_of(spans: Iterable[range], config: PimConfig) -> list[int]:
     """The banks that ``spans`` touch, in ascending order."""
-    return sorted(
-        {
-            bank
-            for span in spans
-            for bank in range(span.start // bank_bytes, (span.stop - 1) // bank_bytes + 1)
-        }
-    )
+    return sorted({bank for span in spans for bank in _banks_of(span, config)})
+
+
+def _banks_of(span: range, config: PimConfig) -> Iterable[int]:
+    start, size = config.striped_start_bytes, config.bank_bytes
+    if span.start < start:
+        return range(span[0] // size, span[-1] // size + 1)
+    first, last = (span[0] - start) // STRIPE_BYTES, (span[-1] - start) // STRIPE_BYTES
+    stripes = range(first, min(last, first + config.striped_banks - 1) + 1)
+    return (stripe % config.striped_banks for stripe in stripes)
 
 
 def _held(name: str, value: int, low: int, high: int) -> int:

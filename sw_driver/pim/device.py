@@ -172,8 +172,9 @@ class Pim:
             )
         banks = self._registers.slot(slot, "banks")
         spans = [work.span(name) for name in work.operands]
-        size = self.config.bank_bytes
-        location = DataLocation(banks_of(spans, size), banks_of([work.span("result")], size))
+        location = DataLocation(
+            banks_of(spans, self.config), banks_of([work.span("result")], self.config)
+        )
         return [bank for bank in range(self.config.banks) if banks >> bank & 1], location
 
     # Registers.
@@ -370,10 +371,10 @@ class Pim:
                 address_bytes=address_bytes,
                 bytes=nbytes,
             )
-        if nbytes < 0 or not 0 <= address_bytes <= self.config.stack_bytes - nbytes:
+        if not self.config.holds(address_bytes, nbytes):
             raise CopyRangeError(
-                f"{nbytes} bytes at {address_bytes:#x} are not within the stack's "
-                f"{self.config.stack_bytes:#x}",
+                f"{nbytes} bytes at {address_bytes:#x} are not within "
+                f"{self.config.memory_description}",
                 address_bytes=address_bytes,
                 bytes=nbytes,
                 stack_bytes=self.config.stack_bytes,

@@ -18,7 +18,7 @@ import numpy as np
 from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
 from .errors import LayerError
 from .layers import Convolution, FullyConnected, Layer
-from .placing import LEAST_STRETCHED_BYTES, BankAllocator, PlacedTensor, share_banks
+from .placing import PlacedTensor, StripedMemory
 from .reductions import piece_for, pieces_of, split_reduction
 
 if TYPE_CHECKING:
@@ -81,23 +81,19 @@ class _Draft:
 
 
 class _Places:
-    """Places tensors in some ``banks`` of a stack of ``config``."""
+    """Places tensors in ``memory``."""
 
-    def __init__(self, config: PimConfig, banks: range) -> None:
+    def __init__(self, config: PimConfig, memory: StripedMemory) -> None:
         self.config = config
-        self._banks = banks
-        self._allocator = BankAllocator(banks=config.banks, bank_bytes=config.bank_bytes)
+        self._memory = memory
 
-    def __call__(
-        self, *, least_bytes: int = LEAST_STRETCHED_BYTES, **tensors: tuple[int, tuple[int, ...]]
-    ) -> dict[str, PlacedTensor]:
-        """The tensors of these shapes, each in a part of the banks that goes by its weight, and
-        stretched over these if its slices have ``least_bytes``."""
-        shares = share_banks(self._banks, {name: weight for name, (weight, _) in tensors.items()})
-        return {
-            name: self._allocator.place(name, shape, shares[name], least_bytes=least_bytes)
-            for name, (_, shape) in tensors.items()
-        }
+    def __call__(self, **shapes: tuple[int, ...]) -> dict[str, PlacedTensor]:
+        """Tensors of these shapes."""
+        return {name: self._memory.place(name, shape) for name, shape in shapes.items()}
+
+    def spread(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
+        """A tensor whose slices, however small, are in different banks."""
+        return self._memory.place(name, shape, least_bytes=ELEMENT_BYTES)
 
 
 def lower(
@@ -106,17 +102,15 @@ def lower(
     config: PimConfig,
     *,
     parts: int | None = None,
-    banks: range | None = None,
+    memory: StripedMemory | None = None,
 ) -> Program:
     """The pass ``pass_name`` of ``layer`` as works for a pool of ``config``.
 
-    ``parts``: into how many works each one is cut, so that they run side by side; by default as
-    many as suit the pass: one for convolutions and products of matrices, of which the pool spreads
-    the tiles over the banks; as many as the pool holds for what only memory limits, since these
-    parts use different banks' memory at the same time. Units are shared out evenly to works that
-    run side by side.
+    ``parts``: into how many works each one is cut, so that they run side by side; by default one,
+    of which the pool spreads the tiles over the banks, unless the pass's works follow each other
+    and their parts do not. Units are shared out evenly to works that run side by side.
 
-    ``banks``: where the tensors lie, by default in all; units may be anywhere.
+    ``memory``: gives the tensors their places; by default all of the striped memory.
 
     Raises :class:`~sw_driver.pim.errors.LayerError` for an unknown pass,
     :class:`~sw_driver.errors.OutOfMemoryError` if the stack is too small.
@@ -126,9 +120,7 @@ def lower(
         raise LayerError(
             f"no pass {pass_name!r}: expected one of {', '.join(passes)}", name=pass_name
         )
-    draft: _Draft = passes[pass_name](
-        layer, _Places(config, range(config.banks) if banks is None else banks)
-    )
+    draft: _Draft = passes[pass_name](layer, _Places(config, memory or StripedMemory(config)))
     wanted = draft.parts if parts is None else parts
     works = [part for work in draft.works for part in cut(work, wanted)]
     most = max(len(cut(work, wanted)) for work in draft.works)
@@ -176,9 +168,7 @@ def _starts(layer: Convolution) -> list[tuple[int, int]]:
 
 
 def _forward(layer: Convolution, place: _Places) -> _Draft:
-    tensors = place(
-        x=(3, _x_shape(layer)), weights=(3, _weights_shape(layer)), y=(2, _y_shape(layer))
-    )
+    tensors = place(x=_x_shape(layer), weights=_weights_shape(layer), y=_y_shape(layer))
     works = [
         Work(
             opcode=Opcode.CONV2D,
@@ -205,9 +195,7 @@ def _forward(layer: Convolution, place: _Places) -> _Draft:
 
 
 def _filter_gradient(layer: Convolution, place: _Places) -> _Draft:
-    tensors = place(
-        x=(3, _x_shape(layer)), dy=(4, _y_shape(layer)), dweights=(1, _weights_shape(layer))
-    )
+    tensors = place(x=_x_shape(layer), dy=_y_shape(layer), dweights=_weights_shape(layer))
     works = [
         Work(
             opcode=Opcode.CONV2D,
@@ -264,9 +252,7 @@ def _remainder(q: int, *, size: int, filter_size: int, stride: int, padding: int
 
 
 def _input_gradient(layer: Convolution, place: _Places) -> _Draft:
-    tensors = place(
-        dy=(3, _y_shape(layer)), weights=(3, _weights_shape(layer)), dx=(2, _x_shape(layer))
-    )
+    tensors = place(dy=_y_shape(layer), weights=_weights_shape(layer), dx=_x_shape(layer))
     dy, weights, dx = (tensors[name] for name in ("dy", "weights", "dx"))
     stride, works, zeroed = layer.stride, [], False
     for q, r in product(range(stride), range(stride)):
@@ -340,9 +326,8 @@ def _input_gradient(layer: Convolution, place: _Places) -> _Draft:
 
 
 def _add_bias(y_shape: tuple[int, ...], place: _Places) -> _Draft:
-    # Every eight results read a beat of the bias, always the same: all of a bank's memory would not
-    # do if the bias were dense.
-    tensors = place(y=(2, y_shape), bias=(1, y_shape[:1]), least_bytes=ELEMENT_BYTES)
+    # Every eight results read a beat of the bias, always the same: one bank's memory would not do.
+    tensors = place(y=y_shape) | {"bias": place.spread("bias", y_shape[:1])}
     y = tensors["y"]
     rows, columns = y.shape[0], prod(y.shape[1:])
     at_y = Tensor(address_bytes=y.address_bytes, strides=(y.strides[0], 1))
@@ -354,7 +339,6 @@ def _add_bias(y_shape: tuple[int, ...], place: _Places) -> _Draft:
         inputs=("y", "bias"),
         result="y",
         works=[work],
-        parts=place.config.works,
     )
 
 
@@ -372,12 +356,12 @@ def _bias_gradient(layer: Convolution, place: _Places) -> _Draft:
     pieces = pieces_of(pixels, piece)
     partial = () if pieces == 1 else (layer.images, pieces * layer.filters)
     shapes = {
-        "dy": (6, _y_shape(layer)),
-        "sums": (1, (layer.images, layer.filters)),
-        "dbias": (1, (layer.filters,)),
+        "dy": _y_shape(layer),
+        "sums": (layer.images, layer.filters),
+        "dbias": (layer.filters,),
     }
     if partial:
-        shapes["pieces"] = (1, partial)
+        shapes["pieces"] = partial
     tensors = place(**shapes)
     dy, sums = tensors["dy"], tensors["sums"]
     works: list[Work] = []
@@ -407,7 +391,7 @@ def _descent(layer: Layer, place: _Places) -> _Draft:
         shape = _weights_shape(layer)
     else:
         shape = layer.outputs, layer.inputs
-    tensors = place(weights=(1, shape), dweights=(1, shape))
+    tensors = place(weights=shape, dweights=shape)
     weights, gradient = (
         Tensor(address_bytes=each.address_bytes, strides=(each.strides[0], 1))
         for each in tensors.values()
@@ -426,7 +410,6 @@ def _descent(layer: Layer, place: _Places) -> _Draft:
         inputs=("weights", "dweights"),
         result="weights",
         works=[work],
-        parts=place.config.works,
     )
 
 
@@ -435,9 +418,9 @@ def _descent(layer: Layer, place: _Places) -> _Draft:
 
 def _forward_product(layer: FullyConnected, place: _Places) -> _Draft:
     tensors = place(
-        weights=(6, (layer.outputs, layer.inputs)),
-        x=(1, (layer.inputs, layer.samples)),
-        y=(1, (layer.outputs, layer.samples)),
+        weights=(layer.outputs, layer.inputs),
+        x=(layer.inputs, layer.samples),
+        y=(layer.outputs, layer.samples),
     )
     x, weights, y = (tensors[name] for name in ("x", "weights", "y"))
     if layer.samples == 1:
@@ -464,9 +447,9 @@ def _forward_product(layer: FullyConnected, place: _Places) -> _Draft:
 
 def _input_gradient_product(layer: FullyConnected, place: _Places) -> _Draft:
     tensors = place(
-        weights=(6, (layer.outputs, layer.inputs)),
-        dy=(1, (layer.outputs, layer.samples)),
-        dx=(1, (layer.inputs, layer.samples)),
+        weights=(layer.outputs, layer.inputs),
+        dy=(layer.outputs, layer.samples),
+        dx=(layer.inputs, layer.samples),
     )
     dy, weights, dx = (tensors[name] for name in ("dy", "weights", "dx"))
     if layer.samples == 1:
@@ -493,9 +476,9 @@ def _input_gradient_product(layer: FullyConnected, place: _Places) -> _Draft:
 
 def _weight_gradient_product(layer: FullyConnected, place: _Places) -> _Draft:
     tensors = place(
-        dweights=(6, (layer.outputs, layer.inputs)),
-        x=(1, (layer.inputs, layer.samples)),
-        dy=(1, (layer.outputs, layer.samples)),
+        dweights=(layer.outputs, layer.inputs),
+        x=(layer.inputs, layer.samples),
+        dy=(layer.outputs, layer.samples),
     )
     work = Work(
         opcode=Opcode.MATMUL,
@@ -514,7 +497,7 @@ def _features_bias(layer: FullyConnected, place: _Places) -> _Draft:
 
 
 def _features_bias_gradient(layer: FullyConnected, place: _Places) -> _Draft:
-    tensors = place(dy=(7, (layer.outputs, layer.samples)), dbias=(1, (layer.outputs,)))
+    tensors = place(dy=(layer.outputs, layer.samples), dbias=(layer.outputs,))
     work = Work(
         opcode=Opcode.SUM,
         a=tensors["dy"].view(0, 1),
@@ -522,9 +505,7 @@ def _features_bias_gradient(layer: FullyConnected, place: _Places) -> _Draft:
         rows=layer.outputs,
         length=layer.samples,
     )
-    return _Draft(
-        tensors=tensors, inputs=("dy",), result="dbias", works=[work], parts=place.config.works
-    )
+    return _Draft(tensors=tensors, inputs=("dy",), result="dbias", works=[work])
 
 
 _CONVOLUTION: dict[str, Callable[..., _Draft]] = {

@@ -53,8 +53,6 @@ class Run:
     """What :func:`run_jobs` has seen; cycles count from the first work's offer."""
 
     records: list[WorkRecord] = field(default_factory=list)
-    lost: int = 0
-    """Works whose slot was taken again before their registers were read."""
     begins: list[int]
     """When the first work of each job was offered."""
     ends: list[int]
@@ -115,10 +113,6 @@ def run_jobs(
             if place == 0:
                 run.begins[number] = device.transport.cycles()
             offered = device.pim_fix(None, work, work.result, work.units)
-            for other in [each for each in running if (each - offered) % device.config.works == 0]:
-                # It completed after it was last asked, and the pool took its slot.
-                run.ends[running.pop(other)[0]] = device.transport.cycles()
-                run.lost += 1
             running[offered] = number, work
     while running:
         finish(device.wait_any(list(running)))
@@ -171,7 +165,6 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
         "compute_bound_share": _share(layers, "compute_bound_cycles", cycles),
         "memory_bound_share": _share(layers, "memory_bound_cycles", cycles),
         "busy": busy,
-        "lost_counters": run.lost,
     }
 
 
@@ -215,7 +208,7 @@ def _cycles(device: Pim, run: Run, jobs: Sequence[int]) -> int | None:
     if not device.transport.timed:
         return None
     records = [record for record in run.records if record.job in jobs]
-    if len(records) == 1 and not run.lost:
+    if len(records) == 1:
         return records[0].cycles  # without the time that asking takes
     return max(run.ends[job] for job in jobs) - min(run.begins[job] for job in jobs)
 

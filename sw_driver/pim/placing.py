@@ -1,36 +1,27 @@
-"""Where tensors lie in the stack.
+"""Where tensors lie in the stack: in its striped memory, so that whatever a work asks for at one
+time, many banks answer.
 
-A work's strides are linear, so consecutive bytes of a tensor are in one bank. What a work asks for
-at one time must therefore differ in an index whose stride is large. A tensor is *stretched*: the
-slices of its first index are spread evenly over a range of banks, with unused memory between them.
 The rule of :mod:`sw_driver.pim.layers` is that channels, filters and features come first, since
 these are what lanes and banks work on at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import TYPE_CHECKING
 
+from hw.pim.config import STRIPE_BYTES
 from sw_driver.errors import OutOfMemoryError
 
 from .descriptor import ELEMENT_BYTES, Tensor
 
-__all__ = ["LEAST_STRETCHED_BYTES", "BankAllocator", "PlacedTensor", "share_banks"]
+if TYPE_CHECKING:
+    from hw.pim.config import PimConfig
 
-LEAST_STRETCHED_BYTES = 256
-"""Smallest slice that is worth a place of its own: a row of a vault (HMC 2.0)."""
-
-_BEAT_BYTES = 32
-_ROW_PAIR_BYTES = 512
-"""What the vault's address map has in one row of each of two layers. Slices that are an odd number
-of these apart begin in different DRAM banks."""
-
-
-def _round_up(value: int, step: int) -> int:
-    return -(-value // step) * step
+__all__ = ["PlacedTensor", "StripedMemory"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,78 +70,38 @@ class PlacedTensor:
             yield index, self.at(*index)
 
 
-class BankAllocator:
-    """Gives tensors their places: in a bank, or spread over several.
+class StripedMemory:
+    """Gives tensors their places in the striped memory of a stack of ``config``, one after the
+    other."""
 
-    Parameters
-    ----------
-    banks, bank_bytes: of the stack.
-    """
-
-    def __init__(self, *, banks: int, bank_bytes: int) -> None:
-        self._bank_bytes = bank_bytes
-        self._used = [0] * banks
-        """Bytes of each bank that are taken, from its start."""
+    def __init__(self, config: PimConfig) -> None:
+        self._next_bytes = config.striped_start_bytes
+        self._end_bytes = config.stack_bytes
 
     def place(
-        self, name: str, shape: tuple[int, ...], banks: range, *, least_bytes: int
+        self, name: str, shape: tuple[int, ...], *, least_bytes: int = STRIPE_BYTES
     ) -> PlacedTensor:
-        """A place for a tensor of ``shape``, stretched over ``banks`` if its slices have
-        ``least_bytes``, else dense in as many of them as it needs.
+        """A place for a tensor of ``shape``, dense unless the slices of its first index have
+        ``least_bytes``: then these begin in different banks.
 
         Raises :class:`~sw_driver.errors.OutOfMemoryError`.
         """
-        slices = shape[0]
-        slice_bytes = ELEMENT_BYTES * prod(shape[1:])
-        first = banks.start * self._bank_bytes + _round_up(self._used[banks.start], _BEAT_BYTES)
-        later = [self._used[bank] for bank in banks[1:]]
-        room = (banks.start + 1) * self._bank_bytes - first
-        room += 0 if any(later) else self._bank_bytes * len(later)
-        if room < slices * slice_bytes:
+        slices, slice_bytes = shape[0], ELEMENT_BYTES * prod(shape[1:])
+        first, step_bytes = self._next_bytes, slice_bytes
+        if slices > 1 and slice_bytes >= least_bytes:
+            # With an even number of stripes slices would meet in the same bank sooner.
+            step_bytes = (-(-slice_bytes // STRIPE_BYTES) | 1) * STRIPE_BYTES
+        end = first + (slices - 1) * step_bytes + slice_bytes
+        if end > self._end_bytes:
             raise OutOfMemoryError(
-                f"no room for {name}: its {slices * slice_bytes} bytes do not fit into the {room} "
-                f"that are free in banks {banks.start} to {banks.stop - 1}, of "
-                f"{self._bank_bytes} each",
+                f"no room for {name}: of its {end - first} bytes {self._end_bytes - first} are "
+                "free",
                 name=name,
-                bytes=slices * slice_bytes,
-                free_bytes=room,
+                bytes=end - first,
+                free_bytes=self._end_bytes - first,
             )
-        step_bytes = slice_bytes
-        if min(slices, len(banks)) > 1 and slice_bytes >= least_bytes:
-            apart = min(room, self._bank_bytes * len(banks)) // slices
-            odd = (apart // _ROW_PAIR_BYTES - 1) // 2 * 2 + 1
-            for candidate in (odd * _ROW_PAIR_BYTES, apart // _BEAT_BYTES * _BEAT_BYTES):
-                if slice_bytes <= candidate <= apart:
-                    step_bytes = candidate
-                    break
-        self._take(first, first + (slices - 1) * step_bytes + slice_bytes)
+        self._next_bytes = -(-end // STRIPE_BYTES) * STRIPE_BYTES
         dense = [prod(shape[index + 1 :]) for index in range(1, len(shape))]
         return PlacedTensor(
-            address_bytes=first,
-            shape=shape,
-            strides=(step_bytes // ELEMENT_BYTES, *dense),
+            address_bytes=first, shape=shape, strides=(step_bytes // ELEMENT_BYTES, *dense)
         )
-
-    def _take(self, first: int, end: int) -> None:
-        for bank in range(first // self._bank_bytes, (end - 1) // self._bank_bytes + 1):
-            self._used[bank] = min(self._bank_bytes, end - bank * self._bank_bytes)
-
-
-def share_banks(banks: range, weights: Mapping[str, int]) -> dict[str, range]:
-    """The banks of each tensor: neighbours, in proportion to ``weights``, one at least.
-
-    With fewer banks than tensors several are in one bank.
-    """
-    if len(banks) < len(weights):
-        alone = [banks[place % len(banks)] for place in range(len(weights))]
-        return {name: range(bank, bank + 1) for name, bank in zip(weights, alone, strict=True)}
-    counts = dict.fromkeys(weights, 1)
-    for _ in range(len(banks) - len(weights)):
-        most = max(weights, key=lambda name: weights[name] / (2 * counts[name] + 1))
-        counts[most] += 1
-    shares: dict[str, range] = {}
-    start = banks.start
-    for name, count in counts.items():
-        shares[name] = range(start, start + count)
-        start += count
-    return shares

@@ -89,11 +89,6 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
             "of the bounds and the map of the banks are left out, and bytes are the least that "
             "must move."
         )
-    if figures["lost_counters"]:
-        found.append(
-            f"{figures['lost_counters']} works' slots were taken again before their registers were "
-            "read: bytes and the map are without them."
-        )
     if figures["wrong_results"] is not None:
         found.append(
             f"Compared with the golden model: {figures['wrong_results']} results differ."

@@ -1,0 +1,74 @@
+"""The stack's address space: which bank holds which byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["STRIPE_BYTES", "StackMap"]
+
+STRIPE_BYTES = 512
+"""Consecutive bytes of the striped memory that are in one bank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackMap:
+    """First the local memory, bank after bank; then, from an address that is a power of two times
+    ``bank_bytes``, the striped memory, over as many of the first banks as make a power of two."""
+
+    banks: int
+    bank_bytes: int
+
+    @property
+    def local(self) -> range:
+        """Bytes of the local memory."""
+        return range(self.banks * self.bank_bytes)
+
+    @property
+    def striped_banks(self) -> int:
+        """Banks that the striped memory is in."""
+        banks = 1
+        while 2 * banks <= self.banks:
+            banks *= 2
+        return banks
+
+    @property
+    def striped(self) -> range:
+        """Bytes of the striped memory."""
+        banks = self.striped_banks
+        start = (banks if banks == self.banks else 2 * banks) * self.bank_bytes
+        return range(start, start + banks * self.bank_bytes)
+
+    def holds(self, span: range) -> bool:
+        """Whether all bytes of ``span`` are in the local, or all in the striped memory."""
+        return any(
+            span.start >= memory.start and span.stop <= memory.stop
+            for memory in (self.local, self.striped)
+        )
+
+    def decode(self, address: int) -> tuple[int, int]:
+        """The bank that holds the byte ``address``, and which byte of its vault that is.
+
+        ``ValueError`` if no bank does.
+        """
+        if address in self.local:
+            return divmod(address, self.bank_bytes)
+        if address not in self.striped:
+            raise ValueError(f"no bank holds the byte {address:#x}")
+        stripe, byte = divmod(address - self.striped.start, STRIPE_BYTES)
+        turn, bank = divmod(stripe, self.striped_banks)
+        return bank, self.bank_bytes + turn * STRIPE_BYTES + byte
+
+    def banks_of(self, spans: Iterable[range]) -> list[int]:
+        """The banks that hold bytes of ``spans``, which the memory holds, in ascending order."""
+        banks: set[int] = set()
+        for span in spans:
+            if span.start in self.local:
+                first, last = span.start // self.bank_bytes, (span.stop - 1) // self.bank_bytes
+                banks.update(range(first, last + 1))
+            else:
+                begin = self.striped.start
+                first, last = ((each - begin) // STRIPE_BYTES for each in (span[0], span[-1]))
+                last = min(last, first + self.striped_banks - 1)
+                banks.update(stripe % self.striped_banks for stripe in range(first, last + 1))
+        return sorted(banks)
