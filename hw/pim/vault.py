@@ -275,15 +275,16 @@ class VaultController(wiring.Component):
 
         # Refresh: cycles since the last one; reset counts as one.
         since = Signal(range(distances.refresh_interval + 1))
-        refresh, refreshing, recovered = Signal(), Signal(), Signal()
+        refresh, refreshing, recovered, closed = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             refresh_due.eq(since == self._refresh_after),
             refreshing.eq(since >= self._refresh_after),
             recovered.eq(since >= distances.refresh_to_activate - 1),
-            refresh.eq(refreshing & (busy == 0)),
+            closed.eq(busy == 0),
+            refresh.eq(refreshing & closed),
             activate.eq(
                 (rows_put != rows_got)
-                & (~refreshing | row.bound)
+                & (~refreshing | row.bound & ~closed)
                 & recovered
                 & ~busy.bit_select(row_bank, 1)
                 & ~activates.within(distances.activate_to_activate)

@@ -191,6 +191,31 @@ async def random_traffic(dut: Any, name: str, stalls: str, answers: str) -> None
     assert int(tb.port("idle").value)
 
 
+def hot(rng: random.Random, stretches: int, count: int) -> Iterator[Request]:
+    """One or two beats of a few stretches, again and again, in any direction."""
+    while count > 0:
+        base, beat = 512 * rng.randrange(stretches), rng.randrange(16)
+        write = rng.random() < 0.5
+        for number in range(rng.randint(1, 2)):
+            address = base + BEAT * ((beat + number) % 16)
+            yield Request(address, write, rng.getrandbits(8 * BEAT) if write else 0)
+            count -= 1
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+@cocotb.parametrize(answers=["none", "random"])
+async def refreshes_between_short_accesses(dut: Any, answers: str) -> None:
+    """Whatever is open, waits or goes on when a refresh falls due, none is lost."""
+    tb = TB(dut, TINY, answers=answers)
+    await tb.reset()
+    rng = random.Random(answers)
+    tb.send(hot(rng, 20, 9000))
+    await tb.answered()
+    report, lines = await tb.check_record()
+    assert report.violations == []
+    assert sum(",REF," in line for line in lines) > 25
+
+
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def latency(dut: Any) -> None:
     """Cycles from the request to the answer, of a vault that is otherwise idle."""
