@@ -10,7 +10,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.pim.config import PimConfig
-from hw.pim.jobs import Jobs
+from hw.pim.jobs import INTERLEAVE, MAX_LANES, Jobs
 
 __all__ = ["Dispenser"]
 
@@ -21,10 +21,15 @@ class Dispenser(wiring.Component):
     """Gives each part of a work to one of its banks, whichever asks first.
 
     A bank asks by ``ready``, and then waits for its tile. Banks that ask are served in turn, one
-    every three cycles; a bank that asks alone has its tile three cycles later. A work's tiles go
+    every four cycles; a bank that asks alone has its tile four cycles later. A work's tiles go
     with the first vectors fastest, then the second vectors, then outer1, then outer2. A tile has at
     most as many first vectors as are lanes of the bank, times 2 ** ``depth``, or 2 ** ``chunk``
     elements of an elementwise work; and 2 ** ``seconds`` second vectors.
+
+    A lane's eight results in turn are the product of a power of two of first vectors and one of
+    second vectors. So where there are eight second vectors, what is left of the first vectors is
+    cut into tiles that leave no turn idle: for three vectors a lane they are one of two and one of
+    one.
 
     Parameters
     ----------
@@ -128,6 +133,7 @@ class Dispenser(wiring.Component):
             move.addr.eq(slot),
         ]
         ahead = self._ahead(m, extent.data, place.data, bank)
+        limit = Signal(self._jobs.tile["first_count"].shape)
         with m.FSM():
             with m.State("PICK"), m.If(asking.any()):
                 first = Mux((asking & behind).any(), asking & behind, asking)
@@ -135,11 +141,14 @@ class Dispenser(wiring.Component):
                 m.next = "MEASURE"
             with m.State("MEASURE"):
                 m.d.sync += behind.eq(-bank & ~bank)
+                m.next = "LIMIT"
+            with m.State("LIMIT"):
+                self._limit(m, extent.data, ahead, limit)
                 m.next = "DEAL"
             with m.State("DEAL"), m.If(~self.accept):
                 m.d.comb += move.en.eq(1)
                 m.d.sync += offered.eq(bank)
-                self._deal(m, extent.data, place.data, ahead, tile, move.data)
+                self._deal(m, extent.data, place.data, ahead, limit, tile, move.data)
                 m.next = "PICK"
         with m.If(self.accept):
             m.d.comb += [move.addr.eq(self.slot), move.data.eq(0), move.en.eq(1)]
@@ -159,12 +168,12 @@ class Dispenser(wiring.Component):
         ]
 
     def _ahead(self, m: Any, extent: Any, place: Any, bank: Any) -> Any:
-        """What is left from ``place`` on, a cycle later, and the most that ``bank`` takes of it."""
+        """What is left from ``place`` on, a cycle later, and the lanes that ``bank`` has for it."""
         tile = self._jobs.tile
         ahead = Signal(
             data.StructLayout(
                 {
-                    "limit": tile["first_count"].shape,
+                    "lanes": range(MAX_LANES + 1),
                     "first": tile["first"].shape,
                     "second": tile["second"].shape,
                     "outer1_last": 1,
@@ -176,7 +185,7 @@ class Dispenser(wiring.Component):
         both = tuple(map(min, placement.multipliers, placement.adders))
         lanes = Mux(extent.add_only, _number(placement.adders, bank), _number(both, bank))
         m.d.sync += [
-            ahead.limit.eq(Mux(extent.elements.any(), extent.elements, lanes << extent.depth)),
+            ahead.lanes.eq(lanes),
             ahead.first.eq(extent.first - place.first),
             ahead.second.eq(extent.second - place.second),
             ahead.outer1_last.eq(place.outer1 + 1 == extent.outer1),
@@ -184,14 +193,34 @@ class Dispenser(wiring.Component):
         ]
         return ahead
 
-    def _deal(self, m: Any, extent: Any, place: Any, ahead: Any, tile: Any, following: Any) -> None:
+    def _limit(self, m: Any, extent: Any, ahead: Any, limit: Any) -> None:
+        """The most first vectors that the next tile takes, a cycle later."""
+        vectors: Any = Signal(2)
+        """Of a lane, the logarithm."""
+        few = extent.seconds < INTERLEAVE
+        for power in range(1, 4):
+            needed = (ahead.lanes << power) - ahead.lanes
+            with m.If((extent.depth >= power) & (few | (ahead.first > needed))):
+                m.d.comb += vectors.eq(power)
+        m.d.sync += limit.eq(Mux(extent.elements.any(), extent.elements, ahead.lanes << vectors))
+
+    def _deal(
+        self,
+        m: Any,
+        extent: Any,
+        place: Any,
+        ahead: Any,
+        limit: Any,
+        tile: Any,
+        following: Any,
+    ) -> None:
         """The tile at ``place``, and the place that follows."""
         row, block, plane = Signal(), Signal(), Signal()
         m.d.comb += [
-            row.eq(ahead.first <= ahead.limit),
+            row.eq(ahead.first <= limit),
             block.eq(row & (ahead.second <= extent.seconds)),
             plane.eq(block & ahead.outer1_last),
-            following.first.eq(Mux(row, 0, place.first + ahead.limit)),
+            following.first.eq(Mux(row, 0, place.first + limit)),
             following.second.eq(Mux(block, 0, place.second + Mux(row, extent.seconds, 0))),
             following.outer1.eq(Mux(plane, 0, place.outer1 + block)),
             following.outer2.eq(place.outer2 + plane),
@@ -199,7 +228,7 @@ class Dispenser(wiring.Component):
         ]
         m.d.sync += [
             *(tile[name].eq(place[name]) for name in (*_INDICES, "end")),
-            tile.first_count.eq(Mux(row, ahead.first, ahead.limit)),
+            tile.first_count.eq(Mux(row, ahead.first, limit)),
             tile.second_count.eq(Mux(ahead.second <= extent.seconds, ahead.second, extent.seconds)),
         ]
 

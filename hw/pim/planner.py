@@ -15,12 +15,13 @@ __all__ = ["Planner"]
 _LEAST_CHUNK = 3
 _MOST_DEPTH = 3
 _MOST_SECONDS = 10
-_LEAST_SPLIT_SECONDS = 3
-"""Tiles do not get fewer second vectors for the sake of more tiles: they fill a lane's rounds."""
 _MOST_BLOCK = 6
 """An operand buffer has eight groups of eight vectors."""
 _ELEMENTWISE_CHUNKS = (6, 9)
-_TILES_PER_WORKER = 4
+_LEAST_TILES = 4
+_TILES = 16
+"""Tiles that a bank should get of a work, so that all end at about the same time: the least, and
+those that are enough."""
 _BUFFER_SHARE = 5
 """A chunk takes at most a part in ``2 ** 5`` of a buffer: four vectors for each of eight lanes."""
 _LANES = 3
@@ -293,14 +294,12 @@ class Planner:
         p = self._program
         reduction = p.label()
         p.move(p.value("banks"), field("banks"))
-        wanted = p.value("wanted")
-        p.multiply(wanted, p.value("workers"), _TILES_PER_WORKER)
         p.is_less(field("opcode"), min(set(Opcode) - set(ELEMENTWISE_OPCODES)))
         p.jump(reduction, When.NO_FLAG)
-        self._plan_elementwise(wanted)
+        self._plan_elementwise()
         p.stop()
         p.put(reduction)
-        self._plan_reduction(wanted)
+        self._plan_reduction()
         p.stop()
 
     def _ceiling(self, to: Place, last: Place, shift: Place) -> None:
@@ -308,8 +307,9 @@ class Planner:
         self._program.do(Operation.SHIFT, to, last, shift)
         self._program.add(to, to, 1)
 
-    def _plan_elementwise(self, wanted: Place) -> None:
-        p = self._program
+    def _plan_elementwise(self) -> None:
+        p, wanted = self._program, self._program.value("wanted")
+        p.multiply(wanted, p.value("workers"), _LEAST_TILES)
         chunk, tiles = p.value("work.plan.chunk"), p.value("tiles")
         least, most = _ELEMENTWISE_CHUNKS
         split, enough = p.label(), p.label()
@@ -324,7 +324,7 @@ class Planner:
         p.jump(split)
         p.put(enough)
 
-    def _plan_reduction(self, wanted: Place) -> None:
+    def _plan_reduction(self) -> None:
         p, config = self._program, self._config
         chunk, levels, depth, seconds, block = (
             p.value(f"work.plan.{name}")
@@ -349,7 +349,14 @@ class Planner:
         p.is_equal(rest, 0)
         p.subtract(rest, _MOST_CHUNK, chunk)
         p.do(Operation.SHIFT, rest, 1 << _MOST_CHUNK, rest)
-        p.do(Operation.DIVIDE, p.value("work.plan.channels"), rest, taps, When.FLAG)
+        # As many channels as a chunk holds, or rather as few as make no more chunks: the next tile
+        # is loaded beside the last chunk, which should not be a short one.
+        channels, chunks = p.value("work.plan.channels"), p.value("chunks")
+        p.do(Operation.DIVIDE, channels, rest, taps, When.FLAG)
+        p.subtract(rest, p.value("work.channels"), 1)
+        for to, by in ((chunks, channels), (channels, chunks)):
+            p.do(Operation.DIVIDE, to, rest, by, When.FLAG)
+            p.add(to, to, 1, When.FLAG)
 
         first_last, second_last = p.value("first.last"), p.value("second.last")
         p.subtract(first_last, p.value("first"), 1)
@@ -368,7 +375,14 @@ class Planner:
         p.do(Operation.LENGTH, rest, second_last)
         p.minimum(seconds, rest)
 
-        outer, tiles = p.value("outer"), p.value("tiles")
+        # Fewer first vectors make a tile shorter only if second vectors fill the lanes' turns.
+        outer, tiles, wanted = p.value("outer"), p.value("tiles"), p.value("wanted")
+        least = p.value("least")
+        p.move(wanted, p.value("workers"))
+        p.multiply(least, wanted, _LEAST_TILES)
+        p.is_less(seconds, _LANES)
+        p.multiply(wanted, wanted, _TILES, When.NO_FLAG)
+        p.minimum(least, wanted)
         split, enough = p.label(), p.label()
         p.multiply(outer, p.value("outer1"), p.value("outer2"))
         p.put(split)
@@ -379,10 +393,20 @@ class Planner:
         p.multiply(tiles, tiles, outer)
         p.is_less(tiles, wanted)
         p.jump(enough, When.NO_FLAG)
-        p.is_less(_LEAST_SPLIT_SECONDS, seconds)
+        # As many first as second vectors, if it can be: that is the fewest to load.
+        p.add(rest, depth, _LANES)
+        p.is_less(rest, seconds)
         p.subtract(seconds, seconds, 1, When.FLAG)
         p.jump(split, When.FLAG)
-        p.is_less(0, depth)
+        p.is_less(1, depth)
+        p.subtract(depth, depth, 1, When.FLAG)
+        p.jump(split, When.FLAG)
+        p.is_less(_LANES, seconds)
+        p.subtract(seconds, seconds, 1, When.FLAG)
+        p.jump(split, When.FLAG)
+        # With one first vector a lane, only multiples of eight second vectors fill its turns.
+        p.is_less(tiles, least)
+        p.is_less(0, depth, When.FLAG)
         p.subtract(depth, depth, 1, When.FLAG)
         p.jump(split, When.FLAG)
         p.put(enough)

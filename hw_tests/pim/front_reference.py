@@ -268,13 +268,19 @@ def _reduction_plan(shape: _Shape, config: PimConfig, workers: int) -> dict[str,
     seconds = max(s for s in range(11) if 2 ** (depth + levels + s) <= config.state_words)
     while seconds and 2 ** (seconds - 1) >= second:
         seconds -= 1
-    while outer1 * outer2 * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds) < (
-        4 * workers
-    ):
-        if seconds > 3:
+    enough, least = (workers, workers) if seconds < 3 else (16 * workers, 4 * workers)
+    while True:
+        tiles = outer1 * outer2 * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
+        if tiles >= enough:
+            break
+        if 1 << seconds > 8 << depth:
             seconds -= 1
-        elif depth > 0:
+        elif depth > 1:
             depth -= 1
+        elif seconds > 3:
+            seconds -= 1
+        elif depth == 1 and tiles < least:
+            depth = 0
         else:
             break
     return {
@@ -283,7 +289,8 @@ def _reduction_plan(shape: _Shape, config: PimConfig, workers: int) -> dict[str,
         "seconds": seconds,
         "block": min(seconds, int(log2(config.second_words)) - chunk, 6),
         "levels": levels,
-        "channels": whole,
+        # Chunks of about the same size.
+        "channels": whole and _ceiling(channels, _ceiling(channels, whole)),
     }
 
 
