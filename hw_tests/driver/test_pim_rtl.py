@@ -303,6 +303,23 @@ def test_memory_has_many_requests_under_way(pim: Pim) -> None:
     assert pim.transport.cycles() - begin < 1.6 * 2 * BANK // 32
 
 
+def test_a_second_thread_changes_nothing() -> None:
+    """Time passes in steps too short for a second thread, and in one long enough for it: the same
+    counters at the same cycle, and the same memory."""
+    seen = []
+    for step in (200, 60_000):
+        with Pim(RtlPim(CONFIG)) as device:
+            random_floats(device)
+            works = [offer(device, product((2 + n) * BANK, 40), [n, n + 3]) for n in range(3)]
+            begin = device.transport.cycles()
+            while device.transport.cycles() < begin + 60_000:
+                device.transport.advance(min(step, begin + 60_000 - device.transport.cycles()))
+            counters = [device.counters(work) for work in works]
+            assert all(each.multiplications_left == 0 for each in counters)
+            seen.append((counters, words_at(device, 0, CONFIG.local_bytes // 4).tobytes()))
+    assert seen[0] == seen[1]
+
+
 def test_no_output_depends_on_an_input_at_once(pim: Pim) -> None:
     """What moves between the parts of the simulation is what the whole would have."""
     random_floats(pim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,14 +42,35 @@ struct Parts {{
 
     {members}
 
+    static constexpr unsigned kCount = {count};
+
     template <typename Do> void each(Do&& act) {{
-        {each}
+        each_of_share<0>(act);
+        each_of_share<1>(act);
+    }}
+
+    // The parts are shared out evenly between two threads.
+    template <unsigned kShare, typename Do> void each_of_share(Do&& act) {{
+        if constexpr (kShare == 0) {{
+            {each_0}
+        }} else {{
+            {each_1}
+        }}
     }}
 
 {each_of}
-    // Moves values from outputs to inputs.
+    // Moves values from outputs to the inputs of a share.
+    template <unsigned kShare> void connect_share() {{
+        if constexpr (kShare == 0) {{
+            {copies_0}
+        }} else {{
+            {copies_1}
+        }}
+    }}
+
     void connect() {{
-        {copies}
+        connect_share<0>();
+        connect_share<1>();
     }}
 
     // Whether they are still the same.
@@ -63,6 +84,8 @@ private:
     }}
 }};
 """
+
+_SECOND_THREAD = Path(__file__).with_name("second_thread.h")
 
 _EVALUATE = """\
 void V{module}___024root___eval(V{module}___024root*);
@@ -112,16 +135,18 @@ def parts_library(
         if announce is not None:
             announce("building the simulator (first run with these settings; some minutes)")
         assembly = design()
-        (folder / "parts.h").write_text(_header(assembly))
         models = [folder / module for module in assembly.components]
         with ThreadPoolExecutor(os.cpu_count()) as workers:
-            builds = []
+            builds, sizes = [], dict[str, int]()
             for model, component in zip(models, assembly.components.values(), strict=True):
                 model.mkdir()
-                (model / f"{model.name}.v").write_text(to_verilog(component, model.name))
+                verilog = model / f"{model.name}.v"
+                verilog.write_text(to_verilog(component, model.name))
+                sizes[model.name] = verilog.stat().st_size
                 builds.append(workers.submit(_build_model, model.name, model))
             for each in builds:
                 each.result()
+        (folder / "parts.h").write_text(_header(assembly, sizes))
         _link(name, harness, models, folder)
         for model in models:
             shutil.rmtree(model)
@@ -129,7 +154,7 @@ def parts_library(
     return cached_library(
         build,
         name=name,
-        sources=[harness, Path(__file__)],
+        sources=[harness, Path(__file__), _SECOND_THREAD],
         unused=unused,
         parameters=[*parameters, *model_args(name), LINK, OPT_FAST, OPT_SLOW],
     )
@@ -159,7 +184,7 @@ def _link(name: str, harness: Path, models: Sequence[Path], folder: Path) -> Non
     run_tool(
         [
             *(COMPILER, OPT_FAST, *C_FLAGS.split(), *LINK.split(), *_includes(folder)),
-            *(f"-I{model}" for model in models),
+            *(f"-I{path}" for path in (*models, _SECOND_THREAD.parent)),
             str(harness),
             *(str(path) for model in models for path in sorted(model.glob("*.o"))),
             str(runtime_library()),
@@ -169,26 +194,49 @@ def _link(name: str, harness: Path, models: Sequence[Path], folder: Path) -> Non
     )
 
 
-def _header(assembly: Assembly) -> str:
+def _shares(weights: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """The names in two shares of about the same weight."""
+    shares: tuple[list[str], list[str]] = ([], [])
+    sums = [0, 0]
+    for name in sorted(weights, key=lambda name: -weights[name]):
+        lighter = sums.index(min(sums))
+        shares[lighter].append(name)
+        sums[lighter] += weights[name]
+    return shares
+
+
+def _header(assembly: Assembly, sizes: Mapping[str, int]) -> str:
+    """``sizes``: of each module's Verilog, which say about how long its evaluation takes."""
     instances = assembly.instances
     wires = [(".".join(wire.target), ".".join(wire.source)) for wire in assembly.wires]
+    shares = _shares({name: sizes[module] for name, module in instances.items()})
 
     def each(names: Sequence[str]) -> str:
-        return "\n        ".join(f"act({name});" for name in names)
+        return "\n            ".join(f"act({name});" for name in names)
+
+    def copies(names: Sequence[str]) -> str:
+        return "\n            ".join(
+            f"{'.'.join(wire.target)} = {'.'.join(wire.source)};"
+            for wire in assembly.wires
+            if wire.target[0] in names
+        )
 
     return _HEADER.format(
         includes="\n".join(f'#include "V{module}.h"' for module in assembly.components),
         evaluate="".join(_EVALUATE.format(module=module) for module in assembly.components),
         constructors=", ".join(f'{name}(context, "{name}")' for name in instances),
         members="\n    ".join(f"V{module} {name};" for name, module in instances.items()),
-        each=each(list(instances)),
+        count=len(instances),
+        each_0=each(shares[0]),
+        each_1=each(shares[1]),
+        copies_0=copies(shares[0]),
+        copies_1=copies(shares[1]),
         each_of="\n".join(
             _EACH_OF.format(
                 module=module, each=each([name for name in instances if instances[name] == module])
             )
             for module in assembly.components
         ),
-        copies="\n        ".join(f"{target} = {source};" for target, source in wires),
         comparisons=" &&\n               ".join(
             f"same({target}, {source})" for target, source in wires
         ),

@@ -7,16 +7,22 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 
 #include <verilated.h>
 
 #include "parts.h"
+#include "second_thread.h"
 
 namespace {
 
 constexpr uint64_t kBeatBytes = 32;
 constexpr unsigned kTagBits = 6;
 constexpr unsigned kTags = 1 << kTagBits;
+
+// What is worth a second thread.
+constexpr unsigned kManyParts = 8;
+constexpr uint64_t kManyCycles = 256;
 
 enum Status { kOk = 0, kWaiting = 1, kRefused = 2 };
 
@@ -56,12 +62,28 @@ public:
 
     // For that many cycles or until a work completes; says whether one has.
     bool advance(uint64_t cycles) {
-        for (uint64_t i = 0; i < cycles; ++i) {
-            const auto before = core_.completed;
-            tick();
-            if (core_.completed & ~before) return true;
+        const auto alone = [this] { tick(); };
+        if (Parts::kCount < kManyParts || cycles < kManyCycles) return run(cycles, alone);
+        if (!second_) {
+            second_ = std::make_unique<SecondThread>([this](uint64_t step) {
+                Verilated::threadContextp(&context_);
+                if (step % 2 != 0) parts_.connect_share<1>();
+                else clock_share<1>();
+            });
         }
-        return false;
+        if (!second_->alive()) return run(cycles, alone);
+        bool completed = false;
+        while (cycles != 0 && !completed) {
+            uint64_t next = cycles;
+            const bool both = faster_.choose(next);
+            uint64_t left = next;
+            if (both) second_->begin();
+            completed = both ? run(left, [this] { tick_with_second(); }) : run(left, alone);
+            if (both) second_->end();
+            faster_.took(next - left);
+            cycles -= next - left;
+        }
+        return completed;
     }
 
     // An access that has waited too long is given up and must not be followed by another one.
@@ -101,7 +123,12 @@ public:
     // A cycle; whether all outputs were in it what they were before the inputs had their values.
     bool consistent() {
         bool same = false;
-        tick([&] { same = parts_.connected(); });
+        cycle([&] {
+            parts_.connect();
+            parts_.each([](auto& part) { clock(part, false); });
+            same = parts_.connected();
+            parts_.each([](auto& part) { clock(part, true); });
+        });
         return same;
     }
 
@@ -136,27 +163,52 @@ private:
         unsigned bytes;
     };
 
-    void clock(bool high) {
-        parts_.each([&](auto& part) {
-            part.clk = high;
-            evaluate(part);
+    // As many cycles, or fewer if a work completes; says whether one has. Counts `cycles` down.
+    template <typename Tick> bool run(uint64_t& cycles, Tick&& tick) {
+        while (cycles != 0) {
+            const auto before = core_.completed;
+            tick();
+            --cycles;
+            if (core_.completed & ~before) return true;
+        }
+        return false;
+    }
+
+    template <typename Part> static void clock(Part& part, bool high) {
+        part.clk = high;
+        evaluate(part);
+    }
+
+    template <unsigned kShare> void clock_share() {
+        parts_.each_of_share<kShare>([](auto& part) {
+            clock(part, false);
+            clock(part, true);
         });
     }
 
-    template <typename Look> void tick(Look&& look) {
+    // A cycle, of which `step` does what the parts do.
+    template <typename Step> void cycle(Step&& step) {
         const bool taken = core_.host_request_valid && core_.host_request_ready;
         if (core_.host_response_valid) answer();
         starts_ += core_.started;
-        parts_.connect();
-        clock(false);
-        look();
-        clock(true);
+        step();
         ++cycles_;
         if (taken) core_.host_request_valid = 0;
     }
 
     void tick() {
-        tick([] {});
+        cycle([this] {
+            parts_.connect();
+            clock_share<0>();
+            clock_share<1>();
+        });
+    }
+
+    void tick_with_second() {
+        cycle([this] {
+            second_->step([this] { parts_.connect_share<0>(); });
+            second_->step([this] { clock_share<0>(); });
+        });
     }
 
     // Offers a request for the transfer's next beat, if a tag is free.
@@ -209,6 +261,8 @@ private:
     Vpim_core& core_ = parts_.core;
     Transfer transfer_ = {};
     std::array<Asked, kTags> asked_ = {};
+    Faster faster_;
+    std::unique_ptr<SecondThread> second_;  // the last, so that it ends first
 };
 
 }  // namespace

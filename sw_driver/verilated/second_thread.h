@@ -1,0 +1,136 @@
+// A second thread for a simulation in steps, and the choice whether it pays.
+//
+// Both threads spin while a step lasts, some microseconds. Where the second one has no core of its
+// own that costs more than it gains, so both ways are timed now and then.
+
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+class SecondThread {
+public:
+    // `share` gets the number of each step, counted from 1, and does the second thread's part.
+    explicit SecondThread(std::function<void(uint64_t)> share)
+        : share_(std::move(share)), process_(getpid()), thread_([this] { run(); }) {}
+
+    ~SecondThread() {
+        if (!alive()) {  // A copy in a process that was forked: there is nothing to join.
+            thread_.detach();
+            return;
+        }
+        awaken(kOver);
+        thread_.join();
+    }
+
+    // A process that was forked does not have it.
+    bool alive() const { return getpid() == process_; }
+
+    // Between these, steps may be made.
+    void begin() { awaken(kAwake); }
+    void end() { state_.store(kAsleep, std::memory_order_release); }
+
+    // Does `own` while the second thread does its share; returns when both are done.
+    template <typename Own> void step(Own&& own) {
+        const uint64_t number = step_.load(std::memory_order_relaxed) + 1;
+        step_.store(number, std::memory_order_release);
+        own();
+        for (unsigned spins = 0; done_.load(std::memory_order_acquire) != number;) wait(spins);
+    }
+
+private:
+    enum State { kAsleep, kAwake, kOver };
+
+    static void wait(unsigned& spins) {
+        if (++spins % 1024 == 0) std::this_thread::yield();
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+
+    void awaken(State state) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            state_.store(state, std::memory_order_release);
+        }
+        woken_.notify_one();
+    }
+
+    void run() {
+        uint64_t seen = 0;
+        for (;;) {
+            {
+                std::unique_lock<std::mutex> lock(mutex_);
+                woken_.wait(lock, [this] { return state_.load() != kAsleep; });
+            }
+            for (unsigned spins = 0; state_.load(std::memory_order_acquire) == kAwake;) {
+                const uint64_t number = step_.load(std::memory_order_acquire);
+                if (number == seen) {
+                    wait(spins);
+                    continue;
+                }
+                share_(number);
+                done_.store(seen = number, std::memory_order_release);
+                spins = 0;
+            }
+            if (state_.load() == kOver) return;
+        }
+    }
+
+    std::function<void(uint64_t)> share_;
+    const pid_t process_;
+    std::mutex mutex_;
+    std::condition_variable woken_;
+    std::atomic<State> state_{kAsleep};
+    alignas(64) std::atomic<uint64_t> step_{0};
+    alignas(64) std::atomic<uint64_t> done_{0};
+    std::thread thread_;
+};
+
+// Which of two ways to do the same is the faster one, found out on the way.
+class Faster {
+public:
+    // The way to go next, for `cycles` or, to try the other one, fewer.
+    bool choose(uint64_t& cycles) {
+        tries_ = rest_ == 0;
+        rest_ -= !tries_;
+        cycles = std::min(cycles, tries_ ? kTried : kUsed);
+        begin_ = std::chrono::steady_clock::now();
+        return tries_ != way_;
+    }
+
+    // That many cycles have been done that way.
+    void took(uint64_t cycles) {
+        if (cycles == 0) return;
+        const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin_;
+        const double each = passed.count() / cycles;
+        if (!tries_) {
+            // Something has changed.
+            if (each > 2 * usual_) rest_ = std::min<uint64_t>(rest_, 1);
+            usual_ = each;
+        } else if (each < 0.9 * usual_) {
+            way_ = !way_;
+            usual_ = each;
+            rest_ = every_ = kSoon;
+        } else {
+            rest_ = every_ = std::min(2 * every_, kLate);
+        }
+    }
+
+private:
+    static constexpr uint64_t kUsed = 512, kTried = 32, kSoon = 8, kLate = 1024;
+
+    bool way_ = false, tries_ = false;
+    uint64_t rest_ = 2, every_ = kSoon;
+    double usual_ = 1e9;
+    std::chrono::steady_clock::time_point begin_;
+};
