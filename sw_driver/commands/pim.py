@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-DEFAULT_MOST_PRODUCTS = 20_000_000
+DEFAULT_MOST_PRODUCTS = 25_000_000
 """What RTL computes in some seconds."""
 
 _PASSES = ("forward", "backward-filter", "backward-input", "bias", "backward-bias", "descent")

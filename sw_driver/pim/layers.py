@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from itertools import cycle
+from itertools import chain, cycle, repeat
 from operator import index
 from typing import Any
 
@@ -115,18 +115,19 @@ class Convolution:
     def scaled(self, most_products: int) -> Convolution:
         """The layer with some sizes halved, so that it takes ``most_products`` or fewer.
 
-        The batch first, down to two images; then in turn the result's rows and columns, channels
-        and filters, each down to a size below which a work does not show how the pool does. Filter
-        sizes, stride and padding stay. If that is not enough the batch becomes a single image, and
-        the layer remains larger than asked for if even that does not do.
+        The batch first, down to two images; then the result's rows, of which each is computed like
+        the others; then in turn its columns, channels and filters, each down to a size below which
+        a work does not show how the pool does. Filter sizes, stride and padding stay. If that is
+        not enough the batch becomes a single image, and the layer remains larger than asked for if
+        even that does not do.
         """
         layer, unchanged = self, 0
-        for name in cycle(("rows", "columns", "channels", "filters")):
+        for name in chain(repeat("rows", 16), cycle(("columns", "channels", "filters"))):
             while layer.products > most_products and layer.images >= 4:
                 layer = replace(layer, images=layer.images // 2)
             if layer.products <= most_products:
                 return layer
-            if unchanged == 4:
+            if unchanged >= 16 + 3:
                 return replace(layer, images=1)
             smaller = layer._halved(name)
             unchanged = unchanged + 1 if smaller is layer else 0
@@ -135,7 +136,7 @@ class Convolution:
 
     def _halved(self, name: str) -> Convolution:
         size: int = getattr(self, name)
-        least = {"rows": 8, "columns": 8, "channels": 4 * self.groups, "filters": 16 * self.groups}
+        least = {"rows": 4, "columns": 8, "channels": 4 * self.groups, "filters": 16 * self.groups}
         if size < 2 * least[name]:
             return self
         if name in ("channels", "filters"):
