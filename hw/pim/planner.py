@@ -307,6 +307,25 @@ class Planner:
         self._program.do(Operation.SHIFT, to, last, shift)
         self._program.add(to, to, 1)
 
+    def _filling(self, second_last: Place) -> None:
+        """Leaves the value ``filling``, a depth with which few of a lane's turns are idle.
+
+        A turn in eight is for each pair of one of 2**depth first vectors and one of the second
+        vectors, so these are best a multiple of 8 / 2**depth; at most an eighth may be missing.
+        """
+        p = self._program
+        filling, idle, found = p.value("filling"), p.value("idle"), p.label()
+        for depth in range(1, _MOST_DEPTH):
+            p.move(filling, depth)
+            self._ceiling(idle, second_last, self._program.constant(_LANES - depth))
+            p.multiply(idle, idle, 1 << _LANES - depth)
+            p.subtract(idle, idle, p.value("second"))
+            p.multiply(idle, idle, 8)
+            p.is_less(p.value("second"), idle)
+            p.jump(found, When.NO_FLAG)
+        p.move(filling, _MOST_DEPTH)
+        p.put(found)
+
     def _plan_elementwise(self) -> None:
         p, wanted = self._program, self._program.value("wanted")
         p.multiply(wanted, p.value("workers"), _LEAST_TILES)
@@ -383,6 +402,7 @@ class Planner:
         p.is_less(seconds, _LANES)
         p.multiply(wanted, wanted, _TILES, When.NO_FLAG)
         p.minimum(least, wanted)
+        self._filling(second_last)
         split, enough = p.label(), p.label()
         p.multiply(outer, p.value("outer1"), p.value("outer2"))
         p.put(split)
@@ -398,13 +418,12 @@ class Planner:
         p.is_less(rest, seconds)
         p.subtract(seconds, seconds, 1, When.FLAG)
         p.jump(split, When.FLAG)
-        p.is_less(1, depth)
+        p.is_less(p.value("filling"), depth)
         p.subtract(depth, depth, 1, When.FLAG)
         p.jump(split, When.FLAG)
         p.is_less(_LANES, seconds)
         p.subtract(seconds, seconds, 1, When.FLAG)
         p.jump(split, When.FLAG)
-        # With one first vector a lane, only multiples of eight second vectors fill its turns.
         p.is_less(tiles, least)
         p.is_less(0, depth, When.FLAG)
         p.subtract(depth, depth, 1, When.FLAG)

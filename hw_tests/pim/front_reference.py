@@ -269,18 +269,20 @@ def _reduction_plan(shape: _Shape, config: PimConfig, workers: int) -> dict[str,
     while seconds and 2 ** (seconds - 1) >= second:
         seconds -= 1
     enough, least = (workers, workers) if seconds < 3 else (16 * workers, 4 * workers)
+    # Turns of a lane that nothing fills: an eighth of the second vectors at most.
+    filling = next(d for d in (1, 2, 3) if 8 * (-second % (8 >> d)) <= second)
     while True:
         tiles = outer1 * outer2 * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
         if tiles >= enough:
             break
         if 1 << seconds > 8 << depth:
             seconds -= 1
-        elif depth > 1:
+        elif depth > filling:
             depth -= 1
         elif seconds > 3:
             seconds -= 1
-        elif depth == 1 and tiles < least:
-            depth = 0
+        elif depth > 0 and tiles < least:
+            depth -= 1
         else:
             break
     return {
