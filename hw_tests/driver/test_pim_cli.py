@@ -138,6 +138,9 @@ def test_figures_of_several_layers(capsys: pytest.CaptureFixture[str]) -> None:
     assert [layer["cycles"] for layer in (first, second, third)] == [2000, 1000, 1000]
     operations = sum(layer["multiplications"] + layer["additions"] for layer in figures["layers"])
     assert figures["utilisation"] == pytest.approx(operations / 444 / 4000)
+    # The first layer ended when its two works had, and the others had done nothing.
+    of_first = first["multiplications"] + first["additions"]
+    assert figures["utilisation_together"] == pytest.approx(of_first / 444 / 2000)
     assert figures["wrong_results"] == 0
     held = [record["banks"] for layer in figures["layers"] for record in layer["records"]]
     for bank, share in enumerate(figures["busy"]):
@@ -168,6 +171,7 @@ def test_works_that_complete_while_others_are_offered(
 
 @pytest.mark.usefixtures("timed")
 def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert figures_of(capsys, "--layer", "conv1", *SMALL)["utilisation_together"] is None
     assert main(["pim", "--backend", "timed", "--layer", "conv1", *SMALL]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     for words in (

@@ -89,6 +89,11 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
             "of the bounds and the map of the banks are left out, and bytes are the least that "
             "must move."
         )
+    if figures["utilisation_together"] is not None:
+        found.append(
+            f"Until the first of the layers was done {figures['utilisation_together']:.1%} of all "
+            "units' cycles had an operation."
+        )
     if figures["wrong_results"] is not None:
         found.append(
             f"Compared with the golden model: {figures['wrong_results']} results differ."
