@@ -17,7 +17,8 @@ from hw.float.parts import mask_below, register, wire
 from hw.pim.column import shared_column
 from hw.pim.config import PimConfig
 from hw.pim.hold import hold
-from hw.pim.jobs import BEAT_WORDS, MAX_LANES, Jobs, OperandBuffer
+from hw.pim.jobs import BEAT_WORDS, Jobs, OperandBuffer
+from hw.pim.placement import MAX_LANES
 from hw.pim.port import write_request_layout
 from hw.pim.ports import (
     COLUMNS,

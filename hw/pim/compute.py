@@ -10,9 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import carry, wire
 from hw.pim.config import PimConfig
-from hw.pim.jobs import LANE_BITS, MAX_LANES, Elementwise, Jobs, Second
+from hw.pim.jobs import LANE_BITS, Elementwise, Jobs, Second
 from hw.pim.lane import ADD_CYCLES, PRODUCT_CYCLES
 from hw.pim.lanes import READ_CYCLES, Lanes
+from hw.pim.placement import MAX_LANES
 from hw.pim.ports import COLUMNS, RESULT_INDEX_BITS, BufferReadSignature, ResultWriteSignature
 from hw.pim.products import ProductIssue, sums_layout
 from hw.pim.pulse import delayed_pulse

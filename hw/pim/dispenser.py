@@ -10,7 +10,8 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.pim.config import PimConfig
-from hw.pim.jobs import INTERLEAVE, MAX_LANES, Jobs
+from hw.pim.jobs import INTERLEAVE, Jobs
+from hw.pim.placement import MAX_LANES
 
 __all__ = ["Dispenser"]
 

@@ -14,7 +14,6 @@ __all__ = [
     "COORDINATE_BITS",
     "INTERLEAVE",
     "LANE_BITS",
-    "MAX_LANES",
     "Elementwise",
     "Jobs",
     "OperandBuffer",
@@ -27,9 +26,6 @@ BEAT_WORDS = BEAT_BYTES // 4
 
 INTERLEAVE = 8
 """Results on which a lane works in turn, so that an addition is done when its sum is needed."""
-
-MAX_LANES = 16
-"""Lanes of a bank at most: a lane is a multiplier and an adder."""
 
 LANE_BITS = 4
 

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
 
-__all__ = ["Placement", "ThermalWeights", "place"]
+__all__ = ["MAX_LANES", "Placement", "ThermalWeights", "place"]
+
+MAX_LANES = 16
+"""Lanes of a bank at most: a lane is a multiplier and an adder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,8 @@ def place(
     more, the second one adder more, and so on, so that the whole has as many of each (one more
     multiplier if ``total`` is odd).
 
-    Raises ``ValueError`` if a bank would remain without a multiplier or an adder.
+    Raises ``ValueError`` if a bank would remain without a multiplier or an adder, or get more than
+    :data:`MAX_LANES` of one of them.
     """
     shares = [
         weights.of(row, column, rows=rows, columns=columns)
@@ -76,6 +80,13 @@ def place(
             f"total must leave each of {rows} x {columns} banks a multiplier and an adder, but "
             f"{total} leave{'s' * (total == 1)} {min(parts)} "
             f"{'pairs' if pairs else 'units'} to one; place more or weigh them less unevenly"
+        )
+    most = MAX_LANES if pairs else 2 * MAX_LANES
+    if max(parts) > most:
+        raise ValueError(
+            f"total must give no bank more than {MAX_LANES} multipliers and {MAX_LANES} adders, "
+            f"but {total} bring {max(parts)} {'pairs' if pairs else 'units'} to one of {rows} x "
+            f"{columns} banks; place fewer, take more banks or weigh them less unevenly"
         )
     if pairs:
         return Placement(multipliers=parts, adders=parts)

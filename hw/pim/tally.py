@@ -9,7 +9,7 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.pim.config import BEAT_BYTES, PimConfig
-from hw.pim.jobs import MAX_LANES
+from hw.pim.placement import MAX_LANES
 from hw.pim.work_status import COUNTER_BITS, work_counts_layout
 
 __all__ = ["BANK_COUNT_BITS", "WorkTally", "bank_counts_layout"]

@@ -78,6 +78,15 @@ def test_refuses_banks_without_units() -> None:
         placed(4, 8, 31, pairs=True)
 
 
+def test_refuses_banks_with_too_many_units() -> None:
+    assert placed(1, 1, 32).units == (32,)
+    with pytest.raises(ValueError, match=r"but 33 bring 33 units to one of 1 x 1 banks; place few"):
+        placed(1, 1, 33)
+    assert placed(2, 2, 64, pairs=True).adders == (16, 16, 16, 16)
+    with pytest.raises(ValueError, match=r"but 65 bring 17 pairs to one of 2 x 2"):
+        placed(2, 2, 65, pairs=True)
+
+
 @pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan"), "16"])
 def test_refuses_weights(weight: Any) -> None:
     with pytest.raises(ValueError, match=f"edge must be a positive, finite weight, got {weight!r}"):
