@@ -85,6 +85,7 @@ class Pool:
     multipliers, adders: units of each bank.
     bank_bytes: local memory of a bank; a power of two, 512 or more.
     slots: works that may be accepted and not completed at once.
+    computes: whether there is memory, and works compute; else only states and counters change.
     """
 
     def __init__(
@@ -94,11 +95,13 @@ class Pool:
         adders: Sequence[int],
         bank_bytes: int,
         slots: int = 8,
+        computes: bool = True,
     ) -> None:
         self.bank_units = [m + a for m, a in zip(multipliers, adders, strict=True)]
+        self._computes = computes
         self.stack = StackMap(banks=self.banks, bank_bytes=bank_bytes)
-        self.memory: NDArray[np.uint8] = np.zeros(self.stack.striped.stop, np.uint8)
-        """What others see of the stack, by its addresses: results of completed works only."""
+        size = self.stack.striped.stop if computes else 0
+        self.memory: NDArray[np.uint8] = np.zeros(size, np.uint8)
         self._slots: list[_Work | None] = [None] * slots
         self._free = list(range(slots))
         """Slots whose works have completed, or that have had none; the next to be taken first."""
@@ -233,7 +236,8 @@ class Pool:
             self._complete(work)
 
     def _complete(self, work: _Work) -> None:
-        place(work.descriptor, self.memory, compute(work.descriptor, self.memory))
+        if self._computes:
+            place(work.descriptor, self.memory, compute(work.descriptor, self.memory))
         work.done = True
         self._free.append(work.id % len(self._slots))
         self._accepted.remove(work)

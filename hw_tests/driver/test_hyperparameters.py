@@ -32,7 +32,9 @@ GOLDEN_USERS = {
     "baseline/check.py",
     "baseline/frameworks.py",
     "baseline/measure.py",
+    "pim/backends/cycles.py",
     "pim/backends/golden.py",
+    "pim/validation.py",
     "training/trainer.py",
     "verilated/transport.py",
 }

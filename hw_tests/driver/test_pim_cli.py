@@ -260,3 +260,29 @@ def test_presets(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["pim", *options]) == 0
         figures = json.loads(capsys.readouterr().out)
         assert (figures["units"], figures["banks"]) == (config.units, config.banks)
+
+
+def test_a_layer_in_the_cycle_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pim", "--backend", "cycles", *SMALL, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    (layer,) = figures["layers"]
+    assert figures["wrong_results"] is None
+    assert layer["cycles"] > layer["compute_bound_cycles"]
+    assert layer["bytes_read"] >= layer["least_bytes_read"]
+
+
+@pytest.mark.parametrize("most_error", [0.02, -1.0])
+def test_the_cycle_model_against_rtl(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], most_error: float
+) -> None:
+    monkeypatch.setattr(command, "MOST_ERROR", most_error)
+    status = main(["pim", "--config", "tiny", "--validate", "2", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert status == (1 if most_error < 0 else 0)
+    assert len(report["compared"]) == 2
+    for each in report["compared"]:
+        assert each["error"] == each["model"]["cycles"] / each["rtl"]["cycles"] - 1
+        for name in ("multiplications", "additions"):
+            assert each["model"][name] == each["rtl"][name]
+        assert each["rtl"]["multiplications"] + each["rtl"]["additions"] > 0
+    assert report["largest_error"] == max(abs(each["error"]) for each in report["compared"])

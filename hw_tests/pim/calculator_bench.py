@@ -10,7 +10,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly
 
 from hw_tests.bench import bench_parameters
-from hw_tests.pim.calculator_model import CalculatorModel, random_program
+from hw_tests.pim.calculator_model import random_program
+from sw_driver.pim.backends.calculator import CalculatorModel
 
 PARAMETERS = bench_parameters()
 

@@ -37,7 +37,14 @@ def front_configurations() -> dict[str, PimConfig]:
         "paper": configure("paper"),
         "tiny": configure("tiny"),
         "large": configure(
-            "pairs", bank_bytes=1 << 30, buffer_bytes=1 << 20, state_words=4096, total=512
+            "pairs",
+            bank_bytes=1 << 30,
+            buffer_bytes=1 << 20,
+            state_words=4096,
+            total=512,
+            corner=1,
+            edge=1,
+            inside=1,
         ),
     }
 

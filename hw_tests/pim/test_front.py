@@ -9,9 +9,9 @@ import pytest
 from golden.pim import Cause, Opcode
 from hw.pim.front import Front, front_program
 from hw_tests.bench import run_bench
-from hw_tests.pim.calculator_model import CalculatorModel
 from hw_tests.pim.front_reference import FrontReference
 from hw_tests.pim.front_works import Works, front_configurations, words_of
+from sw_driver.pim.backends.calculator import CalculatorModel
 
 WORKS, SMALL_WORKS = 1500, 300
 

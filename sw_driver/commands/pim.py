@@ -17,11 +17,18 @@ if TYPE_CHECKING:
     from sw_driver.pim.device import Pim
     from sw_driver.pim.layers import Layer
     from sw_driver.pim.measure import Job
+    from sw_driver.pim.validation import Comparison
 
 __all__ = ["add_parser", "run"]
 
 DEFAULT_MOST_PRODUCTS = 25_000_000
 """What RTL computes in some seconds."""
+
+MOST_ERROR = 0.02
+"""Of the cycle model, in cycles."""
+
+_MOST_WORK_PRODUCTS = 200_000
+"""Of a random work that RTL and the cycle model are compared on."""
 
 _PASSES = ("forward", "backward-filter", "backward-input", "bias", "backward-bias", "descent")
 
@@ -111,6 +118,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--seed", type=integer(0, 2**63 - 1), default=1, metavar="N", help="of the values"
     )
+    parser.add_argument(
+        "--validate",
+        type=integer(1, 10_000),
+        metavar="N",
+        help="instead compare N runs in RTL and in the cycle model: passes of layers, scaled by "
+        "--most-products, then random works drawn by --seed; the exit status is 1 if the model's "
+        "cycles are off by more than 2 %%",
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument("--json", action="store_true", help="print JSON only")
     parser.set_defaults(run=run)
@@ -129,6 +144,8 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.transport import DeviceFault, DeviceTimeout
 
     progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
+    if arguments.validate is not None:
+        return _validate(arguments, progress)
     try:
         config, jobs = _placed(_layers(arguments), arguments, configure(arguments.config))
         transport = open_pim(
@@ -286,3 +303,73 @@ def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict
             task = bar.add_task("golden model", total=None)
             report["wrong_results"] = check_bits(device, jobs, seed=seed)
     return report
+
+
+def _validate(arguments: argparse.Namespace, progress: Console) -> int:
+    """Compares RTL and cycle model, and prints."""
+    import statistics
+    from dataclasses import asdict, replace
+    from itertools import chain
+
+    from rich.console import Console
+    from rich.progress import track
+
+    from hw.pim.config import configure
+    from sw_driver.errors import AxdimmError
+    from sw_driver.pim.backends import SIMULATED_BANK_BYTES
+    from sw_driver.pim.report import comparison_table
+    from sw_driver.pim.validation import compare_jobs, compare_works, draw, jobs
+    from sw_driver.transport import DeviceFault, DeviceTimeout
+
+    def announce(message: str) -> None:
+        progress.print(message, highlight=False)
+
+    count, most = arguments.validate, arguments.most_products
+    try:
+        config = configure(arguments.config)
+        config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))
+        passes = list(jobs(config, count, most_products=most or DEFAULT_MOST_PRODUCTS))
+        works = draw(
+            config,
+            count - len(passes),
+            seed=arguments.seed,
+            most_products=_MOST_WORK_PRODUCTS,
+        )
+        compared: list[Comparison] = list(
+            track(
+                chain(
+                    compare_jobs(config, passes, announce=announce),
+                    compare_works(config, works, announce=announce),
+                ),
+                description="comparing",
+                total=count,
+                console=progress,
+                transient=True,
+            )
+        )
+    except (AxdimmError, DeviceFault, DeviceTimeout) as error:
+        raise Failure(f"the device failed: {error}") from error
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+    errors = [abs(each.error) for each in compared]
+    largest = max(errors)
+    if arguments.json:
+        report = {
+            "config": arguments.config,
+            "bank_bytes": config.bank_bytes,
+            "median_error": statistics.median(errors),
+            "largest_error": largest,
+            "compared": [{**asdict(each), "error": each.error} for each in compared],
+        }
+        print(json.dumps(report, indent=2))
+    elif not arguments.quiet:
+        console = Console(width=None if sys.stdout.isatty() else 160)
+        console.print(comparison_table(compared))
+        console.print(
+            f"Error of the cycle model: median {statistics.median(errors):.2%}, largest "
+            f"{largest:.2%}.",
+            highlight=False,
+        )
+    if largest > MOST_ERROR:
+        raise Failure(f"the cycle model is off by {largest:.2%}, more than {MOST_ERROR:.0%}")
+    return 0

@@ -81,13 +81,19 @@ def _inputs(job: Job, number: int, seed: int) -> dict[str, NDArray[np.float32]]:
 
 
 def run_jobs(
-    device: Pim, jobs: Sequence[Job], *, seed: int = 1, completed: Callable[[], None] | None = None
+    device: Pim,
+    jobs: Sequence[Job],
+    *,
+    seed: int = 1,
+    inputs: bool = True,
+    completed: Callable[[], None] | None = None,
 ) -> Run:
-    """Runs the works of all ``jobs``, as many at once as the pool takes, on random values.
+    """Runs the works of all ``jobs``, as many at once as the pool takes, on random values, or,
+    without ``inputs`` or if nothing is computed, on what is there.
 
     The jobs' tensors must lie in different places. ``completed`` is called after every work.
     """
-    for number, job in enumerate(jobs):
+    for number, job in enumerate(jobs if inputs and device.transport.computes else ()):
         for name, values in _inputs(job, number, seed).items():
             device.write_tensor(job.program.tensors[name], values)
     run = Run(begins=[0] * len(jobs), ends=[0] * len(jobs))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-__all__ = ["bank_map", "layer_table", "notes"]
+if TYPE_CHECKING:
+    from .validation import Comparison
+
+__all__ = ["bank_map", "comparison_table", "layer_table", "notes"]
 
 
 def _share(value: float | None) -> str:
@@ -101,3 +104,23 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
             else "All results are the golden model's, bit for bit."
         )
     return found
+
+
+def comparison_table(compared: Sequence[Comparison]) -> Table:
+    """A row for each that ran in RTL and in the cycle model."""
+    table = Table(title="Cycles in RTL and in the cycle model")
+    for heading in ("", "sizes"):
+        table.add_column(heading)
+    for heading in ("operations", "RTL", "model", "error", "error of bytes"):
+        table.add_column(heading, justify="right")
+    for each in compared:
+        table.add_row(
+            each.name,
+            each.sizes,
+            _count(each.rtl.multiplications + each.rtl.additions),
+            _count(each.rtl.cycles),
+            _count(each.model.cycles),
+            f"{each.error:+.2%}",
+            f"{each.bytes_error:+.2%}",
+        )
+    return table

@@ -37,9 +37,17 @@ def _open_rtl(config: PimConfig, announce: Announce | None) -> PimTransport:
     return RtlPim(config, announce=announce)
 
 
+def _open_cycles(config: PimConfig, _: Announce | None) -> PimTransport:
+    from .cycles import CyclesPim
+
+    # What this backend is for is larger than what could be computed.
+    return CyclesPim(config, computes=False)
+
+
 PIM_BACKENDS: dict[str, Callable[[PimConfig, Announce | None], PimTransport]] = {
     "golden": _open_golden,
     "rtl": _open_rtl,
+    "cycles": _open_cycles,
 }
 """How each backend is opened, by its name."""
 

@@ -34,15 +34,16 @@ class GoldenPim:
 
     name = "golden"
     timed = False
-    computes = True
 
-    def __init__(self, config: PimConfig) -> None:
+    def __init__(self, config: PimConfig, *, computes: bool = True) -> None:
         self.config = config
+        self.computes = computes
         self._pool = Pool(
             multipliers=config.placement.multipliers,
             adders=config.placement.adders,
             bank_bytes=config.bank_bytes,
             slots=config.works,
+            computes=computes,
         )
         self._descriptor = np.zeros(DESCRIPTOR_WORDS // 2, "<u8")
         self._held = [0] * config.works

@@ -1,0 +1,268 @@
+"""A work as the banks take it: two operands in nested loops, and how it is cut into tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from golden.pim.descriptor import ELEMENTWISE, Descriptor, Opcode
+
+from .config import PoolCycleConfig
+
+__all__ = ["Form", "Nest", "Plan", "Second", "form_of"]
+
+_MOST_CHUNK_SHARE = 32
+_ELEMENTWISE_CHUNKS = (6, 9)
+_MOST_DEPTH = 3
+_MOST_SECONDS = 10
+_TURNS = 3
+"""The logarithm of the results on which a lane works in turn."""
+_MOST_BLOCK = 6
+_LEAST_TILES, _TILES = 4, 16
+"""Tiles that each bank should get: the least, and those that are enough."""
+_SHORT_ROW = 4
+
+
+class Second(Enum):
+    """The second operand of a reduction."""
+
+    NONE = 0
+    SHARED = 1
+    PRIVATE = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nest:
+    """Where an operand begins and its strides, in elements."""
+
+    address: int = 0
+    outer1: int = 0
+    outer2: int = 0
+    vector: int = 0
+    channel: int = 0
+    row: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a work is cut; logarithms but for ``channels``."""
+
+    chunk: int
+    """Elements of a vector that are in a buffer at once."""
+    depth: int = 0
+    """First vectors of a lane in a tile."""
+    seconds: int = 0
+    """Second vectors of a tile."""
+    block: int = 0
+    """Second vectors that are in the buffer at once."""
+    channels: int = 0
+    """Whole channels in a chunk; 0 if one does not fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """A work: result (o1, o2, p, s) is the sum over channels and taps of ``first`` of vector p
+    times ``second`` of vector s."""
+
+    opcode: Opcode
+    extents: tuple[int, int, int, int]
+    """outer1, outer2, first vectors, second vectors."""
+    operands: tuple[Nest, ...]
+    """First, second and third."""
+    result_address: int
+    result_outer: tuple[int, int]
+    result_first: int
+    result_second: int
+    second_kind: Second = Second.NONE
+    channels: int = 1
+    tap_rows: int = 1
+    tap_columns: int = 1
+    padded: int | None = None
+    """The operand that is an image with padding."""
+    height: int = 0
+    width: int = 0
+    pad_top: int = 0
+    pad_left: int = 0
+    stride: int = 0
+    dilation: int = 0
+    across: tuple[bool, bool] = (False, False)
+    plan: Plan
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether there is no reduction."""
+        return self.opcode in ELEMENTWISE
+
+    @property
+    def adds_only(self) -> bool:
+        """Whether multipliers have nothing to do."""
+        return self.opcode in (Opcode.ADD, Opcode.SUM)
+
+    @property
+    def products(self) -> int:
+        """Elements of a reduction; 1 if there is none."""
+        return self.channels * self.taps
+
+    @property
+    def taps(self) -> int:
+        """Elements of a vector in a channel."""
+        return self.tap_rows * self.tap_columns
+
+
+def form_of(work: Descriptor, config: PoolCycleConfig) -> Form:
+    """The form of a good work on a pool of ``config``."""
+    workers = work.banks.bit_count() or config.banks
+    if work.opcode in ELEMENTWISE:
+        return _elementwise(work, config, workers)
+    a, b, r = work.a, work.b, work.result
+    origin = {name: getattr(work, name).address_bytes // 4 for name in ("a", "b", "result")}
+    a_rows = Nest(address=origin["a"], vector=a.strides[0], column=a.strides[1])
+    second: Nest | None = None
+    kind, padded = Second.SHARED, None
+    extents = (1, 1, work.rows, 1)
+    outer, steps = (0, 0), (r.strides[0], 0)
+    channels, tap_rows, tap_columns = 1, 1, work.length
+    first = a_rows
+    match Opcode(work.opcode):
+        case Opcode.SUM:
+            kind = Second.NONE
+        case Opcode.DOT:
+            kind = Second.PRIVATE
+            second = Nest(address=origin["b"], vector=b.strides[0], column=b.strides[1])
+        case Opcode.MATVEC:
+            second = Nest(address=origin["b"], column=b.strides[0])
+        case Opcode.MATMUL:
+            second = Nest(address=origin["b"], vector=b.strides[1], column=b.strides[0])
+            extents, steps = (1, 1, work.rows, work.columns), (r.strides[0], r.strides[1])
+            if work.columns >= work.rows:
+                first, second = second, first
+                extents, steps = (1, 1, work.columns, work.rows), (r.strides[1], r.strides[0])
+        case _:
+            n, c, y, x = a.strides
+            first = Nest(
+                address=origin["a"] - work.pad_top * y - work.pad_left * x,
+                outer1=work.stride * y,
+                outer2=n,
+                vector=work.stride * x,
+                channel=c,
+                row=work.dilation * y,
+                column=work.dilation * x,
+            )
+            f, c, u, v = b.strides
+            second = Nest(address=origin["b"], vector=f, channel=c, row=u, column=v)
+            channels, tap_rows, tap_columns = (
+                work.channels,
+                work.filter_height,
+                work.filter_width,
+            )
+            outer = r.strides[2], r.strides[0]
+            padded = 0
+            extents = (work.rows, work.images, work.columns, work.filters)
+            steps = (r.strides[3], r.strides[1])
+            if work.filters >= work.columns:
+                first, second, padded = second, first, 1
+                extents = (work.rows, work.images, work.filters, work.columns)
+                steps = (r.strides[1], r.strides[3])
+    nests = (first,) if second is None else (first, second)
+    across = [
+        abs(each.vector) <= 1 and (abs(each.column) > 1 or tap_columns < _SHORT_ROW)
+        for each in nests
+    ]
+    return Form(
+        opcode=Opcode(work.opcode),
+        extents=extents,
+        operands=nests,
+        result_address=origin["result"],
+        result_outer=outer,
+        result_first=steps[0],
+        result_second=steps[1],
+        second_kind=kind,
+        channels=channels,
+        tap_rows=tap_rows,
+        tap_columns=tap_columns,
+        padded=padded,
+        height=work.height,
+        width=work.width,
+        pad_top=work.pad_top,
+        pad_left=work.pad_left,
+        stride=work.stride,
+        dilation=work.dilation,
+        across=(across[0], across[-1]),
+        plan=_plan(config, kind, extents, channels, tap_rows * tap_columns, workers),
+    )
+
+
+def _elementwise(work: Descriptor, config: PoolCycleConfig, workers: int) -> Form:
+    least, most = _ELEMENTWISE_CHUNKS
+    chunk = min(most, config.second_words.bit_length() - 1)
+    while chunk > least and (
+        work.rows * _ceiling(work.columns, 1 << chunk) < _LEAST_TILES * workers
+    ):
+        chunk -= 1
+    result = work.result
+    return Form(
+        opcode=Opcode(work.opcode),
+        extents=(work.rows, 1, work.columns, 1),
+        operands=tuple(
+            Nest(
+                address=tensor.address_bytes // 4,
+                outer1=tensor.strides[0],
+                vector=tensor.strides[1],
+            )
+            for tensor in (getattr(work, name) for name in work.operands)
+        ),
+        result_address=result.address_bytes // 4,
+        result_outer=(result.strides[0], 0),
+        result_first=result.strides[1],
+        result_second=0,
+        plan=Plan(chunk=chunk),
+    )
+
+
+def _ceiling(value: int, part: int) -> int:
+    return -(-value // part)
+
+
+def _plan(
+    config: PoolCycleConfig,
+    kind: Second,
+    extents: tuple[int, int, int, int],
+    channels: int,
+    taps: int,
+    workers: int,
+) -> Plan:
+    outer1, outer2, first, second = extents
+    words = config.first_words
+    if kind is Second.PRIVATE:
+        words = min(words, config.second_words)
+    chunk = (min(channels * taps, words // _MOST_CHUNK_SHARE) - 1).bit_length()
+    chunk = max(3, chunk)
+    whole = (1 << chunk) // taps
+    levels = 0 if whole else ((taps - 1) >> chunk).bit_length().bit_length()
+    places = config.state_words.bit_length() - 1 - levels
+    depth = min(_MOST_DEPTH, words.bit_length() - 4 - chunk, places)
+    depth = min(depth, ((first - 1) >> 3).bit_length())
+    seconds = min(_MOST_SECONDS, places - depth, (second - 1).bit_length())
+    fills = seconds >= _TURNS
+    enough, least = (_TILES, _LEAST_TILES) if fills else (1, 1)
+    # The least depth with which an eighth of the second vectors' turns at most is idle.
+    filling = next(d for d in range(1, _MOST_DEPTH + 1) if 8 * (-second % (8 >> d)) <= second)
+    while True:
+        tiles = outer1 * outer2 * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
+        if tiles >= enough * workers:
+            break
+        if seconds > depth + _TURNS:
+            seconds -= 1
+        elif depth > filling:
+            depth -= 1
+        elif seconds > _TURNS:
+            seconds -= 1
+        elif depth > 0 and tiles < least * workers:
+            depth -= 1
+        else:
+            break
+    if whole:
+        whole = _ceiling(channels, _ceiling(channels, whole))
+    block = min(seconds, config.second_words.bit_length() - 1 - chunk, _MOST_BLOCK)
+    return Plan(chunk=chunk, depth=depth, seconds=seconds, block=block, channels=whole)

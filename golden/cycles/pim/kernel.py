@@ -1,0 +1,94 @@
+"""Processes in simulated time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+__all__ = ["Condition", "Kernel", "Process", "Step"]
+
+_Result = TypeVar("_Result")
+Step = Generator["int | Condition", int, _Result]
+"""A part of a process, with its result."""
+Process = Step[None]
+"""Yields a cycle to sleep until, or a condition to wait for."""
+
+
+_LATE = 1 << 60
+
+
+class Condition:
+    """Something that changes, and the processes that wait until it does."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Process] = []
+
+    def wait(self, process: Process) -> None:
+        """Has ``process`` woken by the next :meth:`notify`."""
+        self._waiting.append(process)
+
+    def notify(self, kernel: Kernel) -> None:
+        """Wakes who waits, now: what has changed says itself from when on it holds."""
+        waiting, self._waiting = self._waiting, []
+        for process in waiting:
+            kernel.at(kernel.now, kernel.wake, process)
+
+
+class Kernel:
+    """Calls functions in the order of their cycles."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._number = 0
+        self._events: list[tuple[int, int, Callable[[Any], None], Any]] = []
+
+    def at(self, cycle: int, function: Callable[[Any], None], argument: Any = None) -> None:
+        """Has ``function`` called with ``argument`` in ``cycle``, or now if that is past."""
+        self._number += 1
+        heapq.heappush(self._events, (max(cycle, self.now), self._number, function, argument))
+
+    def late(self, cycle: int, function: Callable[[Any], None], argument: Any = None) -> None:
+        """The same, after all that :meth:`at` calls in that cycle."""
+        self._number += 1
+        number = self._number + _LATE
+        heapq.heappush(self._events, (max(cycle, self.now), number, function, argument))
+
+    def start(self, process: Process, cycle: int) -> None:
+        """Runs ``process`` from ``cycle`` on."""
+        self.at(cycle, self._begin, process)
+
+    def _begin(self, process: Process) -> None:
+        self._obey(process, next(process, None))
+
+    def wake(self, process: Process) -> None:
+        """Runs ``process`` until it yields again."""
+        try:
+            wish = process.send(self.now)
+        except StopIteration:
+            return
+        self._obey(process, wish)
+
+    def _obey(self, process: Process, wish: int | Condition | None) -> None:
+        if isinstance(wish, Condition):
+            wish.wait(process)
+        elif wish is not None:
+            self.at(wish, self.wake, process)
+
+    @property
+    def next_cycle(self) -> int:
+        """That of the next event; far off if there is none."""
+        return self._events[0][0] if self._events else _LATE
+
+    def step(self) -> None:
+        """Takes the next event."""
+        self.now, _, function, argument = heapq.heappop(self._events)
+        function(argument)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Takes events until ``until`` holds or there are none."""
+        events = self._events
+        pop = heapq.heappop
+        while events and not until():
+            self.now, _, function, argument = pop(events)
+            function(argument)

@@ -1,0 +1,346 @@
+"""All banks of a stack, and the works that they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from golden.pim.descriptor import Descriptor
+from golden.pim.stack import StackMap
+from golden.pim.work import account
+
+from .bank import Bank, Tile
+from .config import PoolCycleConfig
+from .dispenser import Dispenser, Tiles
+from .form import Form, form_of
+from .kernel import Kernel
+from .switch import Switch
+
+__all__ = ["BankActivity", "Pool", "WorkRun"]
+
+# Pipeline latencies, in cycles.
+START_TO_BANKS = 1
+"""From the cycle from which a work's cycles count until its banks start."""
+DONE_TO_TURN = 1
+"""From a bank's done until it is its turn to be counted, if it is."""
+TURN_TO_COMPLETE = 2
+"""From the turn of a work's last bank until the work completes."""
+CHOICE_CYCLES = 3
+"""To begin with a work that waits, besides one for each of its banks."""
+
+
+USUAL_EVENTS = 100_000
+"""Events for which nothing is extrapolated."""
+_LOOK_EVENTS = 2000
+"""Between looks at how even works go on."""
+_WINDOWS = 5
+"""In a window each bank does a tile on average. The first one is not looked at."""
+_MOST_WINDOWS = 8
+EVEN = 0.01
+"""By which two windows may differ, if they are not the last ones that are waited for."""
+RESERVE = 2
+"""Tiles of each bank that are left, to see how the work ends."""
+
+NEVER = 1 << 60
+
+
+class _Window(NamedTuple):
+    """How far the works are."""
+
+    cycle: int
+    runs: list[WorkRun]
+    counts: dict[int, tuple[int, ...]]
+    """Of each bank at work."""
+    dealt: list[int]
+    """Products of the tiles that each work has dealt."""
+
+
+@dataclass
+class BankActivity:
+    """What a bank did for a work."""
+
+    bank: int
+    cycles: int = 0
+    """From the work's start until its part was done."""
+    tiles: int = 0
+    products: int = 0
+    """Of pairs of elements; elementwise, results."""
+    product_cycles: int = 0
+    """In which multipliers may work."""
+    addition_cycles: int = 0
+    beats_read: int = 0
+    beats_written: int = 0
+
+
+@dataclass(eq=False)
+class WorkRun:
+    """A work that was offered to a pool."""
+
+    work: Descriptor
+    form: Form
+    tiles: Tiles
+    start: int | None = None
+    end: int | None = None
+    total: int = 0
+    """Products."""
+    banks: list[BankActivity] = field(default_factory=list)
+    left: int = 0
+    """Banks that have not done their part."""
+    counted: int = 0
+    """When the last bank's part is counted."""
+
+    @property
+    def cycles(self) -> int:
+        """From start to completion."""
+        if self.start is None or self.end is None:
+            raise ValueError("the work has not completed")
+        return self.end - self.start
+
+    @property
+    def products(self) -> int:
+        """By the banks that have done their part."""
+        return sum(each.products for each in self.banks)
+
+    @property
+    def beats_read(self) -> int:
+        """By the banks that have done their part."""
+        return sum(each.beats_read for each in self.banks)
+
+    @property
+    def beats_written(self) -> int:
+        """By the banks that have done their part."""
+        return sum(each.beats_written for each in self.banks)
+
+
+class Pool:
+    """Gives works to banks as the hardware's scheduler does (docs/pim.md, "The pool")."""
+
+    def __init__(self, config: PoolCycleConfig) -> None:
+        self.config = config
+        self.kernel = kernel = Kernel()
+        self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
+        self.switch = Switch(kernel, config)
+        self._dispenser = Dispenser(kernel, config.banks)
+        self._banks = [
+            Bank(
+                kernel,
+                self.switch,
+                number,
+                multipliers=multipliers,
+                adders=adders,
+                tiles=self._ask,
+                done=self._done,
+            )
+            for number, (multipliers, adders) in enumerate(
+                zip(config.multipliers, config.adders, strict=True)
+            )
+        ]
+        self.skipped = 0
+        """Cycles that were extrapolated."""
+        self._windows: list[_Window] = []
+        self._events = 0
+        """Since a work started or completed."""
+        self._offers = 0
+        self._owner: list[WorkRun | None] = [None] * config.banks
+        self._accepted: list[WorkRun] = []
+
+    def offer(self, work: Descriptor) -> WorkRun:
+        """Accepts a good work, now."""
+        form = form_of(work, self.config)
+        tiles = Tiles(form)
+        run = WorkRun(work, form, tiles, total=tiles.left)
+        self._accepted.append(run)
+        self._offers += 1
+        self._start()
+        return run
+
+    @property
+    def now(self) -> int:
+        """The cycle."""
+        return self.kernel.now + self.skipped
+
+    def advance(self, cycle: int) -> None:
+        """Lets time pass until ``cycle``, or until a work completes.
+
+        More cycles pass if what goes on repeats for longer and is extrapolated.
+        """
+        kernel, works = self.kernel, len(self._accepted)
+        while len(self._accepted) == works and kernel.next_cycle + self.skipped <= cycle:
+            kernel.step()
+            self._events += 1
+            if self._events >= USUAL_EVENTS and not self._events % _LOOK_EVENTS:
+                self._look()
+        if len(self._accepted) == works:
+            kernel.now = max(kernel.now, cycle - self.skipped)
+
+    def run(self, work: WorkRun | None = None) -> None:
+        """Lets time pass until ``work``, or every work, has completed."""
+        while self._accepted and (work is None or work.end is None):
+            self.advance(NEVER)
+
+    def _look(self) -> None:
+        """Extrapolates if the works go on evenly, and for long enough."""
+        runs = [run for run in self._accepted if run.start is not None]
+        busy = [bank for bank, owner in enumerate(self._owner) if owner is not None]
+        counts = {bank: self._banks[bank].counts for bank in busy}
+        window = _Window(
+            self.kernel.now, runs, counts, [run.total - run.tiles.left for run in runs]
+        )
+        if self._windows and (
+            self._windows[0].runs != runs or self._windows[0].counts.keys() != counts.keys()
+        ):
+            self._windows.clear()
+        if not self._windows:
+            self._windows.append(window)
+            return
+        done = [self._done_products(run, counts) for run in runs]
+        last = self._windows[-1]
+        before = [self._done_products(run, last.counts) for run in runs]
+        flying = [max(1, dealt - each) for dealt, each in zip(window.dealt, done, strict=True)]
+        if any(b - a < each for a, b, each in zip(before, done, flying, strict=True)):
+            return
+        self._windows.append(window)
+        if len(self._windows) < _WINDOWS:
+            return
+        steady = self._windows[1:]
+        first = steady[0]
+        uneven = 0.0
+        for run in runs:
+            marks = [self._done_products(run, each.counts) for each in steady]
+            times = [each.cycle for each in steady]
+            paces = [
+                (b - a) / (v - u)
+                for (a, b), (u, v) in zip(pairwise(marks), pairwise(times), strict=True)
+            ]
+            uneven = max(uneven, max(paces) / min(paces) - 1)
+        if uneven > EVEN and len(self._windows) < _MOST_WINDOWS:
+            return
+        span = window.cycle - first.cycle
+        rates = [
+            (self._done_products(run, counts) - self._done_products(run, first.counts)) / span
+            for run in runs
+        ]
+        cycles = min(
+            (run.tiles.left - RESERVE * each) / rate
+            for run, each, rate in zip(runs, flying, rates, strict=True)
+        )
+        if cycles < span:
+            return
+        for run, rate in zip(runs, rates, strict=True):
+            first_bank = next(bank for bank in busy if self._owner[bank] is run)
+            skipped = run.tiles.skip(
+                int(cycles * rate),
+                self.config.multipliers[first_bank],
+                self.config.adders[first_bank],
+            )
+            if len(runs) == 1:
+                cycles = skipped / rate
+        for bank in busy:
+            deltas = [b - a for a, b in zip(first.counts[bank], counts[bank], strict=True)]
+            self._banks[bank].add([round(delta * cycles / span) for delta in deltas])
+        self.skipped += round(cycles)
+        self._windows.clear()
+
+    def _done_products(self, run: WorkRun, counts: dict[int, tuple[int, ...]]) -> int:
+        return sum(each[1] for bank, each in counts.items() if self._owner[bank] is run)
+
+    def so_far(self, run: WorkRun) -> tuple[int, int, int]:
+        """Beats read and written for a work, and products that were formed; of those in flight
+        some."""
+        read, written, products = run.beats_read, run.beats_written, run.products
+        for bank, owner in zip(self._banks, self._owner, strict=True):
+            if owner is run and not any(each.bank == bank.number for each in run.banks):
+                _, formed, more_read, more_written, *_ = bank.counts
+                read, written, products = (
+                    read + more_read,
+                    written + more_written,
+                    products + formed,
+                )
+        return read, written, min(products, run.total)
+
+    @property
+    def idle(self) -> int:
+        """A bit for each bank, 1 if it has no work."""
+        return sum(1 << bank for bank, owner in enumerate(self._owner) if owner is None)
+
+    def _start(self) -> None:
+        self._events = 0
+        for age, run in enumerate(self._accepted):
+            if run.start is not None or any(
+                _conflict(run.work, other.work) for other in self._accepted[:age]
+            ):
+                continue
+            chosen = self._choose(run.work)
+            if not chosen:
+                continue
+            wait = CHOICE_CYCLES + (0 if run.work.banks else len(chosen))
+            run.start = self.now + wait
+            run.left = len(chosen)
+            for bank in chosen:
+                self._owner[bank] = run
+                self._banks[bank].start(run.form, self.kernel.now + wait + START_TO_BANKS)
+
+    def _choose(self, work: Descriptor) -> list[int]:
+        idle = [bank for bank, owner in enumerate(self._owner) if owner is None]
+        if work.banks:
+            named = [bank for bank in range(self.config.banks) if work.banks >> bank & 1]
+            return named if set(named) <= set(idle) else []
+        spans = [work.span(name) for name in work.form.tensors]
+        near = self._stack.banks_of(span for span in spans if span.start in self._stack.local)
+        units = account(work).units_of(work.units)
+        chosen = []
+        for bank in sorted(idle, key=lambda bank: (bank not in near, bank)):
+            if units <= 0:
+                break
+            chosen.append(bank)
+            units -= self.config.units[bank]
+        return chosen
+
+    def _ask(self, bank: Bank, cycle: int, deliver: Callable[[int, Tile | None], None]) -> None:
+        run = self._owner[bank.number]
+        assert run is not None
+        self._dispenser.ask(bank, run.tiles, cycle, deliver)
+
+    def _done(self, bank: Bank, cycle: int) -> None:
+        run = self._owner[bank.number]
+        assert run is not None
+        assert run.start is not None
+        run.banks.append(
+            BankActivity(
+                bank=bank.number,
+                cycles=cycle + self.skipped - run.start,
+                tiles=bank.tiles_done,
+                products=bank.products,
+                product_cycles=8 * bank.lanes.product_rounds + bank.element_cycles,
+                addition_cycles=8 * bank.lanes.addition_rounds + bank.element_cycles,
+                beats_read=bank.port.beats_read,
+                beats_written=bank.port.beats_written,
+            )
+        )
+        # Banks are counted in turn, one a cycle; when a work is accepted, none.
+        ready = cycle + self.skipped + DONE_TO_TURN
+        turn = ready + (bank.number - ready + self._offers) % self.config.banks
+        run.counted = max(run.counted, turn)
+        run.left -= 1
+        if not run.left:
+            end = run.counted + TURN_TO_COMPLETE
+            self.kernel.at(end - self.skipped, self._complete, run)
+
+    def _complete(self, run: WorkRun) -> None:
+        run.end = self.now
+        self._accepted.remove(run)
+        self._owner = [None if owner is run else owner for owner in self._owner]
+        self._start()
+
+
+def _conflict(one: Descriptor, other: Descriptor) -> bool:
+    """Whether a result of one of the two is in a place that the other uses."""
+
+    def meets(writer: Descriptor, reader: Descriptor) -> bool:
+        written = writer.span("result")
+        used = [reader.span(name) for name in reader.form.tensors]
+        return any(u.start < written.stop and written.start < u.stop for u in used)
+
+    return meets(one, other) or meets(other, one)

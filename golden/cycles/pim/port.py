@@ -1,0 +1,319 @@
+"""A bank's way to memory: its reads and writes, beat by beat."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from .kernel import Kernel
+from .switch import Beat, Source, Switch
+from .walks import MOST_RUN, Pattern
+
+__all__ = ["RESULT_CYCLES", "WALK_TO_SEGMENT", "Port", "Transfer"]
+
+UNANSWERED = 32
+"""Reads that are not yet answered, and writes, at most."""
+_QUEUED = 3
+"""Requests on the way from the walkers to the switch's choice."""
+_FORESIGHT = 2
+"""Cycles for which it is known that no answer comes that is not on its way, and no new walk."""
+_UNKNOWN = 1 << 60
+
+# Pipeline latencies, in cycles.
+SEGMENT_TO_OFFER = 2
+"""From a segment until the switch may grant its request."""
+WALK_TO_SEGMENT = 3
+"""From the cycle in which a walk is taken to its first segment."""
+RESULT_CYCLES = 2
+"""From a segment of results until they have been read."""
+
+
+class Transfer:
+    """A walk's beats."""
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        stretch: int,
+        first_segment: int,
+        *,
+        begins: Callable[[int], None],
+        done: Callable[[int], None],
+    ) -> None:
+        self.pattern = pattern
+        self.stretch = stretch
+        self.place = self.beat = 0
+        """Of the next beat: its run, and its number there."""
+        self.zeros = pattern.runs[0].gap if pattern.runs else pattern.last_gap
+        """Segments of zeros before it."""
+        self.passed = 0
+        """Segments that have come."""
+        self.segment = first_segment
+        """When the next segment may come."""
+        self.unanswered = 0
+        self.last_answer = 0
+        self.over = False
+        """All segments have come."""
+        self.begun = False
+        """The walker may take the next walk."""
+        self.begins = begins
+        """Is told when the walker may take the next walk."""
+        self.done = done
+        """Is told when the last beat has been answered (a read), or asked for (a write)."""
+
+
+class _Lane:
+    """Reads or writes: their walks, one after the other."""
+
+    def __init__(self, write: bool) -> None:
+        self.write = write
+        self.lead = RESULT_CYCLES if write else 0
+        """Segments that the walker is ahead."""
+        self.transfers: deque[Transfer] = deque()
+        self.headed = False
+        """The first walk is under way."""
+        self.free = 0
+        """When the next segment may come."""
+        self.room = deque([0] * UNANSWERED)
+        """From when on there may be one request more, for each that may."""
+        self.beats = 0
+
+
+class Port:
+    """Writes go before reads; each stays in order. ``written``: is called whenever all writes that
+    were asked for are answered."""
+
+    def __init__(
+        self, kernel: Kernel, switch: Switch, number: int, written: Callable[[], None]
+    ) -> None:
+        self._kernel = kernel
+        self._switch = switch
+        self._source = Source(number, self._granted)
+        self._lanes = self._writes, self._reads = _Lane(True), _Lane(False)
+        self._ahead: deque[tuple[int, Beat]] = deque()
+        """Requests that are not granted, and when their segments came."""
+        self._entered = 0
+        """When the last request was in the switch's queue."""
+        self._grants = deque([-1, -1, -1], maxlen=3)
+        self._look_at = -1
+        self._asked: tuple[int, bool] = (-1, False)
+        """The stretch that was asked for last, and whether to write."""
+        self._run = 0
+        """Beats of it."""
+        self._arrivals: list[int] = []
+        """When reads were answered; not all of those that are long ago."""
+        self.last_write = 0
+        """When the last write was answered."""
+        self._written = written
+
+    def reset(self) -> None:
+        """Counts from 0."""
+        self.last_write = 0
+        self._writes.beats = self._reads.beats = 0
+
+    @property
+    def beats_read(self) -> int:
+        """Beats that were asked for."""
+        return self._reads.beats
+
+    @property
+    def beats_written(self) -> int:
+        """Beats that were written, or are about to be."""
+        return self._writes.beats
+
+    @property
+    def writes_answered(self) -> bool:
+        """All that were asked for."""
+        return len(self._writes.room) == UNANSWERED
+
+    def count(self, read: int, written: int) -> None:
+        """Adds to the beats."""
+        self._reads.beats += read
+        self._writes.beats += written
+
+    def read(self, transfer: Transfer) -> None:
+        """Appends reads."""
+        self._append(self._reads, transfer)
+
+    def write(self, transfer: Transfer) -> None:
+        """Appends writes."""
+        self._append(self._writes, transfer)
+
+    def _append(self, lane: _Lane, transfer: Transfer) -> None:
+        lane.transfers.append(transfer)
+        if len(lane.transfers) == 2 and lane.headed:
+            self._begin_short(lane, self._kernel.now + lane.lead)
+        self._wake(self._kernel.now)  # The caller may be in the middle of a look.
+
+    # The walkers.
+
+    def _next_segment(self, lane: _Lane, now: int) -> int:
+        """When the next segment that asks for a beat may come; ``_UNKNOWN`` if that depends on what
+        is to come. Passes segments of zeros."""
+        while lane.transfers:
+            transfer = lane.transfers[0]
+            if not lane.headed:
+                lane.headed = True
+                transfer.segment = max(transfer.segment, lane.free)
+                self._passed(lane, transfer, transfer.segment)
+            if transfer.zeros:
+                end = self._after_zeros(transfer.segment, transfer.zeros)
+                if end > now + _FORESIGHT:
+                    self._wake(end - _FORESIGHT)
+                    return _UNKNOWN
+                transfer.passed += transfer.zeros
+                transfer.segment, transfer.zeros = end, 0
+            if transfer.place == len(transfer.pattern.runs):
+                self._finish(lane, transfer)
+                continue
+            return max(transfer.segment, lane.room[0]) if lane.room else _UNKNOWN
+        return _UNKNOWN
+
+    def _after_zeros(self, cycle: int, zeros: int) -> int:
+        """When as many segments of zeros are written, from ``cycle`` on; answers go before."""
+        arrivals = self._arrivals
+        end = cycle + zeros
+        for arrival in arrivals:
+            if arrival >= end:
+                break
+            if arrival >= cycle:
+                end += 1
+        return end
+
+    def _passed(self, lane: _Lane, transfer: Transfer, segment: int) -> None:
+        """The next segment comes in cycle ``segment``: tells when the walker is free."""
+        if not transfer.begun:
+            ahead = transfer.pattern.rest - transfer.passed - lane.lead
+            if ahead <= transfer.zeros:
+                transfer.begun = True
+                transfer.begins(segment + ahead)
+        if len(lane.transfers) > 1:
+            self._begin_short(lane, segment)
+
+    def _begin_short(self, lane: _Lane, cycle: int) -> None:
+        """The last part of the first walk is under way: the next walk's row, if it has only one,
+        follows in the walker, and then another walk may."""
+        head, following = lane.transfers[0], lane.transfers[1]
+        if following.begun or following.pattern.rows != 1:
+            return
+        ahead = head.pattern.last_part - head.passed - lane.lead
+        if ahead <= head.zeros:
+            following.begun = True
+            following.begins(max(cycle + ahead, following.segment - lane.lead))
+
+    def _finish(self, lane: _Lane, transfer: Transfer) -> None:
+        """The last segment came."""
+        if not transfer.begun:
+            transfer.begun = True
+            transfer.begins(transfer.segment)
+        lane.transfers.popleft()
+        lane.headed = False
+        lane.free = transfer.segment
+        transfer.over = True
+        if lane.write:
+            transfer.done(transfer.segment - 1)
+        elif not transfer.unanswered:
+            transfer.done(max(transfer.last_answer, transfer.segment - 1))
+
+    # Requests.
+
+    def _wake(self, cycle: int) -> None:
+        """Looks again in ``cycle``, unless earlier."""
+        if self._look_at < 0 or cycle < self._look_at:
+            self._look_at = cycle
+            self._kernel.at(cycle, self._woken, cycle)
+
+    def _woken(self, cycle: int) -> None:
+        if cycle == self._look_at:
+            self._look_at = -1
+            self._look(self._kernel.now)
+
+    def _look(self, now: int) -> None:
+        """Takes segments as far as there is room ahead of the switch and time has come."""
+        while len(self._ahead) < _QUEUED:
+            write_at = self._next_segment(self._writes, now) if self._writes.transfers else _UNKNOWN
+            read_at = self._next_segment(self._reads, now) if self._reads.transfers else _UNKNOWN
+            entered = self._entered
+            lane = self._writes if write_at <= max(read_at, entered) else self._reads
+            segment = max(min(write_at, read_at), entered)
+            if segment >= _UNKNOWN:
+                return
+            if segment > now + _FORESIGHT:
+                self._wake(segment - _FORESIGHT)
+                return
+            self._take(lane, segment)
+
+    def _take(self, lane: _Lane, segment: int) -> None:
+        """Asks for the next beat of the first walk."""
+        transfer = lane.transfers[0]
+        lane.room.popleft()
+        lane.beats += 1
+        run = transfer.pattern.runs[transfer.place]
+        stretch = transfer.stretch + run.stretch
+        follows = self._asked == (stretch, lane.write) and self._run + 1 < MOST_RUN
+        self._asked, self._run = (stretch, lane.write), self._run + 1 if follows else 0
+        vault, place = self._switch.locate(stretch)
+
+        def answered(cycle: int) -> None:
+            self._answered(lane, transfer, cycle)
+
+        beat = Beat(vault, place, run.layers[transfer.beat], lane.write, follows, answered)
+        transfer.unanswered += 1
+        transfer.beat += 1
+        transfer.passed += 1
+        transfer.segment = segment + 1
+        if transfer.beat == len(run.layers):
+            transfer.place += 1
+            transfer.beat = 0
+            runs, place = transfer.pattern.runs, transfer.place
+            transfer.zeros = runs[place].gap if place < len(runs) else transfer.pattern.last_gap
+        self._passed(lane, transfer, segment + 1)
+        if transfer.place == len(transfer.pattern.runs) and not transfer.zeros:
+            self._finish(lane, transfer)
+        # The request before it and the one before that may still be in the switch's queue.
+        ahead = self._ahead
+        if not ahead:
+            self._switch.offer(
+                self._source, max(segment + SEGMENT_TO_OFFER, self._grants[2] + 1), beat
+            )
+        ahead.append((segment, beat))
+        self._enter(segment)
+
+    def _enter(self, segment: int) -> None:
+        """When the last request is in the switch's queue, which holds two; after the grants so
+        far."""
+        waiting = len(self._ahead)
+        if waiting < _QUEUED:
+            self._entered = max(segment + 1, self._grants[waiting] + 1)
+
+    def _granted(self, now: int) -> None:
+        ahead = self._ahead
+        ahead.popleft()
+        self._grants.append(now)
+        if ahead:
+            segment, beat = ahead[0]
+            self._switch.offer(self._source, max(segment + SEGMENT_TO_OFFER, now + 1), beat)
+            if len(ahead) == _QUEUED - 1:
+                self._entered = max(ahead[-1][0] + 1, now + 1)
+        self._look(now)
+
+    def _answered(self, lane: _Lane, transfer: Transfer, cycle: int) -> None:
+        """A beat arrives in ``cycle``."""
+        blocked = not lane.room
+        lane.room.append(cycle + 1)
+        transfer.unanswered -= 1
+        if cycle > transfer.last_answer:
+            transfer.last_answer = cycle
+        if lane.write:
+            self.last_write = cycle
+            if self.writes_answered:
+                self._written()
+        else:
+            arrivals = self._arrivals
+            if len(arrivals) > 1000:
+                del arrivals[:800]
+            arrivals.append(cycle)
+            if transfer.over and not transfer.unanswered:
+                transfer.done(transfer.last_answer)
+        if blocked and lane.transfers:
+            self._wake(cycle + 1 - _FORESIGHT)

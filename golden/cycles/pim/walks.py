@@ -1,0 +1,195 @@
+"""What a walk over elements asks of memory: beats, in runs that a vault serves at once."""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .config import BEAT_WORDS
+
+__all__ = ["MOST_RUN", "STRETCH_WORDS", "Image", "Pattern", "Run", "Walk", "pattern_of"]
+
+STRETCH_WORDS = 128
+"""Elements of 512 bytes, which are a row in each of two layers of a vault."""
+
+_STRETCH_BEATS = STRETCH_WORDS // BEAT_WORDS
+MOST_RUN = 16
+"""Beats that a vault takes of one source before it turns to others."""
+
+
+class Image(NamedTuple):
+    """Where the first element of a walk is in an image with padding."""
+
+    y: int
+    x: int
+    vector_x: int
+    """How far the next vector is."""
+    dilation: int
+    height: int
+    width: int
+
+
+class Walk(NamedTuple):
+    """``length`` elements of each of ``vectors`` vectors.
+
+    Elements are taps of ``tap_rows`` rows of ``tap_columns``, from ``tap`` on, then those of the
+    next channel. ``across``: neighbouring vectors are taken together, of ``slots`` side by side.
+    """
+
+    vectors: int
+    vector: int
+    length: int
+    column: int
+    slots: int = 1
+    across: bool = False
+    row: int = 0
+    channel: int = 0
+    tap_rows: int = 1
+    tap_columns: int = 1 << 24
+    tap: int = 0
+    image: Image | None = None
+
+
+class Run(NamedTuple):
+    """Beats in one stretch of 512 bytes, one after the other."""
+
+    gap: int
+    """Segments of zeros before it, which take a cycle each."""
+    stretch: int
+    """Counted from that of the walk's address."""
+    layers: tuple[int, ...]
+    """Of each beat: which of the stretch's two layers it is in."""
+
+
+class Pattern(NamedTuple):
+    """A walk, but for its address."""
+
+    runs: tuple[Run, ...]
+    beats: int
+    zeros: int
+    last_gap: int
+    """Segments of zeros after the last run."""
+    segments: int
+    rows: int
+    """What the walker takes at once: it works on two, and the next walk may follow them."""
+    rest: int
+    """Segments before the last part, all zeros or all data, of the last row but one."""
+    last_part: int
+    """Segments before the last part of the last row."""
+
+
+def pattern_of(walk: Walk, address: int) -> tuple[Pattern, int]:
+    """The pattern of a walk that begins at element ``address``, and that stretch."""
+    image = walk.image
+    if image is not None:
+        walk = walk._replace(image=_seen(walk, image))
+    return _pattern(walk, address % STRETCH_WORDS), address // STRETCH_WORDS
+
+
+def _seen(walk: Walk, image: Image) -> Image:
+    """The image moved so that what is alike is equal: coordinates matter only at borders."""
+    taps = walk.tap_rows * walk.tap_columns
+    rows = walk.tap_rows if walk.tap + walk.length > walk.tap_columns else 1
+    row = walk.tap % taps // walk.tap_columns
+    top = image.y - row * image.dilation if rows > 1 else image.y
+    y, height = image.y, image.height
+    if top >= 0 and top + (walk.tap_rows - 1) * image.dilation < height:
+        y, height = row * image.dilation, 1 << 30
+    x, width = image.x, image.width
+    left = x - walk.tap % walk.tap_columns * image.dilation
+    right = left + (walk.vectors - 1) * image.vector_x + (walk.tap_columns - 1) * image.dilation
+    if left >= 0 and right < width:
+        x, width = x - left, 1 << 30
+    return image._replace(y=y, x=x, height=height, width=width)
+
+
+@lru_cache(maxsize=1 << 14)
+def _pattern(walk: Walk, address: int) -> Pattern:
+    address_of, row_begins, zero, step = _elements(walk, address)
+    size = address_of.size
+    places = np.arange(size)
+    part = row_begins.copy()
+    part[1:] |= zero[1:] != zero[:-1]
+    if step not in (-1, 0, 1):
+        segment = np.ones(size, bool)
+    else:
+        since = places - np.maximum.accumulate(np.where(part, places, 0))
+        segment = part | (since % BEAT_WORDS == 0)
+        if step:
+            beat = address_of // BEAT_WORDS
+            other = part.copy()
+            other[1:] |= beat[1:] != beat[:-1]
+            segment = np.where(zero, segment, other)
+    starts = np.flatnonzero(segment)
+    zeros = zero[starts]
+    beats = address_of[starts] // BEAT_WORDS
+    rows, parts = np.cumsum(row_begins)[starts], np.cumsum(part)[starts]
+    last_row = np.searchsorted(rows, rows[-1])
+    runs = tuple(_runs(beats, zeros))
+    return Pattern(
+        runs=runs,
+        beats=int((~zeros).sum()),
+        zeros=int(zeros.sum()),
+        last_gap=int(np.argmin(zeros[::-1])) if not zeros.all() else int(zeros.size),
+        segments=int(starts.size),
+        rows=int(rows[-1]) - int(rows[0]) + 1,
+        rest=int(np.searchsorted(parts, parts[last_row] - 1)),
+        last_part=int(np.searchsorted(parts, parts[-1])),
+    )
+
+
+def _runs(beats: NDArray[np.int64], zeros: NDArray[np.bool_]) -> list[Run]:
+    places = np.flatnonzero(~zeros)
+    if not places.size:
+        return []
+    gaps = np.diff(places, prepend=-1) - 1
+    asked = beats[places]
+    stretches = asked // _STRETCH_BEATS
+    layers = (asked % 2).tolist()
+    begins = [0, *(np.flatnonzero(np.diff(stretches) | gaps[1:]) + 1).tolist(), places.size]
+    runs = []
+    gap_list = gaps.tolist()
+    for begin, end in itertools.pairwise(begins):
+        stretch = int(stretches[begin])
+        for first in range(begin, end, MOST_RUN):
+            last = min(first + MOST_RUN, end)
+            runs.append(Run(gap_list[first], stretch, tuple(layers[first:last])))
+    return runs
+
+
+def _elements(
+    walk: Walk, address: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_], int]:
+    """In the walk's order: address of each element, whether a row begins there, whether it is
+    zero; and the step from element to element."""
+    taps = walk.tap_rows * walk.tap_columns
+    tap = walk.tap + np.arange(walk.length)
+    v, u, c = tap % walk.tap_columns, tap // walk.tap_columns % walk.tap_rows, tap // taps
+    offset = v * walk.column + u * walk.row + c * walk.channel
+    offset = offset - offset[0]
+    row_begins = v == 0
+    if walk.image is None and walk.row == walk.tap_columns * walk.column:
+        row_begins = row_begins & (u == 0)
+        if walk.channel == taps * walk.column:
+            row_begins = np.zeros_like(row_begins)
+    row_begins[0] = True
+    vector = np.arange(walk.vectors)
+    zero = np.zeros((walk.vectors, walk.length), bool)
+    single = False
+    image = walk.image
+    if image is not None:
+        y = image.y + (u - u[0]) * image.dilation
+        x = image.x + (v - v[0]) * image.dilation + vector[:, None] * image.vector_x
+        zero |= (y < 0) | (y >= image.height) | (x < 0) | (x >= image.width)
+        single = (image.vector_x if walk.across else image.dilation) != 1
+    at = address + vector[:, None] * walk.vector + offset
+    if not walk.across:
+        begins = np.broadcast_to(row_begins | single, at.shape)
+        return at.ravel(), begins.ravel(), zero.ravel(), walk.column
+    slot = vector % walk.slots
+    begins = np.broadcast_to((slot % 8 == 0) | single, at.T.shape)
+    return at.T.ravel(), begins.ravel(), zero.T.ravel(), walk.vector

@@ -1,0 +1,170 @@
+"""The backend ``cycles``: time from the cycle model, values, if any, from the golden model."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.cycles.pim import Pool, PoolCycleConfig, VaultTimes, WorkRun
+from golden.pim import Cause, Descriptor
+from hw.pim.config import BEAT_BYTES
+from hw.pim.front import front_program
+from hw.pim.vault_timing import VaultPart, vault_part
+
+from .calculator import CalculatorModel
+from .golden import GoldenPim
+
+if TYPE_CHECKING:
+    from hw.pim.config import PimConfig
+
+__all__ = ["CyclesPim", "pool_cycle_config"]
+
+# Measured on RTL, in cycles.
+ACCESS_CYCLES = 3
+"""Of a register."""
+ACCEPT_CYCLES = 2
+"""From the end of a descriptor's check until its work is accepted, besides one for each work that
+the pool holds."""
+
+
+def pool_cycle_config(config: PimConfig, part: VaultPart) -> PoolCycleConfig:
+    """What the cycle model knows of a stack."""
+    return PoolCycleConfig(
+        multipliers=tuple(config.placement.multipliers),
+        adders=tuple(config.placement.adders),
+        bank_bytes=config.bank_bytes,
+        buffer_bytes=config.buffer_bytes,
+        state_words=config.state_words,
+        works=config.works,
+        vault=VaultTimes.of(**asdict(part.timing), banks=part.geometry.banks),
+        layers=part.geometry.layers,
+        banks_per_layer=part.geometry.banks_per_layer,
+    )
+
+
+class CyclesPim(GoldenPim):
+    """A :class:`~sw_driver.pim.transport.PimTransport` with the time of the cycle model.
+
+    Works complete in the model's order; a work's counters go up meanwhile as the model's do. What
+    goes on evenly for long is extrapolated, and then :meth:`advance` may let more time pass than it
+    is asked for. The host's copies take no time.
+
+    Parameters
+    ----------
+    config: the stack.
+    part: timing and organisation of the vaults.
+    computes: whether there are memory and results; else reads give zeros.
+    """
+
+    name = "cycles"
+    timed = True
+
+    def __init__(
+        self, config: PimConfig, *, part: VaultPart | None = None, computes: bool = True
+    ) -> None:
+        super().__init__(config, computes=computes)
+        self._front = CalculatorModel(front_program(config))
+        self._model = Pool(pool_cycle_config(config, part or vault_part("hmc2")))
+        self._clock = 0
+        self._runs: dict[int, WorkRun] = {}
+        """By id; of a slot's works only the last."""
+        self._running: dict[int, WorkRun] = {}
+        self._checked: tuple[int, int, Descriptor] | None = None
+        """When the work that is being checked is accepted, its id, and what it is."""
+
+    def read_register(self, offset_bytes: int) -> int:
+        """As of :class:`GoldenPim`."""
+        self._pass(ACCESS_CYCLES)
+        return super().read_register(offset_bytes)
+
+    def write_register(self, offset_bytes: int, value: int) -> None:
+        """As of :class:`GoldenPim`."""
+        self._pass(ACCESS_CYCLES)
+        super().write_register(offset_bytes, value)
+
+    def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
+        """As of :class:`GoldenPim`; zeros if nothing is computed."""
+        if not self.computes:
+            return np.zeros(nbytes, np.uint8)
+        return super().read_memory(address_bytes, nbytes)
+
+    def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
+        """As of :class:`GoldenPim`; nothing if nothing is computed."""
+        if self.computes:
+            super().write_memory(address_bytes, data)
+
+    def advance(self, cycles: int) -> None:
+        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        target = self._clock + cycles
+        until = target if self._checked is None else min(target, self._checked[0])
+        self._model.advance(until)
+        if not self._complete():
+            self._clock = max(until, self._model.now)
+        if self._checked is not None and self._clock >= self._checked[0]:
+            _, work_id, work = self._checked
+            self._checked = None
+            self._runs[work_id] = self._running[work_id] = self._model.offer(work)
+            self.advance(max(0, target - self._clock))
+
+    def cycles(self) -> int:
+        """Cycles that have passed."""
+        return self._clock
+
+    def _pass(self, cycles: int) -> None:
+        """Lets exactly so much time pass, whatever completes."""
+        target = self._clock + cycles
+        while self._clock < target:
+            self.advance(target - self._clock)
+
+    def _complete(self) -> bool:
+        """Completes the works that the model has completed; whether there was one."""
+        done = {work_id: run for work_id, run in self._running.items() if run.end is not None}
+        for work_id, run in sorted(done.items(), key=lambda item: item[1].end or 0):
+            self._pool.finish(work_id)
+            del self._running[work_id]
+            self._clock = max(self._clock, run.end or 0)
+        return bool(done)
+
+    def _submit(self) -> None:
+        super()._submit()
+        if self._cause != Cause.NONE:
+            return
+        work = Descriptor.decode(self._descriptor.tobytes())
+        self._front.run(self._descriptor.view("<u4").tolist())
+        check = self._front.cycles + ACCEPT_CYCLES + max(self.config.works, 4)
+        self._runs = {
+            other: each
+            for other, each in self._runs.items()
+            if (other - self._last_id) % self.config.works
+        }
+        self._checked = self._clock + check, self._last_id, work
+
+    def _pool_fields(self, name: str) -> dict[str, int]:
+        if name == "status":
+            return {"busy": int(self._checked is not None)}
+        return super()._pool_fields(name)
+
+    def _slot_value(self, slot: int, name: str) -> int:
+        value = super()._slot_value(slot, name)
+        run = self._runs.get(self._held[slot])
+        if run is None:
+            return value
+        read, written, products = self._model.so_far(run)
+        match name:
+            case "cycles":
+                start = self._clock if run.start is None else run.start
+                return max(0, (run.end or self._clock) - start)
+            case "bytes_read":
+                return BEAT_BYTES * read
+            case "bytes_written":
+                return BEAT_BYTES * written
+            case "multiplications_left" | "additions_left" if run.end is None:
+                return value - value * products // run.total
+            case "multiplications_done" | "additions_done" if run.end is None:
+                left = super()._slot_value(slot, name.replace("done", "left"))
+                return left * products // run.total
+            case _:
+                return value
