@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from .device import Pim
 from .layers import Layer
 from .lowering import Program
 
-__all__ = ["Job", "Run", "WorkRecord", "check_bits", "figures", "run_jobs"]
+__all__ = ["Job", "Run", "Together", "WorkRecord", "check_bits", "figures", "run_jobs"]
 
 _BEAT_BYTES = 32
 """What a bank's memory moves in a cycle."""
@@ -57,6 +58,10 @@ class Run:
     """When the first work of each job was offered."""
     ends: list[int]
     """When the last one was seen to have completed."""
+    simulated_cycles: int = 0
+    """From the first offer to the end."""
+    host_seconds: float = 0.0
+    """In which they were simulated."""
     together: Together | None = None
     """What had been done when the first of several jobs was done, if there is a clock."""
 
@@ -132,6 +137,7 @@ def run_jobs(
             operations += counters.multiplications_done + counters.additions_done
         return Together(device.transport.cycles() - run.begins[0], operations)
 
+    begin_cycles, begin_s = device.transport.cycles(), perf_counter()
     for number, job in enumerate(jobs):
         for place, work in enumerate(job.program.works):
             finish([work_id for work_id in running if device.work_query(work_id)])
@@ -143,6 +149,8 @@ def run_jobs(
             running[offered] = number, work
     while running:
         finish(device.wait_any(list(running)))
+    run.simulated_cycles = device.transport.cycles() - begin_cycles
+    run.host_seconds = perf_counter() - begin_s
     return run
 
 
@@ -195,6 +203,9 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
         "compute_bound_share": _share(layers, "compute_bound_cycles", cycles),
         "memory_bound_share": _share(layers, "memory_bound_cycles", cycles),
         "busy": busy,
+        "simulated_cycles_per_host_second": (
+            run.simulated_cycles / run.host_seconds if device.transport.timed else None
+        ),
     }
 
 

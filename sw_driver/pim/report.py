@@ -97,6 +97,9 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
             f"Until the first of the layers was done {figures['utilisation_together']:.1%} of all "
             "units' cycles had an operation."
         )
+    speed = figures["simulated_cycles_per_host_second"]
+    if speed is not None:
+        found.append(f"Simulated {speed:,.0f} cycles a second of this machine.")
     if figures["wrong_results"] is not None:
         found.append(
             f"Compared with the golden model: {figures['wrong_results']} results differ."
