@@ -29,6 +29,9 @@ __all__ = ["LEARNING_RATE", "PASSES", "Program", "cut", "lower"]
 LEARNING_RATE = 0.01
 """Of the descent step."""
 
+_LARGE_BIAS_ADD = 1 << 16
+"""Elements from which on a bias-add is limited by the memory of the bank that has a row's bias."""
+
 _INTERLEAVE = 8
 """Results on which a lane works in turn."""
 
@@ -339,6 +342,8 @@ def _add_bias(y_shape: tuple[int, ...], place: _Places) -> _Draft:
         inputs=("y", "bias"),
         result="y",
         works=[work],
+        # Parts have rows whose bias is in different banks, but each takes a check.
+        parts=place.config.works if rows * columns >= _LARGE_BIAS_ADD else 1,
     )
 
 
