@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from sw_driver.pim.device import Pim
     from sw_driver.pim.layers import Layer
     from sw_driver.pim.measure import Job
+    from sw_driver.pim.transport import PimTransport
     from sw_driver.pim.validation import Comparison
 
 __all__ = ["add_parser", "run"]
 
 DEFAULT_MOST_PRODUCTS = 25_000_000
 """What RTL computes in some seconds."""
+
+MOST_FOLLOWED_CYCLES = 10_000_000
+"""Of a work in the cycle model, which takes some minutes for them."""
 
 MOST_ERROR = 0.02
 """Of the cycle model, in cycles."""
@@ -153,6 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
             config,
             announce=lambda message: progress.print(message, highlight=False),
         )
+        _check_length(transport, jobs)
         with Pim(transport) as device:
             figures = _measure(device, jobs, arguments.seed, progress)
     except OutOfMemoryError as error:
@@ -278,6 +283,23 @@ def _jobs(
         )
         for name, layer, published in layers
     ]
+
+
+def _check_length(transport: PimTransport, jobs: list[Job]) -> None:
+    """Refuses what the cycle model would follow for hours."""
+    from sw_driver.pim.backends.cycles import CyclesPim
+
+    if not isinstance(transport, CyclesPim):
+        return
+    for job in jobs:
+        followed = max(transport.followed_cycles(work) for work in job.program.works)
+        if followed > MOST_FOLLOWED_CYCLES:
+            raise Refusal(
+                f"{job.name} {job.pass_name}: the cycle model would follow some {followed:,} "
+                "cycles before it can extrapolate, at most "
+                f"{MOST_FOLLOWED_CYCLES:,} are done: take fewer "
+                "--images, for a filter's gradient one, or --most-products"
+            )
 
 
 def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict[str, Any]:

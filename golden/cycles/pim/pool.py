@@ -12,7 +12,7 @@ from golden.pim.stack import StackMap
 from golden.pim.work import account
 
 from .bank import Bank, Tile
-from .config import PoolCycleConfig
+from .config import INTERLEAVE, PoolCycleConfig
 from .dispenser import Dispenser, Tiles
 from .form import Form, form_of
 from .kernel import Kernel
@@ -156,6 +156,18 @@ class Pool:
         self._offers += 1
         self._start()
         return run
+
+    def followed_cycles(self, work: Descriptor) -> int:
+        """About how many cycles of a good work, on all banks, are followed one by one: what is
+        extrapolated are whole tiles, after some of each bank."""
+        form = form_of(work, self.config)
+        outer1, outer2, first, second = form.extents
+        # Of a lane, in cycles.
+        vectors = min(1 << form.plan.depth, -(-first // INTERLEAVE))
+        tile = vectors * min(1 << form.plan.seconds, second) * form.products
+        lanes = sum(map(min, self.config.multipliers, self.config.adders))
+        whole = outer1 * outer2 * first * second * form.products // lanes
+        return min(whole, (_WINDOWS + RESERVE) * tile)
 
     @property
     def now(self) -> int:

@@ -19,6 +19,7 @@ from .golden import GoldenPim
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
+    from sw_driver.pim.descriptor import Work
 
 __all__ = ["CyclesPim", "pool_cycle_config"]
 
@@ -108,6 +109,12 @@ class CyclesPim(GoldenPim):
             self._checked = None
             self._runs[work_id] = self._running[work_id] = self._model.offer(work)
             self.advance(max(0, target - self._clock))
+
+    def followed_cycles(self, work: Work) -> int:
+        """About how many cycles of a work are followed one by one, five to fifty thousand a second
+        of host time; the rest is extrapolated."""
+        words = b"".join(word.to_bytes(4, "little") for word in work.encode())
+        return self._model.followed_cycles(Descriptor.decode(words))
 
     def cycles(self) -> int:
         """Cycles that have passed."""
