@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -318,6 +321,31 @@ def test_a_second_thread_changes_nothing() -> None:
             assert all(each.multiplications_left == 0 for each in counters)
             seen.append((counters, words_at(device, 0, CONFIG.local_bytes // 4).tobytes()))
     assert seen[0] == seen[1]
+
+
+def test_a_forked_process_goes_on_without_the_second_thread(pim: Pim) -> None:
+    transport = rtl(pim)
+    transport.advance(2000)  # makes the thread
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+        child = os.fork()
+    if child == 0:
+        begin = transport.cycles()
+        transport.advance(2000)
+        transport.close()
+        os._exit(0 if transport._stack is None and begin else 1)
+    end = time.monotonic() + 60
+    status = (0, 0)
+    while status[0] == 0 and time.monotonic() < end:
+        time.sleep(0.05)
+        status = os.waitpid(child, os.WNOHANG)
+    if status[0] == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert status == (child, 0)
+    begin = transport.cycles()
+    transport.advance(2000)
+    assert transport.cycles() == begin + 2000
 
 
 def test_no_output_depends_on_an_input_at_once(pim: Pim) -> None:

@@ -1,11 +1,10 @@
-// A second thread for a simulation in steps, and the choice whether it pays.
+// A second thread for a simulation in steps, and the choice whether it pays. A process that is forked
+// does not have it, and must neither use nor destroy its copy.
 //
 // Both threads spin while a step lasts, some microseconds. Where the second one has no core of its
 // own that costs more than it gains, so both ways are timed now and then.
 
 #pragma once
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,19 +20,12 @@ class SecondThread {
 public:
     // `share` gets the number of each step, counted from 1, and does the second thread's part.
     explicit SecondThread(std::function<void(uint64_t)> share)
-        : share_(std::move(share)), process_(getpid()), thread_([this] { run(); }) {}
+        : share_(std::move(share)), thread_([this] { run(); }) {}
 
     ~SecondThread() {
-        if (!alive()) {  // A copy in a process that was forked: there is nothing to join.
-            thread_.detach();
-            return;
-        }
         awaken(kOver);
         thread_.join();
     }
-
-    // A process that was forked does not have it.
-    bool alive() const { return getpid() == process_; }
 
     // Between these, steps may be made.
     void begin() { awaken(kAwake); }
@@ -87,7 +79,6 @@ private:
     }
 
     std::function<void(uint64_t)> share_;
-    const pid_t process_;
     std::mutex mutex_;
     std::condition_variable woken_;
     std::atomic<State> state_{kAsleep};

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 
+#include <unistd.h>
 #include <verilated.h>
 
 #include "parts.h"
@@ -51,6 +52,8 @@ public:
         parts_.each([](auto& part) { part.final(); });
     }
 
+    bool own_process() const { return getpid() == process_; }
+
     uint64_t cycles() const { return cycles_; }
     uint64_t starts() const { return starts_; }
 
@@ -63,7 +66,9 @@ public:
     // For that many cycles or until a work completes; says whether one has.
     bool advance(uint64_t cycles) {
         const auto alone = [this] { tick(); };
-        if (Parts::kCount < kManyParts || cycles < kManyCycles) return run(cycles, alone);
+        if (Parts::kCount < kManyParts || cycles < kManyCycles || !own_process()) {
+            return run(cycles, alone);
+        }
         if (!second_) {
             second_ = std::make_unique<SecondThread>([this](uint64_t step) {
                 Verilated::threadContextp(&context_);
@@ -71,7 +76,6 @@ public:
                 else clock_share<1>();
             });
         }
-        if (!second_->alive()) return run(cycles, alone);
         bool completed = false;
         while (cycles != 0 && !completed) {
             uint64_t next = cycles;
@@ -254,6 +258,7 @@ private:
     }
 
     unsigned address_bits_;
+    const pid_t process_ = getpid();
     uint64_t cycles_ = 0;
     uint64_t starts_ = 0;
     VerilatedContext context_;
@@ -270,7 +275,11 @@ private:
 extern "C" {
 
 Stack* nm_open(unsigned address_bits) { return new Stack(address_bits); }
-void nm_close(Stack* stack) { delete stack; }
+// In a process that was forked there is nothing to close: its threads, Verilator's own among them, are
+// those of the other one, and to wait for them would not end.
+void nm_close(Stack* stack) {
+    if (stack->own_process()) delete stack;
+}
 uint64_t nm_cycles(Stack* stack) { return stack->cycles(); }
 uint64_t nm_starts(Stack* stack) { return stack->starts(); }
 int nm_consistent(Stack* stack) { return stack->consistent(); }
