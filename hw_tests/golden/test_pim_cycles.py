@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict
+from itertools import product
 from statistics import fmean
 
 import pytest
@@ -27,8 +28,9 @@ def test_plans_are_the_hardwares(preset: str) -> None:
     config = configure(preset)
     cycles = pool_cycle_config(config, vault_part("hmc2"))
     reference, works = FrontReference(config), Works(config, 5)
-    for _ in range(60):
-        work = works.small()
+    sizes = product((5, 13, 30, 200, 800), (5, 13, 30, 200, 800), (8, 100, 1000))
+    products = [_matmul(*each, config.units) for each in sizes]
+    for work in [*products, *(works.small() for _ in range(60))]:
         fields, form = reference.of(work), form_of(work, cycles)
         plan = asdict(form.plan)
         assert plan == {name: fields[f"work.plan.{name}"] for name in plan}, work

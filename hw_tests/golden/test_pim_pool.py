@@ -144,6 +144,13 @@ def test_banks_with_the_data_come_first() -> None:
     assert pool.work_info(pool.submit(add(0, 64, 128, units=11)))[0] == [0, 1]
 
 
+def test_stripes_are_near_to_no_bank() -> None:
+    pool = make_pool()
+    third = pool.stack.striped.start + 2 * 512
+    work = add(third, third + 64, third + 128, units=8)
+    assert pool.work_info(pool.submit(work)) == ([0, 1], ([2], [2]))
+
+
 def test_works_take_whole_groups() -> None:
     pool = make_pool()
     filters: dict[str, Any] = {"images": 1, "filters": 1, "channels": 1, "height": 4, "width": 4}

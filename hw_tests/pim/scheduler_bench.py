@@ -74,6 +74,9 @@ class Works:
         """Dense, or with its rows far apart."""
         rng = self.rng
         address = 4 * rng.randrange(self.region)
+        if self.large and rng.random() < 0.3:
+            # In few of the striped memory's banks, which are near to no work.
+            address = STACK.striped.start + 4 * rng.randrange(1024)
         if len(extents) == 1:
             return Tensor(address_bytes=address, strides=(rng.choice((1, 1, 3)),))
         apart = rng.choice((extents[1], extents[1], CONFIG.bank_bytes // 4, 37))
@@ -114,7 +117,8 @@ class Works:
         made = descriptor or self.descriptor()
         elementwise = made.opcode in ELEMENTWISE
         sizes = {
-            "first": rng.choice((1, 7, rng.randrange(1, 100))) << rng.choice((0, 3)) * elementwise,
+            "first": rng.choice((1, 7, 3 * rng.randrange(1, 9), rng.randrange(1, 100)))
+            << rng.choice((0, 3)) * elementwise,
             "second": 1 if elementwise else rng.choice((1, 2, rng.randrange(1, 8))),
             "outer1": rng.choice((1, 1, 2, 3)),
             "outer2": 1 if elementwise else rng.choice((1, 1, 1, 2)),
@@ -523,6 +527,25 @@ def sum_on(works: Works, banks: int, place: int, **extents: int) -> Offered:
     work = works.make(made, **extents)
     work.plan = {"depth": 0, "seconds": 1}
     return work
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def tiles_fill_the_turns_of_lanes(dut: Any) -> None:
+    """What is left of the first vectors is at, below and above each number of vectors a lane."""
+    tb = TB(dut, stalls="none")
+    tb.eager = 1.0
+    await tb.reset()
+    works = Works(tb.rng)
+    offered = []
+    for vectors in range(1, 10):
+        for more in (-1, 0, 1):
+            bank = len(offered) % CONFIG.banks
+            sizes = {"second": 9, "outer1": 1, "outer2": 1}
+            lanes = CONFIG.placement.adders[bank]
+            work = sum_on(works, 1 << bank, bank, first=vectors * lanes + more, **sizes)
+            work.plan = {"depth": 3 - len(offered) % 2, "seconds": 3}
+            offered.append(work)
+    await tb.run(iter(offered), len(offered))
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
