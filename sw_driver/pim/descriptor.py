@@ -1,18 +1,26 @@
 """What the driver tells the pool: a work, and the words of its descriptor.
 
-The layout is that of ``docs/pim.md``. The golden model has an encoder of its own, and both are
-compared by the tests.
+The layout is the hardware's, :mod:`hw.pim.descriptor`. The golden model has an encoder of its own,
+from ``docs/pim.md``, and both are compared by the tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from hw.pim.config import STRIPE_BYTES
+from hw.pim.descriptor import (
+    DESCRIPTOR_WORDS,
+    FORMS,
+    TENSORS,
+    Opcode,
+    address_word,
+    field_word,
+    stride_word,
+)
 
 from .errors import DescriptorError
 
@@ -24,69 +32,7 @@ __all__ = ["DESCRIPTOR_WORDS", "ELEMENT_BYTES", "Opcode", "Tensor", "Work", "ban
 ELEMENT_BYTES = 4
 """Bytes of an FP32 number."""
 
-DESCRIPTOR_WORDS = 48
-"""Words of 32 bits in a descriptor."""
-
 _INDICES = 4
-
-
-class Opcode(IntEnum):
-    """What a work computes."""
-
-    ADD = 0x01
-    MUL = 0x02
-    MULADD = 0x03
-    SCALEADD = 0x04
-    SUM = 0x10
-    DOT = 0x11
-    MATVEC = 0x20
-    MATMUL = 0x21
-    CONV2D = 0x30
-
-
-_FIELDS = {
-    "opcode": 0,
-    "alpha_bits": 1,
-    "banks": 2,
-    "units": 3,
-    "rows": 12,
-    "columns": 13,
-    "length": 14,
-    "images": 15,
-    "filters": 16,
-    "channels": 17,
-    "height": 18,
-    "width": 19,
-    "filter_height": 20,
-    "filter_width": 21,
-    "stride": 22,
-    "dilation": 23,
-    "pad_top": 24,
-    "pad_left": 25,
-}
-"""The word of each field that is one."""
-
-_ADDRESS_WORDS = {"a": 4, "b": 6, "c": 8, "result": 10}
-_STRIDE_WORDS = {"a": 32, "b": 36, "c": 40, "result": 44}
-
-_GRID = ("rows", "columns")
-_LINES = ("rows", "length")
-_EXTENTS: dict[Opcode, dict[str, tuple[str, ...]]] = {
-    Opcode.ADD: {"a": _GRID, "b": _GRID, "result": _GRID},
-    Opcode.MUL: {"a": _GRID, "b": _GRID, "result": _GRID},
-    Opcode.MULADD: {"a": _GRID, "b": _GRID, "c": _GRID, "result": _GRID},
-    Opcode.SCALEADD: {"a": _GRID, "b": _GRID, "result": _GRID},
-    Opcode.SUM: {"a": _LINES, "result": ("rows",)},
-    Opcode.DOT: {"a": _LINES, "b": _LINES, "result": ("rows",)},
-    Opcode.MATVEC: {"a": _LINES, "b": ("length",), "result": ("rows",)},
-    Opcode.MATMUL: {"a": _LINES, "b": ("length", "columns"), "result": _GRID},
-    Opcode.CONV2D: {
-        "a": ("images", "channels", "height", "width"),
-        "b": ("filters", "channels", "filter_height", "filter_width"),
-        "result": ("images", "filters", "rows", "columns"),
-    },
-}
-"""The tensors of an opcode, and the sizes over which each one's indices run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +84,7 @@ class Work:
 
     @property
     def _tensors(self) -> dict[str, tuple[str, ...]]:
-        return _EXTENTS[Opcode(self.opcode)] if self.opcode in _EXTENTS else {}
+        return FORMS[Opcode(self.opcode)].tensors if self.opcode in list(Opcode) else {}
 
     def extents(self, name: str) -> tuple[int, ...]:
         """How many values each index of the tensor ``name`` takes."""
@@ -191,7 +137,7 @@ class Work:
         """
         size = self._tensors["result"][index]
         extent = getattr(self, size)
-        if self.opcode == Opcode.CONV2D and size in _GRID:
+        if self.opcode == Opcode.CONV2D and size in ("rows", "columns"):
             raise DescriptorError(
                 f"a CONV2D cannot be cut along its {size}: cut it along images or filters",
                 size=size,
@@ -219,10 +165,12 @@ class Work:
         Raises :class:`DescriptorError` for a value that its field cannot hold.
         """
         words = [0] * DESCRIPTOR_WORDS
-        for name, word in _FIELDS.items():
+        for name in (item.name for item in fields(self) if item.name not in TENSORS):
+            word = field_word("alpha" if name == "alpha_bits" else name)
             words[word] = _held(name, getattr(self, name), 0, (1 << 32) - 1)
-        for name, word in _ADDRESS_WORDS.items():
+        for name in TENSORS:
             tensor: Tensor = getattr(self, name)
+            word = address_word(name)
             address = _held(f"address of {name}", tensor.address_bytes, 0, (1 << 64) - 1)
             words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32
             if len(tensor.strides) > _INDICES:
@@ -233,8 +181,12 @@ class Work:
                 )
             for place, stride in enumerate(tensor.strides):
                 held = _held(f"stride {place} of {name}", stride, -(1 << 31), (1 << 31) - 1)
-                words[_STRIDE_WORDS[name] + place] = held & 0xFFFF_FFFF
+                words[stride_word(name, place)] = held & 0xFFFF_FFFF
         return words
+
+    def encode_bytes(self) -> bytes:
+        """The descriptor as it is in memory, little endian."""
+        return b"".join(word.to_bytes(4, "little") for word in self.encode())
 
 
 def banks_of(spans: Iterable[range], config: PimConfig) -> list[int]:

@@ -193,7 +193,7 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
     start = 0 if local else config.striped_start_bytes // 4
     words = (config.local_bytes if local else config.stack_bytes) // 4 - start
     stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
-    tensors = GoldenDescriptor.decode(_bytes(work)).form.tensors
+    tensors = (*work.operands, "result")
     for _ in range(_PLACE_ATTEMPTS):
         tried = work
         for name in tensors:
@@ -216,14 +216,10 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
             first = rng.randrange(max(1, (words - reach - 1) // 8)) * 8
             tensor = Tensor(address_bytes=4 * (start + first), strides=tuple(strides))
             tried = replace(tried, **{name: tensor})
-        descriptor = GoldenDescriptor.decode(_bytes(tried))
+        descriptor = GoldenDescriptor.decode(tried.encode_bytes())
         if check(descriptor, stack=stack, units=config.units) == Cause.NONE:
             return tried
     return None
-
-
-def _bytes(work: Work) -> bytes:
-    return b"".join(word.to_bytes(4, "little") for word in work.encode())
 
 
 def compare_jobs(

@@ -113,8 +113,7 @@ class CyclesPim(GoldenPim):
     def followed_cycles(self, work: Work) -> int:
         """About how many cycles of a work are followed one by one, five to fifty thousand a second
         of host time; the rest is extrapolated."""
-        words = b"".join(word.to_bytes(4, "little") for word in work.encode())
-        return self._model.followed_cycles(Descriptor.decode(words))
+        return self._model.followed_cycles(Descriptor.decode(work.encode_bytes()))
 
     def cycles(self) -> int:
         """Cycles that have passed."""
