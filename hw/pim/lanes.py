@@ -19,7 +19,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.clock_gate import ClockGate
 from hw.float.parts import Bits, carry, wire
-from hw.pim.jobs import INTERLEAVE, Elementwise, Jobs, Second
+from hw.pim.jobs import BEAT_WORDS, INTERLEAVE, Elementwise, Jobs, Second
 from hw.pim.lane import PRODUCT_CYCLES, RING_ROUNDS, Addend, Augend, Lane, LaneGeometry
 from hw.pim.ports import COLUMNS, BufferReadSignature
 from hw.pim.products import factors_layout
@@ -148,24 +148,30 @@ class Lanes(wiring.Component):
         adds_third = wire(m, elementwise & (operation == Elementwise.MULADD), "adds_third")
         has_second = elementwise | (work.second_kind != Second.NONE)
 
+        def place(name: str, k: Any) -> Any:
+            """Where element ``k`` is, or one like it."""
+            repeats = wire(m, elementwise & work[f"{name}_repeats"], f"{name}_repeats")
+            return Mux(repeats, k[: (BEAT_WORDS - 1).bit_length()], k)
+
+        second_k = wire(m, Mux(adds_second, late.k, factors.k), "second_k")
         for group in range(-(-self._lanes // COLUMNS)):
             first = getattr(self, f"first_{group}")
             m.d.comb += [
                 first.enable.eq(factors.enable & (~elementwise if group else 1)),
                 first.half.eq(factors.first_half),
                 first.group.eq(factors.group),
-                first.k.eq(factors.k),
+                first.k.eq(place("first", factors.k)),
                 first.wide.eq(elementwise),
             ]
         m.d.comb += [
             self.second.enable.eq(Mux(adds_second, late_enable, factors.enable & has_second)),
             self.second.half.eq(Mux(adds_second, late.second_half, factors.second_half)),
             self.second.group.eq(Mux(private, factors.group, factors.second[3:])),
-            self.second.k.eq(Mux(adds_second, late.k, factors.k)),
+            self.second.k.eq(place("second", second_k)),
             self.second.wide.eq(elementwise),
             self.third.enable.eq(late_enable & adds_third),
             self.third.half.eq(late.third_half),
-            self.third.k.eq(late.k),
+            self.third.k.eq(place("third", late.k)),
             self.third.wide.eq(elementwise),
         ]
         if self._lanes > COLUMNS:

@@ -23,7 +23,8 @@ _TILES = 16
 """Tiles that a bank should get of a work, so that all end at about the same time: the least, and
 those that are enough."""
 _BUFFER_SHARE = 5
-"""A chunk takes at most a part in ``2 ** 5`` of a buffer: four vectors for each of eight lanes."""
+"""A chunk takes at most a part in ``2 ** 5`` of a buffer: four vectors for each of eight lanes. It
+takes half of that if turns are idle with fewer than eight."""
 _LANES = 3
 """The logarithm of the lanes for which tiles are cut."""
 _MOST_CHUNK = 15
@@ -90,6 +91,8 @@ class Planner:
             p.move(p.value(f"work.{nest}.address"), p.value(f"{tensor}.origin"))
             p.move(p.value(f"work.{nest}.outer1"), stride(tensor, 0))
             p.move(p.value(f"work.{nest}.vector"), stride(tensor, 1))
+            p.is_equal(stride(tensor, 1), 0)
+            p.move(p.value(f"work.{nest}_repeats"), 1, When.FLAG)
         self._result(outer1=stride("result", 0), first=stride("result", 1))
         self._extents(outer1=field("rows"), outer2=1, first=field("columns"), second=1)
         results = p.value("results")
@@ -350,7 +353,15 @@ class Planner:
             for name in ("chunk", "levels", "depth", "seconds", "block")
         )
         taps, rest = p.value("work.taps"), p.value("rest")
+        first_last, second_last = p.value("first.last"), p.value("second.last")
+        p.subtract(first_last, p.value("first"), 1)
+        p.subtract(second_last, p.value("second"), 1)
 
+        self._filling(second_last)
+        p.is_less(p.value("filling"), _MOST_DEPTH)
+        p.is_less(first_last, 1 << _BUFFER_SHARE, When.NO_FLAG)
+        p.is_less(second_last, 1, When.NO_FLAG)
+        p.do(Operation.SHIFT, p.value("chunk.most"), p.value("chunk.most"), 1, When.NO_FLAG)
         elements = p.value("elements")
         p.multiply(elements, taps, p.value("work.channels"))
         p.minimum(elements, p.value("chunk.most"))
@@ -377,9 +388,6 @@ class Planner:
             p.do(Operation.DIVIDE, to, rest, by, When.FLAG)
             p.add(to, to, 1, When.FLAG)
 
-        first_last, second_last = p.value("first.last"), p.value("second.last")
-        p.subtract(first_last, p.value("first"), 1)
-        p.subtract(second_last, p.value("second"), 1)
         places = p.value("places")
         p.subtract(depth, p.value("capacity"), chunk)
         p.minimum(depth, _MOST_DEPTH)
@@ -402,7 +410,6 @@ class Planner:
         p.is_less(seconds, _LANES)
         p.multiply(wanted, wanted, _TILES, When.NO_FLAG)
         p.minimum(least, wanted)
-        self._filling(second_last)
         split, enough = p.label(), p.label()
         p.multiply(outer, p.value("outer1"), p.value("outer2"))
         p.put(split)

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.float.parts import wire
 from hw.pim.config import PimConfig
 from hw.pim.jobs import (
+    BEAT_WORDS,
     COORDINATE_BITS,
     LANE_BITS,
     Elementwise,
@@ -264,14 +265,18 @@ class Sequencer(wiring.Component):
                 "width": work.image_width,
             }
 
-        def elements_of(nest: Any, address: Any) -> Any:
+        # One beat of an element that repeats.
+        count = tile.first_count
+        copies = wire(m, Mux(count < BEAT_WORDS, count, BEAT_WORDS), "copies")
+
+        def elements_of(name: str, address: Any) -> Any:
             """The walk of an elementwise operand."""
             return {
                 "address": address,
                 "vectors": 1,
                 "slots": 1,
-                "length": tile.first_count,
-                "column": nest.vector,
+                "length": Mux(work[f"{name}_repeats"], copies, count),
+                "column": work[name].vector,
                 "columns": _WITHOUT_WRAP,
                 "rows": 1,
             }
@@ -338,7 +343,7 @@ class Sequencer(wiring.Component):
                     needed = 1 if name != "third" else work.operation == Elementwise.MULADD
                     with m.If(needed):
                         address = {"first": first, "second": second, "third": third}[name]["base"]
-                        with m.If(offer(name, buffer, elements_of(work[name], address))):
+                        with m.If(offer(name, buffer, elements_of(name, address))):
                             m.next = following
                     with m.Else():
                         m.next = following

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import cocotb
@@ -255,9 +256,15 @@ class Reduction:
 
 
 def elementwise(
-    operation: Elementwise, lengths: list[int], rng: np.random.Generator, values: str, stride: int
+    operation: Elementwise,
+    lengths: list[int],
+    rng: np.random.Generator,
+    values: str,
+    stride: int,
+    *,
+    repeated: Sequence[str] = (),
 ) -> Run:
-    """A row of results for each of ``lengths``."""
+    """A row of results for each of ``lengths``; the operands ``repeated`` have one element."""
     alpha = numbers(rng, values, 1)
     run = Run(
         {
@@ -266,12 +273,18 @@ def elementwise(
             "second_kind": int(rng.integers(3)),
             "alpha": int(alpha[0]),
             "result": pack(JOBS.result, first=stride & WORD_MASK),
+            **{f"{name}_repeats": 1 for name in repeated},
         }
     )
     names = OPERANDS if operation is Elementwise.MULADD else OPERANDS[:2]
     end = 3
     for length in lengths:
-        words = {name: numbers(rng, values, length) for name in names}
+        words = {
+            name: numbers(rng, values, 1).repeat(length)
+            if name in repeated
+            else numbers(rng, values, length)
+            for name in names
+        }
         a, b, c = (words.get(name, alpha).view(np.float32) for name in OPERANDS)
         with np.errstate(all="ignore"):
             results = {
@@ -292,7 +305,8 @@ def elementwise(
             buffer = np.full(
                 (GROUPS if name == "first" else 1, 8, 8, length), 0x7FC0DEAD, np.uint32
             )
-            buffer[0, 0, 0] = words[name]
+            copies = 8 if name in repeated else length
+            buffer[0, 0, 0, :copies] = words[name][:copies]
             needs[name] = len(run.loads[name])
             run.loads[name].append(buffer)
         fields = {"length": length, "first_count": length, "second_count": 1, "address": address}
@@ -597,6 +611,10 @@ async def elementwise_operations(dut: Any, operation: Elementwise) -> None:
     bank, rng = await start(dut)
     await bank.play(elementwise(operation, [*range(1, 10), *range(60, 70)], rng, "special", 1))
     await bank.play(elementwise(operation, [128, 130, 191, ELEMENTS], rng, "tiny", -7))
+    for count in (1, 2):
+        for repeated in combinations(OPERANDS, count):
+            run = elementwise(operation, [1, 5, 8, 9, 150], rng, "any", 1, repeated=repeated)
+            await bank.play(run)
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")

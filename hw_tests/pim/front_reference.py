@@ -167,6 +167,10 @@ def _shape(work: Descriptor) -> _Shape:
             "work.operation": Elementwise[Opcode(work.opcode).name].value,
             "work.alpha": work.alpha_bits,
             **_result(work, outer1=r.strides[0], first=r.strides[1]),
+            **{
+                f"work.{operand}_repeats": int(getattr(work, name).strides[1] == 0)
+                for operand, name in zip(("first", "second", "third"), work.operands, strict=False)
+            },
         }
         return _Shape((work.rows, 1, work.columns, 1), fields, *nests)
 
@@ -253,6 +257,10 @@ def _reduction_plan(shape: _Shape, config: PimConfig, workers: int) -> dict[str,
     private = shape.fields["work.second_kind"] == Second.PRIVATE.value
     words = [config.first_words, *([config.second_words] if private else [])]
     cap = min(int(log2(each / 32)) for each in words)
+    # Turns of a lane that nothing fills: an eighth of the second vectors at most.
+    filling = next(d for d in (1, 2, 3) if 8 * (-second % (8 >> d)) <= second)
+    if filling == 3 and first > 32 and second > 1:
+        cap -= 1
     chunk = next(n for n in range(3, 32) if 2**n >= min(channels * taps, 2**cap))
     whole = 2**chunk // taps
     bits = len(f"{(taps - 1) >> chunk:b}") if (taps - 1) >> chunk else 0
@@ -269,8 +277,6 @@ def _reduction_plan(shape: _Shape, config: PimConfig, workers: int) -> dict[str,
     while seconds and 2 ** (seconds - 1) >= second:
         seconds -= 1
     enough, least = (workers, workers) if seconds < 3 else (16 * workers, 4 * workers)
-    # Turns of a lane that nothing fills: an eighth of the second vectors at most.
-    filling = next(d for d in (1, 2, 3) if 8 * (-second % (8 >> d)) <= second)
     while True:
         tiles = outer1 * outer2 * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
         if tiles >= enough:

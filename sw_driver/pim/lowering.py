@@ -29,9 +29,6 @@ __all__ = ["LEARNING_RATE", "PASSES", "Program", "cut", "lower"]
 LEARNING_RATE = 0.01
 """Of the descent step."""
 
-_LARGE_BIAS_ADD = 1 << 16
-"""Elements from which on a bias-add is limited by the memory of the bank that has a row's bias."""
-
 _INTERLEAVE = 8
 """Results on which a lane works in turn."""
 
@@ -93,10 +90,6 @@ class _Places:
     def __call__(self, **shapes: tuple[int, ...]) -> dict[str, PlacedTensor]:
         """Tensors of these shapes."""
         return {name: self._memory.place(name, shape) for name, shape in shapes.items()}
-
-    def spread(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
-        """A tensor whose slices, however small, are in different banks."""
-        return self._memory.place(name, shape, least_bytes=ELEMENT_BYTES)
 
 
 def lower(
@@ -329,22 +322,18 @@ def _input_gradient(layer: Convolution, place: _Places) -> _Draft:
 
 
 def _add_bias(y_shape: tuple[int, ...], place: _Places) -> _Draft:
-    # Every eight results read a beat of the bias, always the same: one bank's memory would not do.
-    tensors = place(y=y_shape) | {"bias": place.spread("bias", y_shape[:1])}
-    y = tensors["y"]
-    rows, columns = y.shape[0], prod(y.shape[1:])
+    tensors = place(y=y_shape, bias=y_shape[:1])
+    y, bias = tensors["y"], tensors["bias"]
     at_y = Tensor(address_bytes=y.address_bytes, strides=(y.strides[0], 1))
-    at_bias = tensors["bias"]
-    at_bias = Tensor(address_bytes=at_bias.address_bytes, strides=(at_bias.strides[0], 0))
-    work = Work(opcode=Opcode.ADD, a=at_y, b=at_bias, result=at_y, rows=rows, columns=columns)
-    return _Draft(
-        tensors=tensors,
-        inputs=("y", "bias"),
-        result="y",
-        works=[work],
-        # Parts have rows whose bias is in different banks, but each takes a check.
-        parts=place.config.works if rows * columns >= _LARGE_BIAS_ADD else 1,
+    work = Work(
+        opcode=Opcode.ADD,
+        a=at_y,
+        b=Tensor(address_bytes=bias.address_bytes, strides=(bias.strides[0], 0)),
+        result=at_y,
+        rows=y.shape[0],
+        columns=prod(y.shape[1:]),
     )
+    return _Draft(tensors=tensors, inputs=("y", "bias"), result="y", works=[work])
 
 
 def _bias(layer: Convolution, place: _Places) -> _Draft:

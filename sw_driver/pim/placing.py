@@ -78,17 +78,15 @@ class StripedMemory:
         self._next_bytes = config.striped_start_bytes
         self._end_bytes = config.stack_bytes
 
-    def place(
-        self, name: str, shape: tuple[int, ...], *, least_bytes: int = STRIPE_BYTES
-    ) -> PlacedTensor:
-        """A place for a tensor of ``shape``, dense unless the slices of its first index have
-        ``least_bytes``: then these begin in different banks.
+    def place(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
+        """A place for a tensor of ``shape``, dense unless the slices of its first index have a
+        stripe's size or more: then these begin in different banks.
 
         Raises :class:`~sw_driver.errors.OutOfMemoryError`.
         """
         slices, slice_bytes = shape[0], ELEMENT_BYTES * prod(shape[1:])
         first, step_bytes = self._next_bytes, slice_bytes
-        if slices > 1 and slice_bytes >= least_bytes:
+        if slices > 1 and slice_bytes >= STRIPE_BYTES:
             # With an even number of stripes slices would meet in the same bank sooner.
             step_bytes = (-(-slice_bytes // STRIPE_BYTES) | 1) * STRIPE_BYTES
         end = first + (slices - 1) * step_bytes + slice_bytes

@@ -210,6 +210,8 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
             room = words // len(tensors) // extents[outer] // 8 * 8
             if extents[outer] > 1 and room > strides[outer] and rng.random() < 0.6:
                 strides[outer] = max(strides[outer], int(room * rng.uniform(0.3, 1)) // 8 * 8)
+            if name != "result" and rng.random() < 0.15:
+                strides[rng.randrange(len(strides))] = 0
             reach = sum(
                 stride * (extent - 1) for stride, extent in zip(strides, extents, strict=True)
             )

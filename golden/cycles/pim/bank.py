@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from .config import INTERLEAVE
+from .config import BEAT_WORDS, INTERLEAVE
 from .form import Form, Nest, Second
 from .kernel import Condition, Kernel, Process, Step
 from .port import RESULT_CYCLES, WALK_TO_SEGMENT, Port, Transfer
@@ -194,7 +194,8 @@ class Bank:
         form = self._form
         needs = []
         for name, nest in zip(("first", "second", "third"), form.operands, strict=False):
-            walk = Walk(1, 0, tile.first_count, nest.vector)
+            count = tile.first_count if nest.vector else min(BEAT_WORDS, tile.first_count)
+            walk = Walk(1, 0, count, nest.vector)
             address = nest.address + tile.outer1 * nest.outer1 + tile.first * nest.vector
             number, now = yield from self._load(name, walk, address, now)
             needs.append((name, number))

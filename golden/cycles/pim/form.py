@@ -12,6 +12,8 @@ from .config import PoolCycleConfig
 __all__ = ["Form", "Nest", "Plan", "Second", "form_of"]
 
 _MOST_CHUNK_SHARE = 32
+_DEEP_VECTORS = 32
+"""First vectors of which a tile can have no more than four for each of eight lanes."""
 _ELEMENTWISE_CHUNKS = (6, 9)
 _MOST_DEPTH = 3
 _MOST_SECONDS = 10
@@ -236,8 +238,12 @@ def _plan(
     words = config.first_words
     if kind is Second.PRIVATE:
         words = min(words, config.second_words)
-    chunk = (min(channels * taps, words // _MOST_CHUNK_SHARE) - 1).bit_length()
-    chunk = max(3, chunk)
+    # The least depth with which an eighth of the second vectors' turns at most is idle.
+    filling = next(d for d in range(1, _MOST_DEPTH + 1) if 8 * (-second % (8 >> d)) <= second)
+    share = _MOST_CHUNK_SHARE
+    if filling == _MOST_DEPTH and first > _DEEP_VECTORS and second > 1:
+        share *= 2
+    chunk = max(3, (min(channels * taps, words // share) - 1).bit_length())
     whole = (1 << chunk) // taps
     levels = 0 if whole else ((taps - 1) >> chunk).bit_length().bit_length()
     places = config.state_words.bit_length() - 1 - levels
@@ -246,8 +252,6 @@ def _plan(
     seconds = min(_MOST_SECONDS, places - depth, (second - 1).bit_length())
     fills = seconds >= _TURNS
     enough, least = (_TILES, _LEAST_TILES) if fills else (1, 1)
-    # The least depth with which an eighth of the second vectors' turns at most is idle.
-    filling = next(d for d in range(1, _MOST_DEPTH + 1) if 8 * (-second % (8 >> d)) <= second)
     while True:
         tiles = outer1 * outer2 * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
         if tiles >= enough * workers:
