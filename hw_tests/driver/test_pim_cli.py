@@ -48,8 +48,11 @@ SMALL = ["--most-products", "100000"]
         ([*OWN, "--groups", "2"], ["groups is 2", "channels, 3"]),
         (["--convolution", "1,1,2,2", "--filters", "1,3,3"], ["3 x 3", "2 x 2"]),
         (
-            ["--backend", "cycles", "--pass", "backward-filter", "--most-products", "0"],
-            ["conv1 backward-filter", "10,000,000", "--images"],
+            [
+                *("--backend", "cycles", "--pass", "backward-filter", "--most-products", "0"),
+                *("--layer", "fc6", "--layer", "conv1"),
+            ],
+            ["conv1 backward-filter", "alone", "--images"],
         ),
         (["--fully-connected", "1,70000,70000"], ["no room for weights", "smaller"]),
     ],

@@ -25,9 +25,6 @@ __all__ = ["add_parser", "run"]
 DEFAULT_MOST_PRODUCTS = 25_000_000
 """What RTL computes in some seconds."""
 
-MOST_FOLLOWED_CYCLES = 10_000_000
-"""Of a work in the cycle model, which takes some minutes for them."""
-
 MOST_ERROR = 0.02
 """Of the cycle model, in cycles."""
 
@@ -157,9 +154,9 @@ def run(arguments: argparse.Namespace) -> int:
             config,
             announce=lambda message: progress.print(message, highlight=False),
         )
-        _check_length(transport, jobs)
+        long = _are_long(transport, config, jobs)
         with Pim(transport) as device:
-            figures = _measure(device, jobs, arguments.seed, progress)
+            figures = _measure(device, jobs, arguments.seed, progress, long=long)
     except OutOfMemoryError as error:
         raise Refusal(f"{error}: take a smaller layer or batch, or --most-products") from error
     except (LayerError, NoSuchDeviceError) as error:
@@ -285,28 +282,32 @@ def _jobs(
     ]
 
 
-def _check_length(transport: PimTransport, jobs: list[Job]) -> None:
-    """Refuses what the cycle model would follow for hours."""
-    from sw_driver.pim.backends.cycles import CyclesPim
+def _are_long(transport: PimTransport, config: PimConfig, jobs: list[Job]) -> bool:
+    """Whether the cycle model would follow the jobs for hours; refuses this of several layers."""
+    from sw_driver.pim.shortening import is_long
 
-    if not isinstance(transport, CyclesPim):
-        return
-    for job in jobs:
-        followed = max(transport.followed_cycles(work) for work in job.program.works)
-        if followed > MOST_FOLLOWED_CYCLES:
-            raise Refusal(
-                f"{job.name} {job.pass_name}: the cycle model would follow some {followed:,} "
-                "cycles before it can extrapolate, at most "
-                f"{MOST_FOLLOWED_CYCLES:,} are done: take fewer "
-                "--images, for a filter's gradient one, or --most-products"
-            )
+    if transport.name != "cycles":
+        return False
+    long = [job for job in jobs if is_long(config, job)]
+    if long and len(jobs) > 1:
+        raise Refusal(
+            f"{long[0].name} {long[0].pass_name}: its sums are too long for the cycle model to "
+            "follow beside another layer: take it alone, fewer --images or --most-products"
+        )
+    return bool(long)
 
 
-def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict[str, Any]:
+def _measure(
+    device: Pim, jobs: list[Job], seed: int, progress: Console, *, long: bool
+) -> dict[str, Any]:
     """Runs the jobs, compares the results where there is something to compare, and reports."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.pim.measure import check_bits, figures, run_jobs
+    from sw_driver.pim.shortening import run_shortened
+
+    def completed() -> None:
+        bar.advance(task)
 
     with Progress(
         TextColumn("{task.description}"),
@@ -317,8 +318,11 @@ def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict
         transient=True,
     ) as bar:
         works = sum(len(job.program.works) for job in jobs)
-        task = bar.add_task("works", total=works)
-        done = run_jobs(device, jobs, seed=seed, completed=lambda: bar.advance(task))
+        task = bar.add_task("works", total=2 * works if long else works)
+        if long:
+            done = run_shortened(device.config, jobs[0], completed=completed)
+        else:
+            done = run_jobs(device, jobs, seed=seed, completed=completed)
         report = figures(device, jobs, done)
         report["wrong_results"] = None
         if device.transport.timed and device.transport.computes:

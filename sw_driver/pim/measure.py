@@ -62,6 +62,8 @@ class Run:
     """From the first offer to the end."""
     host_seconds: float = 0.0
     """In which they were simulated."""
+    shortened: bool = False
+    """Costs are extrapolated from shorter sums, see :mod:`sw_driver.pim.shortening`."""
     together: Together | None = None
     """What had been done when the first of several jobs was done, if there is a clock."""
 
@@ -203,6 +205,7 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
         "compute_bound_share": _share(layers, "compute_bound_cycles", cycles),
         "memory_bound_share": _share(layers, "memory_bound_cycles", cycles),
         "busy": busy,
+        "shortened": run.shortened,
         "simulated_cycles_per_host_second": (
             run.simulated_cycles / run.host_seconds if device.transport.timed else None
         ),

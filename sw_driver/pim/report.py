@@ -97,6 +97,11 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
             f"Until the first of the layers was done {figures['utilisation_together']:.1%} of all "
             "units' cycles had an operation."
         )
+    if figures["shortened"]:
+        found.append(
+            "The sums are too long to be followed: two runs with parts of them were, and the costs "
+            "are extrapolated from these."
+        )
     speed = figures["simulated_cycles_per_host_second"]
     if speed is not None:
         found.append(f"Simulated {speed:,.0f} cycles a second of this machine.")

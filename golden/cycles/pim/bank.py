@@ -206,21 +206,9 @@ class Bank:
 
     def _chunks(self, tile: Tile, now: int) -> Step[int]:
         form, plan = self._form, self._form.plan
-        capacity, taps = 1 << plan.chunk, form.taps
         lanes = lanes_of(form, self.multipliers, self.adders)
-        channel = tap = 0
-        while True:
+        for channel, tap, length, complete in form.followed_chunks():
             now += CHUNK_TO_LOAD
-            if plan.channels:
-                count = min(plan.channels, form.channels - channel)
-                length, next_channel, next_tap = count * taps, channel + count, 0
-            else:
-                length = min(capacity, taps - tap)
-                next_channel, next_tap = channel, tap + length
-                if next_tap == taps:
-                    next_channel, next_tap = channel + 1, 0
-            complete = next_channel == form.channels
-
             walk = partial(self._walk, tile, channel, tap, length)
             needs: list[tuple[str, int]] = []
             number, now = yield from self._load(
@@ -257,11 +245,9 @@ class Bank:
                 )
                 now = yield from self._queue(job, now)
                 needs = []
-            if complete:
-                return now
-            if next_tap:
-                now += 1 + (tap % form.tap_columns + capacity) // form.tap_columns
-            channel, tap = next_channel, next_tap
+            if not plan.channels and tap + length < form.taps:
+                now += 1 + (tap % form.tap_columns + length) // form.tap_columns
+        return now
 
     def _walk(
         self,

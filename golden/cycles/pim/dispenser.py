@@ -20,7 +20,8 @@ class Tiles:
     def __init__(self, form: Form) -> None:
         self._form = form
         self._first = self._second = self._outer1 = self._outer2 = 0
-        self.dealt = 0
+        self.largest = 0
+        """Products of the largest tile that was dealt."""
         self.ended = False
 
     @property
@@ -42,7 +43,6 @@ class Tiles:
         plane = first * second * self._form.products
         planes = max(0, products // plane - 1)
         self._outer2, self._outer1 = divmod(self._outer2 * outer1 + self._outer1 + planes, outer1)
-        dealt = self.dealt
         while before - self.left < products:
             state = self._first, self._second, self._outer1, self._outer2
             self.next(multipliers, adders)
@@ -50,7 +50,6 @@ class Tiles:
                 self._first, self._second, self._outer1, self._outer2 = state
                 self.ended = False
                 break
-        self.dealt = dealt
         return before - self.left
 
     def next(self, multipliers: int, adders: int) -> Tile | None:
@@ -69,7 +68,8 @@ class Tiles:
             self._second,
             min(seconds, second - self._second),
         )
-        self.dealt += 1
+        size = tile.first_count * tile.second_count * form.products
+        self.largest = max(self.largest, size)
         self._first += limit
         if self._first >= first:
             self._first = 0

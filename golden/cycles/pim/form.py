@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
 
 from golden.pim.descriptor import ELEMENTWISE, Descriptor, Opcode
 
-from .config import PoolCycleConfig
+from .config import INTERLEAVE, PoolCycleConfig
 
-__all__ = ["Form", "Nest", "Plan", "Second", "form_of"]
+__all__ = ["Chunk", "Form", "Nest", "Plan", "Second", "form_of"]
 
 _MOST_CHUNK_SHARE = 32
 _DEEP_VECTORS = 32
@@ -23,6 +27,7 @@ _MOST_BLOCK = 6
 _LEAST_TILES, _TILES = 4, 16
 """Tiles that each bank should get: the least, and those that are enough."""
 _SHORT_ROW = 4
+_LEAST_CHUNKS, _FEW_CHUNKS = 4, 16
 
 
 class Second(Enum):
@@ -62,6 +67,16 @@ class Plan:
     """Whole channels in a chunk; 0 if one does not fit."""
 
 
+class Chunk(NamedTuple):
+    """What is in the buffers at once of a reduction."""
+
+    channel: int
+    tap: int
+    length: int
+    complete: bool
+    """It is the last one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Form:
     """A work: result (o1, o2, p, s) is the sum over channels and taps of ``first`` of vector p
@@ -90,6 +105,9 @@ class Form:
     dilation: int = 0
     across: tuple[bool, bool] = (False, False)
     plan: Plan
+    followed: int | None = None
+    """Chunks of each tile that are followed, half of them from its beginning on, the others to its
+    end; None: all."""
 
     @property
     def elementwise(self) -> bool:
@@ -101,10 +119,57 @@ class Form:
         """Whether multipliers have nothing to do."""
         return self.opcode in (Opcode.ADD, Opcode.SUM)
 
-    @property
+    @cached_property
     def products(self) -> int:
-        """Elements of a reduction; 1 if there is none."""
-        return self.channels * self.taps
+        """Elements of a reduction that are followed; 1 if there is none."""
+        if self.followed is None:
+            return self.channels * self.taps
+        return sum(each.length for each in self.followed_chunks())
+
+    @cached_property
+    def chunks(self) -> int:
+        """Chunks of a tile."""
+        if self.plan.channels:
+            return _ceiling(self.channels, self.plan.channels)
+        return self.channels * self._channel_chunks
+
+    @property
+    def _channel_chunks(self) -> int:
+        return _ceiling(self.taps, 1 << self.plan.chunk)
+
+    def _chunk(self, number: int) -> Chunk:
+        complete = number == self.chunks - 1
+        if self.plan.channels:
+            channel = number * self.plan.channels
+            count = min(self.plan.channels, self.channels - channel)
+            return Chunk(channel, 0, count * self.taps, complete)
+        channel, place = divmod(number, self._channel_chunks)
+        tap = place << self.plan.chunk
+        return Chunk(channel, tap, min(1 << self.plan.chunk, self.taps - tap), complete)
+
+    def followed_chunks(self) -> Iterator[Chunk]:
+        """The chunks of a tile, in order, that are followed."""
+        count = self.chunks if self.followed is None else self.followed
+        end = self.chunks - count + count // 2
+        return map(self._chunk, chain(range(count // 2), range(end, self.chunks)))
+
+    @property
+    def tile_cycles(self) -> int:
+        """About as long a large tile takes, as far as it is followed."""
+        first, second = self.extents[2:]
+        vectors = min(1 << self.plan.depth, _ceiling(first, INTERLEAVE))
+        return vectors * min(1 << self.plan.seconds, second) * self.products
+
+    def shortened(self, tile_cycles: int) -> Form:
+        """The same with as many chunks of a tile followed as take about ``tile_cycles``. Of
+        several channels of few chunks these are whole ones, so that the last chunk, which is a
+        short one, has its share."""
+        followed = max(_LEAST_CHUNKS, self.chunks * tile_cycles // self.tile_cycles)
+        period = 1 if self.plan.channels else self._channel_chunks
+        whole = _ceiling(followed, period) * period
+        if period <= _FEW_CHUNKS and whole < self.chunks:
+            followed = whole
+        return self if followed >= self.chunks else replace(self, followed=followed)
 
     @property
     def taps(self) -> int:

@@ -12,7 +12,7 @@ from golden.pim.stack import StackMap
 from golden.pim.work import account
 
 from .bank import Bank, Tile
-from .config import INTERLEAVE, PoolCycleConfig
+from .config import PoolCycleConfig
 from .dispenser import Dispenser, Tiles
 from .form import Form, form_of
 from .kernel import Kernel
@@ -116,10 +116,14 @@ class WorkRun:
 
 
 class Pool:
-    """Gives works to banks as the hardware's scheduler does (docs/pim.md, "The pool")."""
+    """Gives works to banks as the hardware's scheduler does (docs/pim.md, "The pool").
 
-    def __init__(self, config: PoolCycleConfig) -> None:
+    With ``tile_cycles`` about so much is followed of a longer tile, and it takes that time.
+    """
+
+    def __init__(self, config: PoolCycleConfig, *, tile_cycles: int | None = None) -> None:
         self.config = config
+        self._tile_cycles = tile_cycles
         self.kernel = kernel = Kernel()
         self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
         self.switch = Switch(kernel, config)
@@ -149,7 +153,7 @@ class Pool:
 
     def offer(self, work: Descriptor) -> WorkRun:
         """Accepts a good work, now."""
-        form = form_of(work, self.config)
+        form = self._form(work)
         tiles = Tiles(form)
         run = WorkRun(work, form, tiles, total=tiles.left)
         self._accepted.append(run)
@@ -157,17 +161,20 @@ class Pool:
         self._start()
         return run
 
+    def _form(self, work: Descriptor) -> Form:
+        form = form_of(work, self.config)
+        return form if self._tile_cycles is None else form.shortened(self._tile_cycles)
+
+    def products(self, work: Descriptor) -> int:
+        """Products of a good work that are followed or extrapolated from followed tiles."""
+        return Tiles(self._form(work)).left
+
     def followed_cycles(self, work: Descriptor) -> int:
         """About how many cycles of a good work, on all banks, are followed one by one: what is
         extrapolated are whole tiles, after some of each bank."""
-        form = form_of(work, self.config)
-        outer1, outer2, first, second = form.extents
-        # Of a lane, in cycles.
-        vectors = min(1 << form.plan.depth, -(-first // INTERLEAVE))
-        tile = vectors * min(1 << form.plan.seconds, second) * form.products
         lanes = sum(map(min, self.config.multipliers, self.config.adders))
-        whole = outer1 * outer2 * first * second * form.products // lanes
-        return min(whole, (_WINDOWS + RESERVE) * tile)
+        tiles = (_WINDOWS + RESERVE) * self._form(work).tile_cycles
+        return min(self.products(work) // lanes, tiles)
 
     @property
     def now(self) -> int:
@@ -211,7 +218,11 @@ class Pool:
         done = [self._done_products(run, counts) for run in runs]
         last = self._windows[-1]
         before = [self._done_products(run, last.counts) for run in runs]
-        flying = [max(1, dealt - each) for dealt, each in zip(window.dealt, done, strict=True)]
+        # A tile of each bank, and what the banks have of tiles.
+        flying = [
+            max(dealt - each, run.tiles.largest * self._owner.count(run))
+            for run, dealt, each in zip(runs, window.dealt, done, strict=True)
+        ]
         if any(b - a < each for a, b, each in zip(before, done, flying, strict=True)):
             return
         self._windows.append(window)

@@ -58,17 +58,24 @@ class CyclesPim(GoldenPim):
     config: the stack.
     part: timing and organisation of the vaults.
     computes: whether there are memory and results; else reads give zeros.
+    tile_cycles: about how much of a tile is followed; it takes that time. By default all of it.
     """
 
     name = "cycles"
     timed = True
 
     def __init__(
-        self, config: PimConfig, *, part: VaultPart | None = None, computes: bool = True
+        self,
+        config: PimConfig,
+        *,
+        part: VaultPart | None = None,
+        computes: bool = True,
+        tile_cycles: int | None = None,
     ) -> None:
         super().__init__(config, computes=computes)
         self._front = CalculatorModel(front_program(config))
-        self._model = Pool(pool_cycle_config(config, part or vault_part("hmc2")))
+        cycle_config = pool_cycle_config(config, part or vault_part("hmc2"))
+        self._model = Pool(cycle_config, tile_cycles=tile_cycles)
         self._clock = 0
         self._runs: dict[int, WorkRun] = {}
         """By id; of a slot's works only the last."""
@@ -114,6 +121,10 @@ class CyclesPim(GoldenPim):
         """About how many cycles of a work are followed one by one, five to fifty thousand a second
         of host time; the rest is extrapolated."""
         return self._model.followed_cycles(Descriptor.decode(work.encode_bytes()))
+
+    def products(self, work: Work) -> int:
+        """Products of a work, or those of its tiles as far as they are followed."""
+        return self._model.products(Descriptor.decode(work.encode_bytes()))
 
     def cycles(self) -> int:
         """Cycles that have passed."""

@@ -1,0 +1,107 @@
+"""Passes of the PIM with shortened sums in the cycle model, against all of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import ceil
+
+import pytest
+
+from golden.cycles.pim.form import form_of
+from golden.pim import Descriptor
+from hw.pim.config import configure
+from hw.pim.vault_timing import vault_part
+from sw_driver.cli import main
+from sw_driver.pim import shortening
+from sw_driver.pim.backends.cycles import CyclesPim, pool_cycle_config
+from sw_driver.pim.device import Pim
+from sw_driver.pim.layers import Convolution, FullyConnected, Layer
+from sw_driver.pim.lowering import lower
+from sw_driver.pim.measure import Job, Run, run_jobs
+
+CONFIG = configure("tiny", bank_bytes=1 << 20, buffer_bytes=65536)
+CYCLES = pool_cycle_config(CONFIG, vault_part("hmc2"))
+
+FILTERS = Convolution(
+    images=16, channels=4, height=9, width=9, filters=40, filter_height=3, filter_width=3, padding=1
+)
+LARGE_IMAGE = replace(FILTERS, images=1, height=32, width=32)
+DENSE = FullyConnected(samples=32, inputs=1600, outputs=24)
+SUMS = {"images": (FILTERS, "backward-filter"), "taps": (LARGE_IMAGE, "backward-filter")} | {
+    "inputs": (DENSE, "forward")
+}
+
+
+def job_of(layer: Layer, name: str) -> Job:
+    program = lower(layer, name, CONFIG)
+    return Job(name="layer", pass_name=name, layer=layer, published=layer, program=program)
+
+
+def whole(job: Job) -> Run:
+    with Pim(CyclesPim(CONFIG, computes=False)) as device:
+        return run_jobs(device, [job], inputs=False)
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_costs_are_those_of_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(*SUMS[kind])
+    expected = whole(job)
+    tile_cycles = form_of(
+        Descriptor.decode(job.program.works[0].encode_bytes()), CYCLES
+    ).tile_cycles
+    monkeypatch.setattr(shortening, "TILES_CYCLES", (tile_cycles // 6, tile_cycles // 2))
+    done = []
+    run = shortening.run_shortened(CONFIG, job, completed=lambda: done.append(1))
+    assert run.shortened
+    assert not expected.shortened
+    assert run.simulated_cycles < 0.8 * expected.simulated_cycles
+    assert run.ends == pytest.approx(expected.ends, rel=0.02)
+    assert len(done) == 2 * len(job.program.works)
+    for one, other in zip(run.records, expected.records, strict=True):
+        assert (one.id, one.multiplications, one.banks) == (
+            *(other.id, other.multiplications, other.banks),
+        )
+        assert one.cycles == pytest.approx(other.cycles, rel=0.02)
+        assert one.bytes_read == pytest.approx(other.bytes_read, rel=0.02)
+        assert one.bytes_written == pytest.approx(other.bytes_written, rel=0.02)
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_chunks_cover_a_tile(kind: str) -> None:
+    for work in job_of(*SUMS[kind]).program.works:
+        form = form_of(Descriptor.decode(work.encode_bytes()), CYCLES)
+        at = [(each.channel, each.tap) for each in form.followed_chunks()]
+        assert at == sorted(set(at))
+        assert sum(each.length for each in form.followed_chunks()) == form.products
+        assert form.products == form.channels * form.taps
+        assert [each.complete for each in form.followed_chunks()] == [False] * (len(at) - 1) + [1]
+        for tile_cycles in (1, form.tile_cycles // 3, form.tile_cycles // 2):
+            short = form.shortened(tile_cycles)
+            followed = list(short.followed_chunks())
+            assert len(followed) == (short.followed or form.chunks)
+            assert len(followed) < form.chunks or form.chunks <= 4
+            assert {*followed} <= {*form.followed_chunks()}
+            assert followed[-1].complete
+            assert short.products == sum(each.length for each in followed)
+            # Of channels of few chunks whole ones.
+            if form.channels > 4 and ceil(form.taps / (1 << form.plan.chunk)) <= 4:
+                assert short.products % form.taps == 0
+        assert form.shortened(2 * form.tile_cycles) is form
+
+
+def test_the_command_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shortening, "MOST_FOLLOWED_CYCLES", 500)
+    monkeypatch.setattr(shortening, "TILES_CYCLES", (500, 1000))
+    options = ["pim", "--backend", "cycles", "--fully-connected", "8,3000,8"]
+    assert main([*options, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["shortened"]
+    (layer,) = figures["layers"]
+    assert layer["multiplications"] == 8 * 3000 * 8
+    assert main(options) == 0
+    assert "costs are extrapolated" in " ".join(capsys.readouterr().out.split())
+    assert main([*options[:-1], "8,30,8", "--json"]) == 0
+    assert not json.loads(capsys.readouterr().out)["shortened"]
