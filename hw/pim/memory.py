@@ -13,7 +13,11 @@ from hw.pim.memory_port import memory_request_layout, memory_response_layout
 from hw.pim.switch import MemorySwitch
 from hw.pim.vault import VaultController
 from hw.pim.vault_device import VaultDevice
-from hw.pim.vault_interface import vault_request_layout, vault_response_layout
+from hw.pim.vault_interface import (
+    VaultCommandsSignature,
+    vault_request_layout,
+    vault_response_layout,
+)
 from hw.pim.vault_timing import VaultPart, VaultTiming
 from hw.verilog import Shared
 
@@ -32,12 +36,15 @@ class SimulatedVault(wiring.Component):
         As those of :class:`~hw.pim.vault.VaultController`.
     violation : Out(1)
         As that of :class:`~hw.pim.vault_device.VaultDevice`.
+    commands : Out(:class:`~hw.pim.vault_interface.VaultCommandsSignature`)
+        What the controller tells the device, to be watched.
     """
 
     i: Any
     o: Any
     idle: Any
     violation: Any
+    commands: Any
 
     def __init__(
         self, part: VaultPart, *, tag_bits: int, memory_timing: VaultTiming | None = None
@@ -51,6 +58,7 @@ class SimulatedVault(wiring.Component):
                 "o": Out(stream.Signature(vault_response_layout(tag_bits))),
                 "idle": Out(1),
                 "violation": Out(1),
+                "commands": Out(VaultCommandsSignature(part.geometry)),
             }
         )
 
@@ -64,7 +72,14 @@ class SimulatedVault(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), controller.i)
         wiring.connect(m, wiring.flipped(self.o), controller.o)
         wiring.connect(m, controller.dram, device.dram)
-        m.d.comb += [self.idle.eq(controller.idle), self.violation.eq(device.violation)]
+        m.d.comb += [
+            self.idle.eq(controller.idle),
+            self.violation.eq(device.violation),
+            *(
+                getattr(self.commands, name).eq(getattr(controller.dram, name))
+                for name in self.commands.signature.members
+            ),
+        ]
         return m
 
 

@@ -12,6 +12,7 @@ from hw.pim.vault_timing import BURST_TCK, VaultTiming
 __all__ = [
     "VAULT_SLOTS",
     "VaultCommand",
+    "VaultCommandsSignature",
     "VaultSignature",
     "vault_read_latency",
     "vault_request_layout",
@@ -76,18 +77,14 @@ def vault_write_latency(timing: VaultTiming, slot: int = 0) -> int:
     return (slot + timing.cwl) // VAULT_SLOTS
 
 
-class VaultSignature(wiring.Signature):
-    """Commands and data as the controller sees them; the DRAM has it as ``In``.
+class VaultCommandsSignature(wiring.Signature):
+    """The commands of a cycle, as the controller sees them.
 
     Slot i has the members ``command_pi`` (a :class:`VaultCommand`), ``layer_pi``, ``bank_pi``
-    and ``address_pi`` (a row with ACT, else a column). There is no handshake: ``write_data`` is
-    taken :func:`vault_write_latency` fabric cycles after its command, and ``read_data`` is valid
-    for one cycle, :func:`vault_read_latency` fabric cycles after its command. A set bit of
-    ``write_mask`` keeps the byte from being written.
+    and ``address_pi`` (a row with ACT, else a column).
     """
 
     def __init__(self, geometry: VaultGeometry) -> None:
-        self.geometry = geometry
         members: dict[str, wiring.Member] = {}
         for slot in range(VAULT_SLOTS):
             members |= {
@@ -96,9 +93,23 @@ class VaultSignature(wiring.Signature):
                 f"bank_p{slot}": Out(geometry.bank_bits),
                 f"address_p{slot}": Out(geometry.command_address_bits),
             }
+        super().__init__(members)
+
+
+class VaultSignature(wiring.Signature):
+    """Commands and data as the controller sees them; the DRAM has it as ``In``.
+
+    Commands are those of :class:`VaultCommandsSignature`. There is no handshake: ``write_data`` is
+    taken :func:`vault_write_latency` fabric cycles after its command, and ``read_data`` is valid
+    for one cycle, :func:`vault_read_latency` fabric cycles after its command. A set bit of
+    ``write_mask`` keeps the byte from being written.
+    """
+
+    def __init__(self, geometry: VaultGeometry) -> None:
+        self.geometry = geometry
         super().__init__(
             {
-                **members,
+                **VaultCommandsSignature(geometry).members,
                 "write_data": Out(8 * BEAT_BYTES),
                 "write_mask": Out(BEAT_BYTES),
                 "read_data": In(8 * BEAT_BYTES),

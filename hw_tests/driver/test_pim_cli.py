@@ -33,6 +33,8 @@ SMALL = ["--most-products", "100000"]
         (["--most-products", "-1"], ["'-1'", "at least 0"]),
         (["--backend", "fpga"], ["'fpga'", "golden"]),
         (["--config", "huge"], ["'huge'", "paper"]),
+        (["--backend", "cycles", "--dram-trace", "x.csv"], ["'x.csv'", "cycles", "'rtl'"]),
+        (["--dram-trace", "/nowhere/x.csv"], ["'/nowhere'", "create it"]),
         (["--pass", "sideways"], ["'sideways'", "backward-filter"]),
         (["--parts", "0"], ["'0'"]),
         (["--seed", "x"], ["'x'"]),

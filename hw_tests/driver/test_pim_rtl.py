@@ -12,12 +12,14 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from golden.pim import Descriptor, Pool, account
+from golden.pim.vault_timing import check_vault_trace
 from hw.pim.config import PIM_PRESETS, configure
 from hw.pim.vault_timing import vault_part
 from hw_tests.pim.bank_works import bank_works
@@ -54,6 +56,40 @@ def product(result: int, size: int, first: int = 0) -> Work:
         Tensor(address_bytes=address, strides=(size, 1)) for address in (first, BANK, result)
     )
     return Work(opcode=Opcode.MATMUL, a=a, b=b, result=ret, rows=size, columns=size, length=size)
+
+
+def test_the_trace_has_every_command(tmp_path: Path) -> None:
+    """Each column is a beat that the counters or the host know of, and no rule is broken."""
+    trace = tmp_path / "trace.csv"
+    size = 24
+    with Pim(RtlPim(CONFIG, dram_trace=trace)) as pim:
+        values = np.arange(size * size, dtype=np.uint32).view(np.uint8)
+        host_beats = 0
+        for first in (0, BANK):
+            pim.transport.write_memory(first, values)
+            host_beats += values.size // 32
+        work = product(2 * BANK, size)
+        work_id = offer(pim, work, [2])
+        pim.wait(work_id)
+        pim.transport.advance(5000)
+        counters = pim.counters(work_id)
+        cycles = pim.transport.cycles()
+    report = check_vault_trace(trace.read_text().splitlines(keepends=True))
+    assert not report.violations
+    columns = {"WR": counters.bytes_written // 32 + host_beats, "RD": counters.bytes_read // 32}
+    for name, count in columns.items():
+        assert report.counts[name] + report.counts[f"{name}A"] == count
+    assert report.counts["ACT"] == report.counts["RDA"] + report.counts["WRA"]
+    assert report.counts["REF"] >= CONFIG.banks * (4 * cycles // 9750 - 1)
+    assert 4 * cycles - 2 * 9750 < report.last_tck < 4 * cycles
+    lines = trace.read_text().splitlines()
+    assert {line.split(",")[1] for line in lines[2:]} == {str(vault) for vault in range(6)}
+    # Broken where a command is moved: an activate comes when its bank's last one has just been.
+    number = next(n for n, line in enumerate(lines) if ",ACT," in line)
+    early = lines[number].split(",")
+    later = next(n for n in range(number + 1, len(lines)) if ",RD" in lines[n] or ",WR" in lines[n])
+    lines[later] = ",".join([early[0], *lines[later].split(",")[1:]])
+    assert check_vault_trace([f"{line}\n" for line in lines]).violations
 
 
 def offer(pim: Pim, work: Work, banks: list[int]) -> int:

@@ -47,15 +47,14 @@ def whole(job: Job) -> Run:
 def test_costs_are_those_of_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(*SUMS[kind])
     expected = whole(job)
-    tile_cycles = form_of(
-        Descriptor.decode(job.program.works[0].encode_bytes()), CYCLES
-    ).tile_cycles
-    monkeypatch.setattr(shortening, "TILES_CYCLES", (tile_cycles // 6, tile_cycles // 2))
+    form = form_of(Descriptor.decode(job.program.works[0].encode_bytes()), CYCLES)
+    monkeypatch.setattr(shortening, "TILE_CYCLES", form.tile_cycles // 6)
     done = []
     run = shortening.run_shortened(CONFIG, job, completed=lambda: done.append(1))
     assert run.shortened
     assert not expected.shortened
-    assert run.simulated_cycles < 0.8 * expected.simulated_cycles
+    longer = CyclesPim(CONFIG, computes=False, shortened=(form.tile_cycles // 6, 3))
+    assert all(longer.products(work) < work.operations[0] for work in job.program.works)
     assert run.ends == pytest.approx(expected.ends, rel=0.02)
     assert len(done) == 2 * len(job.program.works)
     for one, other in zip(run.records, expected.records, strict=True):
@@ -76,8 +75,11 @@ def test_chunks_cover_a_tile(kind: str) -> None:
         assert sum(each.length for each in form.followed_chunks()) == form.products
         assert form.products == form.channels * form.taps
         assert [each.complete for each in form.followed_chunks()] == [False] * (len(at) - 1) + [1]
-        for tile_cycles in (1, form.tile_cycles // 3, form.tile_cycles // 2):
-            short = form.shortened(tile_cycles)
+        for short in (
+            form.shortened(1),
+            form.shortened(form.tile_cycles // 6, 3),
+            form.shortened(form.tile_cycles // 2),
+        ):
             followed = list(short.followed_chunks())
             assert len(followed) == (short.followed or form.chunks)
             assert len(followed) < form.chunks or form.chunks <= 4
@@ -94,7 +96,7 @@ def test_the_command_says_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shortening, "MOST_FOLLOWED_CYCLES", 500)
-    monkeypatch.setattr(shortening, "TILES_CYCLES", (500, 1000))
+    monkeypatch.setattr(shortening, "TILE_CYCLES", 500)
     options = ["pim", "--backend", "cycles", "--fully-connected", "8,3000,8"]
     assert main([*options, "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, integer
+from . import Failure, Refusal, integer, output_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,6 +127,12 @@ def add_parser(subparsers: Any) -> None:
         "--most-products, then random works drawn by --seed; the exit status is 1 if the model's "
         "cycles are off by more than 2 %%",
     )
+    parser.add_argument(
+        "--dram-trace",
+        type=output_file,
+        metavar="FILE",
+        help="write every command to a vault's DRAM (CSV; backend rtl)",
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument("--json", action="store_true", help="print JSON only")
     parser.set_defaults(run=run)
@@ -153,6 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.backend,
             config,
             announce=lambda message: progress.print(message, highlight=False),
+            dram_trace=arguments.dram_trace,
         )
         long = _are_long(transport, config, jobs)
         with Pim(transport) as device:
@@ -167,7 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Failure(
             "this machine's memory does not hold the layer: take a smaller one, or --most-products"
         ) from error
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise Refusal(str(error)) from error
     if arguments.json:
         print(json.dumps(figures, indent=2))

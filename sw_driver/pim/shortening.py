@@ -18,13 +18,16 @@ from .measure import Job, Run, WorkRecord, run_jobs
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["MOST_FOLLOWED_CYCLES", "TILES_CYCLES", "is_long", "run_shortened"]
+__all__ = ["MOST_FOLLOWED_CYCLES", "TILE_CYCLES", "is_long", "run_shortened"]
 
-MOST_FOLLOWED_CYCLES = 1_000_000
+MOST_FOLLOWED_CYCLES = 2_000_000
 """Of a work in the cycle model, which takes some minutes for them."""
 
-TILES_CYCLES = 10_000, 40_000
-"""Length of a tile in the shorter and in the longer run."""
+TILE_CYCLES = 12_000
+"""About how long a tile is in the shorter run."""
+
+_TIMES = 3
+"""As long in the longer one."""
 
 
 def is_long(config: PimConfig, job: Job) -> bool:
@@ -43,13 +46,13 @@ def run_shortened(
     work of both.
     """
 
-    def run(tile_cycles: int) -> tuple[Run, int]:
-        transport = CyclesPim(config, computes=False, tile_cycles=tile_cycles)
+    def run(times: int) -> tuple[Run, int]:
+        transport = CyclesPim(config, computes=False, shortened=(TILE_CYCLES, times))
         with Pim(transport) as device:
             done = run_jobs(device, [job], inputs=False, completed=completed)
         return done, sum(map(transport.products, job.program.works))
 
-    (shorter, fewer), (longer, more) = map(run, TILES_CYCLES)
+    (shorter, fewer), (longer, more) = map(run, (1, _TIMES))
     whole = CyclesPim(config, computes=False)
     wanted = sum(map(whole.products, job.program.works))
 

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -26,6 +25,7 @@
 
 #include "Vchannel.h"
 #include "Vchannel___024root.h"
+#include "command_trace.h"
 
 namespace {
 
@@ -36,9 +36,6 @@ constexpr uint64_t kRoomLimitCycles = 1000000;
 constexpr size_t kRememberedUses = 256;
 constexpr std::chrono::seconds kEngagedPatience{10};
 constexpr size_t kLineBytes = 64;
-
-constexpr unsigned kMaxBankGroups = 4;
-constexpr unsigned kMaxBanks = 4;
 
 // As in hw/dram/interface.py.
 enum Command { kNop, kAct, kPre, kPrea, kRd, kWr, kRef };
@@ -65,18 +62,14 @@ public:
     }
 
     void close_files() {
-        if (trace_) fclose(trace_);
-        trace_ = nullptr;
+        trace_.close();
 #ifdef NEARMEM_WAVE
         if (wave_) wave_->close();
         wave_.reset();
 #endif
     }
 
-    bool open_trace(const char* path) {
-        trace_ = fopen(path, "w");
-        return trace_ != nullptr;
-    }
+    bool open_trace(const char* path) { return trace_.open(path, "w"); }
 
     bool open_wave(const char* path) {
 #ifdef NEARMEM_WAVE
@@ -109,7 +102,7 @@ public:
     void tick() {
         clock();
         ++cycles_;
-        if (__builtin_expect(trace_ != nullptr, 0)) trace_commands();
+        if (__builtin_expect(trace_.on(), 0)) trace_commands();
     }
 
     void request(uint64_t line, const uint8_t* write_data) {
@@ -157,23 +150,21 @@ private:
     void trace_slot(unsigned slot, unsigned command, unsigned group, unsigned bank,
                     unsigned address) {
         if (command == kNop) return;
-        unsigned& row = open_rows_[group % kMaxBankGroups][bank % kMaxBanks];
-        const unsigned long long tck = 4 * cycles_ + slot;
-        fprintf(trace_, "%llu,%u,%s,", tck, index_, kCommandNames[command]);
+        const uint64_t tck = 4 * cycles_ + slot;
+        const char* name = kCommandNames[command];
         switch (command) {
             case kAct:
-                row = address;
-                fprintf(trace_, "%u,%u,%u,\n", group, bank, row);
+                trace_.activate(tck, index_, name, group, bank, address);
                 break;
             case kRd:
             case kWr:
-                fprintf(trace_, "%u,%u,%u,%u\n", group, bank, row, address);
+                trace_.column(tck, index_, name, group, bank, address);
                 break;
             case kPre:
-                fprintf(trace_, "%u,%u,,\n", group, bank);
+                trace_.precharge(tck, index_, name, group, bank);
                 break;
             default:
-                fputs(",,,\n", trace_);
+                trace_.all(tck, index_, name);
         }
     }
 
@@ -193,8 +184,7 @@ private:
     uint64_t cycles_ = 0;
     std::unique_ptr<VerilatedContext> context_;
     std::unique_ptr<Vchannel> top_;
-    FILE* trace_ = nullptr;
-    unsigned open_rows_[kMaxBankGroups][kMaxBanks] = {};
+    CommandTrace trace_;
 #ifdef NEARMEM_WAVE
     std::unique_ptr<VerilatedFstC> wave_;
     uint64_t wave_time_ = 0;

@@ -40,6 +40,9 @@ MAKE_ARGS = [f"OPT_FAST={OPT_FAST}", f"OPT_SLOW={OPT_SLOW}", f"OPT_GLOBAL={OPT_F
 
 _STORED = Path(__file__).with_name("stored")
 
+HARNESS_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
+"""What a harness may include."""
+
 
 def model_args(top: str, *c_flags: str) -> list[str]:
     """Verilator's arguments for a model of the module ``top``, the class ``V{top}``."""
@@ -137,7 +140,7 @@ def verilated_library(
     return cached_library(
         build,
         name=top,
-        sources=[harness, *sorted(_STORED.iterdir())],
+        sources=[harness, *HARNESS_HEADERS, *sorted(_STORED.iterdir())],
         unused=unused,
         parameters=[*parameters, *arguments, *make_arguments, settings],
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sw_driver.buildcache import verilator_env
 from sw_driver.compiler import COMPILER
 
-from .library import C_FLAGS, LINK, OPT_FAST, OPT_SLOW, cached_library, model_args
+from .library import C_FLAGS, HARNESS_HEADERS, LINK, OPT_FAST, OPT_SLOW, cached_library, model_args
 from .runtime import run_tool, runtime_library
 
 if TYPE_CHECKING:
@@ -85,8 +85,6 @@ private:
 }};
 """
 
-_SECOND_THREAD = Path(__file__).with_name("second_thread.h")
-
 _EVALUATE = """\
 void V{module}___024root___eval(V{module}___024root*);
 inline void evaluate(V{module}& part) {{ V{module}___024root___eval(part.rootp); }}
@@ -154,7 +152,7 @@ def parts_library(
     return cached_library(
         build,
         name=name,
-        sources=[harness, Path(__file__), _SECOND_THREAD],
+        sources=[harness, Path(__file__), *HARNESS_HEADERS],
         unused=unused,
         parameters=[*parameters, *model_args(name), LINK, OPT_FAST, OPT_SLOW],
     )
@@ -184,7 +182,7 @@ def _link(name: str, harness: Path, models: Sequence[Path], folder: Path) -> Non
     run_tool(
         [
             *(COMPILER, OPT_FAST, *C_FLAGS.split(), *LINK.split(), *_includes(folder)),
-            *(f"-I{path}" for path in (*models, _SECOND_THREAD.parent)),
+            *(f"-I{path}" for path in (*models, Path(__file__).parent)),
             str(harness),
             *(str(path) for model in models for path in sorted(model.glob("*.o"))),
             str(runtime_library()),

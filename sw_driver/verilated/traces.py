@@ -8,10 +8,21 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hw.dram.presets import DramPart
+from hw.pim.vault_timing import VaultPart
 
-__all__ = ["merge_dram_traces"]
+__all__ = ["merge_dram_traces", "trace_head"]
 
 COLUMNS = "tck,channel,command,bank_group,bank,row,column"
+
+
+def trace_head(kind: str, part: DramPart | VaultPart, columns: str) -> str:
+    """The first lines of a trace: the part, its geometry and its timing, then the columns."""
+    description = " ".join(
+        f"{name}={value}"
+        for values in (asdict(part.geometry), asdict(part.timing))
+        for name, value in values.items()
+    )
+    return f"# nearmem {kind} trace v1 preset={part.name} {description}\n{columns}\n"
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str]]:
@@ -26,13 +37,8 @@ def merge_dram_traces(parts: Sequence[Path], target: Path, part: DramPart) -> No
     The first line names the DRAM part, its geometry and its timing, the second the columns.
     ``tck`` counts the clocks of a channel from the end of its reset.
     """
-    description = " ".join(
-        f"{name}={value}"
-        for values in (asdict(part.geometry), asdict(part.timing))
-        for name, value in values.items()
-    )
     with target.open("w") as output:
-        output.write(f"# nearmem dram trace v1 preset={part.name} {description}\n{COLUMNS}\n")
+        output.write(trace_head("dram", part, COLUMNS))
         for _, line in heapq.merge(*(_rows(path) for path in parts)):
             output.write(line)
     for path in parts:

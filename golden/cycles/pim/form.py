@@ -160,15 +160,16 @@ class Form:
         vectors = min(1 << self.plan.depth, _ceiling(first, INTERLEAVE))
         return vectors * min(1 << self.plan.seconds, second) * self.products
 
-    def shortened(self, tile_cycles: int) -> Form:
-        """The same with as many chunks of a tile followed as take about ``tile_cycles``. Of
-        several channels of few chunks these are whole ones, so that the last chunk, which is a
-        short one, has its share."""
+    def shortened(self, tile_cycles: int, times: int = 1) -> Form:
+        """The same with as many chunks of a tile followed as take about ``tile_cycles``, or
+        ``times`` as many. Of several channels of few chunks these are whole ones, so that the last
+        chunk, which is a short one, has its share."""
         followed = max(_LEAST_CHUNKS, self.chunks * tile_cycles // self.tile_cycles)
         period = 1 if self.plan.channels else self._channel_chunks
         whole = _ceiling(followed, period) * period
         if period <= _FEW_CHUNKS and whole < self.chunks:
             followed = whole
+        followed *= times
         return self if followed >= self.chunks else replace(self, followed=followed)
 
     @property

@@ -118,12 +118,15 @@ class WorkRun:
 class Pool:
     """Gives works to banks as the hardware's scheduler does (docs/pim.md, "The pool").
 
-    With ``tile_cycles`` about so much is followed of a longer tile, and it takes that time.
+    ``shortened``: of longer tiles about so many cycles, times the second number, are followed, and
+    they take that time.
     """
 
-    def __init__(self, config: PoolCycleConfig, *, tile_cycles: int | None = None) -> None:
+    def __init__(
+        self, config: PoolCycleConfig, *, shortened: tuple[int, int] | None = None
+    ) -> None:
         self.config = config
-        self._tile_cycles = tile_cycles
+        self._shortened = shortened
         self.kernel = kernel = Kernel()
         self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
         self.switch = Switch(kernel, config)
@@ -163,7 +166,7 @@ class Pool:
 
     def _form(self, work: Descriptor) -> Form:
         form = form_of(work, self.config)
-        return form if self._tile_cycles is None else form.shortened(self._tile_cycles)
+        return form if self._shortened is None else form.shortened(*self._shortened)
 
     def products(self, work: Descriptor) -> int:
         """Products of a good work that are followed or extrapolated from followed tiles."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sw_driver.errors import NoSuchDeviceError
@@ -52,13 +53,31 @@ PIM_BACKENDS: dict[str, Callable[[PimConfig, Announce | None], PimTransport]] = 
 """How each backend is opened, by its name."""
 
 
-def open_pim(backend: str, config: PimConfig, *, announce: Announce | None = None) -> PimTransport:
+def open_pim(
+    backend: str,
+    config: PimConfig,
+    *,
+    announce: Announce | None = None,
+    dram_trace: Path | None = None,
+) -> PimTransport:
     """Opens ``backend`` with a stack of ``config``.
 
-    Raises :class:`~sw_driver.errors.NoSuchDeviceError` for a name that is none.
+    ``dram_trace``: of :class:`~sw_driver.pim.backends.rtl.RtlPim`.
+
+    Raises :class:`~sw_driver.errors.NoSuchDeviceError` for a name that is none, ``ValueError`` for
+    a trace of another backend than ``rtl``.
     """
     if backend not in PIM_BACKENDS:
         raise NoSuchDeviceError(
             f"no PIM {backend!r}: expected one of {', '.join(PIM_BACKENDS)}", name=backend
         )
-    return PIM_BACKENDS[backend](config, announce)
+    if dram_trace is None:
+        return PIM_BACKENDS[backend](config, announce)
+    if backend != "rtl":
+        raise ValueError(
+            f"a trace of DRAM commands to {str(dram_trace)!r} was asked for, but the backend "
+            f"{backend} has no DRAM: take the backend 'rtl'"
+        )
+    from .rtl import RtlPim
+
+    return RtlPim(config, announce=announce, dram_trace=dram_trace)

@@ -58,7 +58,8 @@ class CyclesPim(GoldenPim):
     config: the stack.
     part: timing and organisation of the vaults.
     computes: whether there are memory and results; else reads give zeros.
-    tile_cycles: about how much of a tile is followed; it takes that time. By default all of it.
+    shortened: of longer tiles about so many cycles, times the second number, are followed, and they
+        take that time. By default all of every tile.
     """
 
     name = "cycles"
@@ -70,12 +71,12 @@ class CyclesPim(GoldenPim):
         *,
         part: VaultPart | None = None,
         computes: bool = True,
-        tile_cycles: int | None = None,
+        shortened: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(config, computes=computes)
         self._front = CalculatorModel(front_program(config))
         cycle_config = pool_cycle_config(config, part or vault_part("hmc2"))
-        self._model = Pool(cycle_config, tile_cycles=tile_cycles)
+        self._model = Pool(cycle_config, shortened=shortened)
         self._clock = 0
         self._runs: dict[int, WorkRun] = {}
         """By id; of a slot's works only the last."""

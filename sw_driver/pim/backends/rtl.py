@@ -19,6 +19,7 @@ from sw_driver.pim.transport import QUIET_LIMIT_CYCLES
 from sw_driver.transport import DeviceFault, DeviceTimeout
 from sw_driver.verilated.library import load_library
 from sw_driver.verilated.parts import parts_library
+from sw_driver.verilated.traces import trace_head
 
 if TYPE_CHECKING:
     from hw.assembly import Assembly
@@ -37,6 +38,8 @@ _LAST_STEP_CYCLES = 4096
 _CALL_CYCLES = 1 << 16
 """Cycles after which a long wait comes back to Python, where it can be interrupted."""
 
+_TRACE_COLUMNS = "tck,vault,command,layer,bank,row,column"
+
 _u64 = ctypes.c_uint64
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_open": (ctypes.c_void_p, [ctypes.c_uint]),
@@ -44,6 +47,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_cycles": (_u64, [ctypes.c_void_p]),
     "nm_starts": (_u64, [ctypes.c_void_p]),
     "nm_consistent": (ctypes.c_int, [ctypes.c_void_p]),
+    "nm_trace": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
     "nm_violated": (ctypes.c_int, [ctypes.c_void_p]),
     "nm_advance": (ctypes.c_int, [ctypes.c_void_p, _u64]),
     "nm_read_register": (
@@ -99,11 +103,13 @@ class RtlPim:
         keep; to see a violation.
     quiet_limit_cycles: a read or write of memory that has not ended after so many cycles without a
         change of anything in the pool is given up.
+    dram_trace: where every command to a vault's DRAM is written (CSV), until :meth:`close`.
     announce: told when the simulator has to be built first.
 
     Raises
     ------
     BuildError: the simulator cannot be built.
+    OSError: the trace cannot be written.
     """
 
     name = "rtl"
@@ -117,13 +123,15 @@ class RtlPim:
         part: VaultPart | None = None,
         memory_timing: VaultTiming | None = None,
         quiet_limit_cycles: int = QUIET_LIMIT_CYCLES,
+        dram_trace: Path | None = None,
         announce: Callable[[str], None] | None = None,
     ) -> None:
         self.config = config
         self._quiet_limit_cycles = quiet_limit_cycles
+        part = part or vault_part("hmc2")
         path = build_library(
             config,
-            part=part or vault_part("hmc2"),
+            part=part,
             memory_timing=memory_timing,
             announce=announce,
         )
@@ -135,6 +143,13 @@ class RtlPim:
         self._finalizer = weakref.finalize(self, self._library.nm_close, self._stack)
         self._finalizer.atexit = False
         self._silent = False
+        if dram_trace is not None:
+            self._trace(dram_trace, part.with_capacity(config.vault_bytes))
+
+    def _trace(self, path: Path, part: VaultPart) -> None:
+        path.write_text(trace_head("vault", part, _TRACE_COLUMNS))
+        if not self._library.nm_trace(self._stack, str(path).encode()):
+            raise OSError(f"cannot write the trace of DRAM commands {str(path)!r}")
 
     def read_register(self, offset_bytes: int) -> int:
         """A register's 64 bits; :class:`DeviceFault` where there is none."""

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <verilated.h>
 
+#include "command_trace.h"
 #include "parts.h"
 #include "second_thread.h"
 
@@ -24,6 +25,11 @@ constexpr unsigned kTags = 1 << kTagBits;
 // What is worth a second thread.
 constexpr unsigned kManyParts = 8;
 constexpr uint64_t kManyCycles = 256;
+
+// As in hw/pim/vault_interface.py.
+enum Command { kNop, kAct, kRd, kRda, kWr, kWra, kRef };
+constexpr const char* kCommandNames[] = {"NOP", "ACT", "RD", "RDA", "WR", "WRA", "REF"};
+constexpr unsigned kSlots = 4;
 
 enum Status { kOk = 0, kWaiting = 1, kRefused = 2 };
 
@@ -62,6 +68,8 @@ public:
         parts_.each_pim_vault([&](auto& vault) { any |= vault.violation; });
         return any;
     }
+
+    bool open_trace(const char* path) { return trace_.open(path, "a"); }
 
     // For that many cycles or until a work completes; says whether one has.
     bool advance(uint64_t cycles) {
@@ -195,9 +203,35 @@ private:
         const bool taken = core_.host_request_valid && core_.host_request_ready;
         if (core_.host_response_valid) answer();
         starts_ += core_.started;
+        if (__builtin_expect(trace_.on(), 0)) trace_commands();
         step();
         ++cycles_;
         if (taken) core_.host_request_valid = 0;
+    }
+
+    void trace_commands() {
+        unsigned number = 0;
+        parts_.each_pim_vault([&](auto& vault) {
+            trace_slot(number, 0, vault.commands_command_p0, vault.commands_layer_p0,
+                       vault.commands_bank_p0, vault.commands_address_p0);
+            trace_slot(number, 1, vault.commands_command_p1, vault.commands_layer_p1,
+                       vault.commands_bank_p1, vault.commands_address_p1);
+            trace_slot(number, 2, vault.commands_command_p2, vault.commands_layer_p2,
+                       vault.commands_bank_p2, vault.commands_address_p2);
+            trace_slot(number, 3, vault.commands_command_p3, vault.commands_layer_p3,
+                       vault.commands_bank_p3, vault.commands_address_p3);
+            ++number;
+        });
+    }
+
+    void trace_slot(unsigned vault, unsigned slot, unsigned command, unsigned layer, unsigned bank,
+                    unsigned address) {
+        if (command == kNop) return;
+        const uint64_t tck = kSlots * cycles_ + slot;
+        const char* name = kCommandNames[command];
+        if (command == kAct) trace_.activate(tck, vault, name, layer, bank, address);
+        else if (command == kRef) trace_.all(tck, vault, name);
+        else trace_.column(tck, vault, name, layer, bank, address);
     }
 
     void tick() {
@@ -264,6 +298,7 @@ private:
     VerilatedContext context_;
     Parts parts_;
     Vpim_core& core_ = parts_.core;
+    CommandTrace trace_;
     Transfer transfer_ = {};
     std::array<Asked, kTags> asked_ = {};
     Faster faster_;
@@ -283,6 +318,7 @@ void nm_close(Stack* stack) {
 uint64_t nm_cycles(Stack* stack) { return stack->cycles(); }
 uint64_t nm_starts(Stack* stack) { return stack->starts(); }
 int nm_consistent(Stack* stack) { return stack->consistent(); }
+int nm_trace(Stack* stack, const char* path) { return stack->open_trace(path); }
 int nm_violated(Stack* stack) { return stack->violated(); }
 int nm_advance(Stack* stack, uint64_t cycles) { return stack->advance(cycles); }
 
