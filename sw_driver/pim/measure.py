@@ -40,6 +40,8 @@ class WorkRecord:
 
     id: int
     job: int
+    work: int
+    """Number of the work in the job's program."""
     opcode: str
     multiplications: int
     additions: int
@@ -104,17 +106,18 @@ def run_jobs(
         for name, values in _inputs(job, number, seed).items():
             device.write_tensor(job.program.tensors[name], values)
     run = Run(begins=[0] * len(jobs), ends=[0] * len(jobs))
-    running: dict[int, tuple[int, Work]] = {}
+    running: dict[int, tuple[int, int, Work]] = {}
     left = [len(job.program.works) for job in jobs]
 
     def finish(work_ids: Sequence[int]) -> None:
         for work_id in work_ids:
-            number, work = running.pop(work_id)
+            number, place, work = running.pop(work_id)
             counters = device.counters(work_id)
             run.records.append(
                 WorkRecord(
                     id=work_id,
                     job=number,
+                    work=place,
                     opcode=Opcode(work.opcode).name,
                     multiplications=counters.multiplications_done,
                     additions=counters.additions_done,
@@ -148,7 +151,7 @@ def run_jobs(
             if place == 0:
                 run.begins[number] = device.transport.cycles()
             offered = device.pim_fix(None, work, work.result, work.units)
-            running[offered] = number, work
+            running[offered] = number, place, work
     while running:
         finish(device.wait_any(list(running)))
     run.simulated_cycles = device.transport.cycles() - begin_cycles

@@ -42,8 +42,8 @@ def run_shortened(
     """What :func:`~sw_driver.pim.measure.run_jobs` would return for ``job`` alone in the cycle
     model, with the sums of long tiles shortened twice and its costs extrapolated.
 
-    Cycles of the simulation and seconds are those of both runs. ``completed`` is called after every
-    work of both.
+    What is written does not depend on the length of sums. Cycles of the simulation and seconds are
+    those of both runs. ``completed`` is called after every work of both.
     """
 
     def run(times: int) -> tuple[Run, int]:
@@ -66,12 +66,11 @@ def run_shortened(
             high,
             cycles=line(low.cycles or 0, high.cycles or 0),
             bytes_read=line(low.bytes_read, high.bytes_read),
-            bytes_written=line(low.bytes_written, high.bytes_written),
         )
 
-    by_id = {each.id: each for each in shorter.records}
+    by_work = {each.work: each for each in shorter.records}
     return Run(
-        records=[record(by_id[each.id], each) for each in longer.records],
+        records=[record(by_work[each.work], each) for each in longer.records],
         begins=longer.begins,
         ends=[line(*each) for each in zip(shorter.ends, longer.ends, strict=True)],
         shortened=True,
