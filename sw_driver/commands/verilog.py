@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import Refusal, integer
+from . import Failure, Refusal, integer
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["add_parser", "run"]
 
@@ -32,6 +36,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--lanes", type=integer(1), metavar="N", help="functional units a channel")
     parser.add_argument("--block-bytes", type=integer(1), metavar="N", help="bytes of a block")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder (default: build/verilog)")
+    parser.add_argument(
+        "--resources",
+        action="store_true",
+        help="also synthesize each design with Yosys (UltraScale+), some minutes for a large one: "
+        "counts in NAME.json and on the output",
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.set_defaults(run=run)
 
@@ -45,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hw.generate import DESIGNS, Machines, generate
     from hw.pim.config import configure as configure_pim
     from sw_driver.buildcache import build_root
+    from sw_driver.synthesis import SynthesisError, design_resources, find_yosys
 
     options = {
         name: value
@@ -69,10 +80,36 @@ def run(arguments: argparse.Namespace) -> int:
             f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
         ) from error
     console = Console(stderr=True, quiet=arguments.quiet)
-    for name in track(names, description="writing Verilog", console=console):
-        text, description = generate(name, machines)
-        (folder / f"{name}.v").write_text(text)
-        (folder / f"{name}.json").write_text(json.dumps(description, indent=2) + "\n")
+    resources: dict[str, dict[str, int]] = {}
+    try:
+        if arguments.resources:
+            find_yosys()
+        for name in track(names, description="writing Verilog", console=console):
+            text, description = generate(name, machines)
+            if arguments.resources:
+                resources[name] = design_resources(text, top=name)
+                description["resources"] = resources[name]
+            (folder / f"{name}.v").write_text(text)
+            (folder / f"{name}.json").write_text(json.dumps(description, indent=2) + "\n")
+    except SynthesisError as error:
+        raise Failure(str(error)) from error
     if not arguments.quiet:
         print(f"{len(names)} designs in {folder}: {', '.join(names)}")
+        if resources:
+            Console().print(_table(resources))
     return 0
+
+
+def _table(resources: Mapping[str, Mapping[str, int]]) -> Table:
+    from rich.table import Table
+
+    from sw_driver.synthesis import RESOURCES
+
+    table = Table(title="On an UltraScale+ FPGA (Yosys; mapped, not placed)")
+    for column in ("design", *RESOURCES):
+        table.add_column(
+            column.replace("_", " "), justify="left" if column == "design" else "right"
+        )
+    for name, counts in resources.items():
+        table.add_row(name, *(f"{counts[each]:,}" for each in RESOURCES))
+    return table
