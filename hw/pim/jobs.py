@@ -160,7 +160,7 @@ class Jobs:
                 "first_across": 1,
                 "second_across": 1,
                 # Elementwise: the operand has the same element for all of a row, of which eight
-                # copies are in the buffer, or fewer if the row is shorter.
+                # copies are in the buffer, or fewer if the tile is shorter.
                 "first_repeats": 1,
                 "second_repeats": 1,
                 "third_repeats": 1,

@@ -24,7 +24,8 @@ _TILES = 16
 those that are enough."""
 _BUFFER_SHARE = 5
 """A chunk takes at most a part in ``2 ** 5`` of a buffer: four vectors for each of eight lanes. It
-takes half of that if turns are idle with fewer than eight."""
+takes half of that if there are more vectors, and a few shared second vectors that leave turns idle
+unless a lane has eight."""
 _LANES = 3
 """The logarithm of the lanes for which tiles are cut."""
 _MOST_CHUNK = 15

@@ -35,6 +35,7 @@ SMALL = ["--most-products", "100000"]
         (["--config", "huge"], ["'huge'", "paper"]),
         (["--backend", "cycles", "--dram-trace", "x.csv"], ["'x.csv'", "cycles", "'rtl'"]),
         (["--dram-trace", "/nowhere/x.csv"], ["'/nowhere'", "create it"]),
+        (["--validate", "1", "--dram-trace", "x.csv"], ["--validate", "--dram-trace", "either"]),
         (["--pass", "sideways"], ["'sideways'", "backward-filter"]),
         (["--parts", "0"], ["'0'"]),
         (["--seed", "x"], ["'x'"]),
@@ -52,9 +53,9 @@ SMALL = ["--most-products", "100000"]
         (
             [
                 *("--backend", "cycles", "--pass", "backward-filter", "--most-products", "0"),
-                *("--layer", "fc6", "--layer", "conv1"),
+                *("--network", "vgg-19", "--layer", "fc6", "--layer", "conv1_2"),
             ],
-            ["conv1 backward-filter", "alone", "--images"],
+            ["conv1_2 backward-filter", "alone", "--images"],
         ),
         (["--fully-connected", "1,70000,70000"], ["no room for weights", "smaller"]),
     ],

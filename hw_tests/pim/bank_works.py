@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -41,10 +42,10 @@ def bank_works(config: PimConfig, rng: random.Random, small: int = 40) -> list[D
     works = Works(config, rng.getrandbits(32))
     chosen = [works.small() for _ in range(small)]
     for length in (1, 15, 16, 17, 33, 100):
-        product = dense_work(
+        matmul = dense_work(
             Opcode.MATMUL, rows=rng.randint(3, 9), columns=rng.randint(3, 20), length=length
         )
-        chosen += [product, _read_by_columns(product, "b"), _read_by_columns(product, "a")]
+        chosen += [matmul, _read_by_columns(matmul, "b"), _read_by_columns(matmul, "a")]
     for rows, length in ((1, 200), (5, 33), (40, 9), (7, 64)):
         chosen += [
             dense_work(opcode, rows=rows, length=length)
@@ -54,6 +55,18 @@ def bank_works(config: PimConfig, rng: random.Random, small: int = 40) -> list[D
     for opcode in (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD):
         work = dense_work(opcode, rows=rng.randint(1, 3), columns=rng.choice((1, 63, 65, 300)))
         alpha = 0xBF8CCCCD if opcode == Opcode.SCALEADD else 0
+        chosen.append(replace(work, alpha_bits=alpha))
+    # Operands that have the same element for all of a row.
+    for opcode, (columns, repeated) in product(
+        (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD),
+        ((8, "a"), (9, "b"), (65, "b"), (300, "ab"), (70, "abc")),
+    ):
+        work = dense_work(opcode, rows=2, columns=columns)
+        alpha = 0xBF8CCCCD if opcode == Opcode.SCALEADD else 0
+        for name in set(repeated) & set(work.operands):
+            tensor: Tensor = getattr(work, name)
+            changed: dict[str, Any] = {name: replace(tensor, strides=(1, 0))}
+            work = replace(work, **changed)
         chosen.append(replace(work, alpha_bits=alpha))
     common = {"images": 1, "stride": 1, "dilation": 1, "pad_top": 0, "pad_left": 0}
     for changes in (

@@ -25,6 +25,9 @@ __all__ = ["add_parser", "run"]
 DEFAULT_MOST_PRODUCTS = 25_000_000
 """What RTL computes in some seconds."""
 
+MOST_FOLLOWED_CYCLES = 10_000_000
+"""Of a work of several layers in the cycle model."""
+
 MOST_ERROR = 0.02
 """Of the cycle model, in cycles."""
 
@@ -152,6 +155,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
     if arguments.validate is not None:
+        if arguments.dram_trace is not None:
+            raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
         return _validate(arguments, progress)
     try:
         config, jobs = _placed(_layers(arguments), arguments, configure(arguments.config))
@@ -161,7 +166,7 @@ def run(arguments: argparse.Namespace) -> int:
             announce=lambda message: progress.print(message, highlight=False),
             dram_trace=arguments.dram_trace,
         )
-        long = _are_long(transport, config, jobs)
+        long = _are_long(transport, jobs)
         with Pim(transport) as device:
             figures = _measure(device, jobs, arguments.seed, progress, long=long)
     except OutOfMemoryError as error:
@@ -174,8 +179,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise Failure(
             "this machine's memory does not hold the layer: take a smaller one, or --most-products"
         ) from error
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise Refusal(str(error)) from error
+    except OSError as error:
+        raise Failure(str(error)) from error
     if arguments.json:
         print(json.dumps(figures, indent=2))
     elif not arguments.quiet:
@@ -289,19 +296,23 @@ def _jobs(
     ]
 
 
-def _are_long(transport: PimTransport, config: PimConfig, jobs: list[Job]) -> bool:
-    """Whether the cycle model would follow the jobs for hours; refuses this of several layers."""
-    from sw_driver.pim.shortening import is_long
+def _are_long(transport: PimTransport, jobs: list[Job]) -> bool:
+    """Whether the cycle model should shorten the job's sums; of several jobs it follows all, and
+    refuses what would take hours."""
+    from sw_driver.pim.backends.cycles import CyclesPim
+    from sw_driver.pim.shortening import followed_cycles, is_long
 
-    if transport.name != "cycles":
+    if not isinstance(transport, CyclesPim):
         return False
-    long = [job for job in jobs if is_long(config, job)]
-    if long and len(jobs) > 1:
-        raise Refusal(
-            f"{long[0].name} {long[0].pass_name}: its sums are too long for the cycle model to "
-            "follow beside another layer: take it alone, fewer --images or --most-products"
-        )
-    return bool(long)
+    if len(jobs) == 1:
+        return is_long(transport, jobs[0])
+    for job in jobs:
+        if followed_cycles(transport, job) > MOST_FOLLOWED_CYCLES:
+            raise Refusal(
+                f"{job.name} {job.pass_name}: its sums are too long for the cycle model to follow "
+                "beside another layer: take it alone, fewer --images or --most-products"
+            )
+    return False
 
 
 def _measure(
@@ -384,6 +395,8 @@ def _validate(arguments: argparse.Namespace, progress: Console) -> int:
         raise Failure(f"the device failed: {error}") from error
     except ValueError as error:
         raise Refusal(str(error)) from error
+    except OSError as error:
+        raise Failure(str(error)) from error
     errors = [abs(each.error) for each in compared]
     largest = max(errors)
     if arguments.json:

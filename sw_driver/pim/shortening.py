@@ -18,22 +18,35 @@ from .measure import Job, Run, WorkRecord, run_jobs
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["MOST_FOLLOWED_CYCLES", "TILE_CYCLES", "is_long", "run_shortened"]
+__all__ = ["TILE_CYCLES", "followed_cycles", "is_long", "run_shortened"]
 
-MOST_FOLLOWED_CYCLES = 2_000_000
-"""Of a work in the cycle model, which takes some minutes for them."""
+LONG_CYCLES = 2_000_000
+"""Of a work that are followed in some minutes."""
 
 TILE_CYCLES = 12_000
 """About how long a tile is in the shorter run."""
 
-_TIMES = 3
-"""As long in the longer one."""
+_TIMES = 1, 3
+"""How many times that in the shorter and in the longer run."""
+
+_WORTH = 2
+"""How many times as long both runs would have to be not to be worth while."""
 
 
-def is_long(config: PimConfig, job: Job) -> bool:
-    """Whether the cycle model would follow more of a work than :data:`MOST_FOLLOWED_CYCLES`."""
-    model = CyclesPim(config, computes=False)
-    return any(model.followed_cycles(work) > MOST_FOLLOWED_CYCLES for work in job.program.works)
+def followed_cycles(model: CyclesPim, job: Job) -> int:
+    """About how many cycles of the job's longest work a model follows one by one."""
+    return max(map(model.followed_cycles, job.program.works))
+
+
+def is_long(model: CyclesPim, job: Job) -> bool:
+    """Whether a job takes many minutes in ``model``, and many fewer with shorter sums."""
+    followed = followed_cycles(model, job)
+    short = sum(followed_cycles(_shortened(model.config, times), job) for times in _TIMES)
+    return followed > LONG_CYCLES and _WORTH * short < followed
+
+
+def _shortened(config: PimConfig, times: int) -> CyclesPim:
+    return CyclesPim(config, computes=False, shortened=(TILE_CYCLES, times))
 
 
 def run_shortened(
@@ -46,34 +59,37 @@ def run_shortened(
     those of both runs. ``completed`` is called after every work of both.
     """
 
-    def run(times: int) -> tuple[Run, int]:
-        transport = CyclesPim(config, computes=False, shortened=(TILE_CYCLES, times))
+    def run(times: int) -> tuple[Run, list[int]]:
+        transport = _shortened(config, times)
         with Pim(transport) as device:
             done = run_jobs(device, [job], inputs=False, completed=completed)
-        return done, sum(map(transport.products, job.program.works))
+        return done, list(map(transport.products, job.program.works))
 
-    (shorter, fewer), (longer, more) = map(run, (1, _TIMES))
-    whole = CyclesPim(config, computes=False)
-    wanted = sum(map(whole.products, job.program.works))
-
-    def line(low: int, high: int) -> int:
-        if fewer == more:  # No shorter than some chunks, or not too long at all.
-            return round(high * wanted / more)
-        return low + round((high - low) * (wanted - fewer) / (more - fewer))
+    (shorter, fewer), (longer, more) = map(run, _TIMES)
+    wanted = list(map(CyclesPim(config, computes=False).products, job.program.works))
 
     def record(low: WorkRecord, high: WorkRecord) -> WorkRecord:
+        at = fewer[high.work], more[high.work], wanted[high.work]
         return replace(
             high,
-            cycles=line(low.cycles or 0, high.cycles or 0),
-            bytes_read=line(low.bytes_read, high.bytes_read),
+            cycles=_line(low.cycles or 0, high.cycles or 0, *at),
+            bytes_read=_line(low.bytes_read, high.bytes_read, *at),
         )
 
     by_work = {each.work: each for each in shorter.records}
+    at = sum(fewer), sum(more), sum(wanted)
     return Run(
         records=[record(by_work[each.work], each) for each in longer.records],
         begins=longer.begins,
-        ends=[line(*each) for each in zip(shorter.ends, longer.ends, strict=True)],
+        ends=[_line(*each, *at) for each in zip(shorter.ends, longer.ends, strict=True)],
         shortened=True,
         simulated_cycles=shorter.simulated_cycles + longer.simulated_cycles,
         host_seconds=shorter.host_seconds + longer.host_seconds,
     )
+
+
+def _line(low: int, high: int, fewer: int, more: int, wanted: int) -> int:
+    """The cost of ``wanted`` products, if ``fewer`` cost ``low`` and ``more`` cost ``high``."""
+    if fewer == more:  # Not shortened.
+        return high
+    return low + round((high - low) * (wanted - fewer) / (more - fewer))

@@ -121,7 +121,8 @@ def jobs(config: PimConfig, count: int, *, most_products: int) -> Iterator[Job]:
 
 def draw(config: PimConfig, works: int, *, seed: int, most_products: int) -> Iterator[Work]:
     """Random works of ``most_products`` or down to a thirtieth of them, on one bank, on some or on
-    all, with tensors dense or spread over the stack; the same for a seed."""
+    all, with tensors dense, spread over the stack or repeated along an index; the same for a
+    seed."""
     rng = random.Random(seed)
     for _ in range(works):
         placed = None

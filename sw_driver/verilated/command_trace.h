@@ -23,9 +23,18 @@ public:
 
     bool on() const { return file_ != nullptr; }
 
-    void close() {
-        if (file_) fclose(file_);
+    // Whether all of it has been written.
+    bool close() {
+        if (!file_) return true;
+        const bool good = !ferror(file_);
+        const bool closed = fclose(file_) == 0;
         file_ = nullptr;
+        return good && closed;
+    }
+
+    // So that a process that is forked has nothing to write a second time.
+    void flush() {
+        if (file_) fflush(file_);
     }
 
     void activate(uint64_t tck, unsigned memory, const char* name, unsigned group, unsigned bank,

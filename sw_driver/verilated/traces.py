@@ -1,4 +1,4 @@
-"""Traces of DRAM commands: one CSV from those of the channels."""
+"""Traces of DRAM commands: how they begin, and one CSV from those of several channels."""
 
 from __future__ import annotations
 

@@ -27,7 +27,10 @@ _MOST_BLOCK = 6
 _LEAST_TILES, _TILES = 4, 16
 """Tiles that each bank should get: the least, and those that are enough."""
 _SHORT_ROW = 4
-_LEAST_CHUNKS, _FEW_CHUNKS = 4, 16
+_LEAST_CHUNKS = 4
+"""Of a tile that are followed."""
+_FEW_CHUNKS = 16
+"""Of a channel, so that whole channels are followed."""
 
 
 class Second(Enum):

@@ -223,7 +223,7 @@ class Pool:
         before = [self._done_products(run, last.counts) for run in runs]
         # A tile of each bank, and what the banks have of tiles.
         flying = [
-            max(dealt - each, run.tiles.largest * self._owner.count(run))
+            max(1, dealt - each, run.tiles.largest * self._owner.count(run))
             for run, dealt, each in zip(runs, window.dealt, done, strict=True)
         ]
         if any(b - a < each for a, b, each in zip(before, done, flying, strict=True)):

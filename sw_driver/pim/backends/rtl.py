@@ -43,7 +43,7 @@ _TRACE_COLUMNS = "tck,vault,command,layer,bank,row,column"
 _u64 = ctypes.c_uint64
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_open": (ctypes.c_void_p, [ctypes.c_uint]),
-    "nm_close": (None, [ctypes.c_void_p]),
+    "nm_close": (ctypes.c_int, [ctypes.c_void_p]),
     "nm_cycles": (_u64, [ctypes.c_void_p]),
     "nm_starts": (_u64, [ctypes.c_void_p]),
     "nm_consistent": (ctypes.c_int, [ctypes.c_void_p]),
@@ -143,6 +143,7 @@ class RtlPim:
         self._finalizer = weakref.finalize(self, self._library.nm_close, self._stack)
         self._finalizer.atexit = False
         self._silent = False
+        self._dram_trace = dram_trace
         if dram_trace is not None:
             self._trace(dram_trace, part.with_capacity(config.vault_bytes))
 
@@ -200,9 +201,13 @@ class RtlPim:
         return self._library.nm_cycles(self._stack)
 
     def close(self) -> None:
-        """Releases the model."""
-        self._finalizer()
+        """Releases the model. Raises ``OSError`` if its trace could not be written in full."""
+        failed = self._finalizer()
         self._stack = None
+        if failed:
+            raise OSError(
+                f"the trace of DRAM commands {str(self._dram_trace)!r} could not be written in full"
+            )
 
     def _transfer(self, address_bytes: int, data: NDArray[np.uint8], *, write: bool) -> None:
         self._check_open()

@@ -70,6 +70,7 @@ public:
     }
 
     bool open_trace(const char* path) { return trace_.open(path, "a"); }
+    bool close_trace() { return trace_.close(); }
 
     // For that many cycles or until a work completes; says whether one has.
     bool advance(uint64_t cycles) {
@@ -142,6 +143,12 @@ public:
             parts_.each([](auto& part) { clock(part, true); });
         });
         return same;
+    }
+
+    // To be called before the caller goes on.
+    template <typename Result> Result flushed(Result result) {
+        trace_.flush();
+        return result;
     }
 
     void begin(bool write, uint64_t address, uint64_t bytes, uint8_t* data) {
@@ -312,29 +319,32 @@ extern "C" {
 Stack* nm_open(unsigned address_bits) { return new Stack(address_bits); }
 // In a process that was forked there is nothing to close: its threads, Verilator's own among them, are
 // those of the other one, and to wait for them would not end.
-void nm_close(Stack* stack) {
-    if (stack->own_process()) delete stack;
+int nm_close(Stack* stack) {
+    if (!stack->own_process()) return kOk;
+    const bool traced = stack->close_trace();
+    delete stack;
+    return traced ? kOk : kRefused;
 }
 uint64_t nm_cycles(Stack* stack) { return stack->cycles(); }
 uint64_t nm_starts(Stack* stack) { return stack->starts(); }
 int nm_consistent(Stack* stack) { return stack->consistent(); }
 int nm_trace(Stack* stack, const char* path) { return stack->open_trace(path); }
 int nm_violated(Stack* stack) { return stack->violated(); }
-int nm_advance(Stack* stack, uint64_t cycles) { return stack->advance(cycles); }
+int nm_advance(Stack* stack, uint64_t cycles) { return stack->flushed(stack->advance(cycles)); }
 
 int nm_read_register(Stack* stack, uint64_t offset, uint64_t limit, uint64_t* value) {
-    return stack->read_register(offset, limit, value);
+    return stack->flushed(stack->read_register(offset, limit, value));
 }
 
 int nm_write_register(Stack* stack, uint64_t offset, uint64_t limit, uint64_t value) {
-    return stack->write_register(offset, limit, value);
+    return stack->flushed(stack->write_register(offset, limit, value));
 }
 
 void nm_begin(Stack* stack, int write, uint64_t address, uint64_t bytes, uint8_t* data) {
     stack->begin(write != 0, address, bytes, data);
 }
 
-int nm_transfer(Stack* stack, uint64_t cycles) { return stack->transfer(cycles); }
+int nm_transfer(Stack* stack, uint64_t cycles) { return stack->flushed(stack->transfer(cycles)); }
 uint64_t nm_left(Stack* stack) { return stack->left(); }
 void nm_abandon(Stack* stack) { stack->abandon(); }
 
