@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TILE_CYCLES", "followed_cycles", "is_long", "run_shortened"]
 
-LONG_CYCLES = 2_000_000
+LONG_CYCLES = 1_000_000
 """Of a work that are followed in some minutes."""
 
 TILE_CYCLES = 12_000
@@ -29,8 +29,8 @@ TILE_CYCLES = 12_000
 _TIMES = 1, 3
 """How many times that in the shorter and in the longer run."""
 
-_WORTH = 2
-"""How many times as long both runs would have to be not to be worth while."""
+_WORTH = 1.2
+"""How many times as long as both runs the whole has to be."""
 
 
 def followed_cycles(model: CyclesPim, job: Job) -> int:
