@@ -62,7 +62,10 @@ def _cells(text: str, script: str) -> dict[str, int]:
         # In its own folder: WebAssembly sees the current one, but not every other.
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode:
-            raise SynthesisError(f"Yosys failed in {folder}: {done.stderr[-500:]}")
+            log = (folder / "yosys.log").read_text() if (folder / "yosys.log").exists() else ""
+            errors = [line for line in log.splitlines() if line.startswith("ERROR")]
+            reason = errors[-1] if errors else done.stderr[-500:]
+            raise SynthesisError(f"Yosys failed in {folder}: {reason}")
 
     folder = cached_build("synth", content_key([text, script]), synthesize)
     cells = json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sw_driver.synthesis import RESOURCES, SynthesisError, count_resources
+from sw_driver.synthesis import RESOURCES, SynthesisError, count_resources, dsp_cells
 
 
 def test_memories_of_lookup_tables_are_lookup_tables() -> None:
@@ -22,3 +22,8 @@ def test_memories_of_lookup_tables_are_lookup_tables() -> None:
 def test_memories_that_are_not_known_are_not_left_out(cell: str) -> None:
     with pytest.raises(SynthesisError, match=f"2 cells {cell}"):
         count_resources({"LUT2": 10, cell: 2})
+
+
+def test_failures_say_why() -> None:
+    with pytest.raises(SynthesisError, match=r"ERROR: .*missing"):
+        dsp_cells("module top;\n  missing u();\nendmodule\n", top="top")

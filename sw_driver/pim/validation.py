@@ -65,8 +65,9 @@ PASSES = (
 )
 """Network, layer and pass of what is compared first."""
 
-STARTS = (0, 500, 1000, 1500)
-"""Cycles before a pass's first work is offered, each in a run of its own."""
+STARTS = range(0, 2400, 300)
+"""Cycles before a pass's first work is offered, each in a run of its own: through all of the time
+from one refresh of a vault to the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
