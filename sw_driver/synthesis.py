@@ -91,11 +91,19 @@ def design_resources(text: str, *, top: str) -> dict[str, int]:
     Synthesized and mapped, but neither placed nor optimized across modules; lookup tables used as
     memory are among the ``luts``. Raises :class:`SynthesisError`.
     """
-    script = (
-        f"read_verilog design.v; synth_xilinx -family xcup -noiopad -noclkbuf -top {top}; "
+    rest = (
+        f"synth_xilinx -family xcup -noiopad -noclkbuf -top {top}; "
         f"tee -q -o stat.json stat -json -top {top}"
     )
-    return count_resources(_cells(text, script))
+    try:
+        cells = _cells(text, f"read_verilog design.v; {rest}")
+    except SynthesisError as error:
+        # Yosys 0.70 makes two wires of the same name in pim_bank, unless it makes up all names.
+        if "count_id(wire->name)" not in str(error):
+            raise
+        hidden = f"hierarchy -top {top}; proc; rename -hide */w:* */x:* %d"
+        cells = _cells(text, f"read_verilog design.v; {hidden}; {rest}")
+    return count_resources(cells)
 
 
 def kernel_resources(config: KernelConfig) -> dict[str, int]:

@@ -65,10 +65,11 @@ def test_the_trace_has_every_command(tmp_path: Path) -> None:
     with Pim(RtlPim(CONFIG, dram_trace=trace)) as pim:
         values = np.arange(size * size, dtype=np.uint32).view(np.uint8)
         host_beats = 0
-        for first in (0, BANK):
+        elsewhere = BANK // 2
+        for first in (elsewhere, BANK):
             pim.transport.write_memory(first, values)
             host_beats += values.size // 32
-        work = product(2 * BANK, size)
+        work = product(2 * BANK, size, first=elsewhere)
         work_id = offer(pim, work, [2])
         pim.wait(work_id)
         pim.transport.advance(5000)
@@ -84,6 +85,14 @@ def test_the_trace_has_every_command(tmp_path: Path) -> None:
     assert 4 * cycles - 2 * 9750 < report.last_tck < 4 * cycles
     lines = trace.read_text().splitlines()
     assert {line.split(",")[1] for line in lines[2:]} == {str(vault) for vault in range(6)}
+    rows: dict[tuple[str, ...], str] = {}
+    for line in lines[2:]:
+        _, vault, name, layer, bank, row, _ = line.split(",")
+        if name == "ACT":
+            rows[vault, layer, bank] = row
+        elif name != "REF":
+            assert row == rows[vault, layer, bank]
+    assert len(set(rows.values())) > 1
     # Broken where a command is moved: an activate comes when its bank's last one has just been.
     number = next(n for n, line in enumerate(lines) if ",ACT," in line)
     early = lines[number].split(",")

@@ -4,7 +4,7 @@ over every element, tiles, extrapolation, and whole works against RTL."""
 from __future__ import annotations
 
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from statistics import fmean
 
@@ -28,7 +28,7 @@ def test_plans_are_the_hardwares(preset: str) -> None:
     config = configure(preset)
     cycles = pool_cycle_config(config, vault_part("hmc2"))
     reference, works = FrontReference(config), Works(config, 5)
-    sizes = product((5, 13, 30, 200, 800), (5, 13, 30, 200, 800), (8, 100, 1000))
+    sizes = product((1, 3, 7, 13, 32, 33, 800), (1, 3, 7, 13, 32, 33, 800), (8, 100, 1000))
     products = [_matmul(*each, config.units) for each in sizes]
     for work in [*products, *(works.small() for _ in range(60))]:
         fields, form = reference.of(work), form_of(work, cycles)
@@ -118,6 +118,38 @@ def test_what_repeats_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert extrapolated.cycles == pytest.approx(whole.cycles, rel=0.02)
     assert extrapolated.beats_read == pytest.approx(whole.beats_read, rel=0.02)
     assert sum(each.products for each in whole.banks) == 400 * 60 * 64
+
+
+def test_an_element_that_repeats_is_read_once_a_tile() -> None:
+    config = configure("tiny", bank_bytes=1 << 20)
+    pool = Pool(pool_cycle_config(config, vault_part("hmc2")))
+    dense, repeated = (
+        Tensor(address_bytes=address, strides=strides)
+        for address, strides in ((0, (512, 1)), (1 << 20, (8, 0)))
+    )
+    work = Descriptor(
+        opcode=Opcode.ADD,
+        units=config.units,
+        rows=4,
+        columns=512,
+        a=dense,
+        b=repeated,
+        result=replace(dense, address_bytes=1 << 21),
+    )
+    run = pool.offer(work)
+    pool.run()
+    assert run.beats_written == 4 * 512 // 8
+    assert run.beats_read == 4 * 512 // 8 + sum(each.tiles for each in run.banks)
+
+
+def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("tiny", bank_bytes=1 << 20)
+    monkeypatch.setattr(model, "USUAL_EVENTS", 2000)
+    pool = Pool(pool_cycle_config(config, vault_part("hmc2")))
+    run = pool.offer(_matmul(96, 6, 2000, config.units))
+    pool.run()
+    assert pool.skipped == 0
+    assert max(each.tiles for each in run.banks) < 10
 
 
 def test_works_take_as_long_as_in_rtl() -> None:
