@@ -20,6 +20,8 @@ from hw.pim.vault_timing import vault_part
 from hw_tests.pim.front_reference import FrontReference
 from hw_tests.pim.front_works import Works
 from sw_driver.pim.backends.cycles import pool_cycle_config
+from sw_driver.pim.descriptor import Tensor as DriverTensor
+from sw_driver.pim.descriptor import Work
 from sw_driver.pim.validation import compare_works, draw
 
 
@@ -158,3 +160,15 @@ def test_works_take_as_long_as_in_rtl() -> None:
     # Where banks compete for a vault, a cycle's difference may grow.
     assert sum(each.model == each.rtl for each in comparisons) >= 36
     assert fmean(abs(each.error) for each in comparisons) < 0.01
+
+
+def test_rtl_reads_an_element_that_repeats_once_a_tile() -> None:
+    config = configure("tiny")
+    a, b, result = (
+        DriverTensor(address_bytes=address, strides=strides)
+        for address, strides in ((0, (128, 1)), (4096, (1, 0)), (8192, (128, 1)))
+    )
+    work = Work(opcode=Opcode.ADD, units=config.units, rows=2, columns=128, a=a, b=b, result=result)
+    (compared,) = compare_works(config, [work])
+    assert compared.rtl == compared.model
+    assert compared.rtl.bytes_read < 1.5 * compared.rtl.bytes_written
