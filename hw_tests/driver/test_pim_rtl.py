@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -93,12 +94,48 @@ def test_the_trace_has_every_command(tmp_path: Path) -> None:
         elif name != "REF":
             assert row == rows[vault, layer, bank]
     assert len(set(rows.values())) > 1
-    # Broken where a command is moved: an activate comes when its bank's last one has just been.
+    # A column that is moved to its activate breaks a rule.
     number = next(n for n, line in enumerate(lines) if ",ACT," in line)
     early = lines[number].split(",")
     later = next(n for n in range(number + 1, len(lines)) if ",RD" in lines[n] or ",WR" in lines[n])
     lines[later] = ",".join([early[0], *lines[later].split(",")[1:]])
     assert check_vault_trace([f"{line}\n" for line in lines]).violations
+
+
+def test_a_forked_process_writes_nothing_into_the_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    program = (
+        "import os, pathlib, sys\n"
+        "from hw.pim.config import PIM_PRESETS\n"
+        "from sw_driver.pim.backends.rtl import RtlPim\n"
+        "transport = RtlPim(PIM_PRESETS['tiny'], dram_trace=pathlib.Path(sys.argv[1]))\n"
+        "transport.advance(20_000)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    sys.exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "transport.close()\n"
+    )
+    options = ["-W", "ignore::DeprecationWarning"]
+    subprocess.run([sys.executable, *options, "-c", program, str(trace)], check=True)
+    lines = trace.read_text().splitlines()
+    assert len(lines) == len(set(lines)) > 2 + CONFIG.banks
+    assert not check_vault_trace(f"{line}\n" for line in lines).violations
+
+
+def test_a_trace_that_is_cut_off_is_reported(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    transport = RtlPim(CONFIG, dram_trace=tmp_path / "trace.csv")
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        transport.advance(20_000)
+        with pytest.raises(OSError, match=r"trace\.csv' could not be written in full"):
+            transport.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    transport.close()
 
 
 def offer(pim: Pim, work: Work, banks: list[int]) -> int:

@@ -611,7 +611,7 @@ async def elementwise_operations(dut: Any, operation: Elementwise) -> None:
     bank, rng = await start(dut)
     await bank.play(elementwise(operation, [*range(1, 10), *range(60, 70)], rng, "special", 1))
     await bank.play(elementwise(operation, [128, 130, 191, ELEMENTS], rng, "tiny", -7))
-    for count in (1, 2):
+    for count in (1, 2, 3):
         for repeated in combinations(OPERANDS, count):
             run = elementwise(operation, [1, 5, 8, 9, 150], rng, "any", 1, repeated=repeated)
             await bank.play(run)
@@ -622,7 +622,9 @@ async def elementwise_operations(dut: Any, operation: Elementwise) -> None:
 async def elementwise_stalls(dut: Any, stalls: str) -> None:
     bank, rng = await start(dut, stalls)
     for operation in Elementwise:
-        await bank.play(elementwise(operation, [3, 70, 200, 64, 1, 2, 5], rng, "any", 3))
+        for repeated in ((), ("second",), ("first", "third")):
+            lengths = [3, 70, 200, 64, 1, 2, 5]
+            await bank.play(elementwise(operation, lengths, rng, "any", 3, repeated=repeated))
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")

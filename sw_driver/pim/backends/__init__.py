@@ -32,10 +32,12 @@ def _open_golden(config: PimConfig, _: Announce | None) -> PimTransport:
     return GoldenPim(config)
 
 
-def _open_rtl(config: PimConfig, announce: Announce | None) -> PimTransport:
+def _open_rtl(
+    config: PimConfig, announce: Announce | None, dram_trace: Path | None = None
+) -> PimTransport:
     from .rtl import RtlPim
 
-    return RtlPim(config, announce=announce)
+    return RtlPim(config, announce=announce, dram_trace=dram_trace)
 
 
 def _open_cycles(config: PimConfig, _: Announce | None) -> PimTransport:
@@ -78,6 +80,4 @@ def open_pim(
             f"a trace of DRAM commands to {str(dram_trace)!r} was asked for, but the backend "
             f"{backend} has no DRAM: take the backend 'rtl'"
         )
-    from .rtl import RtlPim
-
-    return RtlPim(config, announce=announce, dram_trace=dram_trace)
+    return _open_rtl(config, announce, dram_trace)
