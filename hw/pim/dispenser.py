@@ -23,7 +23,9 @@ class Dispenser(wiring.Component):
 
     A bank asks by ``ready``, and then waits for its tile. Banks that ask are served in turn, one
     every four cycles; a bank that asks alone has its tile four cycles later. A work's tiles go
-    with the first vectors fastest, then the second vectors, then outer1, then outer2. A tile has at
+    with the first vectors fastest, then the second vectors, then outer1, then outer2. Lines of
+    first vectors are counted by outer1; a tile that reaches into other lines costs a cycle for each
+    of them, and one more, until the next is dealt. A tile has at
     most as many first vectors as are lanes of the bank, times 2 ** ``depth``, or 2 ** ``chunk``
     elements of an elementwise work; and 2 ** ``seconds`` second vectors.
 
@@ -83,17 +85,26 @@ class Dispenser(wiring.Component):
 
     @property
     def _place(self) -> data.StructLayout:
-        """Where the next tile begins; ``end``: there is none."""
-        tile = self._jobs.tile
-        return data.StructLayout({**{name: tile[name].shape for name in _INDICES}, "end": 1})
-
-    @property
-    def _extents(self) -> data.StructLayout:
-        """What a work is cut from, and how: with ``elements``, a tile has so many first vectors."""
+        """Where the next tile begins; ``end``: there is none. ``vector``: of the first vectors,
+        counted through all lines."""
         tile = self._jobs.tile
         return data.StructLayout(
             {
                 **{name: tile[name].shape for name in _INDICES},
+                "vector": self._jobs.checked["first"].shape,
+                "end": 1,
+            }
+        )
+
+    @property
+    def _extents(self) -> data.StructLayout:
+        """What a work is cut from, and how: with ``elements``, a tile has so many first vectors."""
+        tile, work = self._jobs.tile, self._jobs.work
+        return data.StructLayout(
+            {
+                **{name: self._jobs.checked[name].shape for name in _INDICES},
+                "lines": 1,
+                "line": work["line"].shape,
                 "add_only": 1,
                 "elements": tile["first_count"].shape,
                 "depth": 2,
@@ -151,6 +162,19 @@ class Dispenser(wiring.Component):
                 m.d.sync += offered.eq(bank)
                 self._deal(m, extent.data, place.data, ahead, limit, tile, move.data)
                 m.next = "PICK"
+                with m.If(extent.data.lines & ~place.data.end & (limit >= ahead.line)):
+                    m.next = "LINE"
+            with m.State("LINE"), m.If(~self.accept):
+                past = Signal()
+                m.d.comb += [
+                    past.eq(place.data.first >= extent.data.line),
+                    move.en.eq(past),
+                    move.data.eq(place.data),
+                    move.data.first.eq(place.data.first - extent.data.line),
+                    move.data.outer1.eq(place.data.outer1 + 1),
+                ]
+                with m.If(~past):
+                    m.next = "PICK"
         with m.If(self.accept):
             m.d.comb += [move.addr.eq(self.slot), move.data.eq(0), move.en.eq(1)]
         return m
@@ -162,6 +186,8 @@ class Dispenser(wiring.Component):
             write.en.eq(self.accept),
             write.addr.eq(self.slot),
             *(write.data[name].eq(work[name]) for name in _INDICES),
+            write.data.lines.eq(work.work.lines),
+            write.data.line.eq(work.work.line),
             write.data.add_only.eq(work.add_only),
             write.data.elements.eq(work.work.elementwise << plan.chunk),
             write.data.depth.eq(plan.depth),
@@ -175,8 +201,9 @@ class Dispenser(wiring.Component):
             data.StructLayout(
                 {
                     "lanes": range(MAX_LANES + 1),
-                    "first": tile["first"].shape,
+                    "first": self._jobs.checked["first"].shape,
                     "second": tile["second"].shape,
+                    "line": tile["first"].shape,
                     "outer1_last": 1,
                     "outer2_last": 1,
                 }
@@ -187,9 +214,10 @@ class Dispenser(wiring.Component):
         lanes = Mux(extent.add_only, _number(placement.adders, bank), _number(both, bank))
         m.d.sync += [
             ahead.lanes.eq(lanes),
-            ahead.first.eq(extent.first - place.first),
+            ahead.first.eq(extent.first - place.vector),
+            ahead.line.eq(extent.line - place.first),
             ahead.second.eq(extent.second - place.second),
-            ahead.outer1_last.eq(place.outer1 + 1 == extent.outer1),
+            ahead.outer1_last.eq(extent.lines | (place.outer1 + 1 == extent.outer1)),
             ahead.outer2_last.eq(place.outer2 + 1 == extent.outer2),
         ]
         return ahead
@@ -222,8 +250,9 @@ class Dispenser(wiring.Component):
             block.eq(row & (ahead.second <= extent.seconds)),
             plane.eq(block & ahead.outer1_last),
             following.first.eq(Mux(row, 0, place.first + limit)),
+            following.vector.eq(Mux(row, 0, place.vector + limit)),
             following.second.eq(Mux(block, 0, place.second + Mux(row, extent.seconds, 0))),
-            following.outer1.eq(Mux(plane, 0, place.outer1 + block)),
+            following.outer1.eq(Mux(plane | (extent.lines & row), 0, place.outer1 + block)),
             following.outer2.eq(place.outer2 + plane),
             following.end.eq(place.end | (plane & ahead.outer2_last)),
         ]

@@ -14,6 +14,8 @@ __all__ = [
     "COORDINATE_BITS",
     "INTERLEAVE",
     "LANE_BITS",
+    "NO_LINE",
+    "VECTOR_BITS",
     "Elementwise",
     "Jobs",
     "OperandBuffer",
@@ -28,6 +30,12 @@ INTERLEAVE = 8
 """Results on which a lane works in turn, so that an addition is done when its sum is needed."""
 
 LANE_BITS = 4
+
+VECTOR_BITS = 8
+"""Width of a number of vectors in a walk."""
+
+NO_LINE = (1 << VECTOR_BITS) - 1
+"""As the length of a walk's line: longer than any walk."""
 
 COORDINATE_BITS = 42
 """Signed: a row or column of an image, which may lie far outside of it."""
@@ -159,6 +167,12 @@ class Jobs:
                 # Whether the loader takes neighbouring vectors together, not neighbouring elements.
                 "first_across": 1,
                 "second_across": 1,
+                # With ``lines``, so many first vectors lie in a line, and the next ones outer1
+                # further on; what that is from a line's last vector to the next line's first.
+                "lines": 1,
+                "line": 16,
+                "first_line_wrap": self.word_bits,
+                "result_line_wrap": self.word_bits,
                 # Elementwise: the operand has the same element for all of a row, of which eight
                 # copies are in the buffer, or fewer if the tile is shorter.
                 "first_repeats": 1,
@@ -190,7 +204,7 @@ class Jobs:
                 "add_only": 1,
                 "outer1": 24,
                 "outer2": 16,
-                "first": 24,
+                "first": 32,
                 "second": 24,
                 "multiplications": 64,
                 "additions": 64,
@@ -199,7 +213,10 @@ class Jobs:
 
     @property
     def tile(self) -> data.StructLayout:
-        """A part of a work for one bank; ``end``: there is none left."""
+        """A part of a work for one bank; ``end``: there is none left.
+
+        In a work with ``lines`` it begins at vector ``first`` of line ``outer1``.
+        """
         return data.StructLayout(
             {
                 "end": 1,
@@ -221,12 +238,16 @@ class Jobs:
         further on instead, and ``channel_wrap`` if ``rows`` rows are done, too (counted from
         ``tap_row``). With ``bounded``, elements whose coordinates are outside of the image are
         zero; ``y`` and ``x`` are those of the first, and a vector's are ``vector_x`` further.
+
+        After the ``line_left`` first vectors, and then after every ``line``, the next vector is not
+        ``vector`` but ``line_wrap`` further on. Its ``y`` is ``vector_x`` further then, and the
+        ``x`` of its first element is ``line_x``.
         """
         word = self.word_bits
         return data.StructLayout(
             {
                 "address": word,
-                "vectors": 8,
+                "vectors": VECTOR_BITS,
                 # Vectors side by side: vector i is number i mod slots of group i div slots.
                 "slots": LANE_BITS + 1,
                 "vector": word,
@@ -243,6 +264,10 @@ class Jobs:
                 "y": signed(COORDINATE_BITS),
                 "x": signed(COORDINATE_BITS),
                 "vector_x": 16,
+                "line": VECTOR_BITS,
+                "line_left": VECTOR_BITS,
+                "line_wrap": word,
+                "line_x": signed(COORDINATE_BITS),
                 "dilation": 16,
                 "height": 16,
                 "width": 16,
@@ -302,6 +327,8 @@ class Jobs:
                 "second_count": 12,
                 # Of the tile's result: the first vectors' and the second vectors' number 0.
                 "address": self.word_bits,
+                # The first vectors up to the first line's end.
+                "line_left": VECTOR_BITS,
             }
         )
 

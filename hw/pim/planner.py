@@ -191,24 +191,38 @@ class Planner:
         ):
             p.move(p.value(f"work.{name}"), field(size))
         outer = {"outer1": stride("result", 2), "outer2": stride("result", 0)}
-        extents = {"outer1": field("rows"), "outer2": field("images")}
         by_filters, chosen = p.label(), p.label()
-        p.is_less(field("filters"), field("columns"))
-        p.jump(by_filters, When.NO_FLAG)
+        p.multiply(results, field("rows"), field("columns"))
+        p.add(products, results, results)
+        p.is_less(products, field("filters"))
+        p.jump(by_filters, When.FLAG)
         self._operands(image, Second.SHARED, filters)
         p.move(p.value("work.padded"), Padded.FIRST.value)
         self._result(**outer, first=stride("result", 3), second=stride("result", 1))
-        self._extents(**extents, first=field("columns"), second=field("filters"))
+        self._extents(outer1=1, outer2=field("images"), first=results, second=field("filters"))
+        p.move(p.value("work.lines"), 1)
+        p.move(p.value("work.line"), field("columns"))
+        for name, down, step in (
+            ("first", rows_step, outputs),
+            ("result", stride("result", 2), stride("result", 3)),
+        ):
+            wrap = p.value(f"work.{name}_line_wrap")
+            p.multiply(wrap, step, p.value("columns.last"))
+            p.subtract(wrap, down, wrap)
         p.jump(chosen)
         p.put(by_filters)
         self._operands(filters, Second.SHARED, image)
         p.move(p.value("work.padded"), Padded.SECOND.value)
         self._result(**outer, first=stride("result", 1), second=stride("result", 3))
-        self._extents(**extents, first=field("filters"), second=field("columns"))
+        self._extents(
+            outer1=field("rows"),
+            outer2=field("images"),
+            first=field("filters"),
+            second=field("columns"),
+        )
         p.put(chosen)
 
         p.multiply(products, taps, field("channels"))
-        p.multiply(results, field("rows"), field("columns"))
         p.multiply(results, results, field("images"))
         p.multiply(results, results, field("filters"))
         p.multiply(p.value("multiplications"), products, results)

@@ -47,7 +47,10 @@ def factors_layout(jobs: Jobs) -> data.StructLayout:
 def sums_layout(jobs: Jobs) -> data.StructLayout:
     """What of a job, other than the products, concerns their sums."""
     fields = jobs.compute.members
-    names = ("length", "channel", "tap", "first_count", "second", "second_count", "address")
+    names = (
+        *("length", "channel", "tap", "first_count", "second", "second_count"),
+        *("address", "line_left"),
+    )
     return data.StructLayout({**{name: fields[name] for name in names}, "spread": SPREAD})
 
 
@@ -190,6 +193,7 @@ class ProductIssue(wiring.Component):
             "vectors": 1,
             "interleave": 0,
             "address": job.address,
+            "line_left": job.line_left,
         }
         fields = [fit(Value.cast(values[name]), field.width) for name, field in entry.shape()]
         m.d.comb += [

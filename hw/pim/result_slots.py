@@ -8,8 +8,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.float.parts import register
-from hw.pim.jobs import LANE_BITS, Jobs, Second
+from hw.float.parts import register, saturate
+from hw.pim.jobs import LANE_BITS, NO_LINE, VECTOR_BITS, Jobs, Second
 from hw.pim.ports import RESULT_SLOTS
 from hw.stream.fifo import StreamFifo
 
@@ -22,16 +22,17 @@ def slot_entry_layout(jobs: Jobs) -> data.StructLayout:
     """What is put into a slot: ``length`` results of each of ``vectors`` vectors.
 
     The first result's number is ``index``, counted along the second vectors (elementwise, along the
-    elements) from the one at ``address``.
+    elements) from the one at ``address``. The first line of vectors has ``line_left``.
     """
     return data.StructLayout(
         {
             "slot": range(RESULT_SLOTS),
             "index": 12,
             "length": 7,
-            "vectors": 8,
+            "vectors": VECTOR_BITS,
             "interleave": 2,
             "address": jobs.word_bits,
+            "line_left": VECTOR_BITS,
         }
     )
 
@@ -133,6 +134,9 @@ class ResultSlots(wiring.Component):
             walk.vectors.eq(entry.vectors),
             walk.slots.eq(lanes[: LANE_BITS + 1]),
             walk.vector.eq(result.first),
+            walk.line.eq(Mux(work.lines, saturate(work.line, VECTOR_BITS), NO_LINE)),
+            walk.line_left.eq(entry.line_left),
+            walk.line_wrap.eq(work.result_line_wrap),
             walk.length.eq(entry.length),
             walk.across.eq(~work.elementwise & ((result.first == 1) | (result.first == minus_one))),
             walk.column.eq(stride),

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.float.parts import wire
 from hw.pim.config import PimConfig
 from hw.pim.hold import hold
-from hw.pim.jobs import LANE_BITS, Jobs
+from hw.pim.jobs import LANE_BITS, VECTOR_BITS, Jobs
 from hw.pim.ports import COLUMNS, GROUP_BITS
 from hw.pim.walk_setup import NEAR_BITS, WalkSetup, near
 
@@ -19,8 +19,8 @@ __all__ = ["RunBase", "RunSignature", "RunWalker"]
 
 # Of the walk, as it is.
 _KEPT = (
-    "across", "bounded", "column", "vector", "row_wrap", "channel_wrap", "length", "slots",
-    "vectors", "vector_x", "dilation", "height", "width",
+    "across", "bounded", "column", "vector", "row_wrap", "channel_wrap", "line_wrap", "length",
+    "slots", "vectors", "line", "line_left", "height", "width",
 )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def _beyond(coordinate: Any, distance: Any) -> Any:
 
 
 class RunWalker(wiring.Component):
-    """Cuts a walk at the ends of rows and, across, of groups of eight slots.
+    """Cuts a walk at the ends of rows, and, across, of lines and of groups of eight slots.
 
     A bounded walk whose coordinate does not grow by one from element to element is cut between all
     elements. One run a cycle; the first comes five cycles after the walk, which is taken in the
@@ -113,7 +113,8 @@ class RunWalker(wiring.Component):
         self._setup = WalkSetup(config)
         self._own: Any = None
         self._load, self._taken = Signal(), Signal()
-        self._inner_end, self._row_end, self._channel_end = Signal(), Signal(), Signal()
+        self._inner_end, self._line_end = Signal(), Signal()
+        self._row_end, self._channel_end = Signal(), Signal()
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
@@ -130,17 +131,23 @@ class RunWalker(wiring.Component):
             self._load.eq(self.i.valid & self.i.ready),
             self._taken.eq(run.valid & run.ready),
         ]
+        inner_step = wire(m, Mux(walk.across, walk.vector_x, walk.dilation), "inner_step")
         own = self._own = hold(
             m,
             self._load,
             "own",
-            single=walk.bounded & (Mux(walk.across, walk.vector_x, walk.dilation) != 1),
+            single=walk.bounded & (inner_step != 1),
             stride=Mux(walk.across, walk.vector, walk.column),
             columns=setup.columns,
             first_columns=setup.first_columns,
             rows=setup.rows,
             first_rows=setup.first_rows,
-            channel_y=setup.channel_y,
+            # A step of the inner and of the outer loop.
+            inner_step=inner_step,
+            outer_step=Mux(walk.across, walk.dilation, walk.vector_x),
+            # Where the outer loop begins another line, or, across, another row; where both do.
+            outer_wrap_x=Mux(walk.across, setup.row_x, near(walk.line_x)),
+            line_row_x=setup.line_row_x,
             context=self.context,
             **{name: walk[name] for name in _KEPT},
         )
@@ -170,7 +177,7 @@ class RunWalker(wiring.Component):
             ]
             # The next run is that of the next vector, or begins with the vector's next element.
             with m.If(own.across ^ self._inner_end):
-                m.d.sync += distance.eq(own.vector)
+                m.d.sync += distance.eq(Mux(self._line_end, own.line_wrap, own.vector))
             with m.Elif(self._channel_end):
                 m.d.sync += distance.eq(own.channel_wrap)
             with m.Elif(self._row_end):
@@ -182,17 +189,24 @@ class RunWalker(wiring.Component):
     def _vectors(self, m: Any) -> tuple[Any, Any]:
         """The run's vectors: how many, and whether they are the last."""
         own, start, run = self._own, self.i.payload, self.o
-        slot, group, left = (
+        slot, group, left, line_left = (
             Signal(bits, name=name, reset_less=True)
-            for name, bits in (("slot", LANE_BITS), ("group", GROUP_BITS), ("vectors_left", 8))
+            for name, bits in (
+                ("slot", LANE_BITS),
+                ("group", GROUP_BITS),
+                ("vectors_left", VECTOR_BITS),
+                ("line_left", VECTOR_BITS),
+            )
         )
-        room, count, end = Signal(4), Signal(4), Signal()
+        room, most, count, end = Signal(4), Signal(4), Signal(4), Signal()
         next_slot, slots_end = Signal(LANE_BITS + 1), Signal()
         m.d.comb += [
-            # A run begins with a group of slots, unless it is of one element.
-            room.eq(Mux(slot[3], own.slots - COLUMNS, Mux(own.slots > COLUMNS, 8, own.slots))),
-            count.eq(Mux(~own.across | own.single, 1, Mux(left < room, left, room))),
+            # Up to the end of the group of slots.
+            room.eq(Mux(slot[3] | (own.slots <= COLUMNS), own.slots, COLUMNS) - slot),
+            most.eq(Mux(left < room, left, room)),
+            count.eq(Mux(~own.across | own.single, 1, Mux(line_left < most, line_left, most))),
             end.eq(left == count),
+            self._line_end.eq(line_left == count),
             next_slot.eq(slot + count),
             slots_end.eq(next_slot == own.slots),
             run.slot.eq(slot),
@@ -203,12 +217,14 @@ class RunWalker(wiring.Component):
                 slot.eq(0),
                 group.eq(0),
                 left.eq(Mux(self._load, start.vectors, own.vectors)),
+                line_left.eq(Mux(self._load, start.line_left, own.line_left)),
             ]
         with m.Elif(self._taken & (own.across | self._inner_end)):
             m.d.sync += [
                 slot.eq(Mux(slots_end, 0, next_slot)),
                 group.eq(group + slots_end),
                 left.eq(left - count),
+                line_left.eq(Mux(self._line_end, own.line, line_left - count)),
             ]
         return count, end
 
@@ -250,35 +266,45 @@ class RunWalker(wiring.Component):
     def _coordinates(self, m: Any) -> None:
         """The run's place in the image, if the walk is bounded."""
         own, start, run = self._own, self.i.payload, self.o
-        # Of the run; where the inner loop began; of column 0 there; of row 0 and of the first row.
-        x, outer_x, row_x, y, first_y = (
+        # Of the run; where the inner loop began, and where it begins another row, or, across,
+        # another line; of row 0 of the outer loop's line.
+        x, y, outer_x, outer_y, wrap_x, channel_y = (
             Signal(signed(NEAR_BITS), name=name, reset_less=True)
-            for name in ("x", "outer_x", "row_x", "y", "first_y")
+            for name in ("x", "y", "outer_x", "outer_y", "wrap_x", "channel_y")
         )
         m.d.comb += [run.x.eq(x), run.y.eq(y)]
         with m.If(self._load):
-            first_x = wire(m, near(start.x), "near_x")
+            near_x = wire(m, near(start.x), "near_x")
             near_y = wire(m, near(start.y), "near_y")
             m.d.sync += [
-                x.eq(first_x),
-                outer_x.eq(first_x),
-                row_x.eq(self._setup.row_x),
+                x.eq(near_x),
                 y.eq(near_y),
-                first_y.eq(near_y),
+                outer_x.eq(near_x),
+                outer_y.eq(near_y),
+                wrap_x.eq(Mux(start.across, near(start.line_x), self._setup.row_x)),
+                channel_y.eq(self._setup.channel_y),
             ]
-        with m.Elif(self._taken & own.bounded):
-            with m.If(~self._inner_end):
-                step = Mux(own.across, own.vector_x, own.dilation)
-                with m.If(~own.across & self._row_end):
-                    m.d.sync += x.eq(row_x)
-                with m.Else():
-                    m.d.sync += x.eq(_beyond(x, Mux(own.single, step, run.count)))
+        with m.Elif(self._taken & own.bounded & ~self._inner_end):
+            with m.If(Mux(own.across, self._line_end, self._row_end)):
+                returns = ~own.across & self._channel_end
+                m.d.sync += [
+                    x.eq(wrap_x),
+                    y.eq(Mux(returns, channel_y, _beyond(y, own.inner_step))),
+                ]
             with m.Else():
-                step = Mux(own.across, own.dilation, own.vector_x)
-                returns = own.across & self._row_end
-                next_x = wire(m, Mux(returns, row_x, _beyond(outer_x, step)), "next_x")
-                m.d.sync += [x.eq(next_x), outer_x.eq(next_x)]
-            with m.If(~own.across & self._inner_end):
-                m.d.sync += [row_x.eq(_beyond(row_x, own.vector_x)), y.eq(first_y)]
-            with m.Elif(self._row_end & (~own.across | self._inner_end)):
-                m.d.sync += y.eq(Mux(self._channel_end, own.channel_y, _beyond(y, own.dilation)))
+                m.d.sync += x.eq(_beyond(x, Mux(own.single, own.inner_step, run.count)))
+        with m.Elif(self._taken & own.bounded):
+            next_x, next_y = (Signal(signed(NEAR_BITS), name=name) for name in ("next_x", "next_y"))
+            m.d.sync += [x.eq(next_x), y.eq(next_y), outer_x.eq(next_x), outer_y.eq(next_y)]
+            with m.If(Mux(own.across, self._row_end, self._line_end)):
+                returns = own.across & self._channel_end
+                m.d.comb += [
+                    next_x.eq(own.outer_wrap_x),
+                    next_y.eq(Mux(returns, channel_y, _beyond(outer_y, own.outer_step))),
+                ]
+                m.d.sync += wrap_x.eq(own.line_row_x)
+                with m.If(~own.across):
+                    m.d.sync += channel_y.eq(_beyond(channel_y, own.outer_step))
+            with m.Else():
+                m.d.comb += [next_x.eq(_beyond(outer_x, own.outer_step)), next_y.eq(outer_y)]
+                m.d.sync += wrap_x.eq(_beyond(wrap_x, own.outer_step))

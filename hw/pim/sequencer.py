@@ -8,12 +8,14 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.float.parts import wire
+from hw.float.parts import saturate, wire
 from hw.pim.config import PimConfig
 from hw.pim.jobs import (
     BEAT_WORDS,
     COORDINATE_BITS,
     LANE_BITS,
+    NO_LINE,
+    VECTOR_BITS,
     Elementwise,
     Jobs,
     OperandBuffer,
@@ -115,10 +117,11 @@ class Sequencer(wiring.Component):
             name: Signal(word, name=name)
             for name in ("first_row", "first_channel", "second_row", "second_channel")
         }
-        above, left, y, x, chunk_y, chunk_x = (
+        above, left, y, x, chunk_y, chunk_x, in_line_x = (
             Signal(signed(COORDINATE_BITS), name=name)
-            for name in ("above", "left", "y", "x", "chunk_y", "chunk_x")
+            for name in ("above", "left", "y", "x", "chunk_y", "chunk_x", "in_line_x")
         )
+        line, line_left = (Signal(VECTOR_BITS, name=name) for name in ("line", "line_left"))
         whole_taps, rest_taps = Signal(jobs.k_bits), Signal(jobs.k_bits)
         channels_left = Signal(16)
         m.d.comb += channels_left.eq(work.channels - channel)
@@ -228,6 +231,7 @@ class Sequencer(wiring.Component):
             next_job.job.second.eq(block),
             next_job.job.second_count.eq(block_count),
             next_job.job.address.eq(result["base"]),
+            next_job.job.line_left.eq(line_left),
         ]
 
         block_left = Signal(12)
@@ -260,6 +264,10 @@ class Sequencer(wiring.Component):
                 "y": chunk_y,
                 "x": chunk_x if name == "first" else block_x,
                 "vector_x": work.stride,
+                "line": line if name == "first" else NO_LINE,
+                "line_left": line_left if name == "first" else NO_LINE,
+                "line_wrap": work.first_line_wrap,
+                "line_x": wire(m, (chunk_x - in_line_x)[:COORDINATE_BITS], f"{name}_line_x"),
                 "dilation": work.dilation,
                 "height": work.image_height,
                 "width": work.image_width,
@@ -275,6 +283,8 @@ class Sequencer(wiring.Component):
                 "address": address,
                 "vectors": 1,
                 "slots": 1,
+                "line": NO_LINE,
+                "line_left": NO_LINE,
                 "length": Mux(work[f"{name}_repeats"], copies, count),
                 "column": work[name].vector,
                 "columns": _WITHOUT_WRAP,
@@ -328,6 +338,11 @@ class Sequencer(wiring.Component):
                     m.next = "DRAIN"
                 with m.Else():
                     m.d.comb += terms.start["tile"].eq(1)
+                    in_line = wire(m, (work.line - tile.first)[: len(work.line)], "in_line")
+                    m.d.sync += [
+                        target.eq(Mux(work.lines, saturate(vectors, VECTOR_BITS), NO_LINE))
+                        for target, vectors in ((line, work.line), (line_left, in_line))
+                    ]
                     m.next = "BASES"
             with m.State("BASES"), m.If(terms.done):
                 with m.If(work.elementwise):
@@ -349,6 +364,7 @@ class Sequencer(wiring.Component):
                         m.next = following
             with m.State("CHUNK"):
                 m.d.comb += terms.start["chunk"].eq(1)
+                m.d.sync += in_line_x.eq(x - left)
                 m.next = "OFFSETS"
             with m.State("OFFSETS"), m.If(terms.done):
                 m.next = "FIRST"

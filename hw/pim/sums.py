@@ -183,6 +183,7 @@ class TreeSequencer(wiring.Component):
             entry.vectors.eq(job.first_count),
             entry.interleave.eq(job.spread.interleave),
             entry.address.eq(job.address),
+            entry.line_left.eq(job.line_left),
         ]
         self._levels(m, begin, levels, done, tau, last, channel)
         return m

@@ -41,8 +41,8 @@ class WalkSetup(wiring.Component):
         more than any vector has.
     rows, first_rows : Out(16)
         Such rows in a channel, and in what is left of the first one.
-    row_x, channel_y : Out(signed(:data:`NEAR_BITS`))
-        The coordinates of column 0 and row 0.
+    row_x, line_row_x, channel_y : Out(signed(:data:`NEAR_BITS`))
+        The coordinates of column 0, in the first line and in the others, and of row 0.
     """
 
     walk: Any
@@ -54,6 +54,7 @@ class WalkSetup(wiring.Component):
     rows: Any
     first_rows: Any
     row_x: Any
+    line_row_x: Any
     channel_y: Any
 
     def __init__(self, config: PimConfig) -> None:
@@ -70,6 +71,7 @@ class WalkSetup(wiring.Component):
                 "rows": Out(16),
                 "first_rows": Out(16),
                 "row_x": Out(signed(NEAR_BITS)),
+                "line_row_x": Out(signed(NEAR_BITS)),
                 "channel_y": Out(signed(NEAR_BITS)),
             }
         )
@@ -115,6 +117,7 @@ class WalkSetup(wiring.Component):
                     m.d.sync += [
                         self.columns.eq(few(extent)),
                         self.row_x.eq(near(walk.x - product)),
+                        self.line_row_x.eq(near(walk.line_x - product)),
                     ]
                 with m.Case(3):
                     left = Signal(40)

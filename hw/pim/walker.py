@@ -34,8 +34,8 @@ class Walker(wiring.Component):
     from the one before it. Neighbours are elements of a vector or, across, vectors whose slots are
     in the same group of eight. They are in one beat of memory; those that are zero need not be. A
     row ends a segment, unless the next one follows it in memory and the walk is not bounded; so
-    does a channel. Where a bounded walk's coordinate does not grow by one from element to element,
-    each is a segment.
+    does a channel, and, across, a line. Where a bounded walk's coordinate does not grow by one from
+    element to element, each is a segment.
 
     One segment a cycle. The first comes seven cycles after the walk. Setting up a walk takes five
     cycles, while the one before it is under way; between its first segment and the last one before
@@ -51,9 +51,10 @@ class Walker(wiring.Component):
     Members
     -------
     i : In(stream of :attr:`Jobs.walk <hw.pim.jobs.Jobs.walk>`)
-        ``vectors``, ``slots``, ``length``, ``columns`` and ``rows`` are 1 or more, ``slots`` 16 or
-        less, and ``tap_column`` and ``tap_row`` less than ``columns`` and ``rows``. No coordinate
-        is less than -2 ** 16, also not that of column 0 and row 0.
+        ``vectors``, ``slots``, ``length``, ``columns``, ``rows``, ``line`` and ``line_left`` are 1
+        or more, ``slots`` 16 or less, and ``tap_column`` and ``tap_row`` less than ``columns`` and
+        ``rows``. No coordinate is less than -2 ** 16, also not that of column 0 and row 0, in the
+        first line and in the others.
     context : In
         Goes with the segments of the walk that is taken in this cycle.
     o : Out(stream of :func:`walked_layout`)

@@ -19,6 +19,8 @@ from hw.pim.config import configure
 from hw.pim.vault_timing import vault_part
 from hw_tests.pim.front_reference import FrontReference
 from hw_tests.pim.front_works import Works
+from hw_tests.pim.walks import Walk as HardwareWalk
+from hw_tests.pim.walks import segments_of
 from sw_driver.pim.backends.cycles import pool_cycle_config
 from sw_driver.pim.descriptor import Tensor as DriverTensor
 from sw_driver.pim.descriptor import Work
@@ -40,56 +42,72 @@ def test_plans_are_the_hardwares(preset: str) -> None:
         assert form.extents == tuple(fields[name] for name in names), work
 
 
-def _beats(walk: Walk, address: int) -> int:
-    """Beats that are asked for, element by element: neighbours share one where they may."""
-    beats, last = 0, None
-    image = walk.image
-    taps = walk.tap_rows * walk.tap_columns
-    for vector in range(walk.vectors):
-        for k in range(walk.length):
-            c, rest = divmod(walk.tap + k, taps)
-            u, v = divmod(rest, walk.tap_columns)
-            first_u, first_v = divmod(walk.tap, walk.tap_columns)
-            at = address + vector * walk.vector + c * walk.channel
-            at += (u - first_u) * walk.row + (v - first_v) * walk.column
-            inside = True
-            if image is not None:
-                y = image.y + (u - first_u) * image.dilation
-                x = image.x + (v - first_v) * image.dilation + vector * image.vector_x
-                inside = 0 <= y < image.height and 0 <= x < image.width
-            place = (vector, c, u, at // 8) if inside else None
-            beats += place is not None and place != last
-            last = place
-    return beats
+def _same_walk(walk: Walk, address: int) -> HardwareWalk:
+    """As the hardware is told of it."""
+    u, v = divmod(walk.tap, walk.tap_columns)
+    row_wrap = walk.row - (walk.tap_columns - 1) * walk.column
+    image = walk.image or Image(y=0, x=0, vector_x=1, dilation=1, height=1, width=1)
+    return HardwareWalk(
+        **{name: getattr(walk, name) for name in ("vectors", "vector", "slots", "length")},
+        **{name: getattr(walk, name) for name in ("line", "line_left", "column")},
+        **image._asdict(),
+        address=address,
+        across=int(walk.across),
+        row_wrap=row_wrap,
+        channel_wrap=walk.channel - (walk.tap_rows - 1) * walk.row - walk.row + row_wrap,
+        tap_column=v,
+        tap_row=u,
+        columns=walk.tap_columns,
+        rows=walk.tap_rows,
+        bounded=int(walk.image is not None),
+        line_wrap=walk.line_step - (walk.line - 1) * walk.vector,
+        line_x=image.x - (walk.line - walk.line_left) * image.vector_x,
+    )
 
 
-def test_a_walk_asks_for_every_beat_once_a_row() -> None:
+def _random_walk(rng: random.Random) -> Walk:
+    rows, columns = rng.choice((1, 2, 3, 5)), rng.choice((1, 2, 3, 5, 11))
+    tap = rng.randrange(rows * columns)
+    slots = rng.choice((1, 3, 6, 8))
+    line = rng.choice((1, 2, 8, rng.randint(1, 60), 1000))
+    row = rng.randint(0, 70)
+    dilation = rng.choice((1, 1, 3))
+    image = Image(
+        y=rng.randint(-3, 10) + dilation * (tap // columns),
+        x=rng.randint(-3, 10) + dilation * (tap % columns),
+        vector_x=rng.choice((1, 1, 4)),
+        dilation=dilation,
+        height=rng.choice((1, 5, 20, 1000)),
+        width=rng.choice((1, 9, 30, 1000)),
+    )
+    return Walk(
+        vectors=rng.randint(1, 8 * slots),
+        vector=rng.choice((1, 1, -1, 2, 9, 50)),
+        length=rng.randint(1, 40),
+        column=rng.choice((0, 1, 1, 2)),
+        slots=slots,
+        across=rng.random() < 0.5,
+        row=row,
+        channel=rng.choice((row * rows, rng.randrange(2000))),
+        tap_rows=rows,
+        tap_columns=columns,
+        tap=tap,
+        image=image if rng.random() < 0.6 else None,
+        line=line,
+        line_left=rng.randint(1, line),
+        line_step=rng.choice((line, rng.randrange(300))),
+    )
+
+
+def test_walks_have_the_segments_of_the_hardwares() -> None:
     rng = random.Random(3)
-    for _ in range(300):
-        rows, columns = rng.randint(1, 4), rng.randint(1, 12)
-        image = None
-        if rng.random() < 0.6:
-            image = Image(
-                y=rng.randint(-2, 3),
-                x=rng.randint(-3, 3),
-                vector_x=rng.randint(1, 3),
-                dilation=1,
-                height=rng.randint(1, 6),
-                width=rng.randint(1, 12),
-            )
-        walk = Walk(
-            vectors=rng.randint(1, 5),
-            vector=rng.randint(20, 60),
-            length=rng.randint(1, 2 * rows * columns),
-            column=1,
-            row=rng.randint(columns + 1, 40),
-            channel=500,
-            tap_rows=rows,
-            tap_columns=columns,
-            image=image,
-        )
-        address = rng.randrange(2000)
-        assert pattern_of(walk, address)[0].beats == _beats(walk, address), (walk, address)
+    for _ in range(1000):
+        walk, address = _random_walk(rng), rng.randrange(4096)
+        segments = segments_of(_same_walk(walk, address), 1 << 31)
+        pattern, _ = pattern_of(walk, address)
+        zeros = sum(segment.zero for segment in segments)
+        assert (pattern.segments, pattern.zeros) == (len(segments), zeros), (walk, address)
+        assert pattern.beats == len(segments) - zeros
 
 
 def _matmul(rows: int, columns: int, length: int, config_units: int) -> Descriptor:

@@ -83,15 +83,16 @@ def tiles(fields: dict[str, int], jobs: Jobs, lanes: dict[str, int]) -> Iterator
     most_second = 1 << fields["work.plan.seconds"]
     if fields["work.elementwise"]:
         most_first = 1 << fields["work.plan.chunk"]
+    line = fields["work.line"] if fields["work.lines"] else 1 << 24
     for outer2 in range(fields["outer2"]):
         for outer1 in range(fields["outer1"]):
             for second in range(0, fields["second"], most_second):
                 for first in range(0, fields["first"], most_first):
                     yield pack(
                         jobs.tile,
-                        outer1=outer1,
+                        outer1=outer1 + first // line,
                         outer2=outer2,
-                        first=first,
+                        first=first % line,
                         first_count=min(most_first, fields["first"] - first),
                         second=second,
                         second_count=min(most_second, fields["second"] - second),

@@ -77,7 +77,8 @@ def bank_works(config: PimConfig, rng: random.Random, small: int = 40) -> list[D
         {"filter_height": 7, "filter_width": 6, "channels": 1, "dilation": 2, "images": 2},
     ):
         sizes = {**common, **changes}
-        for filters, columns in ((4, 9), (9, 4)):
+        # The last with too few results for them to be the first vectors.
+        for filters, columns in ((4, 9), (9, 2), (19, 3)):
             rows = 3
             reach = {
                 name: (outputs - 1) * sizes["stride"] + (sizes[taps] - 1) * sizes["dilation"] + 1

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from golden.pim.arithmetic import CANONICAL_NAN, tree
 from hw.pim.config import configure
-from hw.pim.jobs import Elementwise, Jobs, Second
+from hw.pim.jobs import NO_LINE, Elementwise, Jobs, Second
 from hw_tests.bench import bench_parameters
 from hw_tests.float.vectors import SPECIAL, uniform_bits
 from hw_tests.side_by_side import Side
@@ -138,6 +138,10 @@ class Reduction:
     first_stride: int = 1
     second_stride: int = 1000
     address: int = 5
+    # First vectors of a line, if they lie in lines, and up to the first line's end.
+    line: int = 0
+    line_left: int = 0
+    line_wrap: int = 0
 
     @property
     def lanes(self) -> int:
@@ -173,8 +177,16 @@ class Reduction:
             for tap in range(0, self.taps, 1 << self.chunk):
                 yield channel, tap, 1, min(1 << self.chunk, self.taps - tap)
 
+    def offset(self, first: int) -> int:
+        """Of a first vector's results from those of vector 0."""
+        lines = (first + self.line - self.line_left) // self.line if self.line else 0
+        return (first - lines) * self.first_stride + lines * self.line_wrap
+
     def work(self) -> dict[str, int]:
         return {
+            "lines": int(self.line > 0),
+            "line": self.line,
+            "result_line_wrap": self.line_wrap & WORD_MASK,
             "second_kind": self.kind.value,
             "channels": self.channels,
             "taps": self.taps,
@@ -205,7 +217,7 @@ class Reduction:
                 case _:
                     results = reduced(a * b[..., None, :])
         for p, s in np.ndindex(results.shape):
-            address = self.address + p * self.first_stride + s * self.second_stride
+            address = self.address + self.offset(p) + s * self.second_stride
             assert address & WORD_MASK not in run.results
             run.results[address & WORD_MASK] = int(results[p, s])
         products = results.size * self.channels * self.taps
@@ -251,6 +263,7 @@ class Reduction:
                 "second": start,
                 "second_count": size,
                 "address": self.address & WORD_MASK,
+                "line_left": min(self.line_left, NO_LINE) if self.line else NO_LINE,
             }
             run.jobs.append(Job(fields, needs, releases))
 
@@ -310,6 +323,7 @@ def elementwise(
             needs[name] = len(run.loads[name])
             run.loads[name].append(buffer)
         fields = {"length": length, "first_count": length, "second_count": 1, "address": address}
+        fields["line_left"] = NO_LINE
         run.jobs.append(Job(fields, needs, list(names)))
     return run
 
@@ -490,12 +504,15 @@ class Bank:
         assert not walk["bounded"]
         assert walk["tap_column"] + walk["length"] < walk["columns"]
         assert walk["rows"]
+        assert walk["line"]
         assert store["linear"] == self.run.work.get("elementwise", 0)
         for vector in range(walk["vectors"]):
+            lines = (vector + walk["line"] - walk["line_left"]) // walk["line"]
+            offset = (vector - lines) * walk["vector"] + lines * walk["line_wrap"]
             turn, lane = divmod(vector, walk["slots"])
             for number in range(walk["length"]):
                 place = (lane, turn + (number << store["interleave"]))
-                address = walk["address"] + vector * walk["vector"] + number * walk["column"]
+                address = walk["address"] + offset + number * walk["column"]
                 assert address & WORD_MASK not in self.results, "stored twice"
                 self.results[address & WORD_MASK] = contents[place]
         self.slots[store["slot"]] = None
@@ -574,6 +591,8 @@ def random_reduction(rng: np.random.Generator, rounds: int) -> Reduction:
         chunk = int(rng.integers(3, CHUNK_BITS + 1))
         near = int(rng.choice([1, 2, 3, 9, 1 << chunk, 2 << chunk, 3 << chunk, 5 << chunk]))
         seconds = int(rng.integers(1, 20)) if kind is Second.SHARED else 1
+        line = int(rng.choice([0, 0, 1, 2, 8, int(rng.integers(1, 40)), 300, 40000]))
+        stride = int(rng.choice([1, -1, 3, 13]))
         case = Reduction(
             kind=kind,
             firsts=int(rng.integers(1, 8 * lanes + 1)),
@@ -584,8 +603,11 @@ def random_reduction(rng: np.random.Generator, rounds: int) -> Reduction:
             block=int(rng.integers(1, seconds + 1)),
             values=str(rng.choice(KINDS, p=[0.4, 0.2, 0.1, 0.2, 0.1])),
             blocks_first=bool(rng.integers(2)),
-            first_stride=int(rng.choice([1, -1, 3, 13])),
+            first_stride=stride,
             address=int(rng.integers(0, WORD_MASK)),
+            line=line,
+            line_left=int(rng.integers(1, line + 1)) if line else 0,
+            line_wrap=stride + int(np.sign(stride)) * int(rng.integers(0, 3)),
         )
         turns = 1 << (-(-case.firsts // lanes) - 1).bit_length()
         groups = -(-seconds * turns // 8)

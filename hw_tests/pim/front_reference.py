@@ -212,10 +212,18 @@ def _shape(work: Descriptor) -> _Shape:
             )
             result_n, result_f, result_y, result_x = r.strides
             outer = {"outer1": result_y, "outer2": result_n}
-            extents = (work.rows, work.images, work.columns, work.filters)
+            results = work.rows * work.columns
+            extents = (1, work.images, results, work.filters)
             result = _result(work, **outer, first=result_x, second=result_f)
             padded = Padded.FIRST
-            if work.filters >= work.columns:
+            if results >= work.filters / 2:
+                result |= {
+                    "work.lines": 1,
+                    "work.line": work.columns,
+                    "work.first_line_wrap": first["outer1"] - (work.columns - 1) * first["vector"],
+                    "work.result_line_wrap": result_y - (work.columns - 1) * result_x,
+                }
+            else:
                 first, second = second, first
                 extents = (work.rows, work.images, work.filters, work.columns)
                 result = _result(work, **outer, first=result_f, second=result_x)
@@ -382,7 +390,9 @@ def _products_of_fields(fields: dict[str, int], word_bits: int) -> _Products:
                             *((1, "address"), (o1, "outer1"), (o2, "outer2")),
                             *((p, "first"), (s, "second")),
                         )
-                    ) % (1 << word_bits)
+                    )
+                    result += _lines(fields, "result", "first", p)[1]
+                    result %= 1 << word_bits
                     assert result not in products
                     products[result] = [
                         tuple(
@@ -411,14 +421,27 @@ def _taps(fields: dict[str, int]) -> Iterator[tuple[int, int, int]]:
     )
 
 
+def _lines(fields: dict[str, int], operand: str, vector: str, p: int) -> tuple[int, int]:
+    """The line of first vector ``p``, and how much further on it is than without lines."""
+    if not fields["work.lines"]:
+        return 0, 0
+    line = p // fields["work.line"]
+    wrap, step = fields[f"work.{operand}_line_wrap"], fields[f"work.{operand}.{vector}"]
+    return line, line * (wrap - step)
+
+
 def _element(
     fields: dict[str, int], name: str, index: tuple[int, ...], word_bits: int
 ) -> int | None:
     o1, _, vector, _, u, v = index
+    down, further = _lines(fields, name, "vector", vector) if name == "first" else (0, 0)
     if fields["work.padded"] == {"first": 1, "second": 2, "third": 3}[name]:
-        y = fields["work.stride"] * o1 + fields["work.dilation"] * u - fields["work.pad_top"]
-        x = fields["work.stride"] * vector + fields["work.dilation"] * v - fields["work.pad_left"]
+        right = vector - down * fields["work.line"]
+        y = fields["work.stride"] * (o1 + down) + fields["work.dilation"] * u
+        y -= fields["work.pad_top"]
+        x = fields["work.stride"] * right + fields["work.dilation"] * v - fields["work.pad_left"]
         if not (0 <= y < fields["work.image_height"] and 0 <= x < fields["work.image_width"]):
             return None
     steps = zip((1, *index), _NESTS, strict=True)
-    return sum(step * fields[f"work.{name}.{part}"] for step, part in steps) % (1 << word_bits)
+    address = sum(step * fields[f"work.{name}.{part}"] for step, part in steps)
+    return (address + further) % (1 << word_bits)

@@ -270,6 +270,7 @@ class TB:
                 across=0 if linear else any_walk.across,
                 column=any_walk.column,
                 rows=65535,
+                **{name: getattr(any_walk, name) for name in ("line", "line_left", "line_wrap")},
             )
             addresses = [element.address % WORDS for element in elements_of(walk)]
             # As in every accepted work, no two results have one place.

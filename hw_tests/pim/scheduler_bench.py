@@ -6,6 +6,7 @@ Which banks work for what, in which order works start, ids, causes and idle bits
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Iterator
@@ -50,7 +51,9 @@ class Offered:
     started_at: int = 0
     completed_at: int = 0
     place: tuple[int, int, int, int] | None = (0, 0, 0, 0)
-    """Where the next tile begins: outer2, outer1, second, first."""
+    """Where the next tile begins: outer2, outer1, second, first; first counts through lines."""
+    line: int = 0
+    """First vectors of a line, if they lie in lines."""
     ends: int = 0
     done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
@@ -126,7 +129,11 @@ class Works:
         plan = {"chunk": rng.randrange(6, 10)} if elementwise else {"depth": rng.randrange(4)}
         plan |= {"seconds": 0 if elementwise else rng.randrange(5)}
         totals = rng.getrandbits(rng.choice((8, 33, 64))), rng.getrandbits(40)
-        return Offered(self.serial, made, {**sizes, **extents}, plan, totals)
+        work = Offered(self.serial, made, {**sizes, **extents}, plan, totals)
+        if not elementwise and "outer1" not in extents and rng.random() < 0.5:
+            work.extents["outer1"] = 1
+            work.line = rng.choice((1, 2, 8, rng.randrange(1, 30), 60000))
+        return work
 
     def payload(self, work: Offered) -> int:
         """The work as the front would give it."""
@@ -147,6 +154,8 @@ class Works:
             JOBS.work,
             alpha=work.serial,
             elementwise=int(made.opcode in ELEMENTWISE),
+            lines=int(work.line > 0),
+            line=work.line,
             plan=pack(JOBS.plan, **work.plan),
         )
         offered = account(made).units_of(made.units)
@@ -381,11 +390,12 @@ class TB:
                 limit = min(limit, lanes << plan["depth"])
         first_count = min(limit, extents["first"] - first)
         second_count = min(1 << plan["seconds"], extents["second"] - second)
+        line, in_line = divmod(first, work.line or 1 << 24)
         assert tile == {
             "end": 0,
-            "outer1": outer1,
+            "outer1": outer1 + line,
             "outer2": outer2,
-            "first": first,
+            "first": in_line,
             "first_count": first_count,
             "second": second,
             "second_count": second_count,
@@ -569,6 +579,26 @@ async def tiles_are_shared_out(dut: Any) -> None:
     assert busy[-1][0] - busy[0][0] == 4 * (len(busy) - 1)
     turns = [bank for _, bank in busy[: 3 * banks]]
     assert all(len({*turns[at : at + banks]}) == banks for at in range(2 * banks))
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def lines_are_passed(dut: Any) -> None:
+    """A tile that reaches the end of a line costs a cycle for each line, and one more."""
+    tb = TB(dut, stalls="none")
+    tb.eager = 1.0
+    await tb.reset()
+    banks, line = CONFIG.banks, 9
+    sizes = {"first": 1000, "second": 1, "outer1": 1, "outer2": 1}
+    work = sum_on(Works(tb.rng), (1 << banks) - 1, 0, **sizes)
+    work.line = line
+    await tb.run(iter([work]), 1)
+    dealt = tb.tile_cycles[: -2 * banks]
+    ends = itertools.accumulate(CONFIG.placement.adders[bank] for _, bank in dealt)
+    for (before, after), (begin, end) in zip(
+        itertools.pairwise(dealt), itertools.pairwise((0, *ends)), strict=False
+    ):
+        passed = end // line - begin // line
+        assert after[0] - before[0] == 4 + passed + (passed > 0)
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")

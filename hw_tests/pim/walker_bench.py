@@ -109,6 +109,12 @@ DENSE = Walk(address=64, vectors=16, slots=8, vector=64, length=64, column=1)
 
 IMAGE = Walk(address=700, length=24, column=1, bounded=1, height=9, width=9)
 ROWS = Walk(address=700, vectors=2, vector=90, length=24, column=1, row_wrap=1, channel_wrap=40)
+# Outputs of a padded image of two channels, from the middle of an output row on.
+LINES = Walk(
+    address=4000, vectors=21, slots=16, vector=1, length=18, column=1, columns=3, rows=3,
+    row_wrap=8, channel_wrap=68, bounded=1, y=-1, x=3, height=9, width=10, line=10, line_left=6,
+    line_wrap=1, line_x=-1,
+)  # fmt: skip
 EDGES = [
     # The image begins and ends inside of a row.
     replace(IMAGE, x=-3, width=5),
@@ -127,6 +133,42 @@ EDGES = [
     replace(ROWS, columns=3, rows=3, tap_column=1, tap_row=1),
     replace(ROWS, columns=3, rows=3, tap_column=1, tap_row=1, channel_wrap=1),
     replace(ROWS, columns=3, rows=3, row_wrap=-4, channel_wrap=1),
+    *(
+        replace(each, across=across)
+        for across in range(2)
+        for each in (
+            LINES,
+            # Neighbours in memory in the order of the vectors, or not.
+            replace(LINES, bounded=0),
+            replace(LINES, bounded=0, line=3, line_left=2, line_wrap=100),
+            # Several lines in a group of slots; lines of one vector; all but the last in one.
+            replace(LINES, line=2, line_left=1, line_wrap=9),
+            replace(LINES, line=1, line_left=1, line_wrap=10),
+            replace(LINES, line=1, line_left=20, line_wrap=-7),
+            replace(LINES, vectors=128, length=1, line=1, line_left=127, line_wrap=-7),
+            # Lines that end with groups of slots, and with the walk.
+            replace(LINES, vectors=24, slots=8, line=8, line_left=8, line_wrap=3),
+            replace(LINES, vectors=24, slots=12, line=4, line_left=4, line_wrap=7),
+            replace(LINES, vectors=16, line=5, line_left=6, line_wrap=6),
+            # The padding below, and outputs and taps that are some elements from one another.
+            replace(LINES, y=7, line=5, line_left=5, line_wrap=6),
+            replace(LINES, vector=2, vector_x=2, line=5, line_left=3, line_wrap=12),
+            replace(LINES, column=2, row_wrap=16, dilation=2, y=-2, x=-2, line_x=-2),
+            # Outside of the image, but for the taps of column 0; lines that leave it for good.
+            replace(
+                LINES,
+                y=0,
+                x=3 + 2**17,
+                line_x=2**17,
+                dilation=2**16 - 1,
+                tap_column=2,
+                columns=4,
+                rows=1,
+            ),
+            replace(LINES, line_x=(1 << 40) + 5),
+            replace(LINES, y=1, vector_x=65535, height=65535, line=1, line_left=2),
+        )
+    ),
 ]
 
 

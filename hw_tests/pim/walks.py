@@ -13,6 +13,7 @@ __all__ = ["NEVER", "Element", "Segment", "Walk", "elements_of", "random_walk", 
 
 BEAT_WORDS = 8
 NEVER = (1 << 24) - 1
+NO_LINE = 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,10 @@ class Walk:
     y: int = 0
     x: int = 0
     vector_x: int = 1
+    line: int = NO_LINE
+    line_left: int = NO_LINE
+    line_wrap: int = 0
+    line_x: int = 0
     dilation: int = 1
     height: int = 1
     width: int = 1
@@ -47,6 +52,13 @@ class Walk:
             name: value & ((1 << layout[name].width) - 1) for name, value in asdict(self).items()
         }
         return pack(layout, **values)
+
+    def line_and_place(self, vector: int) -> tuple[int, int]:
+        """The number of a vector's line, and its place there."""
+        if vector < self.line_left:
+            return 0, vector
+        line, place = divmod(vector - self.line_left, self.line)
+        return line + 1, place
 
 
 @dataclass(frozen=True)
@@ -76,14 +88,17 @@ class Segment:
 
 def _vector(walk: Walk, vector: int) -> Iterator[Element]:
     """The elements of one vector, in order."""
-    address = walk.address + vector * walk.vector
+    line, place = walk.line_and_place(vector)
+    address = walk.address + (vector - line) * walk.vector + line * walk.line_wrap
+    vector_y = walk.y + walk.vector_x * line
+    vector_x = (walk.line_x if line else walk.x) + walk.vector_x * place
     tap_row, tap_column, channel = walk.tap_row, walk.tap_column, 0
     # What ends a run along the vector: the end of a row, unless the next follows it in memory.
     rows_join = not walk.bounded and walk.row_wrap == walk.column
     channels_join = rows_join and walk.channel_wrap == walk.column
     for k in range(walk.length):
-        y = walk.y + walk.dilation * (tap_row - walk.tap_row)
-        x = walk.x + walk.vector_x * vector + walk.dilation * (tap_column - walk.tap_column)
+        y = vector_y + walk.dilation * (tap_row - walk.tap_row)
+        x = vector_x + walk.dilation * (tap_column - walk.tap_column)
         zero = bool(walk.bounded) and not (0 <= y < walk.height and 0 <= x < walk.width)
         run = () if channels_join else (channel,) if rows_join else (channel, tap_row)
         yield Element(vector, k, address, zero, run)
@@ -125,6 +140,7 @@ def segments_of(walk: Walk, words: int) -> list[Segment]:
                 element.k == last.k
                 and element.vector // walk.slots == last.vector // walk.slots
                 and element.vector % walk.slots // 8 == last.vector % walk.slots // 8
+                and walk.line_and_place(element.vector)[0] == walk.line_and_place(last.vector)[0]
                 if walk.across
                 else element.vector == last.vector and element.run == last.run
             )
@@ -192,11 +208,16 @@ def random_walk(rng: random.Random, words: int, longest: int) -> Walk:
     tap_row = rng.choice((0, rng.randrange(rows), rows - 1))
     bounded = rng.random() < 0.6
     dilation = rng.choice((1, 1, 1, 2, 3, rng.randint(1, 65535))) if bounded else rng.randrange(4)
+    vector = _stride(rng, words)
+    line = rng.choice(
+        (NO_LINE, rng.randint(1, 9), max(1, rng.choice((8, slots)) + rng.randint(-1, 1)))
+    )
+    line_left = rng.choice((line, rng.randint(1, line)))
     walk = Walk(
         address=rng.randrange(words),
         vectors=vectors,
         slots=slots,
-        vector=_stride(rng, words),
+        vector=vector,
         length=length,
         across=rng.randrange(2),
         column=column,
@@ -211,6 +232,10 @@ def random_walk(rng: random.Random, words: int, longest: int) -> Walk:
         y=_coordinate(rng) + dilation * tap_row,
         x=_coordinate(rng) + dilation * tap_column,
         vector_x=rng.choice((1, 1, 1, 2, 4, rng.randrange(65536))),
+        line=line,
+        line_left=line_left,
+        line_wrap=vector if rng.random() < 0.3 else _stride(rng, words),
+        line_x=_coordinate(rng) + dilation * tap_column,
         dilation=dilation,
         height=rng.choice((1, 5, 20, 65535)),
         width=rng.choice((1, 2, 9, 30, 300, 65535)),

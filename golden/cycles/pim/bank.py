@@ -298,6 +298,8 @@ class Bank:
             tap=tap,
             image=image,
         )
+        if place == 0:
+            walk = self._in_lines(walk, tile, nest.outer1)
         return walk, address
 
     def _load(self, name: str, walk: Walk, address: int, now: int) -> Step[tuple[int, int]]:
@@ -455,7 +457,16 @@ class Bank:
                 slots=lanes,
                 across=abs(form.result_first) == 1,
             )
+            walk = self._in_lines(walk, tile, form.result_outer[0])
             self._store(begun + ROUND_TO_RESULT, walk, address)
+
+    def _in_lines(self, walk: Walk, tile: Tile, step: int) -> Walk:
+        """``walk`` over first vectors of ``tile``, from its beginning on."""
+        line = self._form.line
+        left = line - tile.first
+        if walk.vectors <= left:
+            return walk  # As it is in the middle of a line: so it has been seen before.
+        return walk._replace(line=line, line_left=left, line_step=step)
 
     # Stores.
 

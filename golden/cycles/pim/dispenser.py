@@ -22,6 +22,8 @@ class Tiles:
         self._first = self._second = self._outer1 = self._outer2 = 0
         self.largest = 0
         """Products of the largest tile that was dealt."""
+        self.line_cycles = 0
+        """What the next tile waits for because of the lines that the last one ended."""
         self.ended = False
 
     @property
@@ -60,10 +62,11 @@ class Tiles:
         outer1, outer2, first, second = form.extents
         limit = self._limit(lanes_of(form, multipliers, adders))
         seconds = 1 << form.plan.seconds
+        line, in_line = divmod(self._first, form.line)
         tile = Tile(
-            self._outer1,
+            self._outer1 + line,
             self._outer2,
-            self._first,
+            in_line,
             min(limit, first - self._first),
             self._second,
             min(seconds, second - self._second),
@@ -71,6 +74,10 @@ class Tiles:
         size = tile.first_count * tile.second_count * form.products
         self.largest = max(self.largest, size)
         self._first += limit
+        self.line_cycles = 0
+        if in_line + limit >= form.line:
+            passed = self._first // form.line - line
+            self.line_cycles = 1 + (passed if self._first < first else 0)
         if self._first >= first:
             self._first = 0
             self._second += seconds
@@ -121,10 +128,11 @@ class Dispenser:
         number = min(self._asking, key=lambda each: (each - self._last - 1) % self._banks)
         bank, tiles, deliver = self._asking.pop(number)
         self._last = number
-        self._free = now + DEAL_CYCLES
+        tile = tiles.next(bank.multipliers, bank.adders)
+        dealt = now + DEAL_CYCLES
+        self._free = dealt + (tiles.line_cycles if tile else 0)
         if self._asking:
             self._kernel.late(self._free, self._pick)
         else:
             self._scheduled = False
-        tile = tiles.next(bank.multipliers, bank.adders)
-        deliver(self._free, tile)
+        deliver(dealt, tile)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from golden.pim.descriptor import ELEMENTWISE, Descriptor, Opcode
 
 from .config import INTERLEAVE, PoolCycleConfig
+from .walks import NO_LINE
 
 __all__ = ["Chunk", "Form", "Nest", "Plan", "Second", "form_of"]
 
@@ -107,6 +108,8 @@ class Form:
     stride: int = 0
     dilation: int = 0
     across: tuple[bool, bool] = (False, False)
+    line: int = NO_LINE
+    """First vectors of a line; the next line is outer1 further on."""
     plan: Plan
     followed: int | None = None
     """Chunks of each tile that are followed, half of them from its beginning on, the others to its
@@ -190,7 +193,7 @@ def form_of(work: Descriptor, config: PoolCycleConfig) -> Form:
     origin = {name: getattr(work, name).address_bytes // 4 for name in ("a", "b", "result")}
     a_rows = Nest(address=origin["a"], vector=a.strides[0], column=a.strides[1])
     second: Nest | None = None
-    kind, padded = Second.SHARED, None
+    kind, padded, line = Second.SHARED, None, NO_LINE
     extents = (1, 1, work.rows, 1)
     outer, steps = (0, 0), (r.strides[0], 0)
     channels, tap_rows, tap_columns = 1, 1, work.length
@@ -229,9 +232,11 @@ def form_of(work: Descriptor, config: PoolCycleConfig) -> Form:
             )
             outer = r.strides[2], r.strides[0]
             padded = 0
-            extents = (work.rows, work.images, work.columns, work.filters)
+            extents = (1, work.images, work.rows * work.columns, work.filters)
             steps = (r.strides[3], r.strides[1])
-            if work.filters >= work.columns:
+            if 2 * work.rows * work.columns >= work.filters:
+                line = work.columns
+            else:
                 first, second, padded = second, first, 1
                 extents = (work.rows, work.images, work.filters, work.columns)
                 steps = (r.strides[1], r.strides[3])
@@ -260,6 +265,7 @@ def form_of(work: Descriptor, config: PoolCycleConfig) -> Form:
         stride=work.stride,
         dilation=work.dilation,
         across=(across[0], across[-1]),
+        line=line,
         plan=_plan(config, kind, extents, channels, tap_rows * tap_columns, workers),
     )
 

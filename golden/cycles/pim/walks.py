@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from .config import BEAT_WORDS
 
-__all__ = ["MOST_RUN", "STRETCH_WORDS", "Image", "Pattern", "Run", "Walk", "pattern_of"]
+__all__ = ["MOST_RUN", "NO_LINE", "STRETCH_WORDS", "Image", "Pattern", "Run", "Walk", "pattern_of"]
+
+NO_LINE = 1 << 24
+"""As the length of a line: longer than any."""
 
 STRETCH_WORDS = 128
 """Elements of 512 bytes, which are a row in each of two layers of a vault."""
@@ -27,7 +30,7 @@ class Image(NamedTuple):
     y: int
     x: int
     vector_x: int
-    """How far the next vector is."""
+    """How far the next vector is, and down the next line."""
     dilation: int
     height: int
     width: int
@@ -38,6 +41,8 @@ class Walk(NamedTuple):
 
     Elements are taps of ``tap_rows`` rows of ``tap_columns``, from ``tap`` on, then those of the
     next channel. ``across``: neighbouring vectors are taken together, of ``slots`` side by side.
+    After the ``line_left`` first vectors, and then after every ``line``, a line ends: the next one
+    is ``line_step`` further on than the one that ends.
     """
 
     vectors: int
@@ -52,6 +57,14 @@ class Walk(NamedTuple):
     tap_columns: int = 1 << 24
     tap: int = 0
     image: Image | None = None
+    line: int = NO_LINE
+    line_left: int = NO_LINE
+    line_step: int = 0
+
+    @property
+    def lines(self) -> int:
+        """Lines that have a vector."""
+        return 1 - (self.line_left - self.vectors) // self.line
 
 
 class Run(NamedTuple):
@@ -94,14 +107,20 @@ def _seen(walk: Walk, image: Image) -> Image:
     """The image moved so that what is alike is equal: coordinates matter only at borders."""
     taps = walk.tap_rows * walk.tap_columns
     rows = walk.tap_rows if walk.tap + walk.length > walk.tap_columns else 1
+    lines = walk.lines
     row = walk.tap % taps // walk.tap_columns
     top = image.y - row * image.dilation if rows > 1 else image.y
     y, height = image.y, image.height
-    if top >= 0 and top + (walk.tap_rows - 1) * image.dilation < height:
+    down = (lines - 1) * image.vector_x
+    if top >= 0 and top + down + (walk.tap_rows - 1) * image.dilation < height:
         y, height = row * image.dilation, 1 << 30
     x, width = image.x, image.width
     left = x - walk.tap % walk.tap_columns * image.dilation
-    right = left + (walk.vectors - 1) * image.vector_x + (walk.tap_columns - 1) * image.dilation
+    last = walk.vectors - 1
+    if lines > 1:
+        left -= (walk.line - walk.line_left) * image.vector_x
+        last = walk.line - 1
+    right = left + last * image.vector_x + (walk.tap_columns - 1) * image.dilation
     if left >= 0 and right < width:
         x, width = x - left, 1 << 30
     return image._replace(y=y, x=x, height=height, width=width)
@@ -178,18 +197,21 @@ def _elements(
             row_begins = np.zeros_like(row_begins)
     row_begins[0] = True
     vector = np.arange(walk.vectors)
+    line, in_line = np.divmod(vector + walk.line - walk.line_left, walk.line)
+    in_line -= in_line[0]
     zero = np.zeros((walk.vectors, walk.length), bool)
     single = False
     image = walk.image
     if image is not None:
-        y = image.y + (u - u[0]) * image.dilation
-        x = image.x + (v - v[0]) * image.dilation + vector[:, None] * image.vector_x
+        y = image.y + (u - u[0]) * image.dilation + line[:, None] * image.vector_x
+        x = image.x + (v - v[0]) * image.dilation + in_line[:, None] * image.vector_x
         zero |= (y < 0) | (y >= image.height) | (x < 0) | (x >= image.width)
         single = (image.vector_x if walk.across else image.dilation) != 1
-    at = address + vector[:, None] * walk.vector + offset
+    at = address + line[:, None] * walk.line_step + in_line[:, None] * walk.vector + offset
     if not walk.across:
         begins = np.broadcast_to(row_begins | single, at.shape)
         return at.ravel(), begins.ravel(), zero.ravel(), walk.column
     slot = vector % walk.slots
-    begins = np.broadcast_to((slot % 8 == 0) | single, at.T.shape)
+    ends = np.diff(line, prepend=0) != 0
+    begins = np.broadcast_to((slot % 8 == 0) | ends | single, at.T.shape)
     return at.T.ravel(), begins.ravel(), zero.T.ravel(), walk.vector
