@@ -23,11 +23,12 @@ class Dispenser(wiring.Component):
 
     A bank asks by ``ready``, and then waits for its tile. Banks that ask are served in turn, one
     every four cycles; a bank that asks alone has its tile four cycles later. A work's tiles go
-    with the first vectors fastest, then the second vectors, then outer1, then outer2. Lines of
-    first vectors are counted by outer1; a tile that reaches into other lines costs a cycle for each
-    of them, and one more, until the next is dealt. A tile has at
+    with the first vectors fastest, then the second vectors, then outer1, then outer2. A tile has at
     most as many first vectors as are lanes of the bank, times 2 ** ``depth``, or 2 ** ``chunk``
     elements of an elementwise work; and 2 ** ``seconds`` second vectors.
+
+    With ``lines`` outer1 counts the lines of first vectors, and tiles go on from line to line. Each
+    line that a tile ends delays the next one by a cycle, and the first of them by one more.
 
     A lane's eight results in turn are the product of a power of two of first vectors and one of
     second vectors. So where there are eight second vectors, what is left of the first vectors is

@@ -244,6 +244,14 @@ class Sequencer(wiring.Component):
             block_count.eq(Mux(~shared, 1, Mux(last_block, block_left, block_size))),
         ]
 
+        lines = {
+            "line": line,
+            "line_left": line_left,
+            "line_wrap": work.first_line_wrap,
+            "line_x": chunk_x - in_line_x,
+        }
+        no_lines = {"line": NO_LINE, "line_left": NO_LINE}
+
         def vectors_of(nest: Any, address: Any, name: str, vectors: Any, slots: Any) -> Any:
             """The walk of a reduction's operand."""
             return {
@@ -264,10 +272,7 @@ class Sequencer(wiring.Component):
                 "y": chunk_y,
                 "x": chunk_x if name == "first" else block_x,
                 "vector_x": work.stride,
-                "line": line if name == "first" else NO_LINE,
-                "line_left": line_left if name == "first" else NO_LINE,
-                "line_wrap": work.first_line_wrap,
-                "line_x": wire(m, (chunk_x - in_line_x)[:COORDINATE_BITS], f"{name}_line_x"),
+                **(lines if name == "first" else no_lines),
                 "dilation": work.dilation,
                 "height": work.image_height,
                 "width": work.image_width,
@@ -283,8 +288,7 @@ class Sequencer(wiring.Component):
                 "address": address,
                 "vectors": 1,
                 "slots": 1,
-                "line": NO_LINE,
-                "line_left": NO_LINE,
+                **no_lines,
                 "length": Mux(work[f"{name}_repeats"], copies, count),
                 "column": work[name].vector,
                 "columns": _WITHOUT_WRAP,

@@ -465,7 +465,7 @@ class Bank:
         line = self._form.line
         left = line - tile.first
         if walk.vectors <= left:
-            return walk  # As it is in the middle of a line: so it has been seen before.
+            return walk  # Alike wherever in the line it is, so its pattern is known.
         return walk._replace(line=line, line_left=left, line_step=step)
 
     # Stores.
