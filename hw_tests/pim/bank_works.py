@@ -98,6 +98,16 @@ def bank_works(config: PimConfig, rng: random.Random, small: int = 40) -> list[D
                     **sizes,
                 )
             )
+    # Lines that are longer than any walk.
+    chosen.append(
+        dense_work(
+            Opcode.CONV2D,
+            **{**common, "rows": 2, "columns": 260, "filters": 1, "height": 2, "width": 261},
+            channels=1,
+            filter_height=1,
+            filter_width=2,
+        )
+    )
     fitting = [work for work in chosen if _last_byte(work) <= config.local_bytes]
     rng.shuffle(fitting)
     return fitting
