@@ -70,6 +70,7 @@ def _random_walk(rng: random.Random) -> Walk:
     tap = rng.randrange(rows * columns)
     slots = rng.choice((1, 3, 6, 8))
     line = rng.choice((1, 2, 8, rng.randint(1, 60), 1000))
+    line_left = rng.choice((rng.randint(1, line), max(1, line - rng.randint(0, 6))))
     row = rng.randint(0, 70)
     dilation = rng.choice((1, 1, 3))
     image = Image(
@@ -78,7 +79,7 @@ def _random_walk(rng: random.Random) -> Walk:
         vector_x=rng.choice((1, 1, 4)),
         dilation=dilation,
         height=rng.choice((1, 5, 20, 1000)),
-        width=rng.choice((1, 9, 30, 1000)),
+        width=rng.choice((1, 9, rng.randint(1, 80), 1000)),
     )
     return Walk(
         vectors=rng.randint(1, 8 * slots),
@@ -94,14 +95,14 @@ def _random_walk(rng: random.Random) -> Walk:
         tap=tap,
         image=image if rng.random() < 0.6 else None,
         line=line,
-        line_left=rng.randint(1, line),
+        line_left=line_left,
         line_step=rng.choice((line, rng.randrange(300))),
     )
 
 
 def test_walks_have_the_segments_of_the_hardwares() -> None:
     rng = random.Random(3)
-    for _ in range(1000):
+    for _ in range(2000):
         walk, address = _random_walk(rng), rng.randrange(4096)
         segments = segments_of(_same_walk(walk, address), 1 << 31)
         pattern, _ = pattern_of(walk, address)
@@ -178,6 +179,33 @@ def test_works_take_as_long_as_in_rtl() -> None:
     # Where banks compete for a vault, a cycle's difference may grow.
     assert sum(each.model == each.rtl for each in comparisons) >= 36
     assert fmean(abs(each.error) for each in comparisons) < 0.01
+
+
+@pytest.mark.parametrize("columns", [1, 3, 40])
+def test_tiles_over_several_rows_take_as_long_as_in_rtl(columns: int) -> None:
+    config = configure("tiny")
+    rows = 120 // columns
+    work = Work(
+        opcode=Opcode.CONV2D,
+        units=config.units,
+        rows=rows,
+        columns=columns,
+        images=1,
+        filters=2,
+        channels=1,
+        height=rows,
+        width=columns,
+        filter_height=1,
+        filter_width=1,
+        stride=1,
+        dilation=1,
+        a=DriverTensor(address_bytes=0, strides=(0, 0, columns + 3, 1)),
+        b=DriverTensor(address_bytes=4096, strides=(1, 0, 0, 0)),
+        # Rows and filters lie apart.
+        result=DriverTensor(address_bytes=8192, strides=(0, 2048, columns + 5, 1)),
+    )
+    (compared,) = compare_works(config, [work])
+    assert compared.rtl == compared.model
 
 
 def test_rtl_reads_an_element_that_repeats_once_a_tile() -> None:

@@ -587,18 +587,33 @@ async def lines_are_passed(dut: Any) -> None:
     tb = TB(dut, stalls="none")
     tb.eager = 1.0
     await tb.reset()
-    banks, line = CONFIG.banks, 9
-    sizes = {"first": 1000, "second": 1, "outer1": 1, "outer2": 1}
+    banks, line, first = CONFIG.banks, 9, 1000
+    sizes = {"first": first, "second": 1, "outer1": 1, "outer2": 1}
     work = sum_on(Works(tb.rng), (1 << banks) - 1, 0, **sizes)
     work.line = line
     await tb.run(iter([work]), 1)
-    dealt = tb.tile_cycles[: -2 * banks]
-    ends = itertools.accumulate(CONFIG.placement.adders[bank] for _, bank in dealt)
-    for (before, after), (begin, end) in zip(
-        itertools.pairwise(dealt), itertools.pairwise((0, *ends)), strict=False
-    ):
-        passed = end // line - begin // line
-        assert after[0] - before[0] == 4 + passed + (passed > 0)
+    begin = 0
+    for (cycle, bank), (following, _) in itertools.pairwise(tb.tile_cycles):
+        end = begin + CONFIG.placement.adders[bank]
+        passed = 0
+        if end < first:
+            passed = end // line - begin // line
+        assert following - cycle == 4 + passed + (begin < first and end // line > begin // line)
+        begin = end
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def lines_are_passed_while_works_come(dut: Any) -> None:
+    tb = TB(dut, stalls="none")
+    tb.eager = 1.0
+    await tb.reset()
+    works = Works(tb.rng)
+    sizes = {"second": 1, "outer1": 1, "outer2": 1}
+    long = sum_on(works, 0b110000, 0, first=2000, **sizes)
+    long.line = 1
+    short = [sum_on(works, 1 << place % 4, place, first=3, **sizes) for place in range(1, 60)]
+    await tb.run(iter([long, *short]), 60)
+    assert tb.completed.index(long) > 20
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
