@@ -165,7 +165,8 @@ class Dispenser(wiring.Component):
                 m.next = "PICK"
                 with m.If(extent.data.lines & ~place.data.end & (limit >= ahead.line)):
                     m.next = "LINE"
-            with m.State("LINE"), m.If(~self.accept):
+            with m.State("LINE"):
+                # With a work that is accepted nothing is written, and this is done again.
                 past = Signal()
                 m.d.comb += [
                     past.eq(place.data.first >= extent.data.line),

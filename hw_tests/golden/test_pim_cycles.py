@@ -75,7 +75,7 @@ def _random_walk(rng: random.Random) -> Walk:
     dilation = rng.choice((1, 1, 3))
     image = Image(
         y=rng.randint(-3, 10) + dilation * (tap // columns),
-        x=rng.randint(-3, 10) + dilation * (tap % columns),
+        x=rng.choice((rng.randint(-3, 10), rng.randint(0, 60))) + dilation * (tap % columns),
         vector_x=rng.choice((1, 1, 4)),
         dilation=dilation,
         height=rng.choice((1, 5, 20, 1000)),
