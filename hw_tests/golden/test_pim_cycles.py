@@ -82,7 +82,7 @@ def _random_walk(rng: random.Random) -> Walk:
         width=rng.choice((1, 9, rng.randint(1, 80), 1000)),
     )
     return Walk(
-        vectors=rng.randint(1, 8 * slots),
+        vectors=min(8 * slots, rng.choice((rng.randint(1, 64), line_left + rng.randint(0, 5)))),
         vector=rng.choice((1, 1, -1, 2, 9, 50)),
         length=rng.randint(1, 40),
         column=rng.choice((0, 1, 1, 2)),
