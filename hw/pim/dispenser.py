@@ -28,7 +28,8 @@ class Dispenser(wiring.Component):
     elements of an elementwise work; and 2 ** ``seconds`` second vectors.
 
     With ``lines`` outer1 counts the lines of first vectors, and tiles go on from line to line. Each
-    line that a tile ends delays the next one by a cycle, and the first of them by one more.
+    line that a tile ends delays the next one by a cycle, and the first of them by one more; the
+    last lines of all together by one.
 
     A lane's eight results in turn are the product of a power of two of first vectors and one of
     second vectors. So where there are eight second vectors, what is left of the first vectors is
@@ -86,12 +87,16 @@ class Dispenser(wiring.Component):
 
     @property
     def _place(self) -> data.StructLayout:
-        """Where the next tile begins; ``end``: there is none. ``vector``: of the first vectors,
-        counted through all lines."""
+        """Where the next tile begins.
+
+        ``end``: there is none. ``vector`` counts the first vectors through all lines.
+        """
         tile = self._jobs.tile
         return data.StructLayout(
             {
                 **{name: tile[name].shape for name in _INDICES},
+                # A tile may end beyond the longest line.
+                "first": tile["first"].width + 1,
                 "vector": self._jobs.checked["first"].shape,
                 "end": 1,
             }

@@ -170,7 +170,7 @@ class Jobs:
                 # With ``lines``, so many first vectors lie in a line, and the next ones outer1
                 # further on; what that is from a line's last vector to the next line's first.
                 "lines": 1,
-                "line": 16,
+                "line": 24,
                 "first_line_wrap": self.word_bits,
                 "result_line_wrap": self.word_bits,
                 # Elementwise: the operand has the same element for all of a row, of which eight
@@ -204,7 +204,8 @@ class Jobs:
                 "add_only": 1,
                 "outer1": 24,
                 "outer2": 16,
-                "first": 32,
+                # With ``lines`` counted through all of them; outer1 is 1 then.
+                "first": max(24, self.word_bits),
                 "second": 24,
                 "multiplications": 64,
                 "additions": 64,

@@ -192,6 +192,8 @@ class Planner:
             p.move(p.value(f"work.{name}"), field(size))
         outer = {"outer1": stride("result", 2), "outer2": stride("result", 0)}
         by_filters, chosen = p.label(), p.label()
+        # The places of the result, if they are enough for the lanes, go on from row to row, and so
+        # leave fewer lanes idle than filters that begin anew with each row.
         p.multiply(results, field("rows"), field("columns"))
         p.add(products, results, results)
         p.is_less(products, field("filters"))

@@ -20,6 +20,12 @@ from hw.pim.jobs import Elementwise, Jobs, Padded, Second
 
 __all__ = ["FrontReference"]
 
+_MODULO = (
+    *(f"work.{tensor}." for tensor in ("first", "second", "third", "result")),
+    *("work.first_line_wrap", "work.result_line_wrap", "multiplications", "additions"),
+    "spans.",  # Of an operand of which nothing is read.
+)
+"""Fields that begin so are modulo their width."""
 _NESTS = ("address", "outer1", "outer2", "vector", "channel", "row", "column")
 
 
@@ -51,8 +57,12 @@ class FrontReference:
         }
 
     def fields(self, values: dict[str, int]) -> dict[str, int]:
-        """These fields, cut to their widths, and the others, which are zero."""
+        """These fields, cut to their widths if they are modulo these, and the others, which are
+        zero."""
         assert values.keys() <= self._leaves.keys()
+        for name, value in values.items():
+            if not name.startswith(_MODULO):
+                assert 0 <= value < 1 << self._leaves[name][1], (name, value)
         return {
             name: values.get(name, 0) & ((1 << width) - 1)
             for name, (_, width) in self._leaves.items()

@@ -101,6 +101,7 @@ class Works:
                 yield from map(words_of, self._short_steps(opcode))
             if len(work.extents("result")) > 1:
                 yield from map(words_of, self._close(opcode))
+        yield from map(words_of, self._long_rows())
 
     def _word_by_word(self, work: Descriptor) -> Iterator[list[int]]:
         """Any word is changed, those that must be zero among them."""
@@ -149,15 +150,31 @@ class Works:
                 for _ in range(100 if opcode == Opcode.CONV2D else 16):
                     changes: dict[str, Any] = {taps: count}
                     # Either operand is the first.
+                    sizes = {"rows": 1, "columns": 2, "filters": 6, "dilation": 2}
                     changes |= {
-                        size: self._random.randint(1, 2)
-                        for size in ("columns", "filters", "dilation")
+                        size: self._random.randint(1, most)
+                        for size, most in sizes.items()
                         if size in work.form.sizes
                     }
                     changed = replace(work, **changes)
                     extents = changed.extents(name)
                     strides = tuple(self._random.randint(-2, 2) for _ in extents)
                     yield replace(changed, **{name: self._place(strides, extents)})
+
+    def _long_rows(self) -> Iterator[Descriptor]:
+        """Convolutions with as many filters as make them the first operand, or just not, and with
+        rows of the result that 16 bits cannot count."""
+        for rows, columns, filters in (
+            *((1, 1, 2), (1, 1, 3), (2, 3, 12), (2, 3, 13)),
+            *((1, 65535, 1), (2, 65536, 1), (2, 65537, 2), (1, (1 << 24) - 1, 1)),
+        ):
+            work = self._work(Opcode.CONV2D, lambda _: 1)
+            work = replace(work, rows=rows, columns=columns, filters=filters)
+            extents = work.extents("result")
+            strides = tuple(prod(extents[place + 1 :]) for place in range(len(extents)))
+            if prod(extents) < len(self._memories[0]):
+                work = replace(work, result=self._place(strides, extents))
+                yield self._with_operand(self._with_operand(work, "a"), "b")
 
     def _close(self, opcode: Opcode) -> Iterator[Descriptor]:
         """Works whose results are just distinct, or, at one of the indices, just not, in every

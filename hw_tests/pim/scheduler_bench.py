@@ -603,6 +603,19 @@ async def lines_are_passed(dut: Any) -> None:
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
+async def a_long_line_is_passed(dut: Any) -> None:
+    """One that 16 bits cannot count."""
+    tb = TB(dut, stalls="none")
+    tb.eager = 1.0
+    await tb.reset()
+    sizes = {"first": (1 << 16) + 300, "second": 1, "outer1": 1, "outer2": 1}
+    work = sum_on(Works(tb.rng), (1 << CONFIG.banks) - 1, 0, **sizes)
+    work.line = (1 << 16) + 5
+    work.plan = {"depth": 3, "seconds": 1}
+    await tb.run(iter([work]), 1)
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
 async def lines_are_passed_while_works_come(dut: Any) -> None:
     tb = TB(dut, stalls="none")
     tb.eager = 1.0

@@ -11,7 +11,7 @@ from .kernel import Kernel
 __all__ = ["Dispenser", "Tiles"]
 
 DEAL_CYCLES = 4
-"""From a bank's asking, or from the last tile, to a tile."""
+"""From a bank's asking, or from the last tile, to a tile, but for lines that the last one ended."""
 
 
 class Tiles:
