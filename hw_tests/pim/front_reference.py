@@ -23,7 +23,6 @@ __all__ = ["FrontReference"]
 _MODULO = (
     *(f"work.{tensor}." for tensor in ("first", "second", "third", "result")),
     *("work.first_line_wrap", "work.result_line_wrap", "multiplications", "additions"),
-    "spans.",  # Of an operand of which nothing is read.
 )
 """Fields that begin so are modulo their width."""
 _NESTS = ("address", "outer1", "outer2", "vector", "channel", "row", "column")
@@ -57,20 +56,21 @@ class FrontReference:
         }
 
     def fields(self, values: dict[str, int]) -> dict[str, int]:
-        """These fields, cut to their widths if they are modulo these, and the others, which are
-        zero."""
+        """These fields, cut to their widths, and the others, which are zero."""
         assert values.keys() <= self._leaves.keys()
-        for name, value in values.items():
-            if not name.startswith(_MODULO):
-                assert 0 <= value < 1 << self._leaves[name][1], (name, value)
         return {
             name: values.get(name, 0) & ((1 << width) - 1)
             for name, (_, width) in self._leaves.items()
         }
 
     def of(self, work: Descriptor) -> dict[str, int]:
-        """All fields for a good work."""
-        return self.fields(_expected(work, self._config))
+        """All fields for a good work; those that are not modulo their width must fit it."""
+        values = _expected(work, self._config)
+        fields = self.fields(values)
+        for name, value in values.items():
+            if not name.startswith(_MODULO):
+                assert fields[name] == value, f"{name} of {fields[name]} is to hold {value}: {work}"
+        return fields
 
     def pack_work(self, fields: dict[str, int]) -> int:
         """The payload of :attr:`Jobs.work <hw.pim.jobs.Jobs.work>` of these fields."""
@@ -92,7 +92,7 @@ class FrontReference:
         assert fields["cause"] == cause, f"{fields['cause']} for {cause!r}: {words}"
         if cause == Cause.NONE:
             work = _work_of(words)
-            want = self.fields(_expected(work, self._config))
+            want = self.of(work)
             wrong = {
                 name: (fields[name], want[name]) for name in want if fields[name] != want[name]
             }

@@ -539,12 +539,28 @@ def sum_on(works: Works, banks: int, place: int, **extents: int) -> Offered:
     return work
 
 
-@cocotb.test(timeout_time=20, timeout_unit="ms")
-async def tiles_fill_the_turns_of_lanes(dut: Any) -> None:
-    """What is left of the first vectors is at, below and above each number of vectors a lane."""
+async def unstalled(dut: Any) -> TB:
+    """A bench without stalls whose host always has a work to offer."""
     tb = TB(dut, stalls="none")
     tb.eager = 1.0
     await tb.reset()
+    return tb
+
+
+def long_and_short(works: Works, first: int) -> list[Offered]:
+    """A work of two banks with so many first vectors, and 59 that come and go on four others."""
+    sizes = {"second": 1, "outer1": 1, "outer2": 1}
+    long = sum_on(works, 0b110000, 0, first=first, **sizes)
+    return [
+        long,
+        *(sum_on(works, 1 << place % 4, place, first=3, **sizes) for place in range(1, 60)),
+    ]
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def tiles_fill_the_turns_of_lanes(dut: Any) -> None:
+    """What is left of the first vectors is at, below and above each number of vectors a lane."""
+    tb = await unstalled(dut)
     works = Works(tb.rng)
     offered = []
     for vectors in range(1, 10):
@@ -561,9 +577,7 @@ async def tiles_fill_the_turns_of_lanes(dut: Any) -> None:
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def tiles_are_shared_out(dut: Any) -> None:
     """Two works at once, with banks that always ask: a tile every four cycles, in turn."""
-    tb = TB(dut, stalls="none")
-    tb.eager = 1.0
-    await tb.reset()
+    tb = await unstalled(dut)
     works = Works(tb.rng)
     banks = CONFIG.banks
     half = (1 << banks // 2) - 1
@@ -584,9 +598,7 @@ async def tiles_are_shared_out(dut: Any) -> None:
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def lines_are_passed(dut: Any) -> None:
     """A tile that reaches the end of a line costs a cycle for each line, and one more."""
-    tb = TB(dut, stalls="none")
-    tb.eager = 1.0
-    await tb.reset()
+    tb = await unstalled(dut)
     banks, line, first = CONFIG.banks, 9, 1000
     sizes = {"first": first, "second": 1, "outer1": 1, "outer2": 1}
     work = sum_on(Works(tb.rng), (1 << banks) - 1, 0, **sizes)
@@ -605,9 +617,7 @@ async def lines_are_passed(dut: Any) -> None:
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def a_long_line_is_passed(dut: Any) -> None:
     """One that 16 bits cannot count."""
-    tb = TB(dut, stalls="none")
-    tb.eager = 1.0
-    await tb.reset()
+    tb = await unstalled(dut)
     sizes = {"first": (1 << 16) + 300, "second": 1, "outer1": 1, "outer2": 1}
     work = sum_on(Works(tb.rng), (1 << CONFIG.banks) - 1, 0, **sizes)
     work.line = (1 << 16) + 5
@@ -617,14 +627,9 @@ async def a_long_line_is_passed(dut: Any) -> None:
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def lines_are_passed_while_works_come(dut: Any) -> None:
-    tb = TB(dut, stalls="none")
-    tb.eager = 1.0
-    await tb.reset()
-    works = Works(tb.rng)
-    sizes = {"second": 1, "outer1": 1, "outer2": 1}
-    long = sum_on(works, 0b110000, 0, first=2000, **sizes)
+    tb = await unstalled(dut)
+    long, *short = long_and_short(Works(tb.rng), first=2000)
     long.line = 1
-    short = [sum_on(works, 1 << place % 4, place, first=3, **sizes) for place in range(1, 60)]
     await tb.run(iter([long, *short]), 60)
     assert tb.completed.index(long) > 20
 
@@ -632,14 +637,9 @@ async def lines_are_passed_while_works_come(dut: Any) -> None:
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def all_is_counted(dut: Any) -> None:
     """Banks that do in each cycle as much as a bank can, while other works come and go."""
-    tb = TB(dut, stalls="none")
+    tb = await unstalled(dut)
     tb.most = True
-    tb.eager = 1.0
-    await tb.reset()
-    works = Works(tb.rng)
-    sizes = {"second": 1, "outer1": 1, "outer2": 1}
-    long = sum_on(works, 0b110000, 0, first=600, **sizes)
-    short = [sum_on(works, 1 << place % 4, place, first=3, **sizes) for place in range(1, 60)]
+    long, *short = long_and_short(Works(tb.rng), first=600)
     await tb.run(iter([long, *short]), 60)
     cycles = long.completed_at - long.started_at
     count = long.done["multiplications"]
