@@ -29,7 +29,8 @@ from sw_driver.pim.validation import compare_works, draw
 
 @pytest.mark.parametrize("preset", ["tiny", "paper", "pairs"])
 def test_plans_are_the_hardwares(preset: str) -> None:
-    config = configure(preset)
+    # A stack that holds all operands; plans do not depend on its size.
+    config = configure(preset, bank_bytes=1 << 22)
     cycles = pool_cycle_config(config, vault_part("hmc2"))
     reference, works = FrontReference(config), Works(config, 5)
     sizes = product((1, 3, 7, 13, 32, 33, 800), (1, 3, 7, 13, 32, 33, 800), (8, 100, 1000))
@@ -112,6 +113,8 @@ def test_walks_have_the_segments_of_the_hardwares() -> None:
 
 
 def _matmul(rows: int, columns: int, length: int, config_units: int) -> Descriptor:
+    b_mib = -(-4 * rows * length >> 20)
+    result_mib = b_mib - (-4 * columns * length >> 20)
     return Descriptor(
         opcode=Opcode.MATMUL,
         units=config_units,
@@ -119,8 +122,8 @@ def _matmul(rows: int, columns: int, length: int, config_units: int) -> Descript
         columns=columns,
         length=length,
         a=Tensor(address_bytes=0, strides=(length, 1)),
-        b=Tensor(address_bytes=1 << 20, strides=(1, length)),
-        result=Tensor(address_bytes=1 << 21, strides=(columns, 1)),
+        b=Tensor(address_bytes=b_mib << 20, strides=(1, length)),
+        result=Tensor(address_bytes=result_mib << 20, strides=(columns, 1)),
     )
 
 
