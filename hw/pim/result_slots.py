@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.float.parts import register, saturate
+from hw.float.parts import saturate
 from hw.pim.jobs import LANE_BITS, NO_LINE, VECTOR_BITS, Jobs, Second
 from hw.pim.ports import RESULT_SLOTS
 from hw.stream.fifo import StreamFifo
@@ -119,9 +119,16 @@ class ResultSlots(wiring.Component):
 
         result = work.result
         stride = Mux(work.elementwise, result.first, result.second)
-        factor = register(m, stride, "factor")
-        product = register(m, (entry.index * factor)[: jobs.word_bits], "product")
-        address = register(m, (entry.address + product)[: jobs.word_bits], "address")
+        factor, product, address = (
+            Signal(jobs.word_bits, name=name, reset_less=True)
+            for name in ("factor", "product", "address")
+        )
+        with m.If(entries.o.valid):
+            m.d.sync += [
+                factor.eq(stride),
+                product.eq(entry.index * factor),
+                address.eq(entry.address + product),
+            ]
 
         walk = store.walk
         lanes = Mux(work.second_kind == Second.NONE, self._adders, self._lanes)

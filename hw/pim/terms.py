@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from amaranth.hdl import Cat, Mux, Signal
+from amaranth.hdl import Cat, Mux, Signal, Value
 
 __all__ = ["Sum", "Terms"]
 
@@ -20,7 +20,7 @@ class Sum(NamedTuple):
 
 
 class Terms:
-    """Computes lists of sums, a product a cycle, modulo 2 ** ``width``.
+    """Computes lists of sums, a product a cycle, modulo 2 ** ``width``; factors are unsigned.
 
     ``start[name]`` is to be a pulse; the sums of that list are then computed in their order, from
     values that hold still meanwhile, and ``done`` is a pulse in the first cycle in which all of
@@ -53,13 +53,12 @@ class Terms:
                 m.d.sync += [step.eq(begin), active.eq(1)]
 
         # Factors, product, sum: a cycle each.
-        factors = Signal(width), Signal(width)
+        pairs = zip(*(term for _, _, term in steps), strict=True)
+        factors = [Signal(max(len(Value.cast(each)) for each in side)) for side in pairs]
         with m.If(active), m.Switch(step):
             for place, (_, _, (a, b)) in enumerate(steps):
                 with m.Case(place):
                     m.d.sync += [factors[0].eq(a), factors[1].eq(b)]
-        product = Signal(width)
-        m.d.sync += product.eq(factors[0] * factors[1])
         later = [step]
         alive: list[Any] = [active]
         closing: list[Any] = [active & last]
@@ -68,6 +67,9 @@ class Terms:
                 delayed = Signal.like(values[-1], name=f"{name}_{age + 1}")
                 m.d.sync += delayed.eq(values[-1])
                 values.append(delayed)
+        product = Signal(width)
+        with m.If(alive[1]):
+            m.d.sync += product.eq(factors[0] * factors[1])
         total = Signal(width)
         before, negative = Signal(width), Signal()
         value = Signal(width)
