@@ -37,8 +37,8 @@ class Assembly:
     def connect(self, one: tuple[str, str], other: tuple[str, str]) -> None:
         """Connects an interface of an instance with the same one, flipped, of another.
 
-        An interface is a member of the instance's component or, with an empty name, all of them.
-        ``ValueError`` if they do not fit.
+        An interface is a member of the instance's component or, with an empty name, all that is not
+        yet connected. ``ValueError`` if they do not fit.
         """
         here, there = self._ports(*one), self._ports(*other)
         if {path: (width, not out) for path, (width, out) in here.items()} != there:
@@ -50,13 +50,24 @@ class Assembly:
             ]
             self.wires.append(Wire(*(ends if out else reversed(ends))))
 
+    def free_outputs(self) -> list[tuple[str, str]]:
+        """The outputs that are connected to nothing."""
+        return [
+            (instance, "_".join(path))
+            for instance in self.instances
+            for path, (_, out) in self._ports(instance, "").items()
+            if out
+        ]
+
     def _ports(self, instance: str, name: str) -> dict[tuple[str, ...], tuple[int, bool]]:
         """The width of each port of an interface, and whether it is an output."""
         component = self.components[self.instances[instance]]
+        connected = {end for wire in self.wires for end in wire}
         ports: dict[tuple[str, ...], tuple[int, bool]] = {}
         for path, member, value in component.signature.flatten(component):
             parts = tuple(map(str, path))
-            if name in ("", parts[0]):
+            own = not name and (instance, "_".join(parts)) not in connected
+            if own or name == parts[0]:
                 width = Shape.cast(value.shape()).width
                 ports[parts[bool(name) :]] = width, member.flow is Out
         return ports

@@ -6,11 +6,13 @@ from typing import Any
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
+from amaranth.lib.wiring import In
 
 from hw.pim.bank_interface import BankSignature
 from hw.pim.buffer import OperandBuffers
 from hw.pim.compute import Compute
 from hw.pim.config import PimConfig
+from hw.pim.jobs import Jobs
 from hw.pim.loader import Loader
 from hw.pim.port import BankPort
 from hw.pim.sequencer import Sequencer
@@ -35,7 +37,9 @@ class PimBank(wiring.Component):
 
     Members
     -------
-    all: those of :class:`~hw.pim.bank_interface.BankSignature`, flipped
+    work : In(:attr:`Jobs.work <hw.pim.jobs.Jobs.work>`)
+        With ``start``: what the bank is to work on.
+    all others: those of :class:`~hw.pim.bank_interface.BankSignature`, flipped
     """
 
     work: Any
@@ -52,7 +56,7 @@ class PimBank(wiring.Component):
     def __init__(self, config: PimConfig, *, multipliers: int, adders: int) -> None:
         self._config = config
         self._units = {"multipliers": multipliers, "adders": adders}
-        super().__init__(dict(BankSignature(config).flip().members.items()))
+        super().__init__({"work": In(Jobs(config).work), **BankSignature(config).flip().members})
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()

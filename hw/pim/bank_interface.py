@@ -15,14 +15,13 @@ __all__ = ["BankSignature"]
 class BankSignature(wiring.Signature):
     """What the pool gives to a bank and takes from it; the pool has it as ``Out``.
 
-    No member depends combinationally on one of the other direction.
+    No member depends combinationally on one of the other direction. What ``start`` starts goes to
+    all banks alike: the ``work`` of :class:`~hw.pim.core.PoolCore`.
 
     Members
     -------
-    work : Out(:attr:`Jobs.work <hw.pim.jobs.Jobs.work>`)
-        With ``start``.
     start : Out(1)
-        Pulse: there are tiles of ``work`` to be done. Not before ``done`` of the last one.
+        Pulse: there are tiles of the work to be done. Not before ``done`` of the last one.
     tile : Out(stream of :attr:`Jobs.tile <hw.pim.jobs.Jobs.tile>`)
         What to do, until a tile with ``end``.
     request : In(stream of :func:`~hw.pim.memory_port.memory_request_layout`)
@@ -40,7 +39,6 @@ class BankSignature(wiring.Signature):
         jobs = Jobs(config)
         super().__init__(
             {
-                "work": Out(jobs.work),
                 "start": Out(1),
                 "tile": Out(stream.Signature(jobs.tile)),
                 "request": In(stream.Signature(memory_request_layout(config))),

@@ -14,6 +14,7 @@ from hw.pim.bank_interface import BankSignature
 from hw.pim.config import PimConfig
 from hw.pim.front import Front
 from hw.pim.host_memory import HostMemory
+from hw.pim.jobs import Jobs
 from hw.pim.memory_port import memory_request_layout, memory_response_layout
 from hw.pim.pool_registers import REGISTERS_ADDR_WIDTH, PoolRegisters
 from hw.pim.scheduler import Scheduler
@@ -47,6 +48,8 @@ class PoolCore(wiring.Component):
         A bit for each slot: the last work that had it has completed.
     started : Out(1)
         Pulse: a work starts. Of its result, what the host asked for before that is old.
+    work : Out(:attr:`Jobs.work <hw.pim.jobs.Jobs.work>`)
+        What banks that start are to work on.
     bank_0, bank_1, ... : Out(:class:`~hw.pim.bank_interface.BankSignature`)
     vault_0_request, vault_0_response, ... :
         As those of :class:`~hw.pim.switch.MemorySwitch`.
@@ -71,6 +74,7 @@ class PoolCore(wiring.Component):
                 "host_response": Out(stream.Signature(memory_response_layout())),
                 "completed": Out(config.works),
                 "started": Out(1),
+                "work": Out(Jobs(config).work),
                 **{f"bank_{bank}": Out(BankSignature(config)) for bank in range(config.banks)},
                 **{name: of_switch[name] for name in of_switch if name.startswith("vault_")},
             }
@@ -103,6 +107,7 @@ class PoolCore(wiring.Component):
             registers.busy.eq(front.busy),
             self.completed.eq(scheduler.status.completed),
             self.started.eq(scheduler.gate.start),
+            self.work.eq(scheduler.work),
         ]
         for bank in range(config.banks):
             self._connect(m, bank, scheduler)
@@ -122,7 +127,6 @@ class PoolCore(wiring.Component):
             wiring.connect(m, *ends)
         counts = scheduler.counts[number]
         m.d.comb += [
-            bank.work.eq(scheduler.work),
             bank.start.eq(scheduler.start[number]),
             scheduler.done[number].eq(bank.done),
             *(getattr(counts, name).eq(getattr(bank, name)) for name, _ in counts.shape()),

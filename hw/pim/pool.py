@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from amaranth.hdl import Module
@@ -9,6 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from hw.pim.bank import PimBank
+from hw.pim.bank_interface import BankSignature
 from hw.pim.config import PimConfig
 from hw.pim.core import PoolCore
 from hw.pim.vault import VaultController
@@ -72,7 +74,9 @@ class PimPool(wiring.Component):
         """Members of the core that are not for a bank or a vault."""
         members = self._core.signature.members
         return {
-            name: members[name] for name in members if name.split("_")[0] not in ("bank", "vault")
+            name: members[name]
+            for name in members
+            if name.split("_")[0] not in ("work", "bank", "vault")
         }
 
     def elaborate(self, platform: Any) -> Module:
@@ -97,7 +101,12 @@ class PimPool(wiring.Component):
             vault: Any = Shared(controller, name="pim_vault_controller")
             m.submodules[f"bank_{number}"] = bank
             m.submodules[f"controller_{number}"] = vault
-            wiring.connect(m, getattr(core, f"bank_{number}"), bank)
+            # All of its ports but the work, which all banks have together.
+            own = BankSignature(config).flip()
+            ports = {name: getattr(bank, name) for name in own.members}
+            end = SimpleNamespace(signature=own, **ports)
+            wiring.connect(m, getattr(core, f"bank_{number}"), end)
+            m.d.comb += bank.work.eq(core.work)
             wiring.connect(m, getattr(core, f"vault_{number}_request"), vault.i)
             wiring.connect(m, vault.o, getattr(core, f"vault_{number}_response"))
             wiring.connect(m, vault.dram, wiring.flipped(getattr(self, f"vault_{number}")))

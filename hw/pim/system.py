@@ -47,6 +47,7 @@ def pim_system(
     for number, kind in enumerate(kinds):
         bank, own_vault = f"bank_{number}", f"vault_{number}"
         system.instances |= {bank: bank_module(*kind), own_vault: "pim_vault"}
+        system.connect(("core", "work"), (bank, "work"))
         system.connect(("core", bank), (bank, ""))
         system.connect(("core", f"{own_vault}_request"), (own_vault, "i"))
         system.connect(("core", f"{own_vault}_response"), (own_vault, "o"))
