@@ -18,8 +18,8 @@
 
 class SecondThread {
 public:
-    // `share` gets the number of each step, counted from 1, and does the second thread's part.
-    explicit SecondThread(std::function<void(uint64_t)> share)
+    // `share` does the second thread's part of a step.
+    explicit SecondThread(std::function<void()> share)
         : share_(std::move(share)), thread_([this] { run(); }) {}
 
     ~SecondThread() {
@@ -70,7 +70,7 @@ private:
                     wait(spins);
                     continue;
                 }
-                share_(number);
+                share_();
                 done_.store(seen = number, std::memory_order_release);
                 spins = 0;
             }
@@ -78,7 +78,7 @@ private:
         }
     }
 
-    std::function<void(uint64_t)> share_;
+    std::function<void()> share_;
     std::mutex mutex_;
     std::condition_variable woken_;
     std::atomic<State> state_{kAsleep};

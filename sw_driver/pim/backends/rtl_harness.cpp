@@ -1,13 +1,14 @@
 // Runs the Verilated pool, part by part, with its vaults in the calling process.
 //
 // No output of a part depends combinationally on an input: in a cycle, values are moved between the
-// parts, then each of them has its edge of the clock.
+// parts, then each of them has both edges of the clock. At the falling edge it takes its inputs.
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include <unistd.h>
 #include <verilated.h>
@@ -79,10 +80,9 @@ public:
             return run(cycles, alone);
         }
         if (!second_) {
-            second_ = std::make_unique<SecondThread>([this](uint64_t step) {
+            second_ = std::make_unique<SecondThread>([this] {
                 Verilated::threadContextp(&context_);
-                if (step % 2 != 0) parts_.connect_share<1>();
-                else clock_share<1>();
+                cycle_share<1>();
             });
         }
         bool completed = false;
@@ -90,7 +90,11 @@ public:
             uint64_t next = cycles;
             const bool both = faster_.choose(next);
             uint64_t left = next;
-            if (both) second_->begin();
+            if (both) {
+                parts_.hand_over<0>(turn_);
+                parts_.hand_over<1>(turn_);
+                second_->begin();
+            }
             completed = both ? run(left, [this] { tick_with_second(); }) : run(left, alone);
             if (both) second_->end();
             faster_.took(next - left);
@@ -138,9 +142,13 @@ public:
         bool same = false;
         cycle([&] {
             parts_.connect();
-            parts_.each([](auto& part) { clock(part, false); });
-            same = parts_.connected();
-            parts_.each([](auto& part) { clock(part, true); });
+            std::array<uint64_t, Parts::kCount> fell;
+            auto* next = fell.data();
+            const auto outside = free_outputs();
+            parts_.each([&](auto& part) { *next++ = fall(part); });
+            same = parts_.connected() && free_outputs() == outside;
+            next = fell.data();
+            parts_.each([&](auto& part) { rise(part, *next++); });
         });
         return same;
     }
@@ -193,16 +201,24 @@ private:
         return false;
     }
 
-    template <typename Part> static void clock(Part& part, bool high) {
-        part.clk = high;
-        evaluate(part);
+    std::vector<uint8_t> free_outputs() {
+        std::vector<uint8_t> bytes;
+        parts_.each_free_output([&](const auto& port) {
+            const auto* begin = reinterpret_cast<const uint8_t*>(&port);
+            bytes.insert(bytes.end(), begin, begin + sizeof port);
+        });
+        return bytes;
     }
 
     template <unsigned kShare> void clock_share() {
-        parts_.each_of_share<kShare>([](auto& part) {
-            clock(part, false);
-            clock(part, true);
-        });
+        parts_.each_of_share<kShare>([](auto& part) { rise(part, fall(part)); });
+    }
+
+    // What a thread does in a cycle: what it hands over is taken in the next one.
+    template <unsigned kShare> void cycle_share() {
+        parts_.connect_share<kShare>(turn_);
+        clock_share<kShare>();
+        parts_.hand_over<kShare>(turn_ ^ 1);
     }
 
     // A cycle, of which `step` does what the parts do.
@@ -251,8 +267,8 @@ private:
 
     void tick_with_second() {
         cycle([this] {
-            second_->step([this] { parts_.connect_share<0>(); });
-            second_->step([this] { clock_share<0>(); });
+            second_->step([this] { cycle_share<0>(); });
+            turn_ ^= 1;
         });
     }
 
@@ -309,6 +325,7 @@ private:
     Transfer transfer_ = {};
     std::array<Asked, kTags> asked_ = {};
     Faster faster_;
+    unsigned turn_ = 0;  // changes between two steps only
     std::unique_ptr<SecondThread> second_;  // the last, so that it ends first
 };
 

@@ -1,0 +1,88 @@
+// Compares the ways to simulate an assembly: see test_parts.py.
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <verilated.h>
+
+#include "parts.h"
+
+namespace {
+
+std::vector<uint8_t> outputs(Parts& parts) {
+    std::vector<uint8_t> bytes;
+    parts.each([&](auto& part) {
+        for (const uint32_t value : {uint32_t{part.o}, uint32_t{part.run}, uint32_t{part.edges}}) {
+            for (unsigned shift = 0; shift < 32; shift += 8) bytes.push_back(value >> shift);
+        }
+    });
+    return bytes;
+}
+
+void by_verilator(Parts& parts) {
+    parts.connect();
+    for (const bool high : {false, true}) {
+        parts.each([high](auto& part) {
+            part.clk = high;
+            part.eval();
+        });
+    }
+}
+
+void by_edges(Parts& parts) {
+    parts.connect();
+    parts.each([](auto& part) { rise(part, fall(part)); });
+}
+
+template <unsigned kShare> void by_share(Parts& parts, unsigned turn) {
+    parts.connect_share<kShare>(turn);
+    parts.each_of_share<kShare>([](auto& part) { rise(part, fall(part)); });
+    parts.hand_over<kShare>(turn ^ 1);
+}
+
+}  // namespace
+
+extern "C" {
+
+// The number of the first cycle that does not end the same in all three ways, or `cycles`.
+uint64_t nm_same(uint64_t cycles) {
+    VerilatedContext context;
+    Parts one(&context), two(&context), three(&context);
+    three.hand_over<0>(0);
+    three.hand_over<1>(0);
+    for (uint64_t cycle = 0; cycle < cycles; ++cycle) {
+        by_verilator(one);
+        by_edges(two);
+        by_share<0>(three, cycle % 2);
+        by_share<1>(three, cycle % 2);
+        if (outputs(one) != outputs(two) || outputs(one) != outputs(three)) return cycle;
+    }
+    return cycles;
+}
+
+// How many different states of all outputs there are in so many cycles.
+uint64_t nm_states(uint64_t cycles) {
+    VerilatedContext context;
+    Parts parts(&context);
+    std::vector<std::vector<uint8_t>> states;
+    for (uint64_t cycle = 0; cycle < cycles; ++cycle) {
+        by_verilator(parts);
+        states.push_back(outputs(parts));
+    }
+    std::sort(states.begin(), states.end());
+    return std::unique(states.begin(), states.end()) - states.begin();
+}
+
+// Cycles in which a part's gated clock had an edge, and those in which it had none.
+void nm_edges(uint64_t cycles, uint64_t* edges) {
+    VerilatedContext context;
+    Parts parts(&context);
+    for (uint64_t cycle = 0; cycle < cycles; ++cycle) {
+        const auto before = parts.first.edges;
+        by_verilator(parts);
+        ++edges[parts.first.edges == before];
+    }
+}
+
+}  // extern "C"
