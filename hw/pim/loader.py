@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.float.parts import wire
 from hw.pim.buffer import OperandWriteSignature
 from hw.pim.config import PimConfig
+from hw.pim.hold import hold
 from hw.pim.jobs import BEAT_WORDS, Jobs, OperandBuffer
 from hw.pim.port import READ_TAG_BITS, read_request_layout, read_response_layout
 from hw.pim.walker import Walker
@@ -157,9 +158,13 @@ class Loader(wiring.Component):
         count = 1 << _JOB_BITS
         oldest, next_job = Signal(_JOB_BITS), Signal(_JOB_BITS)
         level = Signal(range(count + 1))
-        buffers = Array(Signal(OperandBuffer, name=f"buffer_{job}") for job in range(count))
         ready, all_read = [], Signal(count)
         accept, done = Signal(), Signal()
+        offered = self.i.payload.buffer
+        buffers = Array(
+            hold(m, accept & (next_job == job), f"job_{job}", buffer=offered).buffer
+            for job in range(count)
+        )
         m.d.comb += [
             walker.i.valid.eq(self.i.valid & (level != count)),
             self.i.ready.eq(walker.i.ready & (level != count)),
@@ -178,8 +183,6 @@ class Loader(wiring.Component):
                 m.d.sync += all_read[job].eq(1)
             with m.Elif(done & (oldest == job)):
                 m.d.sync += all_read[job].eq(0)
-        with m.If(accept):
-            m.d.sync += buffers[next_job].eq(self.i.payload.buffer)
         m.d.comb += done.eq(Array(ready)[oldest])
         m.d.sync += [
             level.eq(level + accept - done),
