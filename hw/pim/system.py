@@ -19,7 +19,7 @@ def pim_system(
     """The parts of :class:`~hw.pim.pool.PimPool`, and a simulated vault for each bank.
 
     The instances are ``core``, and ``bank_0``, ``vault_0``, and so on. What is free are the core's
-    ports for the host, and each vault's ``violation``.
+    ports for the host, and what each vault shows of itself, such as ``violation``.
 
     Parameters
     ----------

@@ -53,8 +53,11 @@ class Terms:
                 m.d.sync += [step.eq(begin), active.eq(1)]
 
         # Factors, product, sum: a cycle each.
-        pairs = zip(*(term for _, _, term in steps), strict=True)
-        factors = [Signal(max(len(Value.cast(each)) for each in side)) for side in pairs]
+        sides = [*zip(*(map(Value.cast, term) for _, _, term in steps), strict=True)]
+        for factor in (each for side in sides for each in side):
+            if factor.shape().signed:
+                raise ValueError(f"factors must be unsigned, got {factor!r}")
+        factors = [Signal(max(map(len, side))) for side in sides]
         with m.If(active), m.Switch(step):
             for place, (_, _, (a, b)) in enumerate(steps):
                 with m.Case(place):

@@ -53,7 +53,7 @@ NAMES = ["first", *(f"node_{number}" for number in range(1, 11))]
 
 
 def ring() -> Assembly:
-    """Nodes of two kinds, each with the outputs of two others as its inputs."""
+    """Nodes of two kinds, each with the outputs of two as its inputs."""
     assembly = Assembly(
         components={f"kind_{factor}": PoweredUp(Node(factor)) for factor in (40503, 27)},
         instances={name: f"kind_{(40503, 27)[place % 2]}" for place, name in enumerate(NAMES)},
@@ -89,7 +89,7 @@ def test_all_ways_to_simulate_are_the_same(simulation: Any) -> None:
 
 
 def test_the_comparison_is_of_something(simulation: Any) -> None:
-    """States do not repeat, and the gated clocks stop about as often as they run."""
+    """Data do not repeat, and the gated clocks stop about as often as they run."""
     edges = (ctypes.c_uint64 * 2)()
     simulation.nm_edges(CYCLES, edges)
     assert min(edges) > CYCLES / 4
@@ -102,29 +102,38 @@ def test_free_outputs_are_those_without_a_wire() -> None:
     assert [name for name, port in free if port == "edges"] == NAMES
 
 
-def verilated(assembly: Assembly, folder: Path, body: str) -> None:
-    """As if Verilator had made the evaluation of each module with this body."""
+def verilated(assembly: Assembly, folder: Path, **functions: str) -> None:
+    """As if Verilator had made each module's evaluation with these functions' bodies."""
     for module in assembly.components:
         root = f"V{module}___024root"
         (folder / module).mkdir()
-        (folder / module / f"{root}__0.cpp").write_text(
-            f"void {root}___eval_nba({root}* vlSelf) {{\n    // Body\n{body}}}\n"
+        text = (
+            f"void {root}___{name}({root}* vlSelf) {{\n    // Body\n{body.format(root)}}}\n"
+            for name, body in functions.items()
         )
+        (folder / module / f"{root}__0.cpp").write_text("\n".join(text))
 
 
-TRIGGERED = "    if (({}ULL & vlSelfRef.__VnbaTriggered[{}U])) {{\n{}    }}\n"
+def phases(*names: str) -> str:
+    return "".join(f"    {{0}}___eval_phase__{name}(vlSelf);\n" for name in names)
+
+
+def triggered(by: str, word: int, calls: str) -> str:
+    return f"    if (({by}ULL & vlSelfRef.__VnbaTriggered[{word}U])) {{{{\n{calls}    }}}}\n"
 
 
 def test_all_that_verilator_evaluates_is_evaluated_in_its_order(tmp_path: Path) -> None:
     assembly = ring()
     calls = "        Vx_f(vlSelf);\n        Vx_e(vlSelf);\n"
     last = "        Vx_a(vlSelf);\n"
-    body = TRIGGERED.format(6, 0, calls) + TRIGGERED.format("0x0b", 0, last)
-    verilated(assembly, tmp_path, body)
+    body = triggered("6", 0, calls) + triggered("0x0b", 0, last)
+    verilated(assembly, tmp_path, eval=phases("ico", "act", "nba"), eval_nba=body)
     header = parts_header(assembly, dict.fromkeys(assembly.components, 1), tmp_path)
     steps = re.findall(r"if \(raised & (\w+) && !\(left_out & (\w+)\)\) (\w+)\(root\);", header)
     each = [("6ULL", "6ULL", "Vx_f"), ("6ULL", "6ULL", "Vx_e"), ("0x0bULL", "0x0bULL", "Vx_a")]
     assert steps == 2 * each
+    kind = "Vkind_27___024root___eval_phase__"
+    assert header.index(f"({kind}ico(root))") < header.index(f"({kind}act(root))")
 
 
 @pytest.mark.parametrize(
@@ -132,11 +141,11 @@ def test_all_that_verilator_evaluates_is_evaluated_in_its_order(tmp_path: Path) 
     [
         pytest.param("    vlSelfRef.o = vlSelfRef.i;\n", id="an assignment"),
         pytest.param(
-            TRIGGERED.format(1, 0, "        vlSelfRef.o = 1;\n"),
+            triggered("1", 0, "        vlSelfRef.o = 1;\n"),
             id="an assignment with a trigger",
         ),
         pytest.param(
-            TRIGGERED.format(1, 1, "        Vx_f(vlSelf);\n"),
+            triggered("1", 1, "        Vx_f(vlSelf);\n"),
             id="more than 64 triggers",
         ),
     ],
@@ -144,6 +153,23 @@ def test_all_that_verilator_evaluates_is_evaluated_in_its_order(tmp_path: Path) 
 def test_code_that_is_not_expected_of_verilator_is_refused(tmp_path: Path, body: str) -> None:
     """Rather than left out of the simulation."""
     assembly = ring()
-    verilated(assembly, tmp_path, body)
+    verilated(assembly, tmp_path, eval=phases("act", "nba"), eval_nba=body)
     with pytest.raises(BuildError, match=r"model of kind_40503 this is not expected: '    "):
+        parts_header(assembly, dict.fromkeys(assembly.components, 1), tmp_path)
+
+
+@pytest.mark.parametrize("names", [("act", "inact", "nba"), ("nba", "act"), ("act",)])
+def test_phases_that_are_not_expected_of_verilator_are_refused(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    assembly = ring()
+    verilated(assembly, tmp_path, eval=phases(*names), eval_nba="")
+    with pytest.raises(BuildError, match=rf"this is not expected: \[.*phase__{names[-1]}'\]"):
+        parts_header(assembly, dict.fromkeys(assembly.components, 1), tmp_path)
+
+
+def test_a_function_that_verilator_did_not_make_is_missed(tmp_path: Path) -> None:
+    assembly = ring()
+    verilated(assembly, tmp_path, eval=phases("act", "nba"))
+    with pytest.raises(BuildError, match="model of kind_40503 has no function eval_nba"):
         parts_header(assembly, dict.fromkeys(assembly.components, 1), tmp_path)

@@ -176,8 +176,8 @@ def parts_header(assembly: Assembly, weights: Mapping[str, int], folder: Path) -
 
     connect, comparisons = list[str](), list[str]()
     of_share: tuple[list[str], list[str]] = ([], [])
-    # By the part's output: fields, and what is put into them.
-    fields, hand_over = (({}, {}) for _ in range(2))
+    # From a share to the other one: a number for each output.
+    handed: tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]] = ({}, {})
     for wire in assembly.wires:
         target, source = ".".join(wire.target), ".".join(wire.source)
         connect.append(f"{target} = {source};")
@@ -186,11 +186,17 @@ def parts_header(assembly: Assembly, weights: Mapping[str, int], folder: Path) -
         if begin == end:
             of_share[end].append(connect[-1])
             continue
-        field = "_".join(wire.source)
-        of_share[end].append(f"{target} = other.{field};")
-        port = f"V{instances[wire.source[0]]}::{wire.source[1]}"
-        fields[begin][field] = f"Value<decltype({port})> {field};"
-        hand_over[begin][field] = f"own.{field} = {source};"
+        number = handed[begin].setdefault(wire.source, len(handed[begin]))
+        of_share[end].append(f"{target} = other.value_{number};")
+
+    def fields(share: int) -> str:
+        ports = (f"V{instances[name]}::{port}" for name, port in handed[share])
+        each = (f"Value<decltype({port})> value_{number};" for number, port in enumerate(ports))
+        return _lines(each, 8)
+
+    def hand_over(share: int) -> str:
+        sources = enumerate(map(".".join, handed[share]))
+        return _lines((f"own.value_{number} = {source};" for number, source in sources), 12)
 
     return _HEADER.format(
         includes=_lines(
@@ -217,8 +223,8 @@ def parts_header(assembly: Assembly, weights: Mapping[str, int], folder: Path) -
         comparisons=" &&\n               ".join(comparisons),
         **{f"each_{share}": each(names) for share, names in enumerate(shares)},
         **{f"connect_{share}": _lines(copies, 12) for share, copies in enumerate(of_share)},
-        **{f"hand_over_{share}": _lines(hand_over[share].values(), 12) for share in range(2)},
-        **{f"fields_{share}": _lines(fields[share].values(), 8) for share in range(2)},
+        **{f"hand_over_{share}": hand_over(share) for share in range(2)},
+        **{f"fields_{share}": fields(share) for share in range(2)},
     )
 
 
@@ -240,40 +246,50 @@ def _shares(weights: Mapping[str, int]) -> tuple[list[str], list[str]]:
 def _evaluate(module: str, folder: Path) -> str:
     """A function that does what Verilator's own does at an edge of the clock.
 
-    That one also keeps account of threads and of how often it has to go on, and has no way to leave
-    something out. Here clocks are not made from what changes at their own edges.
+    That one also keeps account of threads, looks again whether what it has done raised a trigger,
+    which does not happen here, and has no way to leave something out.
     """
     root = f"V{module}___024root"
     text = "".join(path.read_text() for path in sorted(folder.glob(f"{root}__*.cpp")))
-    begin = rf"^void {root}___eval_nba\({root}\* vlSelf\) {{.*?// Body\n"
-    found = re.search(rf"{begin}(.*?)^}}", text, re.DOTALL | re.MULTILINE)
-    rest, steps = found[1] if found else "no evaluation", dict[str, str]()
+
+    def body(function: str) -> str:
+        begin = rf"^void {root}___{function}\({root}\* vlSelf\) {{.*?// Body\n"
+        found = re.search(rf"{begin}(.*?)^}}", text, re.DOTALL | re.MULTILINE)
+        if not found:
+            raise BuildError(f"Verilator's model of {module} has no function {function}")
+        return found[1]
+
+    def refuse(what: object) -> None:
+        raise BuildError(f"in Verilator's model of {module} this is not expected: {what}")
+
+    phases = re.findall(r"(\w+___eval_phase__\w+)\(vlSelf\)", body("eval"))
+    inputs, triggers, functions = (f"{root}___eval_phase__{name}" for name in ("ico", "act", "nba"))
+    if phases not in ([triggers, functions], [inputs, triggers, functions]):
+        refuse(phases)
+    calls = [f"while ({triggers}(root)) {{}}"]
+    if inputs in phases:
+        first = "root->__VicoFirstIteration"
+        calls = [f"{first} = 1;", f"while ({inputs}(root)) {first} = 0;", *calls]
+    rest, steps = body("eval_nba"), list[tuple[str, str]]()
     while group := _GROUP.match(rest):
         rest = rest[group.end() :]
-        steps |= dict.fromkeys(_CALL.findall(group[2]), group[1])
+        steps += [(group[1], function) for function in _CALL.findall(group[2])]
     if rest:
-        raise BuildError(f"in Verilator's model of {module} this is not expected: {rest[:200]!r}")
-    phases = [f"{root}___eval_phase__act"]
-    calls = [f"{phases[0]}(root);"]
-    inputs = f"{root}___eval_phase__ico"
-    if inputs in text:
-        phases.append(inputs)
-        first = "root->__VicoFirstIteration"
-        calls = [f"{first} = 1;", f"{inputs}(root);", f"{first} = 0;", *calls]
+        refuse(repr(rest[:200]))
     return _EVALUATE.format(
         module=module,
         declarations=_lines(
             [
-                *(f"bool {phase}({root}*);" for phase in phases),
-                *(f"void {step}({root}*);" for step in steps),
+                *(f"bool {phase}({root}*);" for phase in phases[:-1]),
+                *(f"void {function}({root}*);" for _, function in steps),
             ],
             0,
         ),
         begin=_lines(calls, 4),
         steps=_lines(
             (
-                f"if (raised & {triggers} && !(left_out & {triggers})) {step}(root);"
-                for step, triggers in steps.items()
+                f"if (raised & {of} && !(left_out & {of})) {function}(root);"
+                for of, function in steps
             ),
             4,
         ),

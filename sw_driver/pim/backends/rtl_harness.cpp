@@ -137,7 +137,8 @@ public:
         return refused ? kRefused : kOk;
     }
 
-    // A cycle; whether all outputs were in it what they were before the inputs had their values.
+    // A cycle; whether all outputs were in it what they were before the inputs had their values, and
+    // whether one look at the triggers was enough.
     bool consistent() {
         bool same = false;
         cycle([&] {
@@ -146,9 +147,10 @@ public:
             auto* next = fell.data();
             const auto outside = free_outputs();
             parts_.each([&](auto& part) { *next++ = fall(part); });
-            same = parts_.connected() && free_outputs() == outside;
+            same = settled() && parts_.connected() && free_outputs() == outside;
             next = fell.data();
             parts_.each([&](auto& part) { rise(part, *next++); });
+            same &= settled();
         });
         return same;
     }
@@ -208,6 +210,12 @@ private:
             bytes.insert(bytes.end(), begin, begin + sizeof port);
         });
         return bytes;
+    }
+
+    bool settled() {
+        bool all = true;
+        parts_.each([&](auto& part) { all &= evaluate(part, 0) == 0; });
+        return all;
     }
 
     template <unsigned kShare> void clock_share() {

@@ -1,0 +1,17 @@
+"""What the sums of products of a sequencer refuse; what they compute, the bank's tests see."""
+
+from __future__ import annotations
+
+import pytest
+from amaranth.hdl import Module, Signal, signed
+
+from hw.pim.terms import Sum, Terms
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_factors_with_a_sign_are_refused(place: int) -> None:
+    factors = [Signal(4), Signal(4)]
+    factors[place] = Signal(signed(4), name="below_zero")
+    sums = {"all": [Sum(Signal(8), 0, [(3, 5), (factors[0], factors[1])])]}
+    with pytest.raises(ValueError, match=r"factors must be unsigned, got \(sig below_zero\)"):
+        Terms(Module(), width=8, lists=sums)
