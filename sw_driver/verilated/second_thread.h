@@ -1,8 +1,8 @@
-// A second thread for a simulation in steps, and the choice whether it pays. A process that is forked
-// does not have it, and must neither use nor destroy its copy.
+// A second thread for a simulation in steps, and the choice whether it pays. A process that is
+// forked does not have it, and must neither use nor destroy its copy.
 //
-// Both threads spin while a step lasts, some tens of microseconds at most. Where the second one has no core of its
-// own that costs more than it gains, so both ways are timed now and then.
+// Both threads spin while a step lasts, some tens of microseconds at most. Where the second one has
+// no core of its own that costs more than it gains, so both ways are timed now and then.
 
 #pragma once
 

@@ -137,10 +137,15 @@ public:
         return refused ? kRefused : kOk;
     }
 
-    // A cycle; whether all outputs were in it what they were before the inputs had their values, and
-    // whether one look at the triggers was enough.
+    // A cycle; whether all outputs were in it what they were before the inputs had their values,
+    // and whether one look at the triggers was enough. The host's inputs change from cycle to
+    // cycle, but for those that would begin something.
     bool consistent() {
         bool same = false;
+        const bool ready = cycles_ % 2 != 0;
+        core_.s_axi_bready = core_.s_axi_rready = core_.host_response_ready = ready;
+        core_.s_axi_awaddr = core_.s_axi_araddr = ready ? 8 : 0;
+        core_.s_axi_wdata = ready;
         cycle([&] {
             parts_.connect();
             std::array<uint64_t, Parts::kCount> fell;
@@ -152,6 +157,7 @@ public:
             parts_.each([&](auto& part) { rise(part, *next++); });
             same &= settled();
         });
+        core_.s_axi_bready = core_.s_axi_rready = core_.host_response_ready = 1;
         return same;
     }
 
@@ -342,8 +348,8 @@ private:
 extern "C" {
 
 Stack* nm_open(unsigned address_bits) { return new Stack(address_bits); }
-// In a process that was forked there is nothing to close: its threads, Verilator's own among them, are
-// those of the other one, and to wait for them would not end.
+// In a process that was forked there is nothing to close: its threads, Verilator's own among them,
+// are those of the other one, and to wait for them would not end.
 int nm_close(Stack* stack) {
     if (!stack->own_process()) return kOk;
     const bool traced = stack->close_trace();
