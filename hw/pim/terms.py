@@ -24,7 +24,8 @@ class Terms:
 
     ``start[name]`` is to be a pulse; the sums of that list are then computed in their order, from
     values that hold still meanwhile, and ``done`` is a pulse in the first cycle in which all of
-    them are in their targets. A sum may use the target of another list, not one of its own.
+    them are in their targets, n + 3 cycles after ``start`` for n products. A sum may use the target
+    of another list, not one of its own.
     """
 
     def __init__(self, m: Any, *, width: int, lists: dict[str, Sequence[Sum]]) -> None:

@@ -1,4 +1,4 @@
-"""What the sums of products of a sequencer refuse; what they compute, the bank's tests see."""
+"""Sums of products by one multiplier: what they are, when they are there, what is refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import pytest
 from amaranth.hdl import Module, Signal, signed
 
 from hw.pim.terms import Sum, Terms
+from hw_tests.bench import run_bench
+from hw_tests.pim.terms_sample import TermsSample
+
+
+def test_sums() -> None:
+    run_bench(TermsSample(), top="terms", module="hw_tests.pim.terms_bench")
 
 
 @pytest.mark.parametrize("place", [0, 1])
