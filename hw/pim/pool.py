@@ -9,6 +9,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
+from hw.expose import expose
 from hw.pim.bank import PimBank
 from hw.pim.bank_interface import BankSignature
 from hw.pim.config import PimConfig
@@ -83,11 +84,7 @@ class PimPool(wiring.Component):
         m: Any = Module()
         config = self._config
         m.submodules.core = core = self._core
-        for name, member in self._outside.items():
-            if member.is_port:
-                m.d.comb += getattr(self, name).eq(getattr(core, name))
-            else:
-                wiring.connect(m, getattr(core, name), wiring.flipped(getattr(self, name)))
+        expose(m, self, core, self._outside)
         kinds = bank_kinds(config)
         banks = {
             kind: PimBank(config, multipliers=kind[0], adders=kind[1])

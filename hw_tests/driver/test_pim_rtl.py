@@ -12,18 +12,17 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from golden.pim import Descriptor, Pool, account
 from golden.pim.vault_timing import check_vault_trace
 from hw.pim.config import PIM_PRESETS, configure
 from hw.pim.vault_timing import vault_part
 from hw_tests.pim.bank_works import bank_works
+from hw_tests.pim.overlapping_works import check_overlapping_works, random_floats, words_at
 from sw_driver.errors import ClosedError
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.descriptor import Opcode, Tensor, Work
@@ -142,67 +141,15 @@ def offer(pim: Pim, work: Work, banks: list[int]) -> int:
     return pim.pim_fix(banks, work, work.result, len(banks))
 
 
-def random_floats(pim: Pim) -> Words:
-    """Fills the local memory."""
-    rng = np.random.default_rng(SEED)
-    words = rng.standard_normal(CONFIG.local_bytes // 4).astype(np.float32).view(np.uint32)
-    pim.write_memory(0, words)
-    return words
-
-
-def words_at(pim: Pim, address: int, count: int) -> Words:
-    return pim.read_memory(address, 4 * count).view(np.uint32)
-
-
 def test_works_that_overlap_are_as_one_after_the_other(pim: Pim) -> None:
     """Works of all kinds, offered as fast as the pool takes them: memory and all counters."""
     works = bank_works(CONFIG, random.Random(SEED))
-    memory = random_floats(pim)
-    placement = CONFIG.placement
-    golden = Pool(
-        multipliers=placement.multipliers,
-        adders=placement.adders,
-        bank_bytes=BANK,
-        slots=len(works),
-    )
-    golden.memory[: memory.nbytes] = memory.view(np.uint8)
-    registers = PoolRegisters(pim.transport)
-    running: dict[int, Descriptor] = {}
-
-    def finish(limit: int) -> None:
-        """Looks at the works that have completed, and lets time pass until ``limit`` are left."""
-        while True:
-            for work_id in [each for each in running if pim.work_query(each)]:
-                work, counters = running.pop(work_id), pim.counters(work_id)
-                amount = account(work)
-                assert counters[:4] == (amount.multiplications, 0, amount.additions, 0), work
-                assert counters.bytes_read % 32 == counters.bytes_written % 32 == 0
-                assert counters.bytes_read >= 4, work
-                assert counters.bytes_written >= 4 * prod(work.extents("result")), work
-            if len(running) <= limit:
-                return
-            pim.transport.advance(200)
-
-    for work in works:
-        finish(CONFIG.works - 1)
-        raw = np.frombuffer(work.encode(), "<u4").tolist()
-        registers.write_descriptor(raw)
-        registers.write("submit", 1)
-        while registers.pool("status"):
-            pim.transport.advance(20)
-        assert pim.cause == "none", work
-        number = registers.pool("id")
-        running[number] = work
-        golden.finish(golden.submit(work))
-    finish(0)
-    found = words_at(pim, 0, memory.size)
-    wrong = np.flatnonzero(found != golden.memory.view(np.uint32)[: memory.size])
-    assert not wrong.size, f"{wrong.size} words differ, the first: {4 * wrong[0]:#x}"
+    check_overlapping_works(pim, works, SEED)
 
 
 def test_a_read_gives_all_or_nothing(pim: Pim, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads of a result, of 32 beats, before its work starts, while it starts and while it runs."""
-    memory = random_floats(pim)
+    memory = random_floats(pim, SEED)
     size = 16
     first, second = product(3 * BANK, size), product(2 * BANK, size)
     # The second one waits for the bank, and starts when the first has completed: so long after both
@@ -242,7 +189,7 @@ def test_a_read_gives_all_or_nothing(pim: Pim, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_reads_elsewhere_do_not_wait(pim: Pim) -> None:
-    memory = random_floats(pim)
+    memory = random_floats(pim, SEED)
     number = offer(pim, product(2 * BANK, 24), [0])
     assert (words_at(pim, 0, 8) == memory[:8]).all()
     assert pim.state(number) == "running"
@@ -253,7 +200,7 @@ def test_reads_elsewhere_do_not_wait(pim: Pim) -> None:
 
 
 def test_works_run_at_once_and_complete_in_any_order(pim: Pim) -> None:
-    random_floats(pim)
+    random_floats(pim, SEED)
     long = offer(pim, product(2 * BANK, 24), [0, 2])
     short = offer(pim, product(3 * BANK, 8), [4])
     assert pim.state(long) == pim.state(short) == "running"
@@ -269,7 +216,7 @@ def test_works_run_at_once_and_complete_in_any_order(pim: Pim) -> None:
 
 def test_a_second_work_takes_the_idle_banks(pim: Pim) -> None:
     """The paper's operation pipeline: two works take little longer than the longer of them."""
-    random_floats(pim)
+    random_floats(pim, SEED)
 
     def cycles(*works: Work) -> int:
         begin = pim.transport.cycles()
@@ -284,7 +231,7 @@ def test_a_second_work_takes_the_idle_banks(pim: Pim) -> None:
 
 
 def test_idle_bits_are_those_of_the_running_works(pim: Pim) -> None:
-    random_floats(pim)
+    random_floats(pim, SEED)
     works = [
         offer(pim, product(2 * BANK, 20), [0, 1]),
         offer(pim, product(3 * BANK, 16), [1, 2]),
@@ -317,7 +264,7 @@ def test_time_passes_until_a_work_completes(pim: Pim) -> None:
 
 def test_a_read_that_waits_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with Pim(RtlPim(CONFIG, quiet_limit_cycles=500)) as pim:
-        random_floats(pim)
+        random_floats(pim, SEED)
         number = offer(pim, product(2 * BANK, 24), [0])
         with monkeypatch.context() as patch:
             patch.setattr(PoolRegisters, "progress", lambda *_: ())
@@ -394,7 +341,7 @@ def test_a_second_thread_changes_nothing() -> None:
     seen = []
     for step in (200, 60_000):
         with Pim(RtlPim(CONFIG)) as device:
-            random_floats(device)
+            random_floats(device, SEED)
             works = [offer(device, product((2 + n) * BANK, 40), [n, n + 3]) for n in range(3)]
             begin = device.transport.cycles()
             while device.transport.cycles() < begin + 60_000:
@@ -432,7 +379,7 @@ def test_a_forked_process_goes_on_without_the_second_thread(pim: Pim) -> None:
 
 def test_no_output_depends_on_an_input_at_once(pim: Pim) -> None:
     """What moves between the parts of the simulation is what the whole would have."""
-    random_floats(pim)
+    random_floats(pim, SEED)
     works = [offer(pim, product((2 + n) * BANK, 60), [n, n + 3]) for n in range(3)]
     transport = rtl(pim)
     begin = transport.cycles()
