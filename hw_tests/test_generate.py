@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,16 @@ def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         message = capsys.readouterr().err
         assert message.count("\n") == 1
         assert arguments[-1] in message
+
+
+def test_nothing_but_errors_is_printed_if_quiet(tmp_path: Path) -> None:
+    """In a process of its own, since the tests' ignores some warnings."""
+    program = "import sys; from sw_driver.cli import main; sys.exit(main(sys.argv[1:]))"
+    options = ["verilog", "pim_pool", "--pim", "tiny", "--quiet", "--out", str(tmp_path)]
+    result = subprocess.run(
+        [sys.executable, "-c", program, *options], capture_output=True, text=True, check=True
+    )
+    assert (result.stdout, result.stderr) == ("", "")
 
 
 def test_resources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the files."""
+    from amaranth.hdl import UnusedElaboratable
     from rich.console import Console
     from rich.progress import track
 
@@ -80,6 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
         ) from error
     console = Console(stderr=True, quiet=arguments.quiet)
+    # Of the components that are one module, all but the first are made for their ports alone.
+    warnings.simplefilter("ignore", UnusedElaboratable)
     resources: dict[str, dict[str, int]] = {}
     try:
         if arguments.resources:
