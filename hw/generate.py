@@ -18,10 +18,10 @@ from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
 from hw.float.mul import FloatMul
 from hw.float.sqrt import FloatSqrt
-from hw.pim.bank import PimBank
+from hw.pim.bank.bank import PimBank
 from hw.pim.config import PimConfig
 from hw.pim.pool import PimPool
-from hw.pim.vault_timing import vault_part
+from hw.pim.vault.timing import vault_part
 from hw.verilog import ports_of, to_verilog
 
 __all__ = ["DESIGNS", "Design", "Machines", "generate"]

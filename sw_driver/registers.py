@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hw.registers import Register, RegisterMap, load_registers
+from hw.csr.register_map import Register, RegisterMap, load_registers
 
 from .transport import LINE_BYTES, Transport, arbiter_window, kernel_window
 

@@ -14,9 +14,9 @@ from hw.adam.lanes import AdamLanes
 from hw.adam.rule import CONSTANTS, INPUTS, OUTPUTS
 from hw.adam.unit import AdamUnit
 from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature
-from hw.axi.lite import AXI4LiteSubordinate
-from hw.csr import CSR_DATA_WIDTH, CsrBank
-from hw.registers import load_registers
+from hw.csr.axi4_lite import AXI4LiteSubordinate
+from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
+from hw.csr.register_map import load_registers
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
 from hw.stream.bursts import BEAT_BYTES, line_width

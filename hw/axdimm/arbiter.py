@@ -13,10 +13,10 @@ from hw.axdimm.host_link import LINE_BYTES, HostLinkSignature
 from hw.axdimm.host_port import HostPort
 from hw.axdimm.run_account import RunCountsSignature
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
-from hw.csr import CsrBank
+from hw.csr.bank import CsrBank
+from hw.csr.register_map import load_registers
 from hw.dram.controller import COUNTER_BITS
 from hw.dram.interface import SLOTS
-from hw.registers import load_registers
 
 __all__ = ["WINDOW_BYTES", "Arbiter", "Mode"]
 

@@ -9,8 +9,8 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dataflow.delay import shared_delay
 from hw.dataflow.flow import Flow, FlowError, FlowValue
+from hw.delay import shared_delay
 from hw.float.format import FP32, FloatFormat
 from hw.verilog import Shared
 

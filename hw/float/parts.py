@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal
 from amaranth.utils import bits_for
 
-from hw.dataflow.delay import shared_delay
+from hw.delay import shared_delay
 from hw.float.format import FloatFormat
 
 __all__ = [

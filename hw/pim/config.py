@@ -23,7 +23,7 @@ BEAT_BYTES = 32
 
 STRIPE_BYTES = 512
 """Of the striped memory, what is in a bank before the next one follows: a row in each of two
-layers, see :attr:`~hw.pim.vault_geometry.VaultGeometry.address_layout`."""
+layers, see :attr:`~hw.pim.vault.geometry.VaultGeometry.address_layout`."""
 
 COUNTINGS = ("units", "pairs")
 """What ``total`` counts: multipliers and adders together, or pairs of one of each."""

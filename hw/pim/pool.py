@@ -10,13 +10,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from hw.expose import expose
-from hw.pim.bank import PimBank
-from hw.pim.bank_interface import BankSignature
+from hw.pim.bank.bank import PimBank
+from hw.pim.bank.interface import BankSignature
 from hw.pim.config import PimConfig
-from hw.pim.core import PoolCore
-from hw.pim.vault import VaultController
-from hw.pim.vault_interface import VaultSignature
-from hw.pim.vault_timing import VaultPart
+from hw.pim.pool_control import PoolCore
+from hw.pim.vault.controller import VaultController
+from hw.pim.vault.interface import VaultSignature
+from hw.pim.vault.timing import VaultPart
 from hw.verilog import Shared
 
 __all__ = ["PimPool", "bank_kinds", "bank_module"]
@@ -46,8 +46,8 @@ class PimPool(wiring.Component):
     Members
     -------
     s_axi, host_request, host_response, completed, started
-        Of :class:`~hw.pim.core.PoolCore`.
-    vault_0, vault_1, ... : Out(:class:`~hw.pim.vault_interface.VaultSignature`)
+        Of :class:`~hw.pim.pool_control.PoolCore`.
+    vault_0, vault_1, ... : Out(:class:`~hw.pim.vault.interface.VaultSignature`)
         The DRAM of the banks.
     """
 

@@ -17,7 +17,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from numpy.typing import NDArray
 
 from golden.adam import AdamConstants, adam_constants, adam_step
-from hw.registers import load_registers
+from hw.csr.register_map import load_registers
 from hw_tests.adam.plain_rule import plain_step
 from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory
 from hw_tests.bench import bench_parameters

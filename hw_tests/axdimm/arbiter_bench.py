@@ -11,7 +11,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteRam, AxiMaster, AxiRam
 
-from hw.registers import load_registers
+from hw.csr.register_map import load_registers
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink
 from hw_tests.stalls import STALLS, pauses

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
 from hw.axdimm.module import Axdimm
-from hw.dram.device import Ddr4Device
+from hw.sim.dram_device import Ddr4Device
 
 __all__ = ["ModuleWithDram"]
 

@@ -12,9 +12,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dataflow.delay import Delay
 from hw.dataflow.flow import Flow, FlowError, FlowValue, sqrt
 from hw.dataflow.unit import FlowUnit
+from hw.delay import Delay
 from hw.float.add import FloatAdd
 from hw.float.format import FloatFormat
 from hw.verilog import to_verilog

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hw.dram.device import Violation
 from hw.dram.presets import DDR4_1600_16GBIT_X8
 from hw.dram.timing import CommandTiming, DramTiming
+from hw.sim.dram_device import Violation
 
 __all__ = [
     "LATER",

@@ -13,8 +13,8 @@ from amaranth.lib.wiring import In, Out
 from hw.axi.bus import AXI4Signature
 from hw.dram.config import ControllerConfig
 from hw.dram.controller import COUNTER_BITS, COUNTERS, Ddr4Controller
-from hw.dram.device import Ddr4Device
 from hw.dram.presets import DramPart
+from hw.sim.dram_device import Ddr4Device
 from hw_tests.dram.command_trace import command_trace
 
 __all__ = ["ADDR_WIDTH", "ID_WIDTH", "DramSystem", "StreamSystem", "trace_header"]

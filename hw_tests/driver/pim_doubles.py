@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hw.pim.config import PimConfig
-from hw.pim.pool_registers import SLOT_BYTES, SLOTS_OFFSET_BYTES
+from hw.pim.registers.pool_registers import SLOT_BYTES, SLOTS_OFFSET_BYTES
 from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.registers import pool_map, slot_map
 

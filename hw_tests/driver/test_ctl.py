@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 from golden.adam import adam_constants, adam_step
-from hw.registers import Field, Register, load_registers
+from hw.csr.register_map import Field, Register, load_registers
 from hw_tests.driver.refusals import assert_refused
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm, CopiedBytes

@@ -16,7 +16,7 @@ from pkgutil import walk_packages
 import pytest
 
 import sw_driver
-from hw.registers import load_registers
+from hw.csr.register_map import load_registers
 from sw_driver import cli, errors
 
 ROOT = Path(__file__).parents[2]

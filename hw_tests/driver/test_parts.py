@@ -12,8 +12,8 @@ from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.assembly import Assembly, PoweredUp, Wire
 from hw.clock_gate import ClockGate
+from hw.sim.assembly import Assembly, PoweredUp, Wire
 from sw_driver.verilated.library import load_library
 from sw_driver.verilated.parts import parts_library
 from sw_driver.verilated.parts_header import parts_header

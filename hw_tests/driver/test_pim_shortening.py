@@ -11,7 +11,7 @@ import pytest
 from golden.cycles.pim.form import Form, form_of
 from golden.pim import Descriptor
 from hw.pim.config import configure
-from hw.pim.vault_timing import vault_part
+from hw.pim.vault.timing import vault_part
 from sw_driver.cli import main
 from sw_driver.pim import shortening
 from sw_driver.pim.backends.cycles import CyclesPim, pool_cycle_config

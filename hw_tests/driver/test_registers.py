@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from golden.adam import adam_constants, adam_step
-from hw.registers import load_registers
+from hw.csr.register_map import load_registers
 from hw_tests.driver.memory import fill, snapshot
 from sw_driver.registers import RegisterWindow, arbiter_registers, kernel_registers
 from sw_driver.transport import DeviceFault, Transport, kernel_window

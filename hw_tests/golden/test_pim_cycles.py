@@ -16,11 +16,11 @@ from golden.cycles.pim.form import form_of
 from golden.cycles.pim.walks import Image, Walk, pattern_of
 from golden.pim import Descriptor, Opcode, Tensor
 from hw.pim.config import configure
-from hw.pim.vault_timing import vault_part
-from hw_tests.pim.front_reference import FrontReference
-from hw_tests.pim.front_works import Works
-from hw_tests.pim.walks import Walk as HardwareWalk
-from hw_tests.pim.walks import segments_of
+from hw.pim.vault.timing import vault_part
+from hw_tests.pim.bank.walks import Walk as HardwareWalk
+from hw_tests.pim.bank.walks import segments_of
+from hw_tests.pim.front.front_reference import FrontReference
+from hw_tests.pim.front.front_works import Works
 from sw_driver.pim.backends.cycles import pool_cycle_config
 from sw_driver.pim.descriptor import Tensor as DriverTensor
 from sw_driver.pim.descriptor import Work

@@ -8,10 +8,10 @@ import pytest
 
 from golden.pim.vault_map import VaultAddressMap
 from golden.pim.vault_timing import VAULT_TABLES, VaultChecker, VaultTable, check_vault_trace
-from hw.pim.vault_timing import VAULT_PARTS, VaultTiming
+from hw.pim.vault.timing import VAULT_PARTS, VaultTiming
 from hw_tests.dram.probes import Command, Probe, act
 from hw_tests.golden.edges import broken_rules, check_edge, play
-from hw_tests.pim.vault_probes import PROBE_ROWS, PROBE_TIMINGS, vault_probes
+from hw_tests.pim.vault.vault_probes import PROBE_ROWS, PROBE_TIMINGS, vault_probes
 
 
 def _table(timing: VaultTiming) -> VaultTable:

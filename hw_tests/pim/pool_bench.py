@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from golden.pim import Opcode
 from hw.pim.config import BEAT_BYTES, PIM_PRESETS, PimConfig
-from hw.pim.memory_port import MEMORY_TAG_BITS, memory_request_layout, memory_response_layout
+from hw.pim.memory.memory_port import MEMORY_TAG_BITS, memory_request_layout, memory_response_layout
 from hw_tests.bench import bench_parameters
 from hw_tests.lite_master import LiteMaster
-from hw_tests.pim.bank_works import bank_works, dense_work
+from hw_tests.pim.bank.bank_works import bank_works, dense_work
 from hw_tests.pim.overlapping_works import check_overlapping_works
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack

@@ -11,8 +11,8 @@ from amaranth.lib.wiring import Out
 from hw.expose import expose
 from hw.pim.config import PimConfig
 from hw.pim.pool import PimPool
-from hw.pim.vault_device import VaultDevice
-from hw.pim.vault_timing import VaultPart
+from hw.pim.vault.timing import VaultPart
+from hw.sim.vault_device import VaultDevice
 from hw.verilog import Shared
 
 __all__ = ["PoolSystem"]

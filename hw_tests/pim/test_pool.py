@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hw.pim.config import PIM_PRESETS
-from hw.pim.vault_timing import vault_part
+from hw.pim.vault.timing import vault_part
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.pim.pool_system import PoolSystem

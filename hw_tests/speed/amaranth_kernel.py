@@ -28,7 +28,7 @@ from hw.adam import kernel as kernel_module
 from hw.adam import lanes as lanes_module
 from hw.adam.kernel import AdamKernel
 from hw.adam.lanes import AdamLanes
-from hw.dataflow.delay import Delay
+from hw.delay import Delay
 from hw.verilog import Shared
 
 from .kernel_job import JobResult, KernelJob

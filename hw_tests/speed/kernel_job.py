@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from golden.adam import adam_constants, adam_step
 from hw.adam.config import KernelConfig
 from hw.axdimm.config import configure
-from hw.registers import load_registers
+from hw.csr.register_map import load_registers
 
 __all__ = ["JobResult", "KernelJob"]
 

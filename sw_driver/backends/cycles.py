@@ -26,7 +26,7 @@ from golden.cycles import (
     predict,
 )
 from hw.axdimm.config import ModuleConfig
-from hw.registers import RegisterMap
+from hw.csr.register_map import RegisterMap
 from sw_driver.backends.golden import CAUSES, MODES, GoldenChannel, GoldenTransport
 from sw_driver.runs import ACTIVITY_REGISTERS
 from sw_driver.schedule import Schedule

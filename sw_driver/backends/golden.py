@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.adam import AdamConstants, adam_step
-from hw.registers import RegisterMap, load_registers
+from hw.csr.register_map import RegisterMap, load_registers
 from sw_driver.runs import PARAMETER_BYTES, PARAMETERS_PER_BEAT
 from sw_driver.transport import (
     LINE_BYTES,

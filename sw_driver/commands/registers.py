@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hw
-from hw.registers import RegisterMap, load_registers
+from hw.csr.register_map import RegisterMap, load_registers
 
 from . import Failure, Refusal
 
@@ -39,7 +39,7 @@ CHAPTERS = (
     _Chapter(
         "pim/pim.rdl",
         ("pim_pool", "pim_slot"),
-        "## Of the PIM's pool\n\nFrom `hw/pim/pim.rdl`. "
+        "## Of the PIM's pool\n\nFrom `hw/pim/registers/pim.rdl`. "
         "Registers of eight bytes (little endian) on AXI4-Lite: the pool's from 0, then those of "
         "each slot, 128 bytes a slot, from 0x1000.\n",
     ),

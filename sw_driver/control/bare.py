@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.registers import load_registers
+from hw.csr.register_map import load_registers
 from sw_driver.errors import BusyError, ClosedError, NoSuchChannelError, WrongModeError
 from sw_driver.registers import arbiter_registers
 from sw_driver.transport import LINE_BYTES, Transport

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hw.registers import Field, Register, RegisterMap, load_registers
+from hw.csr.register_map import Field, Register, RegisterMap, load_registers
 from sw_driver.errors import WrongModeError
 from sw_driver.registers import RegisterWindow, arbiter_registers, kernel_registers
 from sw_driver.transport import Transport

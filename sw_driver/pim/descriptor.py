@@ -1,7 +1,7 @@
 """What the driver tells the pool: a work, and the words of its descriptor.
 
-The layout is the hardware's, :mod:`hw.pim.descriptor`. The golden model has an encoder of its own,
-from ``docs/pim.md``, and both are compared by the tests.
+The layout is the hardware's, :mod:`hw.pim.work.descriptor`. The golden model has an encoder of its
+own, from ``docs/pim.md``, and both are compared by the tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from hw.pim.config import STRIPE_BYTES
-from hw.pim.descriptor import (
+from hw.pim.work.descriptor import (
     DESCRIPTOR_WORDS,
     FORMS,
     TENSORS,

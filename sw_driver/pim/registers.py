@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hw.csr import CSR_DATA_WIDTH
-from hw.pim.pool_registers import PIM_RDL, SLOT_BYTES, SLOTS_OFFSET_BYTES, descriptor_window
-from hw.registers import Register, RegisterMap, load_registers
+from hw.csr.bank import CSR_DATA_WIDTH
+from hw.csr.register_map import Register, RegisterMap, load_registers
+from hw.pim.registers.pool_registers import (
+    PIM_RDL,
+    SLOT_BYTES,
+    SLOTS_OFFSET_BYTES,
+    descriptor_window,
+)
 
 from .transport import PimTransport
 

@@ -15,7 +15,7 @@ from .library import MAKE_ARGS, verilated_library, verilator_args
 __all__ = ["build_library"]
 
 _STORAGE = "channel__DOT__dram__DOT__device__DOT__mem"
-"""Verilator's name of the DRAM model's array, see :mod:`hw.axdimm.simulation`."""
+"""Verilator's name of the DRAM model's array, see :mod:`hw.sim.channel`."""
 
 _VERILATOR_ARGS = verilator_args("channel", f"-DNEARMEM_STORAGE={_STORAGE}")
 _MAKE_ARGS = MAKE_ARGS
@@ -36,13 +36,13 @@ def build_library(
     """The shared library of ``config``, built unless one of the same sources is there.
 
     ``wave`` and ``announce`` are those of :func:`~sw_driver.verilated.library.verilated_library`,
-    the rest is that of :class:`hw.axdimm.simulation.SimulatedChannel`.
+    the rest is that of :class:`hw.sim.channel.SimulatedChannel`.
 
     Raises :class:`~sw_driver.verilated.runtime.BuildError`.
     """
 
     def design() -> Any:
-        from hw.axdimm.simulation import SimulatedChannel
+        from hw.sim.channel import SimulatedChannel
 
         return SimulatedChannel(
             config, memory_timing=memory_timing, arithmetic=arithmetic, shared=shared

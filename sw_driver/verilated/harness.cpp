@@ -89,7 +89,7 @@ public:
         top_->rst = 1;
         for (int i = 0; i < 8; ++i) clock();
         top_->rst = 0;
-        clock();  // until the reset's register has it: see hw/axdimm/simulation.py
+        clock();  // until the reset's register has it: see hw/sim/channel.py
         cycles_ = 0;
     }
 

@@ -17,7 +17,7 @@ from .parts_header import EVALUATION_ARGS, parts_header
 from .runtime import run_tool, runtime_library
 
 if TYPE_CHECKING:
-    from hw.assembly import Assembly
+    from hw.sim.assembly import Assembly
 
 __all__ = ["parts_library"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .runtime import BuildError
 
 if TYPE_CHECKING:
-    from hw.assembly import Assembly
+    from hw.sim.assembly import Assembly
 
 __all__ = ["EVALUATION_ARGS", "parts_header"]
 

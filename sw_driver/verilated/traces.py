@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hw.dram.presets import DramPart
-from hw.pim.vault_timing import VaultPart
+from hw.pim.vault.timing import VaultPart
 
 __all__ = ["merge_dram_traces", "trace_head"]
 

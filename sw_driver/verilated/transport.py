@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from golden.dram_map import DramAddressMap
 from hw.axdimm.config import ModuleConfig
-from hw.dram.device import Violation
 from hw.dram.timing import DramTiming
+from hw.sim.dram_device import Violation
 from sw_driver.errors import ClosedError
 from sw_driver.transport import LINE_BYTES, DeviceFault, DeviceTimeout
 

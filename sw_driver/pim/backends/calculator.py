@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hw.pim.microcode import (
+from hw.pim.front.microcode import (
     DIVIDEND_BITS,
     NONZERO,
     VALUE_BITS,

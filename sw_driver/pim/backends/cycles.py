@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from golden.cycles.pim import Pool, PoolCycleConfig, VaultTimes, WorkRun
 from golden.pim import Cause, Descriptor
 from hw.pim.config import BEAT_BYTES
-from hw.pim.front import front_program
-from hw.pim.vault_timing import VaultPart, vault_part
+from hw.pim.front.front import front_program
+from hw.pim.vault.timing import VaultPart, vault_part
 
 from .calculator import CalculatorModel
 from .golden import GoldenPim

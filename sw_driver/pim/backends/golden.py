@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.pim import Cause, Descriptor, Opcode, Pool, WorkRefusedError
-from hw.csr import CSR_DATA_WIDTH
-from hw.pim.pool_registers import SLOT_BYTES, SLOTS_OFFSET_BYTES, descriptor_window
-from hw.registers import Register
+from hw.csr.bank import CSR_DATA_WIDTH
+from hw.csr.register_map import Register
+from hw.pim.registers.pool_registers import SLOT_BYTES, SLOTS_OFFSET_BYTES, descriptor_window
 from sw_driver.pim.descriptor import DESCRIPTOR_WORDS
 from sw_driver.pim.registers import pool_map, slot_map
 

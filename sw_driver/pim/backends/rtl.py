@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw.pim.config import BEAT_BYTES, PimConfig
-from hw.pim.vault_timing import VaultPart, VaultTiming, vault_part
+from hw.pim.vault.timing import VaultPart, VaultTiming, vault_part
 from sw_driver.errors import ClosedError
 from sw_driver.pim.registers import PoolRegisters
 from sw_driver.pim.transport import QUIET_LIMIT_CYCLES
@@ -22,7 +22,7 @@ from sw_driver.verilated.parts import parts_library
 from sw_driver.verilated.traces import trace_head
 
 if TYPE_CHECKING:
-    from hw.assembly import Assembly
+    from hw.sim.assembly import Assembly
 
 __all__ = ["RtlPim", "build_library"]
 
@@ -69,14 +69,14 @@ def build_library(
     memory_timing: VaultTiming | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> Path:
-    """The shared library of :func:`hw.pim.system.pim_system`, built unless it is there.
+    """The shared library of :func:`hw.sim.pim_system.pim_system`, built unless it is there.
 
     ``announce`` is told when a build begins. Raises
     :class:`~sw_driver.verilated.runtime.BuildError`.
     """
 
     def design() -> Assembly:
-        from hw.pim.system import pim_system
+        from hw.sim.pim_system import pim_system
 
         return pim_system(config, part, memory_timing=memory_timing)
 

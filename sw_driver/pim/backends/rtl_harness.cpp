@@ -27,7 +27,7 @@ constexpr unsigned kTags = 1 << kTagBits;
 constexpr unsigned kManyParts = 8;
 constexpr uint64_t kManyCycles = 256;
 
-// As in hw/pim/vault_interface.py.
+// As in hw/pim/vault/interface.py.
 enum Command { kNop, kAct, kRd, kRda, kWr, kWra, kRef };
 constexpr const char* kCommandNames[] = {"NOP", "ACT", "RD", "RDA", "WR", "WRA", "REF"};
 constexpr unsigned kSlots = 4;
@@ -296,7 +296,7 @@ private:
         const unsigned bytes =
             std::min<uint64_t>(kBeatBytes - first, transfer_.bytes - transfer_.next);
         *tag = {true, transfer_.data + transfer_.next, first, bytes};
-        // As in hw/pim/memory_port.py: data, strobes, then the rest.
+        // As in hw/pim/memory/memory_port.py: data, strobes, then the rest.
         uint32_t payload[kBeatBytes / 4 + 3] = {};
         if (transfer_.write) {
             std::memcpy(reinterpret_cast<uint8_t*>(payload) + first, tag->data, bytes);

@@ -1,0 +1,114 @@
+"""AXI4-Lite subordinate in front of a register bank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.axi.bus import AXI4LiteSignature, Response
+from hw.csr.bank import CSR_DATA_WIDTH
+
+__all__ = ["AXI4LiteSubordinate"]
+
+
+class AXI4LiteSubordinate(wiring.Component):
+    """AXI4-Lite (64 bits) to the bus of :class:`hw.csr.bank.CsrBank`.
+
+    One access at a time, writes first. A write is answered two cycles after the later of its
+    address and data, a read two cycles after its address. No output depends combinationally on
+    an input of ``s_axi``.
+
+    Answers SLVERR, and writes nothing, where ``hit`` is low and for writes with some but not all
+    strobes set (the reaction IHI 0022 allows to strobes that are not supported). Answers OKAY,
+    and writes nothing, if no strobe is set.
+
+    Parameters
+    ----------
+    addr_width:
+        Width of the addresses in bits.
+
+    Members
+    -------
+    s_axi: AXI4-Lite, In
+    address, write, write_data, read_data, hit: the bus, see :class:`hw.csr.bank.CsrBank`
+    """
+
+    def __init__(self, *, addr_width: int) -> None:
+        super().__init__(
+            {
+                "s_axi": In(AXI4LiteSignature(addr_width=addr_width, data_width=CSR_DATA_WIDTH)),
+                "address": Out(addr_width),
+                "write": Out(1),
+                "write_data": Out(CSR_DATA_WIDTH),
+                "read_data": In(CSR_DATA_WIDTH),
+                "hit": In(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        axi = self.s_axi
+
+        aw_full, w_full, ar_full = Signal(), Signal(), Signal()
+        aw_address = Signal.like(axi.awaddr, reset_less=True)
+        ar_address = Signal.like(axi.araddr, reset_less=True)
+        strobes = Signal.like(axi.wstrb, reset_less=True)
+        data = Signal.like(axi.wdata, reset_less=True)
+        m.d.comb += [
+            axi.awready.eq(~aw_full),
+            axi.wready.eq(~w_full),
+            axi.arready.eq(~ar_full),
+            self.write_data.eq(data),
+        ]
+        with m.If(axi.awvalid & ~aw_full):
+            m.d.sync += [aw_full.eq(1), aw_address.eq(axi.awaddr)]
+        with m.If(axi.wvalid & ~w_full):
+            m.d.sync += [w_full.eq(1), data.eq(axi.wdata), strobes.eq(axi.wstrb)]
+        with m.If(axi.arvalid & ~ar_full):
+            m.d.sync += [ar_full.eq(1), ar_address.eq(axi.araddr)]
+
+        b_valid, r_valid = Signal(), Signal()
+        b_response = Signal.like(axi.bresp, reset_less=True)
+        r_response = Signal.like(axi.rresp, reset_less=True)
+        r_data = Signal.like(axi.rdata, reset_less=True)
+        m.d.comb += [
+            axi.bvalid.eq(b_valid),
+            axi.bresp.eq(b_response),
+            axi.rvalid.eq(r_valid),
+            axi.rresp.eq(r_response),
+            axi.rdata.eq(r_data),
+        ]
+        with m.If(axi.bready):
+            m.d.sync += b_valid.eq(0)
+        with m.If(axi.rready):
+            m.d.sync += r_valid.eq(0)
+
+        writing = aw_full & w_full & ~b_valid
+        with m.If(writing):
+            m.d.comb += [
+                self.address.eq(aw_address),
+                self.write.eq(self.hit & strobes.all()),
+            ]
+            m.d.sync += [
+                aw_full.eq(0),
+                w_full.eq(0),
+                b_valid.eq(1),
+                b_response.eq(Response.OKAY),
+            ]
+            with m.If(~self.hit | (strobes.any() & ~strobes.all())):
+                m.d.sync += b_response.eq(Response.SLVERR)
+        with m.Else():
+            m.d.comb += self.address.eq(ar_address)
+            with m.If(ar_full & ~r_valid):
+                m.d.sync += [
+                    ar_full.eq(0),
+                    r_valid.eq(1),
+                    r_data.eq(self.read_data),
+                    r_response.eq(Response.OKAY),
+                ]
+                with m.If(~self.hit):
+                    m.d.sync += [r_data.eq(0), r_response.eq(Response.SLVERR)]
+        return m

@@ -1,0 +1,131 @@
+"""Control and status registers, made from a register map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.csr.register_map import Field, Register, RegisterMap
+
+__all__ = ["CSR_DATA_WIDTH", "CsrBank"]
+
+CSR_DATA_WIDTH = 64
+"""Width of a register and of the bus, in bits."""
+
+_WORD_BYTES = CSR_DATA_WIDTH // 8
+
+
+def _is_constant(field: Field) -> bool:
+    return not (field.sw_writable or field.hw_readable or field.hw_writable)
+
+
+class CsrBank(wiring.Component):
+    """The registers of ``register_map`` on a 64-bit bus without wait states.
+
+    A write takes effect at the end of the cycle in which ``write`` is high; reading is
+    combinational from ``address`` and has no side effects. The low three bits of ``address`` are
+    ignored. An address where no register is reads as zero, and writing it does nothing.
+
+    Parameters
+    ----------
+    register_map:
+        What to implement. A field is one of: written by software, read by hardware; written by
+        software as a pulse (``singlepulse``); written by hardware, read by software; neither
+        written nor seen by hardware (a constant).
+    addr_width:
+        Width of ``address`` in bits; by default just enough for the map.
+
+    Members
+    -------
+    address: byte offset, In
+    write: write enable, In
+    write_data: 64 bits, In
+    read_data: 64 bits, Out
+    hit: whether ``address`` is a register, Out
+    REGISTER_FIELD: for each field that is not a constant; Out if software writes it, from the
+        cycle after the write (for that one cycle if it is a pulse); In if hardware writes it,
+        which then holds the value: the bank does not store it.
+
+    Raises ``ValueError`` if a field is of another kind, a register is misplaced, or the map does
+    not fit ``addr_width``.
+    """
+
+    def __init__(self, register_map: RegisterMap, *, addr_width: int | None = None) -> None:
+        end = max(reg.offset_bytes for reg in register_map.registers) + _WORD_BYTES
+        needed = max((end - 1).bit_length(), 4)
+        if addr_width is None:
+            addr_width = needed
+        if addr_width < needed:
+            raise ValueError(
+                f"addr_width must be at least {needed} for register map {register_map.name!r}, "
+                f"which ends at byte {end}, got {addr_width!r}"
+            )
+        self._map = register_map
+        members: dict[str, Any] = {
+            "address": In(addr_width),
+            "write": In(1),
+            "write_data": In(CSR_DATA_WIDTH),
+            "read_data": Out(CSR_DATA_WIDTH),
+            "hit": Out(1),
+        }
+        for register in register_map.registers:
+            if register.offset_bytes % _WORD_BYTES:
+                raise ValueError(
+                    f"register {register.name!r} must lie at a multiple of {_WORD_BYTES} bytes, "
+                    f"got offset {register.offset_bytes:#x}"
+                )
+            for field in register.fields:
+                if _is_constant(field):
+                    continue
+                if field.sw_writable == field.hw_writable:
+                    raise ValueError(
+                        f"field {register.name}.{field.name} must be written by either software "
+                        f"or hardware; make one of them read-only in the register map"
+                    )
+                members[f"{register.name}_{field.name}"] = (
+                    Out(field.width, init=field.reset) if field.sw_writable else In(field.width)
+                )
+        super().__init__(members)
+
+    @property
+    def register_map(self) -> RegisterMap:
+        """The register map that is implemented."""
+        return self._map
+
+    def _value(self, register: Register, field: Field) -> Value:
+        if _is_constant(field):
+            return Const(field.reset, field.width)
+        return getattr(self, f"{register.name}_{field.name}")
+
+    def _word(self, register: Register) -> Value:
+        """What ``register`` reads as."""
+        parts: list[Value] = []
+        position = 0
+        for field in sorted(register.fields, key=lambda field: field.lsb):
+            if field.sw_readable and not field.pulse:
+                parts += [Const(0, field.lsb - position), self._value(register, field)]
+                position = field.lsb + field.width
+        return Cat(*parts)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        word_address = Signal(len(self.address) - 3)
+        m.d.comb += word_address.eq(self.address[3:])
+        for register in self._map.registers:
+            for field in register.fields:
+                if field.sw_writable and field.pulse:
+                    m.d.sync += self._value(register, field).eq(0)
+        with m.Switch(word_address):
+            for register in self._map.registers:
+                with m.Case(register.offset_bytes // _WORD_BYTES):
+                    m.d.comb += [self.hit.eq(1), self.read_data.eq(self._word(register))]
+                    with m.If(self.write):
+                        for field in register.fields:
+                            if field.sw_writable:
+                                m.d.sync += self._value(register, field).eq(
+                                    self.write_data[field.lsb : field.lsb + field.width]
+                                )
+        return m

@@ -1,0 +1,394 @@
+"""The operand and result buffers of a bank: eight columns of memory, skewed.
+
+Lanes need the same element of eight vectors at once; memory has eight elements of one vector in a
+beat, or one element of eight. Either way they are in different columns, because each vector of a
+group is shifted by one column against the one before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.float.parts import mask_below, register, wire
+from hw.pim.bank.buffer.access import (
+    COLUMNS,
+    RESULT_SLOTS,
+    BufferReadSignature,
+    ResultWriteSignature,
+)
+from hw.pim.bank.buffer.column import shared_column
+from hw.pim.bank.hold import hold
+from hw.pim.bank.move.bank_port import write_request_layout
+from hw.pim.config import PimConfig
+from hw.pim.placement import MAX_LANES
+from hw.pim.work.layouts import BEAT_WORDS, Jobs, OperandBuffer
+
+__all__ = [
+    "CHUNK_BITS",
+    "OperandBuffers",
+    "OperandWriteSignature",
+    "ResultBuffer",
+    "result_beat_layout",
+    "result_read_layout",
+]
+
+CHUNK_BITS = 4
+"""Of the logarithm of how many elements of a vector are in a buffer at once."""
+
+_COLUMN_BITS = COLUMNS.bit_length() - 1
+
+
+def _modulo(value: Any) -> Any:
+    """The number of a column, a word of a beat, or a vector of a group."""
+    return value[:_COLUMN_BITS]
+
+
+def _turned(bits: Any, turn: Any) -> Any:
+    """A bit for each column, moved up by ``turn`` columns, from the last one to the first."""
+    return (Cat(bits, bits) << turn)[COLUMNS : 2 * COLUMNS]
+
+
+class OperandWriteSignature(wiring.Signature):
+    """A segment's way into an operand buffer, as the writer sees it.
+
+    In a cycle with ``enable``, element i of ``segment`` (:attr:`Jobs.segment
+    <hw.pim.work.layouts.Jobs.segment>`) is word ``address`` + i · ``step``, modulo 8, of ``data``,
+    or zero. A read finds it from two cycles later on.
+    """
+
+    enable: Any
+    buffer: Any
+    half: Any
+    segment: Any
+    data: Any
+
+    def __init__(self, jobs: Jobs) -> None:
+        super().__init__(
+            {
+                "enable": Out(1),
+                "buffer": Out(OperandBuffer),
+                "half": Out(1),
+                "segment": Out(jobs.segment),
+                "data": Out(data.ArrayLayout(32, BEAT_WORDS)),
+            }
+        )
+
+
+class OperandBuffers(wiring.Component):
+    """What a bank has loaded of the operands, in two halves each.
+
+    Vector ``slot`` of a group is in column (k + slot) mod 8 with element k, in row
+    (8 · group + slot) · 2 ** (``chunk`` - 3) + k div 8 of its half. The first operand's slots from
+    8 on are in a buffer of their own; those of the second, which only DOT has, are in the third
+    operand's.
+
+    Parameters
+    ----------
+    config
+        Sizes.
+    lanes
+        Of the bank, 1 to 16.
+
+    Members
+    -------
+    chunk : In
+        Logarithm of a vector's elements that are in a buffer at once, 3 or more. Must hold still
+        while the buffers are used.
+    write : In(:class:`OperandWriteSignature`)
+    first_0 (and first_1 from 9 lanes on), second, third : \
+In(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
+    """
+
+    chunk: Any
+    write: Any
+    second: Any
+    third: Any
+
+    def __init__(self, config: PimConfig, *, lanes: int) -> None:
+        if not isinstance(lanes, int) or not 1 <= lanes <= MAX_LANES:
+            raise ValueError(f"lanes must be an integer from 1 to {MAX_LANES}, got {lanes!r}")
+        jobs = Jobs(config)
+        self._words = {
+            **{f"first_{group}": config.first_words for group in range(-(-lanes // COLUMNS))},
+            "second": config.second_words,
+            "third": config.second_words,
+        }
+        self._row_bits = (max(self._words.values()) // COLUMNS - 1).bit_length()
+        super().__init__(
+            {
+                "chunk": In(CHUNK_BITS),
+                "write": In(OperandWriteSignature(jobs)),
+                **{name: In(BufferReadSignature(jobs)) for name in self._words},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        # Rows of a vector.
+        rows_bits = wire(m, (self.chunk - _COLUMN_BITS)[:CHUNK_BITS], "rows_bits")
+        buffers = {}
+        for name, words in self._words.items():
+            buffers[name] = []
+            for column in range(COLUMNS):
+                storage = shared_column(2 * words // COLUMNS)
+                m.submodules[f"{name}_column_{column}"] = storage
+                buffers[name].append(storage)
+        self._write(m, rows_bits, buffers)
+        for name, columns in buffers.items():
+            self._read(m, name, rows_bits, columns)
+        return m
+
+    def _write(self, m: Any, rows_bits: Any, buffers: dict[str, list[Any]]) -> None:
+        write, segment = self.write, self.write.segment
+        enable = register(m, write.enable, "write_enable")
+        k, slot, address = (_modulo(each) for each in (segment.k, segment.slot, segment.address))
+        upper = segment.slot[_COLUMN_BITS]
+        first = write.buffer == OperandBuffer.FIRST
+        second = write.buffer == OperandBuffer.SECOND
+        chosen = {
+            "first_0": first & ~upper,
+            "first_1": first & upper,
+            "second": second & ~upper,
+            "third": ~first & (~second | upper),
+        }
+        start = wire(m, _modulo(k + slot), "start")
+        vector = Cat(Mux(segment.across, 0, slot), segment.group)
+        now = hold(
+            m,
+            write.enable,
+            "write",
+            half=write.half,
+            across=segment.across,
+            k=k,
+            row=((vector << rows_bits) | segment.k[_COLUMN_BITS:])[: self._row_bits],
+            # Columns that are written, and those of them that are in the next row.
+            used=_turned(mask_below(segment.count, COLUMNS), start),
+            carried=_turned(~mask_below((COLUMNS - k)[: _COLUMN_BITS + 1], COLUMNS), start),
+            # The word for column 0.
+            turn=_modulo(Mux(segment.step[1], ~address, address) - start),
+            **{name: chosen[name] for name in buffers},
+        )
+        # In the order of the elements.
+        words = [Signal(32, name=f"word_{place}", reset_less=True) for place in range(BEAT_WORDS)]
+        with m.If(write.enable):
+            with m.If(segment.zero):
+                m.d.sync += [word.eq(0) for word in words]
+            with m.Elif(segment.step[1]):
+                m.d.sync += [word.eq(write.data[-1 - place]) for place, word in enumerate(words)]
+            with m.Elif(segment.step[0] | (segment.count == 1)):
+                m.d.sync += [word.eq(write.data[place]) for place, word in enumerate(words)]
+            with m.Else(), m.Switch(address):
+                for place in range(BEAT_WORDS):
+                    with m.Case(place):
+                        m.d.sync += [word.eq(write.data[place]) for word in words]
+
+        values = [Signal(32, name=f"value_{column}") for column in range(COLUMNS)]
+        rows = [Signal(self._row_bits, name=f"row_{column}") for column in range(COLUMNS)]
+        with m.If(enable):
+            with m.Switch(now.turn):
+                for turn in range(COLUMNS):
+                    with m.Case(turn):
+                        m.d.comb += [
+                            value.eq(words[(turn + column) % BEAT_WORDS])
+                            for column, value in enumerate(values)
+                        ]
+            with m.If(now.across):
+                m.d.comb += [
+                    row.eq(now.row | (_modulo(column - now.k) << rows_bits))
+                    for column, row in enumerate(rows)
+                ]
+            with m.Else():
+                m.d.comb += [
+                    row.eq(now.row + now.carried[column]) for column, row in enumerate(rows)
+                ]
+        for name, columns in buffers.items():
+            here = wire(m, Mux(enable & getattr(now, name), now.used, 0), f"write_{name}")
+            for column, storage in enumerate(columns):
+                port = storage.write
+                m.d.comb += [
+                    port.addr.eq(Cat(rows[column][: len(port.addr) - 1], now.half)),
+                    port.data.eq(values[column]),
+                    port.en.eq(here[column]),
+                ]
+
+    def _read(self, m: Any, name: str, rows_bits: Any, columns: list[Any]) -> None:
+        port = getattr(self, name)
+        with m.If(port.enable):
+            for column, storage in enumerate(columns):
+                read = storage.read
+                vector = Cat(_modulo(column - port.k), port.group)
+                row = Mux(port.wide, 0, vector << rows_bits) | port.k[_COLUMN_BITS:]
+                m.d.comb += read.addr.eq(Cat(row[: len(read.addr) - 1], port.half))
+        m.d.comb += [storage.read.en.eq(port.enable) for storage in columns]
+        enable = register(m, port.enable, f"{name}_enable")
+        start = register(m, Mux(port.wide, 0, _modulo(port.k)), f"{name}_start")
+        words = [
+            Signal(32, name=f"{name}_word_{place}", reset_less=True) for place in range(COLUMNS)
+        ]
+        with m.If(enable), m.Switch(start):
+            for turn in range(COLUMNS):
+                with m.Case(turn):
+                    m.d.sync += [
+                        word.eq(columns[(turn + place) % COLUMNS].read.data)
+                        for place, word in enumerate(words)
+                    ]
+        m.d.comb += [port.data[place].eq(word) for place, word in enumerate(words)]
+
+
+def result_read_layout(jobs: Jobs) -> data.StructLayout:
+    """A segment of results of a walk, see :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`."""
+    return data.StructLayout(
+        {"slot": range(RESULT_SLOTS), "linear": 1, "interleave": 2, "segment": jobs.segment}
+    )
+
+
+def result_beat_layout(config: PimConfig) -> data.StructLayout:
+    """Results at their places in a beat of memory; ``last`` of their walk."""
+    return data.StructLayout({**write_request_layout(config).members, "last": 1})
+
+
+class ResultBuffer(wiring.Component):
+    """Results that wait to be stored: in each slot 64 for each eight lanes.
+
+    Number ``index`` of lane l is in column (index + l) mod 8 of its group's memory; with
+    ``linear``, number ``index`` of the slot is in column ``index`` mod 8 of the first group's.
+    A beat leaves two cycles after its segment came.
+
+    Parameters
+    ----------
+    config
+        The pool.
+    lanes
+        Of the bank, 1 to 16.
+
+    Members
+    -------
+    write : In(:class:`~hw.pim.bank.buffer.access.ResultWriteSignature`)
+        With ``linear``, the results written in a cycle are in one row of eight.
+    i : In(stream of :func:`result_read_layout`)
+    o : Out(stream of :func:`result_beat_layout`)
+    """
+
+    write: Any
+    i: Any
+    o: Any
+
+    def __init__(self, config: PimConfig, *, lanes: int) -> None:
+        if not isinstance(lanes, int) or not 1 <= lanes <= MAX_LANES:
+            raise ValueError(f"lanes must be an integer from 1 to {MAX_LANES}, got {lanes!r}")
+        self._lanes = lanes
+        super().__init__(
+            {
+                "write": In(ResultWriteSignature(lanes)),
+                "i": In(stream.Signature(result_read_layout(Jobs(config)))),
+                "o": Out(stream.Signature(result_beat_layout(config))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        groups = []
+        for group in range(-(-self._lanes // COLUMNS)):
+            groups.append([])
+            for column in range(COLUMNS):
+                storage = shared_column(RESULT_SLOTS * COLUMNS)
+                m.submodules[f"group_{group}_column_{column}"] = storage
+                groups[-1].append(storage)
+        for group, columns in enumerate(groups):
+            self._write(m, group, columns)
+        self._read(m, groups)
+        return m
+
+    def _write(self, m: Any, group: int, columns: list[Any]) -> None:
+        write = self.write
+        with m.If(write.enable), m.Switch(_modulo(write.index)):
+            for turn in range(COLUMNS):
+                with m.Case(turn):
+                    for column, storage in enumerate(columns):
+                        row = (column - turn) % COLUMNS
+                        lane = group * COLUMNS + row
+                        if lane < self._lanes:
+                            row = Mux(write.linear, write.index[_COLUMN_BITS:], row)
+                            m.d.comb += [
+                                storage.write.addr.eq(Cat(row, write.slot)),
+                                storage.write.data.eq(write.data[lane]),
+                                storage.write.en.eq(write.mask[lane]),
+                            ]
+
+    def _read(self, m: Any, groups: list[list[Any]]) -> None:
+        asked, segment, o = self.i.payload, self.i.payload.segment, self.o.payload
+        reading, valid = Signal(), Signal()
+        moves, take = Signal(), Signal()
+        m.d.comb += [
+            moves.eq(~valid | self.o.ready),
+            self.i.ready.eq(~reading | moves),
+            take.eq(self.i.valid & self.i.ready),
+            self.o.valid.eq(valid),
+        ]
+
+        # The first result's number in its lane.
+        number = wire(m, _modulo(segment.group + (segment.k << asked.interleave)), "number")
+        upper = segment.slot[_COLUMN_BITS]
+        with m.If(take):
+            for column in range(COLUMNS):
+                row = Signal(_COLUMN_BITS, name=f"row_{column}")
+                with m.If(asked.linear):
+                    # What does not fit into the first result's row is in the next one.
+                    m.d.comb += row.eq(segment.k[_COLUMN_BITS:] + (column < _modulo(segment.k)))
+                with m.Elif(segment.across):
+                    m.d.comb += row.eq(column - number)
+                with m.Else():
+                    m.d.comb += row.eq(segment.slot)
+                m.d.comb += [
+                    columns[column].read.addr.eq(Cat(row, asked.slot)) for columns in groups
+                ]
+        for group, columns in enumerate(groups):
+            here = wire(m, take & (upper == group), f"read_{group}")
+            m.d.comb += [storage.read.en.eq(here) for storage in columns]
+        now = hold(
+            m,
+            take,
+            "now",
+            # The first result's column; columns from a result to the next, as a power of two.
+            start=_modulo(Mux(asked.linear, segment.k, number + segment.slot)),
+            spread=Mux(asked.linear | segment.across, 0, asked.interleave),
+            upper=upper,
+            word=_modulo(segment.address),
+            down=segment.step[1],
+            count=segment.count,
+            address=segment.address[_COLUMN_BITS:],
+            last=segment.last,
+        )
+        with m.If(self.i.ready):
+            m.d.sync += reading.eq(self.i.valid)
+        with m.If(moves):
+            m.d.sync += valid.eq(reading)
+        beat = hold(m, moves & reading, "beat", address=now.address, last=now.last)
+        m.d.comb += [o.address.eq(beat.address), o.last.eq(beat.last)]
+        for place in range(BEAT_WORDS):
+            result, column = (
+                Signal(_COLUMN_BITS, name=f"{name}_{place}") for name in ("result", "column")
+            )
+            used = Signal(name=f"used_{place}", reset_less=True)
+            word = Signal(32, name=f"word_{place}", reset_less=True)
+            m.d.comb += [
+                o.data[32 * place : 32 * place + 32].eq(word),
+                o.strobe[4 * place : 4 * place + 4].eq(used.replicate(4)),
+            ]
+            with m.If(moves & reading):
+                m.d.comb += [
+                    result.eq(Mux(now.down, now.word - place, place - now.word)),
+                    column.eq(now.start + (result << now.spread)),
+                ]
+                m.d.sync += used.eq(result < now.count)
+                with m.Switch(column):
+                    for number, each in enumerate(zip(*groups, strict=True)):
+                        values = [storage.read.data for storage in each]
+                        with m.Case(number):
+                            m.d.sync += word.eq(
+                                values[0] if len(values) == 1 else Mux(now.upper, *values[::-1])
+                            )

@@ -1,0 +1,124 @@
+"""The memory port of a bank, shared by loader and storer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.bank.hold import hold
+from hw.pim.config import BEAT_BYTES, PimConfig
+from hw.pim.memory.memory_port import MEMORY_TAG_BITS, memory_request_layout, memory_response_layout
+
+__all__ = [
+    "READ_TAG_BITS",
+    "BankPort",
+    "read_request_layout",
+    "read_response_layout",
+    "write_request_layout",
+]
+
+READ_TAG_BITS = MEMORY_TAG_BITS - 1
+"""Width of the tag by which the loader knows its reads again."""
+
+
+def read_request_layout(config: PimConfig) -> data.StructLayout:
+    """A read of the loader; ``address`` counts beats."""
+    address = memory_request_layout(config)["address"].shape
+    return data.StructLayout({"address": address, "tag": READ_TAG_BITS})
+
+
+def read_response_layout() -> data.StructLayout:
+    """What was read."""
+    return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": READ_TAG_BITS})
+
+
+def write_request_layout(config: PimConfig) -> data.StructLayout:
+    """A write of the storer; ``address`` counts beats, a set bit of ``strobe`` writes a byte."""
+    request = memory_request_layout(config)
+    return data.StructLayout({name: request[name].shape for name in ("address", "data", "strobe")})
+
+
+class BankPort(wiring.Component):
+    """Passes on writes, or, when there is none, reads; and responses to the one who asked.
+
+    A request leaves in the cycle after it came, a response in the same cycle. The tag of a read is
+    that of the loader, those of all writes are 32.
+
+    Members
+    -------
+    read : In(stream of :func:`read_request_layout`)
+    write : In(stream of :func:`write_request_layout`)
+    answer : Out(stream of :func:`read_response_layout`)
+        ``ready`` is not looked at.
+    written : Out(1)
+        Pulse: a write has been answered.
+    request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
+        Its ``ready`` leads to those of ``read`` and ``write``.
+    response : In(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
+        ``ready`` is always 1.
+    """
+
+    read: Any
+    write: Any
+    answer: Any
+    written: Any
+    request: Any
+    response: Any
+
+    def __init__(self, config: PimConfig) -> None:
+        super().__init__(
+            {
+                "read": In(stream.Signature(read_request_layout(config))),
+                "write": In(stream.Signature(write_request_layout(config))),
+                "answer": Out(stream.Signature(read_response_layout())),
+                "written": Out(1),
+                "request": Out(stream.Signature(memory_request_layout(config))),
+                "response": In(stream.Signature(memory_response_layout())),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        read, write, request, response = (
+            self.read.payload,
+            self.write.payload,
+            self.request.payload,
+            self.response.payload,
+        )
+        room, writes = Signal(), Signal()
+        m.d.comb += [
+            room.eq(~self.request.valid | self.request.ready),
+            writes.eq(room & self.write.valid),
+            self.write.ready.eq(room),
+            self.read.ready.eq(room & ~self.write.valid),
+        ]
+        with m.If(room):
+            m.d.sync += self.request.valid.eq(self.write.valid | self.read.valid)
+        asked = hold(
+            m,
+            room & (self.write.valid | self.read.valid),
+            "request",
+            address=Mux(self.write.valid, write.address, read.address),
+            tag=Mux(self.write.valid, 1 << READ_TAG_BITS, read.tag),
+            write=self.write.valid,
+        )
+        written = hold(m, writes, "written", data=write.data, strobe=write.strobe)
+        m.d.comb += [
+            request.address.eq(asked.address),
+            request.tag.eq(asked.tag),
+            request.write.eq(asked.write),
+            request.data.eq(written.data),
+            request.strobe.eq(written.strobe),
+        ]
+        is_write = response.tag[READ_TAG_BITS]
+        m.d.comb += [
+            self.response.ready.eq(1),
+            self.answer.valid.eq(self.response.valid & ~is_write),
+            self.answer.payload.data.eq(response.data),
+            self.answer.payload.tag.eq(response.tag),
+            self.written.eq(self.response.valid & is_write),
+        ]
+        return m

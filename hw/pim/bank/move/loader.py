@@ -1,0 +1,193 @@
+"""Brings operands from memory into the buffers of a bank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.float.parts import wire
+from hw.pim.bank.buffer.buffers import OperandWriteSignature
+from hw.pim.bank.hold import hold
+from hw.pim.bank.move.bank_port import READ_TAG_BITS, read_request_layout, read_response_layout
+from hw.pim.bank.move.walker import Walker
+from hw.pim.config import PimConfig
+from hw.pim.work.layouts import BEAT_WORDS, Jobs, OperandBuffer
+
+__all__ = ["Loader"]
+
+_JOB_BITS = 2
+
+
+class _Tags:
+    """Tags that are not in use: first those that never were, then those that came back."""
+
+    def __init__(self, m: Any, *, take: Any, give: Any, given: Any) -> None:
+        count = 1 << READ_TAG_BITS
+        m.submodules.tags = queue = memory.Memory(shape=READ_TAG_BITS, depth=count, init=[])
+        fresh, back = Signal(range(count + 1)), Signal(range(count + 1))
+        put_at, get_at = Signal(READ_TAG_BITS), Signal(READ_TAG_BITS)
+        put, get = queue.write_port(), queue.read_port(domain="comb")
+        unused = wire(m, fresh != count, "unused")
+        self.tag = wire(m, Mux(unused, fresh[:READ_TAG_BITS], get.data), "tag")
+        self.available = wire(m, unused | (back != 0), "available")
+        reused = wire(m, take & ~unused, "reused")
+        m.d.comb += [
+            put.addr.eq(put_at),
+            put.data.eq(given),
+            put.en.eq(give),
+            get.addr.eq(get_at),
+        ]
+        m.d.sync += [
+            fresh.eq(fresh + (take & unused)),
+            back.eq(back + give - reused),
+            put_at.eq(put_at + give),
+            get_at.eq(get_at + reused),
+        ]
+
+
+class Loader(wiring.Component):
+    """Reads the elements of walks and writes them into the buffers.
+
+    One segment a cycle: a read request, or, for padding, a write of zeros, which waits while a
+    response is there. Up to 32 reads and four jobs are under way at once, a job's reads behind
+    those of the one before it; responses may come in any order. The first request comes seven
+    cycles after the job.
+
+    Members
+    -------
+    i : In(stream of :attr:`Jobs.load <hw.pim.work.layouts.Jobs.load>`)
+        What it is to fill must be free.
+    request : Out(stream of :func:`~hw.pim.bank.move.bank_port.read_request_layout`)
+    response : In(stream of :func:`~hw.pim.bank.move.bank_port.read_response_layout`)
+        ``ready`` is always 1.
+    write : Out(:class:`~hw.pim.bank.buffer.buffers.OperandWriteSignature`)
+    done : Out(1)
+        Pulse, in the order of the jobs: a read finds all of the job's elements in the buffer
+        ``done_buffer``.
+    done_buffer : Out(:class:`~hw.pim.work.layouts.OperandBuffer`)
+    idle : Out(1)
+        All jobs that were taken are done.
+    """
+
+    i: Any
+    request: Any
+    response: Any
+    write: Any
+    done: Any
+    done_buffer: Any
+    idle: Any
+
+    def __init__(self, config: PimConfig) -> None:
+        self._config = config
+        self._jobs = Jobs(config)
+        super().__init__(
+            {
+                "i": In(stream.Signature(self._jobs.load)),
+                "request": Out(stream.Signature(read_request_layout(config))),
+                "response": In(stream.Signature(read_response_layout())),
+                "write": Out(OperandWriteSignature(self._jobs)),
+                "done": Out(1),
+                "done_buffer": Out(OperandBuffer),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        jobs = self._jobs
+        # What is known of a segment, while it is read.
+        kept = data.StructLayout(
+            {"buffer": OperandBuffer, "half": 1, "job": _JOB_BITS, "segment": jobs.segment}
+        )
+        context = data.StructLayout({name: kept[name].shape for name in ("buffer", "half", "job")})
+        context_bits = context.size
+        m.submodules.walker = walker = Walker(self._config, context_bits=context_bits)
+        o = walker.o.payload
+        walked = data.View(context, o.context)
+        segment = Signal(kept)
+        m.d.comb += [
+            segment.segment.eq(o.segment),
+            *(segment[name].eq(walked[name]) for name, _ in context),
+        ]
+
+        read = Signal()
+        tags = _Tags(
+            m,
+            take=read,
+            give=self.response.valid,
+            given=self.response.payload.tag,
+        )
+        zero = o.segment.zero
+        m.d.comb += [
+            self.response.ready.eq(1),
+            self.request.valid.eq(walker.o.valid & ~zero & tags.available),
+            self.request.payload.address.eq(o.segment.address[BEAT_WORDS.bit_length() - 1 :]),
+            self.request.payload.tag.eq(tags.tag),
+            read.eq(self.request.valid & self.request.ready),
+            walker.o.ready.eq(Mux(zero, ~self.response.valid, tags.available & self.request.ready)),
+        ]
+        m.submodules.pending = pending = memory.Memory(
+            shape=kept, depth=1 << READ_TAG_BITS, init=[]
+        )
+        put, get = pending.write_port(), pending.read_port(domain="comb")
+        found = Mux(self.response.valid, get.data.as_value(), segment.as_value())
+        written = Signal(kept)
+        m.d.comb += [
+            put.addr.eq(tags.tag),
+            put.data.eq(segment),
+            put.en.eq(read),
+            get.addr.eq(self.response.payload.tag),
+            written.eq(found),
+            self.write.enable.eq(self.response.valid | (walker.o.valid & zero)),
+            self.write.buffer.eq(written.buffer),
+            self.write.half.eq(written.half),
+            self.write.segment.eq(written.segment),
+            self.write.data.eq(self.response.payload.data),
+        ]
+        ended = walker.o.valid & walker.o.ready & o.segment.last
+        self._account(m, walker, read, walked.job, written.job, ended)
+        return m
+
+    def _account(
+        self, m: Any, walker: Any, read: Any, read_job: Any, answered_job: Any, ended: Any
+    ) -> None:
+        """The jobs under way: their reads that are not answered, and whether those are all."""
+        count = 1 << _JOB_BITS
+        oldest, next_job = Signal(_JOB_BITS), Signal(_JOB_BITS)
+        level = Signal(range(count + 1))
+        ready, all_read = [], Signal(count)
+        accept, done = Signal(), Signal()
+        offered = self.i.payload.buffer
+        buffers = Array(
+            hold(m, accept & (next_job == job), f"job_{job}", buffer=offered).buffer
+            for job in range(count)
+        )
+        m.d.comb += [
+            walker.i.valid.eq(self.i.valid & (level != count)),
+            self.i.ready.eq(walker.i.ready & (level != count)),
+            walker.i.payload.eq(self.i.payload.walk),
+            walker.context.eq(Cat(self.i.payload.buffer, self.i.payload.half, next_job)),
+            accept.eq(self.i.valid & self.i.ready),
+            self.idle.eq(level == 0),
+        ]
+        for job in range(count):
+            reads = Signal(range((1 << READ_TAG_BITS) + 1), name=f"reads_{job}")
+            more = read & (read_job == job)
+            fewer = self.response.valid & (answered_job == job)
+            m.d.sync += reads.eq(reads + more - fewer)
+            ready.append(all_read[job] & (reads == 0))
+            with m.If(ended & (read_job == job)):
+                m.d.sync += all_read[job].eq(1)
+            with m.Elif(done & (oldest == job)):
+                m.d.sync += all_read[job].eq(0)
+        m.d.comb += done.eq(Array(ready)[oldest])
+        m.d.sync += [
+            level.eq(level + accept - done),
+            next_job.eq(next_job + accept),
+            oldest.eq(oldest + done),
+            self.done.eq(done),
+            self.done_buffer.eq(buffers[oldest]),
+        ]

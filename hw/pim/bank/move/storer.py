@@ -1,0 +1,106 @@
+"""Brings results from the result buffer of a bank into memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.bank.buffer.access import RESULT_SLOTS, ResultWriteSignature
+from hw.pim.bank.buffer.buffers import ResultBuffer
+from hw.pim.bank.move.bank_port import write_request_layout
+from hw.pim.bank.move.walker import Walker
+from hw.pim.config import PimConfig
+from hw.pim.work.layouts import Jobs
+
+__all__ = ["Storer"]
+
+_OUTSTANDING_BITS = 6
+
+
+class Storer(wiring.Component):
+    """The result buffer, and the writes that empty it: one for each segment, in order.
+
+    The first request comes nine cycles after the job. Up to 32 writes are not yet answered.
+
+    Parameters
+    ----------
+    config
+        The pool.
+    lanes
+        Of the bank, 1 to 16.
+
+    Members
+    -------
+    i : In(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
+        The results must be in the buffer.
+    result : In(:class:`~hw.pim.bank.buffer.access.ResultWriteSignature`)
+    request : Out(stream of :func:`~hw.pim.bank.move.bank_port.write_request_layout`)
+    written : In(1)
+        Pulse: a write has been answered.
+    freed : Out(1)
+        Pulse, in the order of the jobs: all of the job's writes have been issued, and what is in
+        its slot is no longer needed.
+    idle : Out(1)
+        All jobs that were taken are done, and their writes have been answered.
+    """
+
+    i: Any
+    result: Any
+    request: Any
+    written: Any
+    freed: Any
+    idle: Any
+
+    def __init__(self, config: PimConfig, *, lanes: int) -> None:
+        self._config = config
+        self._results = ResultBuffer(config, lanes=lanes)
+        super().__init__(
+            {
+                "i": In(stream.Signature(Jobs(config).store)),
+                "result": In(ResultWriteSignature(lanes)),
+                "request": Out(stream.Signature(write_request_layout(config))),
+                "written": In(1),
+                "freed": Out(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        m.submodules.results = results = self._results
+        wiring.connect(m, wiring.flipped(self.result), results.write)
+        job, asked = self.i.payload, results.i.payload
+        context = Cat(asked.slot, asked.linear, asked.interleave)
+        m.submodules.walker = walker = Walker(self._config, context_bits=len(context))
+        beat, request = results.o.payload, self.request.payload
+        outstanding = Signal(_OUTSTANDING_BITS)
+        jobs = Signal(range(2 * RESULT_SLOTS))
+        accept, issue, room = Signal(), Signal(), Signal()
+        m.d.comb += [
+            walker.i.valid.eq(self.i.valid),
+            self.i.ready.eq(walker.i.ready),
+            walker.i.payload.eq(job.walk),
+            walker.context.eq(Cat(job.slot, job.linear, job.interleave)),
+            results.i.valid.eq(walker.o.valid),
+            walker.o.ready.eq(results.i.ready),
+            asked.segment.eq(walker.o.payload.segment),
+            context.eq(walker.o.payload.context),
+            room.eq(~outstanding[-1]),
+            self.request.valid.eq(results.o.valid & room),
+            results.o.ready.eq(self.request.ready & room),
+            request.address.eq(beat.address),
+            request.data.eq(beat.data),
+            request.strobe.eq(beat.strobe),
+            accept.eq(self.i.valid & self.i.ready),
+            issue.eq(self.request.valid & self.request.ready),
+            self.idle.eq((jobs == 0) & (outstanding == 0)),
+        ]
+        m.d.sync += [
+            outstanding.eq(outstanding + issue - self.written),
+            self.freed.eq(issue & beat.last),
+            jobs.eq(jobs + accept - (issue & beat.last)),
+        ]
+        return m

@@ -1,0 +1,130 @@
+"""What a walk needs to know before it begins: how far its rows reach, and where they start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.config import PimConfig
+from hw.pim.work.layouts import Jobs
+
+__all__ = ["NEAR_BITS", "WalkSetup", "near"]
+
+NEAR_BITS = 18
+"""Signed: a coordinate that is 2 ** 16 wherever it is that or more, beyond every image."""
+
+
+def near(coordinate: Any) -> Any:
+    """A coordinate from -2 ** 16 on, in :data:`NEAR_BITS`."""
+    far = (coordinate >= 0) & (coordinate[16:] != 0)
+    return Mux(far, 1 << 16, coordinate[:NEAR_BITS].as_signed())
+
+
+class WalkSetup(wiring.Component):
+    """Computes the products that a walk needs, on one multiplier, in four cycles.
+
+    Rows that lie in memory one after the other are taken for one, and so are channels, unless the
+    walk is bounded.
+
+    Members
+    -------
+    walk : In(:attr:`Jobs.walk <hw.pim.work.layouts.Jobs.walk>`)
+    valid, taken : In(1)
+        There is a walk, which stays until the cycle in which it is taken.
+    done : Out(1)
+        What follows is there.
+    columns, first_columns : Out
+        Elements that lie one after the other, in a row and in what is left of the first one, or
+        more than any vector has.
+    rows, first_rows : Out(16)
+        Such rows in a channel, and in what is left of the first one.
+    row_x, line_row_x, channel_y : Out(signed(:data:`NEAR_BITS`))
+        The coordinates of column 0, in the first line and in the others, and of row 0.
+    """
+
+    walk: Any
+    valid: Any
+    taken: Any
+    done: Any
+    columns: Any
+    first_columns: Any
+    rows: Any
+    first_rows: Any
+    row_x: Any
+    line_row_x: Any
+    channel_y: Any
+
+    def __init__(self, config: PimConfig) -> None:
+        jobs = Jobs(config)
+        self._k_bits = jobs.k_bits
+        super().__init__(
+            {
+                "walk": In(jobs.walk),
+                "valid": In(1),
+                "taken": In(1),
+                "done": Out(1),
+                "columns": Out(jobs.k_bits),
+                "first_columns": Out(jobs.k_bits),
+                "rows": Out(16),
+                "first_rows": Out(16),
+                "row_x": Out(signed(NEAR_BITS)),
+                "line_row_x": Out(signed(NEAR_BITS)),
+                "channel_y": Out(signed(NEAR_BITS)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        walk = self.walk
+        rows_join, channels_join = Signal(), Signal()
+        step = Signal(2)
+        long, short, product = (
+            Signal(bits, name=name, reset_less=True)
+            for name, bits in (("long", 24), ("short", 16), ("product", 40))
+        )
+
+        def few(count: Any) -> Any:
+            """No vector has as many elements as there are if all bits are set."""
+            most = (1 << self._k_bits) - 1
+            return Mux(channels_join | (count[self._k_bits :] != 0), most, count[: self._k_bits])
+
+        with m.If(~self.valid | self.taken):
+            m.d.sync += [step.eq(0), self.done.eq(0)]
+        with m.Elif(~self.done):
+            m.d.sync += [step.eq(step + 1), product.eq(long * short)]
+            extent = Mux(rows_join, product, walk.columns)
+            with m.Switch(step):
+                with m.Case(0):
+                    joins = ~walk.bounded & (walk.row_wrap == walk.column)
+                    m.d.sync += [
+                        rows_join.eq(joins),
+                        channels_join.eq(joins & (walk.channel_wrap == walk.column)),
+                        long.eq(Mux(walk.bounded, walk.tap_column, walk.columns)),
+                        short.eq(Mux(walk.bounded, walk.dilation, walk.rows)),
+                    ]
+                with m.Case(1):
+                    rows_left = walk.rows - walk.tap_row
+                    m.d.sync += [
+                        long.eq(Mux(walk.bounded, walk.tap_row, walk.columns)),
+                        short.eq(Mux(walk.bounded, walk.dilation, rows_left)),
+                        self.rows.eq(Mux(rows_join, 1, walk.rows)),
+                        self.first_rows.eq(Mux(rows_join, 1, rows_left)),
+                    ]
+                with m.Case(2):
+                    m.d.sync += [
+                        self.columns.eq(few(extent)),
+                        self.row_x.eq(near(walk.x - product)),
+                        self.line_row_x.eq(near(walk.line_x - product)),
+                    ]
+                with m.Case(3):
+                    left = Signal(40)
+                    m.d.comb += left.eq(extent - walk.tap_column)
+                    m.d.sync += [
+                        self.first_columns.eq(few(left)),
+                        self.channel_y.eq(near(walk.y - product)),
+                        self.done.eq(1),
+                    ]
+        return m

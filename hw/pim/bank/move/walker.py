@@ -1,0 +1,216 @@
+"""Goes over the elements of a walk, as many at once as are in one beat of memory."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from amaranth.hdl import C, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.float.parts import saturate, wire
+from hw.pim.bank.hold import hold
+from hw.pim.bank.move.runs import RunBase, RunWalker
+from hw.pim.config import PimConfig
+from hw.pim.work.layouts import BEAT_WORDS, LANE_BITS, Jobs
+
+__all__ = ["Walker", "walked_layout"]
+
+# Of a run: what belongs to its segments, and what only the first of them needs.
+_SEGMENT_KEPT = ("stride", "across", "group", "context")
+_KEPT = (*_SEGMENT_KEPT, "base", "distance", "slot", "k", "last")
+
+
+def walked_layout(config: PimConfig, context_bits: int) -> data.StructLayout:
+    """A segment of a walk, and the bits that came with the walk."""
+    return data.StructLayout({"segment": Jobs(config).segment, "context": context_bits})
+
+
+class Walker(wiring.Component):
+    """Makes segments of walks, in order: vectors outside, elements inside, or, across, vice versa.
+
+    A segment is one element, or up to eight neighbours, each the same distance of 1, -1 or 0 words
+    from the one before it. Neighbours are elements of a vector or, across, vectors whose slots are
+    in the same group of eight. They are in one beat of memory; those that are zero need not be. A
+    row ends a segment, unless the next one follows it in memory and the walk is not bounded; so
+    does a channel, and, across, a line. Where a bounded walk's coordinate does not grow by one from
+    element to element, each is a segment.
+
+    One segment a cycle. The first comes seven cycles after the walk. Setting up a walk takes five
+    cycles, while the one before it is under way; between its first segment and the last one before
+    it no cycle is lost, or one if that is a run of its own.
+
+    Parameters
+    ----------
+    config
+        The pool.
+    context_bits
+        Width of the context: of bits that go with each of a walk's segments.
+
+    Members
+    -------
+    i : In(stream of :attr:`Jobs.walk <hw.pim.work.layouts.Jobs.walk>`)
+        ``vectors``, ``slots``, ``length``, ``columns``, ``rows``, ``line`` and ``line_left`` are 1
+        or more, ``slots`` 16 or less, and ``tap_column`` and ``tap_row`` less than ``columns`` and
+        ``rows``. No coordinate is less than -2 ** 16, also not that of column 0 and row 0, in the
+        first line and in the others.
+    context : In
+        Goes with the segments of the walk that is taken in this cycle.
+    o : Out(stream of :func:`walked_layout`)
+        The address of a segment that is ``zero`` is arbitrary.
+    """
+
+    i: Any
+    context: Any
+    o: Any
+
+    def __init__(self, config: PimConfig, *, context_bits: int) -> None:
+        self._config = config
+        self._jobs = Jobs(config)
+        self._context_bits = context_bits
+        super().__init__(
+            {
+                "i": In(stream.Signature(self._jobs.walk)),
+                "context": In(context_bits),
+                "o": Out(stream.Signature(walked_layout(config, context_bits))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        m.submodules.runs = runs = RunWalker(self._config, context_bits=self._context_bits)
+        wiring.connect(m, wiring.flipped(self.i), runs.i)
+        m.d.comb += runs.context.eq(self.context)
+        self._segments(m, self._parts(m, runs.o))
+        return m
+
+    def _parts(self, m: Any, runs: Any) -> Any:
+        """Cuts runs at the image's borders; what a part is, with ``valid`` and ``ready``."""
+        k_bits = self._jobs.k_bits
+        most = (1 << k_bits) - 1
+        valid, fresh, ready = Signal(), Signal(), Signal()
+        # Elements that are left; those of them up to where the image begins, and where it ends.
+        left, before, inside = (
+            Signal(k_bits, name=name, reset_less=True) for name in ("left", "before", "inside")
+        )
+        limit, whole, load = Signal(k_bits), Signal(), Signal()
+        stride = runs.stride
+        run = hold(
+            m,
+            load,
+            "run",
+            step=Mux(stride.all(), C(-1, signed(2)), stride == 1),
+            # The elements may be in one segment, apart from the beat.
+            joined=stride.all() | (stride[1:] == 0),
+            **{name: Value.cast(getattr(runs, name)) for name in _KEPT},
+        )
+        m.d.comb += [
+            limit.eq(Mux(before != 0, before, Mux(inside != 0, inside, most))),
+            whole.eq(left <= limit),
+            runs.ready.eq(~valid | (ready & whole)),
+            load.eq(runs.valid & runs.ready),
+        ]
+
+        def up_to(distance: Any) -> Any:
+            """A distance, 0 if it is negative, as far as it can matter."""
+            return Mux(distance < 0, 0, saturate(distance[:-1], k_bits))
+
+        with m.If(runs.ready):
+            m.d.sync += valid.eq(runs.valid)
+        with m.If(load):
+            m.d.sync += [fresh.eq(1), left.eq(runs.count), before.eq(0), inside.eq(most)]
+            with m.If(runs.bounded):
+                outside = (runs.y < 0) | (runs.y >= runs.height)
+                m.d.sync += [
+                    before.eq(Mux(outside, 0, up_to(-runs.x))),
+                    inside.eq(Mux(outside, 0, up_to(runs.width - runs.x))),
+                ]
+        with m.Elif(valid & ready):
+            m.d.sync += [
+                fresh.eq(0),
+                left.eq(left - limit),
+                before.eq(0),
+                inside.eq(Mux(before != 0, inside - before, 0)),
+            ]
+        return SimpleNamespace(
+            valid=valid,
+            ready=ready,
+            run=run,
+            fresh=fresh,  # The run's first part.
+            count=wire(m, Mux(whole, left, limit), "part_count"),
+            zero=wire(m, (before != 0) | (inside == 0), "part_zero"),
+            last=wire(m, whole & run.last, "part_last"),
+        )
+
+    def _segments(self, m: Any, part: Any) -> None:
+        """Cuts parts at the ends of beats."""
+        word_bits, k_bits = self._jobs.word_bits, self._jobs.k_bits
+        segment = self.o.payload.segment
+        valid, load, moved = Signal(), Signal(), Signal()
+        room, count, whole = Signal(4), Signal(4), Signal()
+        address, outer = (
+            Signal(word_bits, name=name, reset_less=True) for name in ("address", "outer")
+        )
+        left, k = (Signal(k_bits, name=name, reset_less=True) for name in ("part_left", "k"))
+        slot = Signal(LANE_BITS, reset_less=True)
+        now = hold(m, load, "now", zero=part.zero, last=part.last)
+        run = hold(
+            m,
+            load & part.fresh,
+            "segment",
+            **{name: getattr(part.run, name) for name in ("step", "joined", *_SEGMENT_KEPT)},
+        )
+        with m.If(~run.joined):
+            m.d.comb += room.eq(1)
+        with m.Elif(now.zero | (run.step == 0)):
+            m.d.comb += room.eq(BEAT_WORDS)
+        with m.Else():
+            low = address[: BEAT_WORDS.bit_length() - 1]
+            m.d.comb += room.eq(Mux(run.step == 1, BEAT_WORDS - low, low + 1))
+        m.d.comb += [
+            whole.eq(left <= room),
+            count.eq(Mux(whole, left, room)),
+            part.ready.eq(~valid | (self.o.ready & whole)),
+            load.eq(part.valid & part.ready),
+            moved.eq(valid & self.o.ready),
+            self.o.valid.eq(valid),
+            self.o.payload.context.eq(run.context),
+            segment.address.eq(address),
+            segment.step.eq(run.step),
+            segment.count.eq(count),
+            segment.zero.eq(now.zero),
+            segment.across.eq(run.across),
+            segment.group.eq(run.group),
+            segment.slot.eq(slot),
+            segment.k.eq(k),
+            segment.last.eq(now.last & whole),
+        ]
+
+        # From the segment's first element to its last; without a segment the address is that of
+        # the last element already.
+        span = Signal(signed(5))
+        with m.If(valid & run.joined & run.step[0]):
+            m.d.comb += span.eq(Mux(run.step[1], 1 - count, count - 1))
+        with m.If(load):
+            m.d.sync += [valid.eq(1), left.eq(part.count)]
+        with m.Elif(moved):
+            m.d.sync += [valid.eq(~whole), left.eq(left - room)]
+        with m.If(load & part.fresh):
+            base = Signal(word_bits)
+            with m.Switch(part.run.base):
+                with m.Case(RunBase.LAST):
+                    m.d.comb += base.eq(address + span)
+                with m.Case(RunBase.OUTER):
+                    m.d.comb += base.eq(outer)
+            first = wire(m, (base + part.run.distance)[:word_bits], "first")
+            m.d.sync += [address.eq(first), k.eq(part.run.k), slot.eq(part.run.slot)]
+            with m.If(part.run.base != RunBase.LAST):
+                m.d.sync += outer.eq(first)
+        with m.Elif(load | moved):
+            goes_on = load | ~whole
+            m.d.sync += address.eq(address + span + Mux(goes_on, run.stride, 0))
+            with m.If(moved & run.across):
+                m.d.sync += slot.eq(slot + count)
+            with m.Elif(moved):
+                m.d.sync += k.eq(k + count)

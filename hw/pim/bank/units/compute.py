@@ -1,0 +1,237 @@
+"""The arithmetic of a bank: lanes that work in step, from operand buffers to result buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.float.parts import carry, wire
+from hw.pim.bank.buffer.access import (
+    COLUMNS,
+    RESULT_INDEX_BITS,
+    BufferReadSignature,
+    ResultWriteSignature,
+)
+from hw.pim.bank.buffer.result_slots import ResultSlots
+from hw.pim.bank.units.lane import ADD_CYCLES, PRODUCT_CYCLES
+from hw.pim.bank.units.lanes import READ_CYCLES, Lanes
+from hw.pim.bank.units.products import ProductIssue, sums_layout
+from hw.pim.bank.units.pulse import delayed_pulse
+from hw.pim.bank.units.sums import RoundIssue, TreeSequencer
+from hw.pim.config import PimConfig
+from hw.pim.placement import MAX_LANES
+from hw.pim.work.layouts import LANE_BITS, Elementwise, Jobs, Second
+from hw.stream.fifo import StreamFifo
+
+__all__ = ["Compute"]
+
+# From the read of an elementwise operation's factors to that of its addend, and to its result.
+_ADDEND_CYCLES = PRODUCT_CYCLES
+_RESULT_CYCLES = READ_CYCLES + PRODUCT_CYCLES + ADD_CYCLES - 1
+
+# When all of a job's reads have been answered.
+_RELEASE_CYCLES = _ADDEND_CYCLES + READ_CYCLES + 1
+
+# From the last cycle in which something is at work until all of it has left the lanes.
+_DRAIN_CYCLES = _RESULT_CYCLES + 2
+
+# Jobs whose products are under way and whose sums are not.
+_JOBS = 4
+
+
+class Compute(wiring.Component):
+    """Multipliers and adders of a bank, in lanes that do the same in the same cycle.
+
+    ``L``, the number of lanes at work, is that of multipliers or of adders, whichever is less; for
+    SUM it is that of adders. First vector v of a job is in group v div L of the buffers, slot v mod
+    L: slots 0 to 7 in ``first_0``, from 8 on in ``first_1``. A shared second vector s is in group
+    s div 8, slot s mod 8 of ``second``; private ones lie like the first vectors, the slots from 8
+    on in ``third``, half ``third_half``.
+
+    A reduction takes 8 cycles for an element, in which each lane multiplies for up to eight
+    results; their additions go on beside that, in the order that the specification states. A
+    product is added 9 cycles after the read of its factors or later, a sum is there 7 cycles after
+    that. The sums of a channel that is not complete at the end of a job are kept for the next one.
+    Elementwise, 4 results a cycle (2 or 1 if L is less) appear 14 cycles after the read.
+
+    Results go to the slots of the result buffer in turn. A slot takes the results of all first
+    vectors for as many second ones as have room, or 64 results of an elementwise work; then its
+    store follows. Halves are released when all of the job's reads have been done.
+
+    Parameters
+    ----------
+    config
+        Sizes of buffers and state.
+    multipliers, adders
+        Of the bank, 1 to 16 each.
+
+    Members
+    -------
+    work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
+        Must hold still while there are jobs of it, until ``idle``.
+    job : In(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
+        The operands must be in the buffers.
+    first_0 (and first_1 from 9 lanes on), second, third : \
+Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
+    result : Out(:class:`~hw.pim.bank.buffer.access.ResultWriteSignature`)
+    store : Out(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
+        The results are in the buffer. Slots come in turn: 0, 1, 2, 3, 0, ...
+    slot_freed : In(1)
+        Pulse: the slot whose turn it is has been stored.
+    release_first, release_second, release_third : Out(1)
+        Pulse: as a job asked for, in the order of the jobs.
+    multiplications, additions : Out(5)
+        How many are done in this cycle; exact over a work.
+    idle : Out(1)
+        All jobs that were taken are done, and their stores have been handed over. Falls in the
+        cycle after a job is taken.
+    """
+
+    work: Any
+    job: Any
+    second: Any
+    third: Any
+    result: Any
+    store: Any
+    slot_freed: Any
+    release_first: Any
+    release_second: Any
+    release_third: Any
+    multiplications: Any
+    additions: Any
+    idle: Any
+
+    def __init__(self, config: PimConfig, *, multipliers: int, adders: int) -> None:
+        for name, value in (("multipliers", multipliers), ("adders", adders)):
+            if not isinstance(value, int) or not 1 <= value <= MAX_LANES:
+                raise ValueError(f"{name} must be an integer from 1 to {MAX_LANES}, got {value!r}")
+        self._config = config
+        self._jobs = jobs = Jobs(config)
+        self._multipliers = multipliers
+        self._adders = adders
+        self._pairs = min(multipliers, adders)
+        self._lanes = max(multipliers, adders)
+        self._elements = next(size for size in (4, 2, 1) if size <= self._pairs)
+        groups = range(-(-self._lanes // COLUMNS))
+        self._reads = [*(f"first_{group}" for group in groups), "second", "third"]
+        super().__init__(
+            {
+                "work": In(jobs.work),
+                "job": In(stream.Signature(jobs.compute)),
+                **{name: Out(BufferReadSignature(jobs)) for name in self._reads},
+                "result": Out(ResultWriteSignature(self._lanes)),
+                "store": Out(stream.Signature(jobs.store)),
+                "slot_freed": In(1),
+                "release_first": Out(1),
+                "release_second": Out(1),
+                "release_third": Out(1),
+                "multiplications": Out(LANE_BITS + 1),
+                "additions": Out(LANE_BITS + 1),
+                "idle": Out(1),
+            }
+        )
+
+    @property
+    def lanes(self) -> int:
+        """Lanes, of which some may have only a multiplier or only an adder."""
+        return self._lanes
+
+    @property
+    def elements(self) -> int:
+        """Elementwise results a cycle."""
+        return self._elements
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        jobs, work = self._jobs, self.work
+        units = {"multipliers": self._multipliers, "adders": self._adders}
+        m.submodules.products = products = ProductIssue(jobs, elements=self._elements, **units)
+        m.submodules.pending = pending = StreamFifo(shape=sums_layout(jobs), depth=_JOBS)
+        m.submodules.tree = tree = TreeSequencer(jobs)
+        m.submodules.rounds = rounds = RoundIssue(jobs, **units)
+        m.submodules.slots = slots = ResultSlots(jobs, **units)
+        m.submodules.lanes = lanes = Lanes(jobs, elements=self._elements, **units)
+
+        wiring.connect(m, wiring.flipped(self.job), products.job)
+        wiring.connect(m, products.sums, pending.i)
+        wiring.connect(m, pending.o, tree.job)
+        wiring.connect(m, tree.round, rounds.round)
+        wiring.connect(m, wiring.flipped(self.store), slots.store)
+        for name in self._reads:
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(lanes, name))
+        entries = Mux(
+            work.elementwise, products.entry.payload.as_value(), tree.entry.payload.as_value()
+        )
+        m.d.comb += [
+            *(part.work.eq(work) for part in (products, tree, rounds, slots, lanes)),
+            *(part.slot_free.eq(slots.free) for part in (products, tree)),
+            *(part.slot.eq(slots.slot) for part in (products, tree)),
+            slots.taken.eq(products.slot_taken | tree.slot_taken),
+            slots.freed.eq(self.slot_freed),
+            slots.entry.valid.eq(products.entry.valid | tree.entry.valid),
+            slots.entry.payload.eq(entries),
+            products.ring_freed.eq(rounds.ring_freed),
+            tree.produced.eq(lanes.produced),
+            lanes.factors.eq(products.factors),
+            lanes.control.eq(rounds.control),
+            self.result.data.eq(lanes.results),
+        ]
+        self._write(m, products.factors, rounds.result, slots.written)
+        self._count(m, products.factors, rounds.additions)
+        for number, name in enumerate(("first", "second", "third")):
+            released = delayed_pulse(m, products.factors.release[number], _RELEASE_CYCLES, name)
+            m.d.comb += getattr(self, f"release_{name}").eq(released)
+
+        # Some cycles longer than there are jobs, for what is on its way.
+        busy = wire(m, products.busy | tree.busy | rounds.busy | (pending.level != 0), "busy")
+        rest = Signal(range(_DRAIN_CYCLES + 1))
+        with m.If(busy):
+            m.d.sync += rest.eq(_DRAIN_CYCLES)
+        with m.Elif(rest != 0):
+            m.d.sync += rest.eq(rest - 1)
+        m.d.comb += [
+            lanes.enable.eq(busy | (rest != 0)),
+            self.idle.eq(~busy & (rest == 0) & slots.idle),
+        ]
+        return m
+
+    def _write(self, m: Any, factors: Any, sums: Any, written: Any) -> None:
+        """Writes results: elementwise when they have come through both units, else as told."""
+        elementwise, result = self.work.elementwise, self.result
+        enable = delayed_pulse(m, factors.enable & elementwise, _RESULT_CYCLES, "results")
+        last = delayed_pulse(
+            m, factors.enable & factors.slot_last & elementwise, _RESULT_CYCLES, "slot_ends"
+        )
+        place = carry(
+            m,
+            _RESULT_CYCLES,
+            "place",
+            slot=factors.slot,
+            index=factors.k[:RESULT_INDEX_BITS],
+            count=factors.count,
+        )
+        lanes = Mux(self.work.second_kind == Second.NONE, self._adders, self._pairs)
+        count = wire(m, Mux(elementwise, place.count, lanes), "result_lanes")
+        m.d.comb += [
+            written.eq(sums.last | last),
+            result.enable.eq(sums.enable | enable),
+            result.linear.eq(elementwise),
+            result.slot.eq(Mux(elementwise, place.slot, sums.slot)),
+            result.index.eq(Mux(elementwise, place.index, sums.index)),
+            result.mask.eq(Cat(count > lane for lane in range(self._lanes))),
+        ]
+
+    def _count(self, m: Any, factors: Any, additions: Any) -> None:
+        work, operation = self.work, self.work.operation
+        count = Mux(factors.enable, factors.count, 0)
+        adds = operation != Elementwise.MUL
+        multiplies = Mux(
+            work.elementwise, operation != Elementwise.ADD, work.second_kind != Second.NONE
+        )
+        m.d.comb += [
+            self.multiplications.eq(Mux(multiplies, count, 0)),
+            self.additions.eq(Mux(work.elementwise, Mux(adds, count, 0), additions)),
+        ]

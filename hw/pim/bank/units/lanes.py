@@ -1,0 +1,252 @@
+"""The lanes of a bank, with what brings them their operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import (
+    Array,
+    ClockDomain,
+    ClockSignal,
+    Const,
+    Module,
+    Mux,
+    ResetSignal,
+    Signal,
+)
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.clock_gate import ClockGate
+from hw.float.parts import Bits, carry, wire
+from hw.pim.bank.buffer.access import COLUMNS, BufferReadSignature
+from hw.pim.bank.units.lane import PRODUCT_CYCLES, RING_ROUNDS, Addend, Augend, Lane, LaneGeometry
+from hw.pim.bank.units.products import factors_layout
+from hw.pim.bank.units.pulse import delayed_pulse
+from hw.pim.work.layouts import BEAT_WORDS, INTERLEAVE, Elementwise, Jobs, Second
+from hw.verilog import Shared
+
+__all__ = ["READ_CYCLES", "Lanes"]
+
+READ_CYCLES = 2
+"""From the read of factors to their arrival at the lanes."""
+
+_ONE = 0x3F800000
+_MINUS_ZERO = 0x80000000
+
+
+class Lanes(wiring.Component):
+    """Reads operands and hands them to the lanes, which are on a gated clock.
+
+    Parameters
+    ----------
+    jobs
+        Layouts of the configuration.
+    multipliers, adders
+        Of the bank.
+    elements
+        Elementwise results a cycle, on that many lanes.
+
+    Members
+    -------
+    work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
+    enable : In(1)
+        The lanes' clock runs. From registers only; see :class:`~hw.clock_gate.ClockGate`.
+    factors : In(:func:`~hw.pim.bank.units.products.factors_layout`)
+        Read in this cycle.
+    produced : Out(1)
+        Pulse: a round of products begins to arrive in the rings. A reduction's products do so
+        8 cycles after ``factors``, those of SUM 3 cycles.
+    control : In(:attr:`LaneGeometry.control <hw.pim.bank.units.lane.LaneGeometry.control>`)
+        Of additions; what concerns products is added here.
+    first_0, first_1, second, third : Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
+        As of :class:`~hw.pim.bank.units.compute.Compute`. The addend of an elementwise operation is
+        read ``PRODUCT_CYCLES`` after its factors.
+    results : Out
+        What the lanes have added up (or multiplied, if there is no adder).
+    """
+
+    work: Any
+    enable: Any
+    factors: Any
+    produced: Any
+    control: Any
+    second: Any
+    third: Any
+    results: Any
+
+    def __init__(self, jobs: Jobs, *, multipliers: int, adders: int, elements: int) -> None:
+        self._config = jobs.config
+        self._multipliers = multipliers
+        self._adders = adders
+        self._lanes = max(multipliers, adders)
+        self._elements = elements
+        read = Out(BufferReadSignature(jobs))
+        super().__init__(
+            {
+                "work": In(jobs.work),
+                "enable": In(1),
+                "factors": In(factors_layout(jobs)),
+                "produced": Out(1),
+                "control": In(LaneGeometry(jobs.config).control),
+                **{f"first_{group}": read for group in range(-(-self._lanes // COLUMNS))},
+                "second": read,
+                "third": read,
+                "results": Out(data.ArrayLayout(32, self._lanes)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        self._read(m)
+        control = self._control(m)
+        a, b, c = self._operands(m)
+
+        m.submodules.gate = gate = ClockGate()
+        # There is nothing in the lanes that a reset would have to clear.
+        m.domains.lanes = ClockDomain(local=True)
+        m.d.comb += [
+            gate.enable.eq(self.enable),
+            ClockSignal("lanes").eq(gate.gated),
+            ResetSignal("lanes").eq(0),
+        ]
+        kinds: dict[tuple[bool, bool], Lane] = {}
+        for number in range(self._lanes):
+            kind = number < self._multipliers, number < self._adders
+            if kind not in kinds:
+                kinds[kind] = Lane(self._config, multiplier=kind[0], adder=kind[1])
+            lane: Any = Shared(kinds[kind], name=kinds[kind].module_name, domain="lanes")
+            m.submodules[f"lane_{number}"] = lane
+            m.d.comb += [
+                lane.control.eq(control),
+                lane.a.eq(a[number]),
+                lane.b.eq(b[number]),
+                lane.c.eq(c[number]),
+                self.results[number].eq(lane.result),
+            ]
+        return m
+
+    def _read(self, m: Any) -> None:
+        """Reads factors now, and an elementwise operation's addends when the products are due."""
+        work, factors = self.work, self.factors
+        elementwise, operation = work.elementwise, work.operation
+        private = wire(m, ~elementwise & (work.second_kind == Second.PRIVATE), "private")
+        late = carry(
+            m,
+            PRODUCT_CYCLES,
+            "late",
+            k=factors.k,
+            second_half=factors.second_half,
+            third_half=factors.third_half,
+        )
+        late_enable = delayed_pulse(m, factors.enable & elementwise, PRODUCT_CYCLES, "late_enable")
+        adds_second = wire(
+            m,
+            elementwise & ((operation == Elementwise.ADD) | (operation == Elementwise.SCALEADD)),
+            "adds_second",
+        )
+        adds_third = wire(m, elementwise & (operation == Elementwise.MULADD), "adds_third")
+        has_second = elementwise | (work.second_kind != Second.NONE)
+
+        def place(name: str, k: Any) -> Any:
+            """Where element ``k`` is, or one like it."""
+            repeats = wire(m, elementwise & work[f"{name}_repeats"], f"{name}_repeats")
+            return Mux(repeats, k[: (BEAT_WORDS - 1).bit_length()], k)
+
+        second_k = wire(m, Mux(adds_second, late.k, factors.k), "second_k")
+        for group in range(-(-self._lanes // COLUMNS)):
+            first = getattr(self, f"first_{group}")
+            m.d.comb += [
+                first.enable.eq(factors.enable & (~elementwise if group else 1)),
+                first.half.eq(factors.first_half),
+                first.group.eq(factors.group),
+                first.k.eq(place("first", factors.k)),
+                first.wide.eq(elementwise),
+            ]
+        m.d.comb += [
+            self.second.enable.eq(Mux(adds_second, late_enable, factors.enable & has_second)),
+            self.second.half.eq(Mux(adds_second, late.second_half, factors.second_half)),
+            self.second.group.eq(Mux(private, factors.group, factors.second[3:])),
+            self.second.k.eq(place("second", second_k)),
+            self.second.wide.eq(elementwise),
+            self.third.enable.eq(late_enable & adds_third),
+            self.third.half.eq(late.third_half),
+            self.third.k.eq(place("third", late.k)),
+            self.third.wide.eq(elementwise),
+        ]
+        if self._lanes > COLUMNS:
+            with m.If(private):
+                m.d.comb += [
+                    self.third.enable.eq(factors.enable),
+                    self.third.half.eq(factors.third_half),
+                    self.third.group.eq(factors.group),
+                    self.third.k.eq(factors.k),
+                ]
+
+    def _operands(self, m: Any) -> tuple[list[Bits], list[Bits], list[Bits]]:
+        """``a``, ``b`` and ``c`` of each lane."""
+        work, factors = self.work, self.factors
+        elementwise, operation = work.elementwise, work.operation
+        arrived = carry(m, READ_CYCLES, "arrived", slot=factors.second[:3], element=factors.k[:3])
+        addend_element = carry(m, PRODUCT_CYCLES, "addend", element=arrived.element).element
+        private = work.second_kind == Second.PRIVATE
+        words = {
+            name: [getattr(self, name).data[column] for column in range(COLUMNS)]
+            for name in ("first_0", "second", "third")
+        }
+        shared = wire(m, Array(words["second"])[arrived.slot], "shared")
+
+        def pick(name: str, element: Bits, lane: int) -> Bits:
+            """The word for ``lane`` of those that come with the one of ``element``."""
+            size = self._elements
+            return Array(words[name][lane::size])[element[size.bit_length() - 1 :]]
+
+        a, b, c = [], [], []
+        for lane in range(self._lanes):
+            group, slot = divmod(lane, COLUMNS)
+            first = getattr(self, f"first_{group}").data[slot]
+            second = Mux(private, words["third" if group else "second"][slot], shared)
+            addend: Bits = Const(_MINUS_ZERO, 32)
+            if lane < self._elements:
+                first = Mux(elementwise, pick("first_0", arrived.element, lane), first)
+                factor, addend = Signal(32, name=f"factor_{lane}"), Signal(32, name=f"c_{lane}")
+                with m.If(~elementwise):
+                    m.d.comb += [factor.eq(second), addend.eq(_MINUS_ZERO)]
+                with m.Else(), m.Switch(operation):
+                    with m.Case(Elementwise.ADD):
+                        m.d.comb += factor.eq(_ONE)
+                        m.d.comb += addend.eq(pick("second", addend_element, lane))
+                    with m.Case(Elementwise.MUL):
+                        m.d.comb += factor.eq(pick("second", arrived.element, lane))
+                        m.d.comb += addend.eq(_MINUS_ZERO)
+                    with m.Case(Elementwise.MULADD):
+                        m.d.comb += factor.eq(pick("second", arrived.element, lane))
+                        m.d.comb += addend.eq(pick("third", addend_element, lane))
+                    with m.Case(Elementwise.SCALEADD):
+                        m.d.comb += factor.eq(work.alpha)
+                        m.d.comb += addend.eq(pick("second", addend_element, lane))
+                second = factor
+            a.append(first)
+            b.append(second)
+            c.append(addend)
+        return a, b, c
+
+    def _control(self, m: Any) -> Any:
+        """What the lanes are told."""
+        control = Signal(self.control.shape())
+        bypass = wire(m, self.work.second_kind == Second.NONE, "bypass")
+        copies = delayed_pulse(m, self.factors.round, READ_CYCLES + 1, "copies")
+        products = delayed_pulse(m, copies, PRODUCT_CYCLES - 1, "products")
+        arrives = wire(m, Mux(bypass, copies, products), "arrives")
+        place = Signal(range(RING_ROUNDS * INTERLEAVE))
+        m.d.sync += place.eq(place + arrives)
+        m.d.comb += [
+            self.produced.eq(arrives & (place[: (INTERLEAVE - 1).bit_length()] == 0)),
+            control.eq(self.control),
+            control.bypass.eq(bypass),
+            control.product_write.eq(arrives),
+            control.product_place.eq(place),
+        ]
+        with m.If(self.work.elementwise):
+            m.d.comb += [control.augend.eq(Augend.PRODUCT), control.addend.eq(Addend.OUTSIDE)]
+        return control

@@ -1,0 +1,428 @@
+"""The order in which a bank's lanes add up products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.float.parts import carry, wire
+from hw.pim.bank.buffer.access import RESULT_SLOTS
+from hw.pim.bank.buffer.result_slots import slot_entry_layout
+from hw.pim.bank.units.lane import ADD_CYCLES, RING_ROUNDS, Addend, Augend, LaneGeometry
+from hw.pim.bank.units.products import sums_layout
+from hw.pim.bank.units.pulse import delayed_pulse
+from hw.pim.bank.units.spread import SPREAD, turn
+from hw.pim.work.layouts import INTERLEAVE, LANE_BITS, Jobs, Second
+
+__all__ = ["Destination", "RoundIssue", "TreeSequencer", "round_layout"]
+
+_RING_BITS = (RING_ROUNDS - 1).bit_length()
+_LEVEL_BITS = 5
+
+
+class Destination(enum.Enum, shape=2):
+    """Where a round's sums go."""
+
+    PARTIAL = 0
+    """They are an operand of the next round."""
+    SUM = 1
+    """They are kept for a later one."""
+    RESULT = 2
+    """They are results."""
+
+
+def _place_layout() -> data.StructLayout:
+    """A place in the memory of sums, for each result: a level of the chunk's tree, or one of
+    those of the result's own state."""
+    return data.StructLayout({"local": 1, "level": _LEVEL_BITS})
+
+
+def round_layout() -> data.StructLayout:
+    """A round of additions, one for each of eight results."""
+    return data.StructLayout(
+        {
+            "augend": Augend,
+            "addend": Addend,
+            # The round of products that is looked at in each half of the ring.
+            "even": _RING_BITS - 1,
+            "odd": _RING_BITS - 1,
+            "read": _place_layout(),
+            "destination": Destination,
+            "write": _place_layout(),
+            # Not so if a value is only moved through the adder.
+            "counts": 1,
+            # Rounds of products that are not needed after this.
+            "frees": 2,
+            "slot": range(RESULT_SLOTS),
+            # The first of its second vectors, by their number in the tile, and how many they are.
+            "second": 12,
+            "seconds": 4,
+            "spread": SPREAD,
+        }
+    )
+
+
+class TreeSequencer(wiring.Component):
+    """Cuts the reductions of a job into rounds of additions.
+
+    Of each result the products are taken in order. Number tau of a channel, counted from 0, closes
+    as many subtrees as it has ones at its end: with each of these levels, from below, its sum so
+    far is added to the level's. Then it is the sum of the next level. The first level is in the
+    ring still. The channel's last product closes all levels that are open, and its sum is added to
+    the running sum over the channels.
+
+    A round in three cycles at most, but for a channel's last product, where each level that is not
+    open takes one more.
+
+    Members
+    -------
+    work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
+    job : In(stream of :func:`~hw.pim.bank.units.products.sums_layout`)
+    produced : In(1)
+        Pulse: a round of products begins to arrive in the ring.
+    slot_free, slot : In
+        Whether there is a free slot in the result buffer, and which is the next one.
+    slot_taken : Out(1)
+    entry : Out(stream of :func:`~hw.pim.bank.buffer.result_slots.slot_entry_layout`)
+        With ``slot_taken``, what will be in it. ``ready`` is not looked at.
+    round : Out(stream of :func:`round_layout`)
+    busy : Out(1)
+        A job is at work.
+    """
+
+    work: Any
+    job: Any
+    produced: Any
+    slot_free: Any
+    slot: Any
+    slot_taken: Any
+    entry: Any
+    round: Any
+    busy: Any
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        super().__init__(
+            {
+                "work": In(jobs.work),
+                "job": In(stream.Signature(sums_layout(jobs))),
+                "produced": In(1),
+                "slot_free": In(1),
+                "slot": In(range(RESULT_SLOTS)),
+                "slot_taken": Out(1),
+                "entry": Out(stream.Signature(slot_entry_layout(jobs))),
+                "round": Out(stream.Signature(round_layout())),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        job = Signal(sums_layout(self._jobs))
+        base, left = Signal(12), Signal(self._jobs.k_bits)
+        tau, channel, last = Signal(32), Signal(16), Signal()
+        next_base = wire(m, (base + (INTERLEAVE >> job.spread.interleave))[:12], "next_base")
+        available = Signal(range(RING_ROUNDS + 1))
+        begin, levels, done = Signal(), Signal(), Signal()
+        m.d.sync += available.eq(available + self.produced - begin)
+
+        with m.FSM(name="state") as state:
+            with m.State("JOB"):
+                m.d.comb += self.job.ready.eq(1)
+                m.d.sync += [
+                    job.eq(self.job.payload),
+                    base.eq(0),
+                    left.eq(self.job.payload.length),
+                    tau.eq(self.job.payload.tap),
+                    channel.eq(self.job.payload.channel),
+                ]
+                with m.If(self.job.valid):
+                    m.next = "PRODUCT"
+            with m.State("PRODUCT"):
+                m.d.comb += begin.eq(available != 0)
+                m.d.sync += last.eq(tau + 1 == self.work.taps)
+                with m.If(begin):
+                    m.next = "LEVELS"
+            with m.State("LEVELS"):
+                m.d.comb += levels.eq(1)
+                with m.If(done):
+                    m.next = "NEXT"
+            with m.State("NEXT"):
+                m.d.sync += [
+                    left.eq(left - 1),
+                    tau.eq(Mux(last, 0, tau + 1)),
+                    channel.eq(channel + last),
+                ]
+                m.next = "PRODUCT"
+                with m.If(left == 1):
+                    m.d.sync += [
+                        base.eq(next_base),
+                        left.eq(job.length),
+                        tau.eq(job.tap),
+                        channel.eq(job.channel),
+                    ]
+                    with m.If(next_base >= job.second_count):
+                        m.next = "JOB"
+        m.d.comb += self.busy.eq(~state.ongoing("JOB"))
+
+        entry = self.entry.payload
+        seconds = wire(m, (job.second_count - base)[:12], "seconds_left")
+        whole = wire(m, Const(INTERLEAVE, 4) >> job.spread.interleave, "seconds_together")
+        m.d.comb += [
+            self.round.payload.slot.eq(self.slot),
+            self.round.payload.second.eq(job.second + base),
+            self.round.payload.seconds.eq(Mux(seconds < whole, seconds, whole)),
+            self.round.payload.spread.eq(job.spread),
+            self.entry.valid.eq(self.slot_taken),
+            entry.slot.eq(self.slot),
+            entry.index.eq(self.round.payload.second),
+            entry.length.eq(self.round.payload.seconds),
+            entry.vectors.eq(job.first_count),
+            entry.interleave.eq(job.spread.interleave),
+            entry.address.eq(job.address),
+            entry.line_left.eq(job.line_left),
+        ]
+        self._levels(m, begin, levels, done, tau, last, channel)
+        return m
+
+    def _levels(
+        self, m: Any, begin: Any, levels: Any, done: Any, tau: Any, last: Any, channel: Any
+    ) -> None:
+        """While ``levels``, offers the rounds that a product makes possible until it is ``done``.
+
+        ``begin`` is the cycle before. The rest describes the product.
+        """
+        work, round = self.work, self.round.payload
+        # What is left of tau from the level on; there has been no round yet; place in the ring.
+        bits, level = Signal(32), Signal(_LEVEL_BITS)
+        fresh, place = Signal(), Signal(_RING_BITS)
+        above = wire(m, bits[1:].any(), "above")
+        first_channel = wire(m, channel == 0, "first_channel")
+        last_channel = wire(m, channel + 1 == work.channels, "last_channel")
+
+        closes = bits[0]
+        finishes = wire(m, last & ~above & ~closes & (fresh | ~first_channel), "finishes")
+        skips = last & above & ~closes
+        ends = wire(m, finishes | (last & ~above & first_channel), "ends")
+        is_round = wire(m, closes | finishes, "is_round")
+        is_result = ends & last_channel
+        moved = wire(m, self.round.valid & self.round.ready, "moved")
+        m.d.comb += [
+            self.round.valid.eq(levels & is_round & (~is_result | self.slot_free)),
+            self.slot_taken.eq(moved & is_result),
+            done.eq(Mux(is_round, moved & (ends | (~last & ~bits[1])), ~skips)),
+        ]
+        with m.If(begin):
+            m.d.sync += [bits.eq(tau), level.eq(0), fresh.eq(1)]
+        with m.Elif(levels & (moved | skips)):
+            m.d.sync += [bits.eq(bits >> 1), level.eq(level + 1), fresh.eq(fresh & ~moved)]
+        with m.If(done & levels):
+            m.d.sync += place.eq(place + 1)
+
+        pair = wire(m, closes & fresh & (level == 0), "pair")
+        parity = place[0]
+        running = (1 << work.plan.levels[:3]) - 1
+
+        def kept(level: Any, chunk: Any) -> list[Any]:
+            local = level < chunk
+            return [local, Mux(local, level, level - chunk)[:_LEVEL_BITS]]
+
+        chunk = work.plan.chunk
+        m.d.comb += [
+            round.augend.eq(
+                Mux(fresh, Mux(parity & ~pair, Augend.ODD, Augend.EVEN), Augend.PARTIAL)
+            ),
+            round.even.eq(place[1:]),
+            round.odd.eq(place[1:] - ~parity),
+            round.frees.eq(Mux(pair, 2, fresh)),
+            round.counts.eq(closes | ~first_channel),
+        ]
+        with m.If(pair):
+            m.d.comb += round.addend.eq(Addend.ODD)
+        with m.Elif(closes | ~first_channel):
+            m.d.comb += round.addend.eq(Addend.SUM)
+        with m.Else():
+            m.d.comb += round.addend.eq(Addend.OUTSIDE)
+        with m.If(closes):
+            m.d.comb += Cat(round.read.local, round.read.level).eq(Cat(*kept(level, chunk)))
+        with m.Else():
+            m.d.comb += round.read.level.eq(running)
+        with m.If(is_result):
+            m.d.comb += round.destination.eq(Destination.RESULT)
+        with m.Elif(ends):
+            m.d.comb += [round.destination.eq(Destination.SUM), round.write.level.eq(running)]
+        with m.Elif(last | bits[1]):
+            m.d.comb += round.destination.eq(Destination.PARTIAL)
+        with m.Else():
+            m.d.comb += [
+                round.destination.eq(Destination.SUM),
+                Cat(round.write.local, round.write.level).eq(Cat(*kept(level + 1, chunk))),
+            ]
+
+
+class RoundIssue(wiring.Component):
+    """Issues rounds of additions to the lanes, eight cycles each, one after the other.
+
+    A round may use the sums of the one before.
+
+    Members
+    -------
+    work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
+    round : In(stream of :func:`round_layout`)
+    ring_freed : Out(2)
+        Rounds of products that are not needed after the round that begins. New products may come
+        to their places in turn, from five cycles later on.
+    control : Out(:attr:`LaneGeometry.control <hw.pim.bank.units.lane.LaneGeometry.control>`)
+        The fields for additions; the others are 0.
+    additions : Out(5)
+        Additions begun in this cycle.
+    result : Out
+        ``enable``: the sums that the lanes show are results, number ``index`` of each lane, for
+        ``slot``; ``last`` of the slot.
+    busy : Out(1)
+        A round is at work; its sums appear up to 16 cycles later.
+    """
+
+    work: Any
+    round: Any
+    ring_freed: Any
+    control: Any
+    additions: Any
+    result: Any
+    busy: Any
+
+    def __init__(self, jobs: Jobs, *, multipliers: int, adders: int) -> None:
+        self._lanes = min(multipliers, adders)
+        self._adders = adders
+        self._geometry = LaneGeometry(jobs.config)
+        super().__init__(
+            {
+                "work": In(jobs.work),
+                "round": In(stream.Signature(round_layout())),
+                "ring_freed": Out(2),
+                "control": Out(self._geometry.control),
+                "additions": Out(LANE_BITS + 1),
+                "result": Out(
+                    data.StructLayout(
+                        {"enable": 1, "slot": range(RESULT_SLOTS), "index": 3, "last": 1}
+                    )
+                ),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        work, plan = self.work, self.work.plan
+        # The round at work, and the one that follows.
+        now, later = Signal(round_layout()), Signal(round_layout())
+        busy, waits = Signal(), Signal()
+        rho = Signal(range(INTERLEAVE))
+        start = wire(m, waits & (~busy | (rho == INTERLEAVE - 1)), "start")
+        m.d.comb += [
+            self.busy.eq(busy | waits),
+            self.round.ready.eq(~waits | start),
+            self.ring_freed.eq(Mux(start, later.frees, 0)),
+        ]
+        with m.If(self.round.ready):
+            m.d.sync += waits.eq(self.round.valid)
+            with m.If(self.round.valid):
+                m.d.sync += later.eq(self.round.payload)
+        m.d.sync += rho.eq(Mux(busy, rho + 1, 0))
+        with m.If(start):
+            m.d.sync += [now.eq(later), busy.eq(1)]
+        with m.Elif(rho == INTERLEAVE - 1):
+            m.d.sync += busy.eq(0)
+
+        lanes = Mux(work.second_kind == Second.NONE, self._adders, self._lanes)
+        first, second, active, count = turn(m, "sum", now.spread, rho, lanes)
+        live = delayed_pulse(m, busy & active & (second < now.seconds), 1, "live")
+        ends = delayed_pulse(
+            m,
+            busy & (rho == INTERLEAVE - 1) & (now.destination == Destination.RESULT),
+            2 + ADD_CYCLES,
+            "ends",
+        )
+        one = carry(
+            m,
+            1,
+            "one",
+            busy=busy,
+            rho=rho,
+            first=first,
+            second=(now.second + second)[:12],
+            count=count,
+            augend=now.augend.as_value(),
+            addend=now.addend.as_value(),
+            even=now.even,
+            odd=now.odd,
+            read=now.read.as_value(),
+            write=now.write.as_value(),
+            destination=now.destination.as_value(),
+            counts=now.counts,
+            slot=now.slot,
+        )
+        # The result's state begins at a multiple of its number of places.
+        state = wire(
+            m,
+            ((one.second << plan.depth | one.first) << plan.levels[:3])[: self._geometry.half_bits],
+            "state",
+        )
+        two = carry(
+            m,
+            1,
+            "two",
+            busy=one.busy,
+            rho=one.rho,
+            augend=one.augend,
+            addend=one.addend,
+            even=one.even,
+            odd=one.odd,
+            read=self._sum_place(one.read, one.rho, state),
+            write=self._sum_place(one.write, one.rho, state),
+            # The places of what is no result are another's, or nobody's.
+            partial=live & (one.destination == Destination.PARTIAL.value),
+            sum=live & (one.destination == Destination.SUM.value),
+            slot=one.slot,
+        )
+        is_result = live & (one.destination == Destination.RESULT.value)
+        chosen = carry(m, 1, "chosen", augend=two.augend, addend=two.addend)
+        sums = carry(
+            m,
+            ADD_CYCLES,
+            "sums",
+            rho=two.rho,
+            write=two.write,
+            partial=two.partial,
+            sum=two.sum,
+            slot=two.slot,
+        )
+        m.d.sync += self.additions.eq(Mux(live & one.counts, one.count, 0))
+        control = self.control
+        m.d.comb += [
+            control.read.eq(two.busy),
+            control.even_place.eq(Cat(two.rho, two.even)),
+            control.odd_place.eq(Cat(two.rho, two.odd)),
+            control.partial_place.eq(two.rho),
+            control.sum_place.eq(two.read),
+            control.augend.eq(chosen.augend),
+            control.addend.eq(chosen.addend),
+            control.partial_write.eq(sums.partial),
+            control.partial_write_place.eq(sums.rho),
+            control.sum_write.eq(sums.sum),
+            control.sum_write_place.eq(sums.write),
+            self.result.enable.eq(delayed_pulse(m, is_result, 1 + ADD_CYCLES, "is_result")),
+            self.result.slot.eq(sums.slot),
+            self.result.index.eq(sums.rho),
+            self.result.last.eq(ends),
+        ]
+        return m
+
+    def _sum_place(self, place: Any, rho: Any, state: Any) -> Any:
+        """Address in the memory of sums of ``place`` (:func:`_place_layout`) for result ``rho``."""
+        local, level = place[0], place[1:]
+        bits = self._geometry.half_bits
+        return Cat(Mux(local, Cat(rho, level), state | level)[:bits], local)

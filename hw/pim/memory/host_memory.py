@@ -1,0 +1,159 @@
+"""The host's port to the memory of the stack, which shows results of completed works only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.config import PimConfig
+from hw.pim.memory.memory_port import memory_request_layout, memory_response_layout
+from hw.pim.work.layouts import BEAT_WORDS, Jobs
+from hw.stream.fifo import StreamFifo
+
+__all__ = ["OUTSTANDING", "GateSignature", "HostMemory"]
+
+OUTSTANDING = 32
+"""Requests of the host that are under way at most."""
+
+_BEAT_WORD_BITS = BEAT_WORDS.bit_length() - 1
+
+
+class GateSignature(wiring.Signature):
+    """What the scheduler tells the host's port; the port has it as ``In``.
+
+    Members
+    -------
+    closing : Out(1)
+        A work is about to start: let no more reads into the memory.
+    closed : In(1)
+        With ``closing``: all reads have been answered.
+    start : Out(1)
+        A pulse, after ``closed``: the work of ``slot`` starts, with its result in ``span``. The
+        port may be open from the next cycle on.
+    slot : Out
+    span : Out(:attr:`Jobs.span <hw.pim.work.layouts.Jobs.span>`)
+    completed : Out
+        A pulse for each slot: its work has completed.
+    """
+
+    def __init__(self, config: PimConfig) -> None:
+        super().__init__(
+            {
+                "closing": Out(1),
+                "closed": In(1),
+                "start": Out(1),
+                "slot": Out(range(config.works)),
+                "span": Out(Jobs(config).span),
+                "completed": Out(config.works),
+            }
+        )
+
+
+class HostMemory(wiring.Component):
+    """Keeps reads of the host from results of running works (docs/pim.md, "Consistency").
+
+    A read that meets the result's span of a running work waits until the work has completed, and
+    what the host asked for after it waits behind it. A read that is already in the memory when a
+    work is to start keeps the start waiting until it is answered. So a read gives what was there
+    before a work or what is there after it. Writes are not ordered with works.
+
+    A request reaches the memory two cycles later, one in each cycle. The memory's responses are
+    always taken; the host may leave up to :data:`OUTSTANDING` where they are.
+
+    Parameters
+    ----------
+    config
+        Size of the stack, and the works that may run at once.
+
+    Members
+    -------
+    request, memory_request : In, Out(stream of
+    :func:`~hw.pim.memory.memory_port.memory_request_layout`)
+        Of the host, and to the memory.
+    response, memory_response : Out, In(stream of
+        :func:`~hw.pim.memory.memory_port.memory_response_layout`)
+        To the host, and of the memory, in any order.
+    gate : In(:class:`GateSignature`)
+    """
+
+    request: Any
+    response: Any
+    memory_request: Any
+    memory_response: Any
+    gate: Any
+
+    def __init__(self, config: PimConfig) -> None:
+        self._config = config
+        request, response = memory_request_layout(config), memory_response_layout()
+        super().__init__(
+            {
+                "request": In(stream.Signature(request)),
+                "response": Out(stream.Signature(response)),
+                "memory_request": Out(stream.Signature(request)),
+                "memory_response": In(stream.Signature(response)),
+                "gate": In(GateSignature(config)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        asked, sent = self.request, self.memory_request
+        answered, given = self.memory_response, self.response
+        m.submodules.responses = responses = StreamFifo(
+            shape=memory_response_layout(), depth=OUTSTANDING
+        )
+        wiring.connect(m, wiring.flipped(given), responses.o)
+
+        # Room for the response is set aside with the request, so the memory never waits.
+        under_way = Signal(range(OUTSTANDING + 1))
+        reads = Signal(range(OUTSTANDING + 1))
+        move, answer = Signal(), Signal()
+        held = Signal(memory_request_layout(self._config))
+        holds, meets = Signal(), Signal()
+        self._meet(m, held.address, meets)
+        m.d.comb += [
+            responses.i.payload.eq(answered.payload),
+            responses.i.valid.eq(answered.valid),
+            answered.ready.eq(1),
+            answer.eq(answered.valid),
+            move.eq(
+                holds
+                & (held.write | ~(self.gate.closing | meets))
+                & (under_way != OUTSTANDING)
+                & (sent.ready | ~sent.valid)
+            ),
+            asked.ready.eq(~holds | move),
+            self.gate.closed.eq(reads == 0),
+        ]
+        m.d.sync += [
+            under_way.eq(under_way + move - (given.valid & given.ready)),
+            reads.eq(reads + (move & ~held.write) - (answer & ~answered.payload.write)),
+        ]
+        with m.If(asked.ready):
+            m.d.sync += [holds.eq(asked.valid), held.eq(asked.payload)]
+        with m.If(move):
+            m.d.sync += [sent.valid.eq(1), sent.payload.eq(held)]
+        with m.Elif(sent.ready):
+            m.d.sync += sent.valid.eq(0)
+        return m
+
+    def _meet(self, m: Any, address: Any, meets: Any) -> None:
+        """Whether the beat at ``address`` is in a running work's result."""
+        gate, works = self.gate, self._config.works
+        beats = data.StructLayout({"low": len(address), "high": len(address)})
+        closed = Signal(works)
+        results = Signal(data.ArrayLayout(beats, works))
+        with m.If(gate.start):
+            m.d.sync += [
+                results[gate.slot].low.eq(gate.span.low >> _BEAT_WORD_BITS),
+                results[gate.slot].high.eq(gate.span.high >> _BEAT_WORD_BITS),
+            ]
+        m.d.sync += closed.eq((closed & ~gate.completed) | (gate.start << gate.slot))
+        hits = Cat(
+            (results[slot].low <= address) & (address <= results[slot].high)
+            for slot in range(works)
+        )
+        m.d.comb += meets.eq((closed & hits).any())

@@ -1,0 +1,131 @@
+"""The scheduler: gives works to banks, cuts them into tiles, counts what is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.config import PimConfig
+from hw.pim.memory.host_memory import GateSignature
+from hw.pim.scheduler.dispenser import Dispenser
+from hw.pim.scheduler.tally import WorkTally, bank_counts_layout
+from hw.pim.scheduler.work_table import Slots
+from hw.pim.work.layouts import Jobs
+from hw.pim.work.status import SlotState, StatusSignature
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler(wiring.Component):
+    """Runs checked works on the banks (docs/pim.md, "The pool").
+
+    Parameters
+    ----------
+    config
+        The pool.
+
+    Members
+    -------
+    i : In(stream of :attr:`Jobs.checked <hw.pim.work.layouts.Jobs.checked>`)
+        Works that are offered, refused ones too.
+    work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
+        For the banks with ``start``, in that cycle; they must keep it.
+    start : Out
+        A pulse for each bank: it is to work.
+    tile_0, tile_1, ... : Out(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
+        To each bank, after its ``start`` until it has taken ``end``. A bank that is ready must stay
+        so until it has its tile.
+    done : In
+        For each bank, after ``end``: it has computed all its tiles, and all its writes have been
+        answered. A pulse or longer; what it is before ``end`` has been taken does not matter.
+    counts : In(array of :func:`~hw.pim.scheduler.tally.bank_counts_layout`)
+        What each bank does in this cycle, ``done``'s at the latest.
+    gate : Out(:class:`~hw.pim.memory.host_memory.GateSignature`)
+        To the host's memory port.
+    status : Out(:class:`~hw.pim.work.status.StatusSignature`)
+        To the registers.
+    """
+
+    i: Any
+    work: Any
+    start: Any
+    done: Any
+    counts: Any
+    gate: Any
+    status: Any
+
+    def __init__(self, config: PimConfig) -> None:
+        self._config = config
+        jobs = Jobs(config)
+        super().__init__(
+            {
+                "i": In(stream.Signature(jobs.checked)),
+                "work": Out(jobs.work),
+                "start": Out(config.banks),
+                **{
+                    f"tile_{bank}": Out(stream.Signature(jobs.tile)) for bank in range(config.banks)
+                },
+                "done": In(config.banks),
+                "counts": In(data.ArrayLayout(bank_counts_layout(), config.banks)),
+                "gate": Out(GateSignature(config)),
+                "status": Out(StatusSignature(config)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        m.submodules.slots = slots = Slots(self._config)
+        m.submodules.dispenser = dispenser = Dispenser(self._config)
+        m.submodules.tally = tally = WorkTally(self._config)
+        wiring.connect(m, wiring.flipped(self.i), slots.i)
+        wiring.connect(m, wiring.flipped(self.gate), slots.gate)
+        for bank in range(self._config.banks):
+            name = f"tile_{bank}"
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(dispenser, name))
+        offered = self.i.payload
+        m.d.comb += [
+            self.work.eq(slots.work),
+            self.start.eq(slots.start),
+            dispenser.accept.eq(slots.accept),
+            dispenser.work.eq(offered),
+            dispenser.start.eq(slots.starting),
+            dispenser.slot.eq(slots.slot),
+            dispenser.banks.eq(slots.banks),
+            dispenser.owner.eq(slots.owner),
+            tally.done.eq(self.counts),
+            tally.owner.eq(slots.owner),
+            tally.accept.eq(slots.accept),
+            tally.multiplications.eq(offered.multiplications),
+            tally.additions.eq(offered.additions),
+            tally.start.eq(slots.starting),
+            tally.complete.eq(slots.complete),
+            tally.slot.eq(slots.slot),
+            slots.collected.eq(tally.collected),
+        ]
+        working = slots.working & ~dispenser.unended
+        m.d.sync += tally.finished.eq(working & (tally.finished | self.done))
+        self._report(m, slots, tally)
+        return m
+
+    def _report(self, m: Any, slots: Any, tally: Any) -> None:
+        status = self.status
+        record = status.record
+        m.d.comb += [
+            status.cause.eq(slots.cause),
+            status.id.eq(slots.id),
+            status.idle.eq(slots.idle),
+            status.completed.eq(Cat(state == SlotState.COMPLETED for state in slots.states)),
+            tally.running.eq(Cat(state == SlotState.RUNNING for state in slots.states)),
+            slots.select.eq(status.select),
+            tally.select.eq(status.select),
+            record.id.eq(slots.selected_id),
+            record.banks.eq(slots.selected_banks),
+            record.state.eq(slots.states[status.select]),
+        ]
+        with m.If(record.state != SlotState.NONE):
+            m.d.comb += record.counts.eq(tally.counts)
+        with m.If(record.state == SlotState.WAITING):
+            m.d.comb += record.counts.cycles.eq(0)

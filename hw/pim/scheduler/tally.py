@@ -1,0 +1,197 @@
+"""Counts of what each work has done, summed over its banks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.config import BEAT_BYTES, PimConfig
+from hw.pim.placement import MAX_LANES
+from hw.pim.work.status import COUNTER_BITS, work_counts_layout
+
+__all__ = ["BANK_COUNT_BITS", "WorkTally", "bank_counts_layout"]
+
+BANK_COUNT_BITS = MAX_LANES.bit_length()
+"""Width of the multiplications, and of the additions, that a bank has done in a cycle."""
+
+_BEAT_BITS = BEAT_BYTES.bit_length() - 1
+
+
+def bank_counts_layout() -> data.StructLayout:
+    """What a bank has done in a cycle: operations, beats moved."""
+    return data.StructLayout(
+        {
+            "multiplications": BANK_COUNT_BITS,
+            "additions": BANK_COUNT_BITS,
+            "beats_read": 1,
+            "beats_written": 1,
+        }
+    )
+
+
+class WorkTally(wiring.Component):
+    """Sums what the banks do for the works, one bank a cycle, in turn.
+
+    What a bank has done is in the counts of its work ``banks`` + 3 cycles later, and one more for
+    each ``accept`` meanwhile.
+
+    Parameters
+    ----------
+    config
+        Banks, and works at once.
+
+    Members
+    -------
+    done : In(array of :func:`bank_counts_layout`)
+        What each bank has done in this cycle.
+    owner : In(array)
+        The slot of each bank's work.
+    finished : In
+        Banks that will not do more for their work.
+    collected : Out
+        A pulse for a bank with ``finished``: what it has done is in the counts two cycles later, or
+        three if one of them has ``accept``. May come again as long as it is ``finished``.
+    accept : In(1)
+        A work takes ``slot``: its counts begin. At most every other cycle.
+    multiplications, additions : In(COUNTER_BITS)
+        With ``accept``: what the work amounts to.
+    start, complete : In(1)
+        The work of ``slot`` starts or completes.
+    slot : In
+    running : In
+        Slots whose works are running; a slot's bit rises after ``start`` and falls after
+        ``complete``.
+    select : In
+        A slot.
+    counts : Out(:func:`~hw.pim.work.status.work_counts_layout`)
+        Of that slot in this cycle; undefined if it has had no work, and ``cycles`` until ``start``.
+    """
+
+    done: Any
+    owner: Any
+    finished: Any
+    collected: Any
+    accept: Any
+    multiplications: Any
+    additions: Any
+    start: Any
+    complete: Any
+    slot: Any
+    running: Any
+    select: Any
+    counts: Any
+
+    def __init__(self, config: PimConfig) -> None:
+        self._banks = config.banks
+        self._works = config.works
+        slot = range(config.works)
+        super().__init__(
+            {
+                "done": In(data.ArrayLayout(bank_counts_layout(), config.banks)),
+                "owner": In(data.ArrayLayout(slot, config.banks)),
+                "finished": In(config.banks),
+                "collected": Out(config.banks),
+                "accept": In(1),
+                "multiplications": In(COUNTER_BITS),
+                "additions": In(COUNTER_BITS),
+                "start": In(1),
+                "complete": In(1),
+                "slot": In(slot),
+                "running": In(config.works),
+                "select": In(slot),
+                "counts": Out(work_counts_layout()),
+            }
+        )
+
+    @property
+    def _deltas(self) -> data.StructLayout:
+        """What a bank has done since its last turn."""
+        turns = (2 * self._banks).bit_length()  # twice the banks: `accept` delays a turn
+        return data.StructLayout(
+            {name: field.width + turns for name, field in bank_counts_layout()}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        delta, slot = self._turns(m)
+        self._sum(m, delta, slot)
+        self._time(m)
+        return m
+
+    def _turns(self, m: Any) -> tuple[Any, Any]:
+        """What the bank whose turn it was has done, and for which slot."""
+        turn = Signal(self._banks, init=1)
+        delta, slot = Signal(self._deltas), Signal(range(self._works))
+        for bank, done in enumerate(self.done):
+            for name, field in self._deltas:
+                own = Signal(field.shape, name=f"{name}_{bank}")
+                m.d.sync += own.eq(Mux(turn[bank] & ~self.accept, 0, own) + done[name])
+                with m.If(turn[bank] & ~self.accept):
+                    m.d.sync += delta[name].eq(own)
+        with m.If(~self.accept):
+            m.d.sync += turn.eq(turn.rotate_left(1))
+            for bank, owner in enumerate(self.owner):
+                with m.If(turn[bank]):
+                    m.d.sync += slot.eq(owner)
+            m.d.comb += self.collected.eq(turn & self.finished)
+        return delta, slot
+
+    def _sum(self, m: Any, delta: Any, slot: Any) -> None:
+        names = ("multiplications", "additions")
+        layout = data.StructLayout(
+            {
+                **{f"{name}_{part}": COUNTER_BITS for name in names for part in ("done", "left")},
+                "beats_read": COUNTER_BITS - _BEAT_BITS,
+                "beats_written": COUNTER_BITS - _BEAT_BITS,
+            }
+        )
+        m.submodules.sums = sums = memory.Memory(shape=layout, depth=self._works, init=[])
+        write, read, shown = (
+            sums.write_port(),
+            sums.read_port(domain="comb"),
+            sums.read_port(domain="comb"),
+        )
+        m.d.comb += [read.addr.eq(slot), shown.addr.eq(self.select), write.en.eq(1)]
+        with m.If(self.accept):
+            m.d.comb += write.addr.eq(self.slot)
+            for name in names:
+                m.d.comb += write.data[f"{name}_left"].eq(getattr(self, name))
+        with m.Else():
+            m.d.comb += write.addr.eq(slot)
+            for name in names:
+                for part, sign in (("done", 1), ("left", -1)):
+                    field = f"{name}_{part}"
+                    m.d.comb += write.data[field].eq(read.data[field] + sign * delta[name])
+            for name in ("beats_read", "beats_written"):
+                m.d.comb += write.data[name].eq(read.data[name] + delta[name])
+        for name in names:
+            for part in ("done", "left"):
+                field = f"{name}_{part}"
+                m.d.comb += self.counts[field].eq(shown.data[field])
+        m.d.comb += [
+            self.counts.bytes_read.eq(shown.data.beats_read << _BEAT_BITS),
+            self.counts.bytes_written.eq(shown.data.beats_written << _BEAT_BITS),
+        ]
+
+    def _time(self, m: Any) -> None:
+        """Keeps when a running work started, and how long a completed one took."""
+        now = Signal(COUNTER_BITS)
+        m.d.sync += now.eq(now + 1)
+        m.submodules.times = times = memory.Memory(shape=COUNTER_BITS, depth=self._works, init=[])
+        write, started, shown = (
+            times.write_port(),
+            times.read_port(domain="comb"),
+            times.read_port(domain="comb"),
+        )
+        running = (self.running >> self.select)[0]
+        m.d.comb += [
+            write.addr.eq(self.slot),
+            write.en.eq(self.start | self.complete),
+            write.data.eq(Mux(self.start, now, now - started.data)),
+            started.addr.eq(self.slot),
+            shown.addr.eq(self.select),
+            self.counts.cycles.eq(Mux(running, now - shown.data, shown.data)),
+        ]

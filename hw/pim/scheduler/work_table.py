@@ -1,0 +1,327 @@
+"""The works that the pool holds: which are accepted, wait, run on which banks, have completed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.config import PimConfig
+from hw.pim.memory.host_memory import GateSignature
+from hw.pim.scheduler.bank_choice import UNITS_BITS, BankChoice
+from hw.pim.work.descriptor import Cause
+from hw.pim.work.layouts import Jobs
+from hw.pim.work.status import CAUSE_BITS, ID_BITS, SlotState
+
+__all__ = ["Slots"]
+
+
+class Slots(wiring.Component):
+    """Accepts, starts and completes works (docs/pim.md, "The pool" and "Consistency").
+
+    One thing at a time: a work is accepted or completed, then those that wait are tried in the
+    order of their acceptance. So all see the same idle banks. To accept takes ``works`` + 2 cycles,
+    at least 6, and to complete 2. A work that waits then takes 2 cycles if it must go on waiting
+    for another or if no bank is idle; otherwise 3, one for each bank that the pool chooses, and one
+    to start, or more if the host's port is not ``closed`` at once.
+
+    Parameters
+    ----------
+    config
+        The banks, and the works at once.
+
+    Members
+    -------
+    i : In(stream of :attr:`Jobs.checked <hw.pim.work.layouts.Jobs.checked>`)
+        Works that are offered.
+    cause, id : Out
+        As in :class:`~hw.pim.work.status.StatusSignature`, from the cycle after that in which the
+        work was taken from ``i``.
+    states : Out(array of :class:`~hw.pim.work.status.SlotState`)
+    idle : Out
+        Banks that work for no work.
+    working : Out
+        Banks whose part of a work is not yet ``collected``.
+    owner : Out(array)
+        The slot for which each bank works, or did.
+    collected : In
+        Pulses: the banks have done their parts, and all is counted.
+    work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
+    start : Out
+        Pulses: the banks take ``work``.
+    slot : Out
+        The slot that the following pulses are about.
+    accept, starting, complete : Out(1)
+        The work at ``i`` takes the slot; the slot's work starts in the next cycle, on ``banks``;
+        it has completed.
+    banks : Out
+        With ``starting``: the banks.
+    gate : Out(:class:`~hw.pim.memory.host_memory.GateSignature`)
+    select : In
+        A slot.
+    selected_id, selected_banks : Out
+        Of that slot: the work's id, and the banks on which it runs or ran.
+    """
+
+    i: Any
+    cause: Any
+    id: Any
+    states: Any
+    idle: Any
+    working: Any
+    owner: Any
+    collected: Any
+    work: Any
+    start: Any
+    slot: Any
+    accept: Any
+    starting: Any
+    complete: Any
+    banks: Any
+    gate: Any
+    select: Any
+    selected_id: Any
+    selected_banks: Any
+
+    def __init__(self, config: PimConfig) -> None:
+        self._config = config
+        self._jobs = Jobs(config)
+        banks, slot = config.banks, range(config.works)
+        super().__init__(
+            {
+                "i": In(stream.Signature(self._jobs.checked)),
+                "cause": Out(CAUSE_BITS),
+                "id": Out(ID_BITS),
+                "states": Out(data.ArrayLayout(SlotState, config.works)),
+                "idle": Out(banks, init=(1 << banks) - 1),
+                "working": Out(banks),
+                "owner": Out(data.ArrayLayout(slot, banks)),
+                "collected": In(banks),
+                "work": Out(self._jobs.work),
+                "start": Out(banks),
+                "slot": Out(slot),
+                "accept": Out(1),
+                "starting": Out(1),
+                "complete": Out(1),
+                "banks": Out(banks),
+                "gate": Out(GateSignature(config)),
+                "select": In(slot),
+                "selected_id": Out(ID_BITS),
+                "selected_banks": Out(banks),
+            }
+        )
+
+    def _memory(self, m: Any, name: str, shape: Any, contents: Any) -> memory.Memory:
+        """Something of each slot, which is ``contents`` when its work is accepted."""
+        m.submodules[name] = kept = memory.Memory(shape=shape, depth=self._config.works, init=[])
+        write = kept.write_port()
+        m.d.comb += [write.addr.eq(self.slot), write.en.eq(self.accept), write.data.eq(contents)]
+        return kept
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        works = self._config.works
+        m.submodules.choice = choice = BankChoice(self._config)
+        m.submodules.waiting = waiting = SyncFIFO(width=len(self.slot), depth=works + 1)
+        m.submodules.free = free = SyncFIFO(width=len(self.slot), depth=works)
+        fresh = Signal(range(works + 1))  # the lowest slot that has never been taken
+        active = Cat(
+            (state == SlotState.WAITING) | (state == SlotState.RUNNING) for state in self.states
+        )
+        held_by = [Signal(self._config.banks, name=f"banks_{slot}") for slot in range(works)]
+        done = Cat(
+            (state == SlotState.RUNNING) & ~(banks & self.working).any()
+            for state, banks in zip(self.states, held_by, strict=True)
+        )
+        before = [Signal(works, name=f"before_{slot}") for slot in range(works)]
+        step = Signal(range(max(works, 4)))
+        conflicts, near = Signal(works), Signal(self._config.banks)
+        conflict, near_span = self._compare(m, step)
+        self._names(m)
+        self._start(m, choice, near)
+        tries = Signal(range(works + 1))
+        m.d.comb += [waiting.w_data.eq(self.slot), free.w_data.eq(self.slot)]
+
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [step.eq(0), conflicts.eq(0), near.eq(0)]
+                with m.If(done.any()):
+                    m.d.sync += self.slot.eq(_lowest(done))
+                    m.next = "COMPLETE"
+                with m.Elif(self.i.valid):
+                    with m.If((self.i.payload.cause == Cause.NONE) & ~active.all()):
+                        m.d.sync += self.slot.eq(Mux(fresh == works, free.r_data, fresh))
+                        m.next = "CHECK"
+                    with m.Else():
+                        cause = self.i.payload.cause
+                        m.d.comb += self.i.ready.eq(1)
+                        m.d.sync += self.cause.eq(Mux(cause == Cause.NONE, Cause.FULL, cause))
+
+            with m.State("CHECK"):
+                m.d.sync += [
+                    step.eq(step + 1),
+                    conflicts.eq(conflicts | ((conflict & (active >> step)[0]) << step)),
+                    near.eq(near | near_span),
+                ]
+                with m.If(step == max(works, 4) - 1):
+                    m.next = "ACCEPT"
+            with m.State("ACCEPT"):
+                m.d.comb += [self.accept.eq(1), self.i.ready.eq(1), waiting.w_en.eq(1)]
+                with m.If(fresh == works):
+                    m.d.comb += free.r_en.eq(1)
+                with m.Else():
+                    m.d.sync += fresh.eq(fresh + 1)
+                m.d.sync += [
+                    self.cause.eq(Cause.NONE),
+                    self.states[self.slot].eq(SlotState.WAITING),
+                    Array(before)[self.slot].eq(conflicts),
+                    Array(held_by)[self.slot].eq(0),
+                ]
+                m.next = "ROUND"
+            with m.State("COMPLETE"):
+                ended = Signal(works)
+                m.d.comb += [self.complete.eq(1), ended.eq(1 << self.slot), free.w_en.eq(1)]
+                m.d.comb += self.gate.completed.eq(ended)
+                m.d.sync += [
+                    self.states[self.slot].eq(SlotState.COMPLETED),
+                    self.idle.eq(self.idle | Array(held_by)[self.slot]),
+                ]
+                m.d.sync += [others.eq(others & ~ended) for others in before]
+                m.next = "ROUND"
+
+            # A round takes each that waits from the queue once, and puts it back if it must wait.
+            with m.State("ROUND"):
+                m.d.sync += tries.eq(waiting.level)
+                m.next = "NEXT"
+            with m.State("NEXT"):
+                m.d.sync += [self.slot.eq(waiting.r_data), tries.eq(tries - 1)]
+                m.next = "TRY"
+                with m.If(tries == 0):
+                    m.next = "IDLE"
+            with m.State("TRY"):
+                m.d.comb += waiting.r_en.eq(1)
+                with m.If(Array(before)[self.slot].any() | ~self.idle.any()):
+                    m.d.comb += waiting.w_en.eq(1)
+                    m.next = "NEXT"
+                with m.Else():
+                    m.d.comb += choice.start.eq(1)
+                    m.next = "CHOOSE"
+            with m.State("CHOOSE"), m.If(~choice.busy):
+                with m.If(choice.banks.any()):
+                    m.next = "START"
+                with m.Else():
+                    m.d.comb += waiting.w_en.eq(1)
+                    m.next = "NEXT"
+            with m.State("START"):
+                m.d.comb += self.gate.closing.eq(1)
+                with m.If(self.gate.closed):
+                    m.d.comb += self.starting.eq(1)
+                    m.d.sync += [
+                        self.states[self.slot].eq(SlotState.RUNNING),
+                        Array(held_by)[self.slot].eq(self.banks),
+                        self.idle.eq(self.idle & ~self.banks),
+                    ]
+                    m.next = "NEXT"
+
+        m.d.comb += self.selected_banks.eq(Array(held_by)[self.select])
+        return m
+
+    def _names(self, m: Any) -> None:
+        """Ids: how often the slot has been taken, then the slot's number."""
+        turns = ID_BITS - len(self.slot)
+        taken, state = Signal(turns), self.states[self.slot]
+        times = self._memory(m, "times", turns, taken)
+        last, shown = times.read_port(domain="comb"), times.read_port(domain="comb")
+        m.d.comb += [
+            last.addr.eq(self.slot),
+            shown.addr.eq(self.select),
+            taken.eq(Mux(state == SlotState.NONE, 0, last.data) + 1),
+        ]
+        with m.If(self.states[self.select] != SlotState.NONE):
+            m.d.comb += self.selected_id.eq(Cat(self.select, shown.data))
+        with m.If(self.accept):
+            m.d.sync += self.id.eq(Cat(self.slot, taken))
+
+    def _compare(self, m: Any, step: Any) -> tuple[Any, Any]:
+        """Whether the offered work and that of slot ``step`` must not overlap in time, and the
+        banks that the offered work's tensor ``step`` touches."""
+        jobs, banks = self._jobs, self._config.banks
+        spans = self.i.payload.spans
+        kept = self._memory(m, "spans", spans.shape(), spans)
+        read = kept.read_port(domain="comb")
+        m.d.comb += [
+            # That of the work that starts, if one does.
+            read.addr.eq(Mux(self.gate.closing, self.slot, step)),
+            self.gate.slot.eq(self.slot),
+            self.gate.span.eq(read.data[3]),
+            self.gate.start.eq(self.starting),
+        ]
+
+        def meet(one: Any, other: Any) -> Any:
+            return one.used & other.used & (one.low <= other.high) & (other.low <= one.high)
+
+        conflict = Cat(
+            *(meet(spans[3], read.data[tensor]) for tensor in range(4)),
+            *(meet(read.data[3], spans[tensor]) for tensor in range(3)),
+        ).any()
+
+        bank_words = self._config.bank_bytes // 4
+        place = bank_words.bit_length() - 1
+        touched, span = Signal(banks), Signal(jobs.span)
+        with m.Switch(step):
+            for tensor in range(4):
+                with m.Case(tensor):
+                    m.d.comb += span.eq(spans[tensor])
+        m.d.comb += touched.eq(
+            Cat(
+                span.used & (span.low[place:] <= bank) & (span.high[place:] >= bank)
+                for bank in range(banks)
+            )
+        )
+        return conflict, touched
+
+    def _start(self, m: Any, choice: Any, near: Any) -> None:
+        """What is kept of a work to start it, and the banks' side."""
+        config, offered = self._config, self.i.payload
+        wanted = data.StructLayout(
+            {"banks": config.banks, "near": config.banks, "units": UNITS_BITS}
+        )
+        asked = Signal(wanted)
+        m.d.comb += [
+            asked.banks.eq(offered.banks),
+            asked.near.eq(near),
+            asked.units.eq(offered.units),
+        ]
+        wants = self._memory(m, "wants", wanted, asked).read_port(domain="comb")
+        # Read when the banks are being chosen, so that it stands when they start, and after.
+        work = self._memory(m, "works", self._jobs.work, offered.work).read_port(domain="sync")
+        m.d.comb += [
+            wants.addr.eq(self.slot),
+            choice.named.eq(wants.data.banks),
+            choice.near.eq(wants.data.near),
+            choice.units.eq(wants.data.units),
+            choice.idle.eq(self.idle),
+            work.addr.eq(self.slot),
+            work.en.eq(choice.start),
+            self.work.eq(work.data),
+            self.banks.eq(choice.banks),
+        ]
+        m.d.sync += self.start.eq(Mux(self.starting, self.banks, 0))
+        with m.If(self.starting):
+            for bank in range(config.banks):
+                with m.If(self.banks[bank]):
+                    m.d.sync += self.owner[bank].eq(self.slot)
+        m.d.sync += self.working.eq(
+            (self.working & ~self.collected) | Mux(self.starting, self.banks, 0)
+        )
+
+
+def _lowest(bits: Any) -> Any:
+    """The number of the lowest bit that is set."""
+    number: Any = Const(0)
+    for index in reversed(range(len(bits))):
+        number = Mux(bits[index], index, number)
+    return number

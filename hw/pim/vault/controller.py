@@ -1,0 +1,427 @@
+"""The memory port of a bank of the PIM: the controller of one vault, closed page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.config import BEAT_BYTES
+from hw.pim.vault.distances import COLUMN_SLOT, VaultDistances
+from hw.pim.vault.geometry import VaultGeometry
+from hw.pim.vault.interface import (
+    VaultCommand,
+    VaultSignature,
+    vault_request_layout,
+    vault_response_layout,
+)
+from hw.pim.vault.timing import VaultTiming
+from hw.stream.fifo import StreamFifo
+
+__all__ = ["VaultController"]
+
+
+class _History:
+    """What was issued in the last ``depth`` cycles, and in which layer; age 1 is the last one."""
+
+    def __init__(self, m: Any, name: str, depth: int, issued: Any, layer: Any) -> None:
+        self._issued = Signal(depth, name=f"{name}_history")
+        self._layers = [Signal.like(layer, name=f"{name}_layer_{age + 1}") for age in range(depth)]
+        m.d.sync += self._issued.eq(Cat(issued, self._issued))
+        for entry, previous in zip(self._layers, [layer, *self._layers], strict=False):
+            m.d.sync += entry.eq(previous)
+
+    def within(self, distance: int) -> Any:
+        """Whether something was issued less than ``distance`` cycles ago."""
+        return self._issued[: distance - 1].any()
+
+    def in_layer_within(self, distance: int, layer: Any) -> Any:
+        """Whether something was issued in ``layer`` less than ``distance`` cycles ago."""
+        hits = [self._issued[age] & (self._layers[age] == layer) for age in range(distance - 1)]
+        return Cat(*hits).any()
+
+    def count(self, distance: int) -> Any:
+        """How many were issued less than ``distance`` cycles ago."""
+        return sum(self._issued[: distance - 1])
+
+
+class VaultController(wiring.Component):
+    """Reads and writes of 32 bytes, in order, through banks that are closed after every access.
+
+    The clock is four tCK long; one column command a cycle moves 32 bytes. An access is what
+    stands in the queue for one row of a bank without a request to another 512 bytes or of the
+    other direction in between: its first request activates the bank, the last one known when its
+    column is issued precharges it. So a stream activates a bank once for the 256 bytes of a row,
+    and a lone request of 32 bytes makes a row cycle of its own. Activates run ahead of the
+    columns, over the banks; what needs a bank that is still busy waits, and all behind it with it.
+
+    Responses come in the order of the requests, one for each, also for writes: the DRAM has the
+    bytes then. A read sees all writes requested before it. An idle vault answers 15 cycles after
+    the request with the timing ``hmc2``, 13 with ``cashmc``.
+
+    A request is taken only if there is room for its response, so a user that does not take
+    responses stops the requests and nothing else; refreshes go on. None is postponed: two are never
+    more than tREFI apart.
+
+    Parameters
+    ----------
+    geometry, timing
+        Organisation and timing of the vault. ``ValueError`` if refreshes come too often for the
+        queue to be served in between.
+    tag_bits
+        Width of the tag of a request, which may be 0.
+    queue_depth
+        Requests that wait for their banks, a power of two from 8.
+    responses
+        Requests that are accepted and not yet answered, a power of two from ``queue_depth``.
+
+    Members
+    -------
+    i : In(stream of :func:`~hw.pim.vault.interface.vault_request_layout`)
+    o : Out(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
+    dram : Out(:class:`VaultSignature`)
+    idle : Out(1)
+        All accepted requests have been answered.
+    """
+
+    i: Any
+    o: Any
+    dram: Any
+    idle: Any
+
+    def __init__(
+        self,
+        *,
+        geometry: VaultGeometry,
+        timing: VaultTiming,
+        tag_bits: int = 8,
+        queue_depth: int = 16,
+        responses: int = 32,
+    ) -> None:
+        for name, value, low in (
+            ("queue_depth", queue_depth, 8),
+            ("responses", responses, queue_depth),
+        ):
+            if not isinstance(value, int) or value < low or value & (value - 1):
+                raise ValueError(f"{name} must be a power of two from {low}, got {value!r}")
+        if not isinstance(tag_bits, int) or tag_bits < 0:
+            raise ValueError(f"tag_bits must be an integer from 0, got {tag_bits!r}")
+        self.geometry = geometry
+        self.timing = timing
+        self._tag_bits = tag_bits
+        self._queue_depth = queue_depth
+        self._responses = responses
+        self._distances = distances = VaultDistances.of(timing)
+        # What may be open when a refresh falls due, with a change of direction for every bank, and
+        # two more accesses to their stretch of addresses, each after a row cycle.
+        turn = max(distances.read_to_write, distances.write_to_read_same_layer)
+        open_banks = min(geometry.banks, queue_depth)
+        row_cycle = distances.activate_to_column + max(
+            distances.read_to_activate, distances.write_to_activate
+        )
+        drain = (
+            open_banks * turn
+            + (queue_depth - open_banks) * distances.column_to_column_same_layer
+            + 3 * row_cycle
+            + 2
+        )
+        self._refresh_after = distances.refresh_interval - drain
+        if self._refresh_after <= distances.refresh_to_activate:
+            raise ValueError(
+                f"t_refi must be above {4 * (drain + distances.refresh_to_activate)} tCK for "
+                f"t_rfc {timing.t_rfc} and a queue of {queue_depth}, got {timing.t_refi}"
+            )
+        super().__init__(
+            {
+                "i": In(stream.Signature(vault_request_layout(geometry, tag_bits))),
+                "o": Out(stream.Signature(vault_response_layout(tag_bits))),
+                "dram": Out(VaultSignature(geometry)),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        geometry, distances, depth = self.geometry, self._distances, self._queue_depth
+        bank_bits = geometry.layer_bits + geometry.bank_bits
+        m: Any = Module()
+
+        def table(name: str, shape: Any, entries: int) -> Any:
+            m.submodules[name] = result = memory.Memory(shape=shape, depth=entries, init=[])
+            return result
+
+        def bank_of(layer: Any, bank: Any) -> Any:
+            return Cat(bank, layer)
+
+        request = self.i.payload
+        place = data.View(geometry.address_layout, request.address)
+        layer = Cat(place.layer_low, place.layer_high)
+
+        # The queue. `first` requests wait for an activate of their own.
+        queue_layout = data.StructLayout(
+            {
+                "first": 1,
+                "write": 1,
+                "layer": geometry.layer_bits,
+                "bank": geometry.bank_bits,
+                "column": geometry.column_bits,
+                "tag": self._tag_bits,
+            }
+        )
+        queue = table("queue", queue_layout, depth)
+        put, get = queue.write_port(), queue.read_port(domain="comb")
+        head_slot, free_slot = Signal(range(depth)), Signal(range(depth))
+        level = Signal(range(depth + 1))
+        outstanding = Signal(range(self._responses + 1))
+        accept, answer, issue = Signal(), Signal(), Signal()
+        head = get.data
+        m.d.comb += [
+            self.i.ready.eq((level != depth) & (outstanding != self._responses)),
+            accept.eq(self.i.valid & self.i.ready),
+            answer.eq(self.o.valid & self.o.ready),
+            self.idle.eq(outstanding == 0),
+            get.addr.eq(head_slot),
+        ]
+        m.d.sync += [
+            head_slot.eq(head_slot + issue),
+            free_slot.eq(free_slot + accept),
+            level.eq(level + accept - issue),
+            outstanding.eq(outstanding + accept - answer),
+        ]
+
+        # Which accesses a request continues: for each of the two layers of a stretch, the request
+        # that would be the last of its access, as long as its column has not been issued.
+        refresh_due = Signal()
+        stretch = Cat(place.layer_high, place.bank, place.row)
+        last_stretch, last_write = Signal.like(stretch), Signal()
+        last_slot = [Signal(range(depth), name=f"last_slot_{half}") for half in range(2)]
+        waiting = Signal(2)
+        alive, alive_here, alive_there = Signal(2), Signal(), Signal()
+        # The bank of the request in this slot is not precharged after it.
+        kept: Any = Signal(depth)
+        same, joins = Signal(), Signal()
+        for half in range(2):
+            # All accesses end with what is queued when a refresh falls due.
+            m.d.comb += alive[half].eq(
+                waiting[half] & ~(issue & (head_slot == last_slot[half])) & ~refresh_due
+            )
+        m.d.comb += [
+            same.eq((stretch == last_stretch) & (request.write == last_write)),
+            alive_here.eq(alive.bit_select(place.layer_low, 1)),
+            alive_there.eq(alive.bit_select(~place.layer_low, 1)),
+            joins.eq(same & alive_here),
+        ]
+        m.d.sync += waiting.eq(alive)
+        with m.If(accept):
+            m.d.sync += [
+                last_stretch.eq(stretch),
+                last_write.eq(request.write),
+                kept.bit_select(free_slot, 1).eq(0),
+            ]
+            for half in range(2):
+                with m.If(place.layer_low == half):
+                    m.d.sync += [waiting[half].eq(1), last_slot[half].eq(free_slot)]
+                    with m.If(joins):
+                        m.d.sync += kept.bit_select(last_slot[half], 1).eq(1)
+                with m.Elif(~same):
+                    m.d.sync += waiting[half].eq(0)
+        m.d.comb += [
+            put.addr.eq(free_slot),
+            put.en.eq(accept),
+            put.data.first.eq(~joins),
+            put.data.write.eq(request.write),
+            put.data.layer.eq(layer),
+            put.data.bank.eq(place.bank),
+            put.data.column.eq(place.column),
+            put.data.tag.eq(request.tag),
+        ]
+
+        # Activates, in the order of the requests that need them.
+        row_layout = data.StructLayout(
+            {
+                "bank": geometry.bank_bits,
+                "layer": geometry.layer_bits,
+                "row": geometry.row_bits,
+                # The access to the other layer of the stretch may go on behind this one.
+                "bound": 1,
+            }
+        )
+        rows = table("rows", row_layout, depth)
+        put_row, get_row = rows.write_port(), rows.read_port(domain="comb")
+        rows_put, rows_got = Signal(range(2 * depth)), Signal(range(2 * depth))
+        busy: Any = Signal(geometry.banks)
+        activate = Signal()
+        row = get_row.data
+        row_bank = Signal(bank_bits)
+        m.d.comb += [
+            put_row.addr.eq(rows_put),
+            put_row.en.eq(accept & ~joins),
+            put_row.data.row.eq(place.row),
+            put_row.data.layer.eq(layer),
+            put_row.data.bank.eq(place.bank),
+            put_row.data.bound.eq(same & alive_there),
+            get_row.addr.eq(rows_got),
+            row_bank.eq(bank_of(row.layer, row.bank)),
+        ]
+        m.d.sync += [rows_put.eq(rows_put + put_row.en), rows_got.eq(rows_got + activate)]
+        activates = _History(
+            m,
+            "activate",
+            max(distances.activate_to_activate_same_layer, distances.four_activates),
+            activate,
+            row.layer,
+        )
+
+        # Refresh: cycles since the last one; reset counts as one.
+        since = Signal(range(distances.refresh_interval + 1))
+        refresh, refreshing, recovered, closed = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            refresh_due.eq(since == self._refresh_after),
+            refreshing.eq(since >= self._refresh_after),
+            recovered.eq(since >= distances.refresh_to_activate - 1),
+            closed.eq(busy == 0),
+            refresh.eq(refreshing & closed),
+            activate.eq(
+                (rows_put != rows_got)
+                & (~refreshing | row.bound & ~closed)
+                & recovered
+                & ~busy.bit_select(row_bank, 1)
+                & ~activates.within(distances.activate_to_activate)
+                & ~activates.in_layer_within(distances.activate_to_activate_same_layer, row.layer)
+                & (activates.count(distances.four_activates) < 4)
+            ),
+        ]
+        m.d.sync += since.eq(Mux(refresh, 0, since + 1))
+
+        # Columns, in order. `ripe` activates are tRCD old and have not been used.
+        ripening = Signal(distances.activate_to_column - 1)
+        ripe = Signal(range(depth + 1))
+        m.d.sync += [
+            ripening.eq(Cat(activate, ripening)),
+            ripe.eq(ripe + Cat(activate, ripening)[-1] - (issue & head.first)),
+        ]
+        reads = _History(
+            m,
+            "read",
+            max(distances.read_to_write, distances.column_to_column_same_layer),
+            issue & ~head.write,
+            head.layer,
+        )
+        writes = _History(
+            m,
+            "write",
+            max(distances.write_to_read_same_layer, distances.column_to_column_same_layer),
+            issue & head.write,
+            head.layer,
+        )
+        near = distances.column_to_column_same_layer
+        blocked = Mux(
+            head.write,
+            reads.within(distances.read_to_write) | writes.in_layer_within(near, head.layer),
+            writes.within(distances.write_to_read)
+            | writes.in_layer_within(distances.write_to_read_same_layer, head.layer)
+            | reads.in_layer_within(near, head.layer),
+        )
+        m.d.comb += issue.eq((level != 0) & (~head.first | (ripe != 0)) & ~blocked)
+
+        # A bank is busy from its activate until it can be activated again.
+        closing = Signal()
+        m.d.comb += closing.eq(issue & ~kept.bit_select(head_slot, 1))
+        head_bank = bank_of(head.layer, head.bank)
+        for name, direction, distance in (
+            ("read", ~head.write, distances.read_to_activate),
+            ("write", head.write, distances.write_to_activate),
+        ):
+            recovering = Signal(distance - 1, name=f"recovering_from_{name}")
+            banks = [
+                Signal(bank_bits, name=f"{name}_bank_{age + 1}") for age in range(distance - 1)
+            ]
+            m.d.sync += recovering.eq(Cat(closing & direction, recovering))
+            for entry, previous in zip(banks, [head_bank, *banks], strict=False):
+                m.d.sync += entry.eq(previous)
+            with m.If(recovering[-1]):
+                m.d.sync += busy.bit_select(banks[-1], 1).eq(0)
+        with m.If(activate):
+            m.d.sync += busy.bit_select(row_bank, 1).eq(1)
+
+        self._issue(m, activate, refresh, row, issue, closing, head)
+        self._move_data(m, accept, issue, head)
+        return m
+
+    def _issue(
+        self, m: Any, activate: Any, refresh: Any, row: Any, issue: Any, closing: Any, head: Any
+    ) -> None:
+        """Shows the commands in the cycle after they were decided."""
+        slot = self._distances.activate_slot
+        command, column = VaultCommand, COLUMN_SLOT
+        m.d.sync += [
+            getattr(self.dram, f"command_p{slot}").eq(
+                Mux(activate, command.ACT.value, Mux(refresh, command.REF.value, command.NOP.value))
+            ),
+            getattr(self.dram, f"layer_p{slot}").eq(row.layer),
+            getattr(self.dram, f"bank_p{slot}").eq(row.bank),
+            getattr(self.dram, f"address_p{slot}").eq(row.row),
+            getattr(self.dram, f"command_p{column}").eq(
+                Mux(
+                    issue,
+                    Mux(
+                        head.write,
+                        Mux(closing, command.WRA.value, command.WR.value),
+                        Mux(closing, command.RDA.value, command.RD.value),
+                    ),
+                    command.NOP.value,
+                )
+            ),
+            getattr(self.dram, f"layer_p{column}").eq(head.layer),
+            getattr(self.dram, f"bank_p{column}").eq(head.bank),
+            getattr(self.dram, f"address_p{column}").eq(head.column),
+        ]
+
+    def _move_data(self, m: Any, accept: Any, issue: Any, head: Any) -> None:
+        """Carries write data to the DRAM and answers, each as long after the decision as it takes.
+
+        Bit i of a pipe is set i + 1 cycles after the decision to issue a column.
+        """
+        distances = self._distances
+        request = self.i.payload
+        store = data.StructLayout({"data": 8 * BEAT_BYTES, "strobe": BEAT_BYTES})
+        m.submodules.write_data = held = memory.Memory(shape=store, depth=self._responses, init=[])
+        put, get = held.write_port(), held.read_port()
+        put_at, get_at = Signal(range(self._responses)), Signal(range(self._responses))
+        write_pipe = Signal(distances.write_latency)
+        m.d.sync += write_pipe.eq(Cat(issue & head.write, write_pipe))
+        m.d.comb += [
+            put.addr.eq(put_at),
+            put.en.eq(accept & request.write),
+            put.data.data.eq(request.data),
+            put.data.strobe.eq(request.strobe),
+            get.addr.eq(get_at),
+            get.en.eq(write_pipe[-1]),
+            self.dram.write_data.eq(get.data.data),
+            self.dram.write_mask.eq(~get.data.strobe),
+        ]
+        m.d.sync += [put_at.eq(put_at + put.en), get_at.eq(get_at + get.en)]
+
+        m.submodules.answers = answers = StreamFifo(
+            shape=vault_response_layout(self._tag_bits), depth=self._responses
+        )
+        stage = data.StructLayout({"valid": 1, "write": 1, "tag": self._tag_bits})
+        pipe = [
+            Signal(stage, name=f"answer_{age + 1}") for age in range(distances.read_latency + 1)
+        ]
+        m.d.sync += [
+            pipe[0].valid.eq(issue),
+            pipe[0].write.eq(head.write),
+            pipe[0].tag.eq(head.tag),
+        ]
+        for entry, previous in zip(pipe[1:], pipe, strict=False):
+            m.d.sync += entry.eq(previous)
+        done = answers.i.payload
+        m.d.comb += [
+            answers.i.valid.eq(pipe[-1].valid),
+            done.data.eq(self.dram.read_data),
+            done.tag.eq(pipe[-1].tag),
+            done.write.eq(pipe[-1].write),
+        ]
+        wiring.connect(m, answers.o, wiring.flipped(self.o))

@@ -1,0 +1,88 @@
+"""Timing of a vault as its controller schedules it: fabric cycles between fixed command slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hw.pim.vault.interface import VAULT_SLOTS, vault_read_latency, vault_write_latency
+from hw.pim.vault.timing import VaultTiming
+
+__all__ = ["COLUMN_SLOT", "VaultDistances"]
+
+COLUMN_SLOT = 0
+"""Reads and writes are always in the first slot, so that their data fill whole fabric words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VaultDistances:
+    """The slot of ACT and REF, and distances in fabric cycles, made by :meth:`of`.
+
+    A distance n means: the second command is at least n fabric cycles after the first, each in
+    its slot. Two slots of the four are enough: with a column command every cycle and an activate
+    for at most every second of them, precharges need none. One slot would not be: eight columns
+    of a row and its activate are nine commands in eight cycles.
+    """
+
+    activate_slot: int
+    read_latency: int
+    write_latency: int
+    activate_to_column: int
+    activate_to_activate: int
+    activate_to_activate_same_layer: int
+    four_activates: int
+    column_to_column_same_layer: int
+    read_to_write: int
+    write_to_read: int
+    write_to_read_same_layer: int
+    read_to_activate: int
+    """Last read of a bank to its next activate, tRAS and tRC included."""
+    write_to_activate: int
+    """Last write of a bank to its next activate, tRAS and tRC included."""
+    refresh_to_activate: int
+    refresh_interval: int
+
+    @classmethod
+    def of(cls, timing: VaultTiming) -> VaultDistances:
+        """The activate slot that makes a row cycle shortest, and the distances that follow."""
+        slots = [slot for slot in range(VAULT_SLOTS) if slot != COLUMN_SLOT]
+        return min((cls._with_slot(timing, slot) for slot in slots), key=cls._row_cycles)
+
+    def _row_cycles(self) -> int:
+        return 2 * self.activate_to_column + self.read_to_activate + self.write_to_activate
+
+    @classmethod
+    def _with_slot(cls, timing: VaultTiming, activate: int) -> VaultDistances:
+        def cycles(tck: int, first: int, second: int) -> int:
+            # At least one, because a command shows in the state only in the next cycle.
+            return max(1, -(-(tck + first - second) // VAULT_SLOTS))
+
+        column = COLUMN_SLOT
+        activate_to_column = cycles(timing.t_rcd, activate, column)
+        # The column is never closer to its activate, so this covers tRC, and tRAS with tRP.
+        rest_of_row_cycle = (
+            cycles(max(timing.t_rc, timing.t_ras + timing.t_rp), activate, activate)
+            - activate_to_column
+        )
+        return cls(
+            activate_slot=activate,
+            read_latency=vault_read_latency(timing, column),
+            write_latency=vault_write_latency(timing, column),
+            activate_to_column=activate_to_column,
+            activate_to_activate=cycles(timing.t_rrd_s, activate, activate),
+            activate_to_activate_same_layer=cycles(timing.t_rrd_l, activate, activate),
+            four_activates=cycles(timing.t_faw, activate, activate),
+            column_to_column_same_layer=cycles(timing.t_ccd_l, column, column),
+            read_to_write=cycles(timing.read_to_write, column, column),
+            write_to_read=cycles(timing.write_to_read_s, column, column),
+            write_to_read_same_layer=cycles(timing.write_to_read_l, column, column),
+            # From two, because the controller follows a bank for a cycle at least.
+            read_to_activate=max(
+                2, rest_of_row_cycle, cycles(timing.read_to_activate, column, activate)
+            ),
+            write_to_activate=max(
+                2, rest_of_row_cycle, cycles(timing.write_to_activate, column, activate)
+            ),
+            refresh_to_activate=cycles(timing.t_rfc, activate, activate),
+            # Rounded down: never less often than asked.
+            refresh_interval=timing.t_refi // VAULT_SLOTS,
+        )

@@ -1,0 +1,108 @@
+"""A channel with its DRAM, for simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetSignal, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.adam.unit import adam_latency
+from hw.axdimm.arbiter import Arbiter
+from hw.axdimm.channel import Channel
+from hw.axdimm.config import ModuleConfig
+from hw.axdimm.host_link import HostLinkSignature
+from hw.dram.interface import DramSignature
+from hw.dram.timing import DramTiming
+from hw.sim.delay_unit import DelayUnit
+from hw.sim.dram_device import Ddr4Device
+from hw.sim.shared_arbiter import SharedArbiter
+
+__all__ = ["SimulatedChannel"]
+
+
+class SimulatedChannel(wiring.Component):
+    """A channel on a DRAM that carries data and checks every command; its reset takes a cycle.
+
+    Parameters
+    ----------
+    config: the module.
+    memory_timing: what the DRAM insists on, if not the timing that the controller keeps; to see a
+        violation.
+    arithmetic: False puts a delay in place of each functional unit: the same cycles in less time,
+        and results that mean nothing.
+    shared: True lets host and kernel share the DRAM, see
+        :class:`~hw.sim.shared_arbiter.SharedArbiter`.
+
+    Members
+    -------
+    link: the host.
+    dram: the commands that the controller gives the DRAM, to look at.
+    read_done: see :class:`hw.axdimm.arbiter.Arbiter`.
+    idle: see :class:`hw.axdimm.channel.Channel`; then all that was written is in the DRAM.
+    violation, violation_code, violation_tck: see :class:`hw.sim.dram_device.Ddr4Device`.
+    """
+
+    def __init__(
+        self,
+        config: ModuleConfig,
+        *,
+        memory_timing: DramTiming | None = None,
+        arithmetic: bool = True,
+        shared: bool = False,
+    ) -> None:
+        self._config = config
+        self._arithmetic = arithmetic
+        self._shared = shared
+        self._memory_timing = memory_timing or config.part.timing
+        commands = {
+            name: Out(member.shape)
+            for name, member in DramSignature(config.part.geometry).members.items()
+            if name.rpartition("_")[0] in ("command", "bank_group", "bank", "address")
+        }
+        super().__init__(
+            {
+                "link": In(HostLinkSignature(address_width=config.address_width)),
+                "dram": Out(wiring.Signature(commands)),
+                "read_done": Out(1),
+                "idle": Out(1),
+                "violation": Out(1),
+                "violation_code": Out(8),
+                "violation_tck": Out(48),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        config = self._config
+        # The generated Verilog has the reset in the logic of every register's next value, and
+        # Verilator evaluates what an input reaches twice a cycle, before it looks at the clock.
+        reset = Signal(init=1, reset_less=True)
+        m.d.sync += reset.eq(ResetSignal("sync"))
+        m.domains.fabric = ClockDomain(local=True)
+        m.d.comb += [
+            ClockSignal("fabric").eq(ClockSignal("sync")),
+            ResetSignal("fabric").eq(reset),
+        ]
+        unit = None if self._arithmetic else DelayUnit(latency=adam_latency())
+        channel = Channel(config, unit=unit, arbiter=SharedArbiter if self._shared else Arbiter)
+        device = Ddr4Device(
+            geometry=config.part.geometry,
+            timing=self._memory_timing,
+            check_refresh=config.controller.refresh,
+        )
+        m.submodules.channel = DomainRenamer("fabric")(channel)
+        m.submodules.dram = DomainRenamer("fabric")(device)
+        wiring.connect(m, wiring.flipped(self.link), channel.link)
+        wiring.connect(m, channel.dram, device.dram)
+        for name in self.dram.signature.members:
+            m.d.comb += getattr(self.dram, name).eq(getattr(channel.dram, name))
+        m.d.comb += [
+            self.idle.eq(channel.idle),
+            self.read_done.eq(channel.read_done),
+            self.violation.eq(device.violation),
+            self.violation_code.eq(device.violation_code),
+            self.violation_tck.eq(device.violation_tck),
+        ]
+        return m

@@ -1,0 +1,50 @@
+"""Runs the bench of the register bank and the AXI4-Lite subordinate; their refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw.csr.bank import CsrBank
+from hw.csr.register_map import load_registers
+from hw_tests.bench import run_bench
+from hw_tests.csr.csr_sample import CsrSample, sample_map
+
+_ONE_FIELD = """
+addrmap csr_sample {{
+    default regwidth = 64;
+    default accesswidth = 64;
+    reg {{ field {{ {properties}; }} f[7:0] = 0; }} word @ {offset};
+}};
+"""
+
+
+def test_csr_bench() -> None:
+    run_bench(CsrSample(), top="csr_sample", module="hw_tests.csr.csr_bench")
+
+
+@pytest.mark.parametrize("name", ["axdimm_arbiter", "axdimm_kernel"])
+def test_ports_follow_the_map(name: str) -> None:
+    registers = load_registers(name)
+    members = dict(CsrBank(registers).signature.members)
+    for member in ("address", "write", "write_data", "read_data", "hit"):
+        del members[member]
+    for register in registers.registers:
+        for field in register.fields:
+            if field.sw_writable or field.hw_writable:
+                member = members.pop(f"{register.name}_{field.name}")
+                assert member.shape == field.width
+    assert not members
+
+
+def test_refuses_fields_that_both_sides_write() -> None:
+    both = sample_map(_ONE_FIELD.format(properties="sw = rw; hw = rw", offset=0))
+    with pytest.raises(ValueError, match=r"field word\.f must be written by either"):
+        CsrBank(both)
+
+
+def test_refuses_misplaced_registers() -> None:
+    text = _ONE_FIELD.format(properties="sw = rw; hw = r", offset=8)
+    good = sample_map(text)
+    assert CsrBank(good).register_map is good
+    with pytest.raises(ValueError, match=r"addr_width must be at least 4 .*, got 3"):
+        CsrBank(good, addr_width=3)

@@ -1,0 +1,63 @@
+"""The register map and what is made from it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hw.csr.register_map import load_registers
+from sw_driver.cli import main
+from sw_driver.commands.registers import MAPS, load_map, register_document
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "registers.md"
+STRIDE = 64
+
+
+@pytest.mark.parametrize("name", [name for name in MAPS if name.startswith("axdimm")])
+def test_each_register_has_a_line_of_its_own(name: str) -> None:
+    offsets = [register.offset_bytes for register in load_map(name).registers]
+    assert offsets == [STRIDE * index for index in range(len(offsets))]
+    assert offsets[-1] + STRIDE <= 4096
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_fields_do_not_overlap(name: str) -> None:
+    for register in load_map(name).registers:
+        used = 0
+        for field in register.fields:
+            assert not used & field.mask, f"{register.name}.{field.name}"
+            used |= field.mask
+        assert used < 1 << 64
+
+
+def test_unknown_names_are_told() -> None:
+    registers = load_registers("axdimm_kernel")
+    with pytest.raises(KeyError, match="nonsense"):
+        registers["nonsense"]
+    with pytest.raises(KeyError, match="nonsense"):
+        registers["status"]["nonsense"]
+
+
+def test_document_is_of_this_register_map() -> None:
+    assert DOCUMENT.read_text() == register_document(), "run `make registers`"
+
+
+def test_headers_compile_and_agree(tmp_path: Path) -> None:
+    assert main(["registers", "--docs", str(tmp_path), "--out", str(tmp_path)]) == 0
+    lines = ["#include <cstddef>"]
+    for name in MAPS:
+        lines.append(f'#include "{name}.h"')
+        for register in load_map(name).registers:
+            for field in register.fields:
+                prefix = f"{name}__{register.name}__{field.name}".upper()
+                lines.append(
+                    f"static_assert({prefix}_bp == {field.lsb} && {prefix}_bw == {field.width});"
+                )
+            lines.append(
+                f"static_assert(offsetof({name}_t, {register.name}) == {register.offset_bytes});"
+            )
+    source = tmp_path / "check.cpp"
+    source.write_text("\n".join(lines))
+    subprocess.run(["g++", "-std=c++17", "-fsyntax-only", str(source)], check=True)

@@ -1,0 +1,24 @@
+"""A bank of the pool: whole works from tiles to memory, bit for bit the golden model's."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw.pim.bank.bank import PimBank
+from hw.pim.config import configure
+from hw_tests.bench import run_bench
+from hw_tests.stalls import STALLS
+
+
+@pytest.mark.parametrize(
+    ("multipliers", "adders", "stalls"),
+    [*((2, 2, stalls) for stalls in STALLS), (3, 2, "random"), (2, 3, "none")],
+)
+def test_works(multipliers: int, adders: int, stalls: str) -> None:
+    units = {"multipliers": multipliers, "adders": adders}
+    run_bench(
+        PimBank(configure("tiny"), **units),
+        top="pim_bank",
+        module="hw_tests.pim.bank.bank_bench",
+        parameters={"preset": "tiny", "stalls": stalls, **units},
+    )

@@ -1,0 +1,66 @@
+"""A vault, controller with device: data, order, timing of the commands, bandwidth, refresh."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hw.pim.vault.controller import VaultController
+from hw.pim.vault.timing import vault_part
+from hw.verilog import to_verilog
+from hw_tests.bench import run_bench
+from hw_tests.pim.vault.vault_system import VaultSystem
+from hw_tests.side_by_side import SideBySide
+
+PARTS = [
+    vault_part("tiny"),
+    vault_part("hmc2").with_capacity(1 << 19),
+    vault_part("cashmc").with_capacity(1 << 19),
+]
+
+
+def test_traffic() -> None:
+    run_bench(
+        SideBySide({part.name: VaultSystem(part, part.name) for part in PARTS}),
+        top="vault_systems",
+        module="hw_tests.pim.vault.vault_bench",
+        parameters={"geometries": {part.name: asdict(part.geometry) for part in PARTS}},
+    )
+
+
+@pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
+def test_compiles_in_icarus(tmp_path: Path) -> None:
+    source = tmp_path / "system.v"
+    source.write_text(to_verilog(VaultSystem(PARTS[0], "trace"), "system"))
+    command = ["iverilog", "-g2012", "-o", str(tmp_path / "system.vvp"), str(source)]
+    subprocess.run(command, check=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"queue_depth": 12}, "queue_depth must be a power of two from 8, got 12"),
+        ({"queue_depth": 4}, "queue_depth must be a power of two from 8, got 4"),
+        ({"responses": 8}, "responses must be a power of two from 16, got 8"),
+        ({"tag_bits": -1}, "tag_bits must be an integer from 0, got -1"),
+        (
+            {"timing": replace(PARTS[0].timing, t_refi=700)},
+            "t_refi must be above 772 tCK for t_rfc 100 and a queue of 16, got 700",
+        ),
+    ],
+)
+def test_refused_controllers(change: dict[str, Any], message: str) -> None:
+    values = {"geometry": PARTS[0].geometry, "timing": PARTS[0].timing, **change}
+    with pytest.raises(ValueError, match=message):
+        VaultController(**values)
+
+
+def test_tags_are_optional() -> None:
+    part = PARTS[0]
+    controller = VaultController(geometry=part.geometry, timing=part.timing, tag_bits=0)
+    assert "module vault" in to_verilog(controller, "vault")
