@@ -19,13 +19,8 @@ from amaranth.lib import wiring
 from cocotb_tools.runner import get_runner
 
 from hw.verilog import to_verilog
-from sw_driver.buildcache import (
-    build_root,
-    cached_build,
-    content_key,
-    verilator_env,
-)
-from sw_driver.verilated.runtime import shared_runtime
+from sw_driver.simulator.buildcache import build_root, cached_build, content_key, verilator_env
+from sw_driver.simulator.runtime import shared_runtime
 
 __all__ = ["bench_parameters", "run_bench"]
 

@@ -17,8 +17,8 @@ from hw.axdimm.config import MODULE_PRESETS
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.generate import DESIGNS
 from hw.verilog import VerilogPlatform
-from sw_driver.buildcache import verilator_env
 from sw_driver.cli import main
+from sw_driver.simulator.buildcache import verilator_env
 
 OPERATORS = ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt")
 

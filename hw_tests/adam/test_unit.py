@@ -9,7 +9,7 @@ from hw.float.format import FloatFormat
 from hw.verilog import ports_of, to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.float.player import PLAYER_BUILD_ARGS, PLAYER_TOP, player_text
-from sw_driver.synthesis import dsp_cells
+from sw_driver.simulator.synthesis import dsp_cells
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 VECTORS = 240_000

@@ -8,7 +8,7 @@ import pytest
 
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver.axdimm import Axdimm
-from sw_driver.backends import open_backend
+from sw_driver.axdimm.backends import open_backend
 from sw_driver.transport import Transport
 
 PRESET = "tiny"

@@ -10,7 +10,7 @@ from hw.float.format import FP32, FloatFormat
 from hw.float.mul import FloatMul
 from hw.float.sqrt import FloatSqrt
 from hw.verilog import to_verilog
-from sw_driver.synthesis import dsp_cells
+from sw_driver.simulator.synthesis import dsp_cells
 
 
 def test_fp32() -> None:

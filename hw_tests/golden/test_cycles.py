@@ -23,7 +23,7 @@ from golden.cycles import (
 )
 from golden.cycles import model as cycles_model
 from golden.cycles.timing import FabricTimes
-from sw_driver.validation import Comparison, compare, draw
+from sw_driver.experiments.validation import Comparison, compare, draw
 
 PAPER = CycleConfig()
 WITHOUT_REFRESH = replace(PAPER, refresh=False)

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
-from sw_driver.adamjob import AdamJob
 from sw_driver.axdimm import Axdimm
-from sw_driver.backends import BackendOptions, module_config
-from sw_driver.registers import kernel_registers
-from sw_driver.verilated import transport as transport_module
-from sw_driver.verilated.transport import VerilatedTransport
+from sw_driver.axdimm.backends import BackendOptions, module_config
+from sw_driver.axdimm.backends import rtl as transport_module
+from sw_driver.axdimm.backends.rtl import VerilatedTransport
+from sw_driver.axdimm.registers import kernel_registers
+from sw_driver.experiments.adamjob import AdamJob
 
 __all__ = ["LOOPS", "main"]
 

@@ -28,13 +28,13 @@ from rich.progress import track
 
 from hw import clock_gate
 from hw.verilog import Shared
-from sw_driver.backends import BackendOptions, module_config
-from sw_driver.buildcache import build_root, content_key
-from sw_driver.compiler import native_target
-from sw_driver.verilated import build as build_module
-from sw_driver.verilated.build import build_library
-from sw_driver.verilated.library import LINK
-from sw_driver.verilated.runtime import run_tool, shared_runtime
+from sw_driver.axdimm.backends import BackendOptions, module_config
+from sw_driver.axdimm.backends import build as build_module
+from sw_driver.axdimm.backends.build import build_library
+from sw_driver.simulator.buildcache import build_root, content_key
+from sw_driver.simulator.compiler import native_target
+from sw_driver.simulator.library import LINK
+from sw_driver.simulator.runtime import run_tool, shared_runtime
 
 from .amaranth_kernel import elaborate_copy
 

@@ -10,7 +10,7 @@ from hw_tests.speed import levers
 from hw_tests.speed.amaranth_kernel import simulate_in_amaranth
 from hw_tests.speed.cocotb_kernel import MEMORIES, simulate_in_cocotb
 from hw_tests.speed.kernel_job import JobResult, KernelJob
-from sw_driver.verilated import build as build_module
+from sw_driver.axdimm.backends import build as build_module
 
 PRESET = "tiny"
 ROUNDS = 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sw_driver.axdimm import Axdimm
-    from sw_driver.backends import BackendOptions
+    from sw_driver.axdimm.backends import BackendOptions
 
 __all__ = [
     "COMMANDS",
@@ -79,7 +79,7 @@ def output_file(text: str) -> Path:
 
 
 def open_device(backend: str, options: BackendOptions, *, timeline: Path | None = None) -> Axdimm:
-    """Opens a device; see :class:`~sw_driver.axdimm.Axdimm`.
+    """Opens a device; see :class:`~sw_driver.axdimm.device.Axdimm`.
 
     Raises :class:`Refusal` for bad options, else :class:`Failure`.
     """

@@ -12,7 +12,7 @@ from . import Failure, Refusal, driving, integer, open_device
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sw_driver.baseline.report import ModuleFigures
+    from sw_driver.experiments.baseline.report import ModuleFigures
 
 __all__ = ["add_parser", "run"]
 
@@ -74,10 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import track
 
-    from sw_driver.baseline.machine import this_machine
-    from sw_driver.baseline.measure import MismatchError, measure_cpu, needed_bytes
-    from sw_driver.baseline.report import figures, notes, tables
-    from sw_driver.compiler import CompilerError
+    from sw_driver.experiments.baseline.machine import this_machine
+    from sw_driver.experiments.baseline.measure import MismatchError, measure_cpu, needed_bytes
+    from sw_driver.experiments.baseline.report import figures, notes, tables
+    from sw_driver.simulator.compiler import CompilerError
 
     # What is no result goes to stderr, so that --json leaves stdout to the figures.
     progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
@@ -117,10 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _module(arguments: argparse.Namespace, progress: Console) -> ModuleFigures:
-    from sw_driver.adamjob import AdamJob
-    from sw_driver.backends import BackendOptions
-    from sw_driver.baseline.report import ModuleFigures
-    from sw_driver.training.report import ceiling_mparams_per_s
+    from sw_driver.axdimm.backends import BackendOptions
+    from sw_driver.experiments.adamjob import AdamJob
+    from sw_driver.experiments.baseline.report import ModuleFigures
+    from sw_driver.experiments.training.report import ceiling_mparams_per_s
 
     options = BackendOptions(
         preset=arguments.config,

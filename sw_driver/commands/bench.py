@@ -46,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import track
 
-    from sw_driver.backends import BackendOptions
-    from sw_driver.speed.comparison import missing
-    from sw_driver.speed.driven import measure_driven
+    from sw_driver.axdimm.backends import BackendOptions
+    from sw_driver.experiments.speed.comparison import missing
+    from sw_driver.experiments.speed.driven import measure_driven
 
     # What is no result goes to stderr, so that --json leaves stdout to the figures.
     progress = Console(stderr=True, quiet=arguments.json)
@@ -85,7 +85,7 @@ def _compare(
 ) -> list[dict[str, Any]]:
     from rich.progress import Progress
 
-    from sw_driver.speed.comparison import ComparisonError, compare
+    from sw_driver.experiments.speed.comparison import ComparisonError, compare
 
     with Progress(console=console) as bar:
         task = bar.add_task("comparing", total=None)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sw_driver.control import ChannelState, Controlled, RegisterValue
-    from sw_driver.exclusive import DeviceEntry, DeviceName
+    from sw_driver.control.exclusive import DeviceEntry, DeviceName
 
 __all__ = ["add_parser", "run"]
 
@@ -205,9 +205,9 @@ class _Target:
 
 def _find(text: str | None, entries: Sequence[DeviceEntry]) -> DeviceEntry | DeviceName:
     """The open device that ``text`` names, or the backend."""
-    from sw_driver.backends import BACKENDS
+    from sw_driver.axdimm.backends import BACKENDS
+    from sw_driver.control.exclusive import parse_device
     from sw_driver.errors import NoSuchDeviceError
-    from sw_driver.exclusive import parse_device
 
     opened = ", ".join(entry.name for entry in entries)
     fresh = f"or name a backend ({', '.join(BACKENDS)}) to look at a fresh device"
@@ -237,7 +237,7 @@ def _split(
     words: Sequence[str], needed: str, most: int | None = None
 ) -> tuple[str | None, list[str]]:
     """The device that the first word names, if it does, and the others."""
-    from sw_driver.exclusive import open_devices
+    from sw_driver.control.exclusive import open_devices
 
     least = len(needed.split())
     rest = list(words)
@@ -262,10 +262,10 @@ def _opened(text: str | None, arguments: argparse.Namespace) -> Iterator[_Target
     """The device that is meant: another process's, or a fresh one that is closed at the end."""
     from rich.console import Console
 
-    from sw_driver.backends import BackendOptions, open_backend
-    from sw_driver.control.bare import TransportControl
+    from sw_driver.axdimm.backends import BackendOptions, open_backend
+    from sw_driver.axdimm.bare_control import TransportControl
     from sw_driver.control.client import ControlClient
-    from sw_driver.exclusive import DeviceName, open_devices
+    from sw_driver.control.exclusive import DeviceName, open_devices
 
     found = _find(text, open_devices())
     if not isinstance(found, DeviceName):
@@ -294,8 +294,8 @@ def _opened(text: str | None, arguments: argparse.Namespace) -> Iterator[_Target
 def _list(arguments: argparse.Namespace) -> int:
     from sw_driver.control import ControlError
     from sw_driver.control.client import ControlClient
+    from sw_driver.control.exclusive import open_devices
     from sw_driver.errors import BusyError, ClosedError
-    from sw_driver.exclusive import open_devices
 
     rows: list[dict[str, Any]] = []
     for entry in open_devices():
@@ -700,7 +700,7 @@ def _seconds(text: str) -> float:
 
 def _number(name: str, text: str) -> int:
     """An integer: decimal, ``0x...``, or with KiB, MiB or GiB behind it."""
-    from sw_driver.sweep.keys import Key, SweepError
+    from sw_driver.experiments.sweep.keys import Key, SweepError
 
     try:
         return int(text, 0)

@@ -37,7 +37,7 @@ CHAPTERS = (
         "modes; the kernel's window is the 4 KB below it and answers in acceleration mode.\n",
     ),
     _Chapter(
-        "pim/pim.rdl",
+        "pim/registers/pim.rdl",
         ("pim_pool", "pim_slot"),
         "## Of the PIM's pool\n\nFrom `hw/pim/registers/pim.rdl`. "
         "Registers of eight bytes (little endian) on AXI4-Lite: the pool's from 0, then those of "
@@ -115,7 +115,7 @@ def register_document() -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the files."""
-    from sw_driver.buildcache import build_root
+    from sw_driver.simulator.buildcache import build_root
 
     try:
         from peakrdl_cheader.exporter import CHeaderExporter

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from sw_driver.axdimm import Axdimm
-    from sw_driver.backends import BackendOptions
-    from sw_driver.training.trainer import TrainingResult, TrainingSettings
+    from sw_driver.axdimm.backends import BackendOptions
+    from sw_driver.experiments.training.trainer import TrainingResult, TrainingSettings
 
 __all__ = ["add_parser", "run"]
 
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the job and returns the exit status."""
     from rich.console import Console
 
-    from sw_driver.buildcache import build_root
+    from sw_driver.simulator.buildcache import build_root
 
     # What is no result goes to stderr, so that --json leaves stdout to the report.
     progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
         ) from error
 
-    from sw_driver.training.trainer import TrainingSettings
+    from sw_driver.experiments.training.trainer import TrainingSettings
 
     settings = TrainingSettings(steps=arguments.steps, seed=arguments.seed)
     options = _options(arguments, progress)
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace, progress: Console) -> BackendOptions:
-    from sw_driver.backends import BackendOptions
+    from sw_driver.axdimm.backends import BackendOptions
 
     block_bytes = arguments.block_bytes
     if arguments.block_kib is not None:
@@ -155,16 +155,16 @@ def _train(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from sw_driver.backends import module_config
-    from sw_driver.training.data import load_split_digits
-    from sw_driver.training.report import (
+    from sw_driver.axdimm.backends import module_config
+    from sw_driver.experiments.training.data import load_split_digits
+    from sw_driver.experiments.training.report import (
         activity_table,
         report,
         summary_table,
         write_loss_curve,
         write_report,
     )
-    from sw_driver.training.trainer import MismatchError, Trainer
+    from sw_driver.experiments.training.trainer import MismatchError, Trainer
 
     trainer = Trainer(device, load_split_digits(), settings)
     mismatches = None

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from sw_driver.backends import BackendOptions, module_config
+    from sw_driver.axdimm.backends import BackendOptions, module_config
 
     progress = Console(stderr=True, quiet=arguments.json or arguments.quiet)
     channels = 1 if arguments.name == "fcfs" else 2
@@ -80,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
         progress.print(message, highlight=False)
 
     def rows() -> Iterator[dict[str, Any]]:
-        from sw_driver.study.parallel import measure_parallel
-        from sw_driver.study.sharing import measure_sharing
+        from sw_driver.experiments.study.parallel import measure_parallel
+        from sw_driver.experiments.study.sharing import measure_sharing
 
         if arguments.name == "fcfs":
             yield from measure_sharing(

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from sw_driver.sweep.executors import Executor
-    from sw_driver.sweep.grid import Grid, Point
-    from sw_driver.sweep.store import ResultStore
+    from sw_driver.experiments.sweep.executors import Executor
+    from sw_driver.experiments.sweep.grid import Grid, Point
+    from sw_driver.experiments.sweep.store import ResultStore
 
 __all__ = ["add_parser", "run"]
 
@@ -96,11 +96,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures what is missing, writes and prints; returns the exit status."""
     from rich.console import Console
 
-    from sw_driver.buildcache import build_root
-    from sw_driver.sweep.grid import Grid
-    from sw_driver.sweep.keys import SweepError
-    from sw_driver.sweep.store import ResultStore, write_csv
-    from sw_driver.synthesis import RESOURCES, SynthesisError, find_yosys
+    from sw_driver.experiments.sweep.grid import Grid
+    from sw_driver.experiments.sweep.keys import SweepError
+    from sw_driver.experiments.sweep.store import ResultStore, write_csv
+    from sw_driver.simulator.buildcache import build_root
+    from sw_driver.simulator.synthesis import RESOURCES, SynthesisError, find_yosys
 
     if arguments.dask is not None and arguments.jobs is not None:
         raise Refusal(
@@ -196,7 +196,7 @@ def _default_jobs(points: Iterable[Point]) -> int:
 def _executor(
     arguments: argparse.Namespace, points: Mapping[str, Point], progress: Console
 ) -> Executor:
-    from sw_driver.sweep.executors import DaskCluster, Processes
+    from sw_driver.experiments.sweep.executors import DaskCluster, Processes
 
     if not points:
         return Processes(1)
@@ -257,7 +257,7 @@ def _add_resources(rows: list[dict[str, Any]], points: list[Point], progress: Co
     """Adds to each row what a channel's kernel takes on an FPGA."""
     from rich.progress import track
 
-    from sw_driver.synthesis import SynthesisError, kernel_resources
+    from sw_driver.simulator.synthesis import SynthesisError, kernel_resources
 
     work = list(zip(rows, points, strict=True))
     for row, point in track(work, description="synthesizing", console=progress):
@@ -268,7 +268,7 @@ def _add_resources(rows: list[dict[str, Any]], points: list[Point], progress: Co
 
 
 def _columns(grid: Grid) -> list[str]:
-    from sw_driver.sweep.measure import FIGURES
+    from sw_driver.experiments.sweep.measure import FIGURES
 
     return ["key", "backend", "arithmetic", *grid.names, *FIGURES]
 
@@ -293,7 +293,7 @@ def _report(
 ) -> int:
     from rich.console import Console
 
-    from sw_driver.sweep.plots import write_plots
+    from sw_driver.experiments.sweep.plots import write_plots
 
     plots = write_plots(folder, grid, rows)
     if arguments.json:
@@ -331,9 +331,9 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
     from rich import box
     from rich.table import Table
 
-    from sw_driver.runs import DRAM_TIMES
-    from sw_driver.sweep.keys import text_of
-    from sw_driver.synthesis import RESOURCES
+    from sw_driver.axdimm.runs import DRAM_TIMES
+    from sw_driver.experiments.sweep.keys import text_of
+    from sw_driver.simulator.synthesis import RESOURCES
 
     fixed = ", ".join(f"{name} {text_of(name, value)}" for name, value in grid.fixed.items())
     table = Table(

@@ -12,7 +12,7 @@ from . import Failure, integer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sw_driver.validation import Comparison
+    from sw_driver.experiments.validation import Comparison
 
 __all__ = ["add_parser", "run"]
 
@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import track
 
+    from sw_driver.experiments.validation import compare, draw
     from sw_driver.transport import DeviceTimeout
-    from sw_driver.validation import compare, draw
 
     progress = Console(stderr=True, quiet=arguments.json or arguments.quiet)
     comparisons: list[Comparison] = []

@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     from hw.axdimm.config import configure
     from hw.generate import DESIGNS, Machines, generate
     from hw.pim.config import configure as configure_pim
-    from sw_driver.buildcache import build_root
-    from sw_driver.synthesis import SynthesisError, design_resources, find_yosys
+    from sw_driver.simulator.buildcache import build_root
+    from sw_driver.simulator.synthesis import SynthesisError, design_resources, find_yosys
 
     options = {
         name: value
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _table(resources: Mapping[str, Mapping[str, int]]) -> Table:
     from rich.table import Table
 
-    from sw_driver.synthesis import RESOURCES
+    from sw_driver.simulator.synthesis import RESOURCES
 
     table = Table(title="On an UltraScale+ FPGA (Yosys; mapped, not placed)")
     for column in ("design", *RESOURCES):

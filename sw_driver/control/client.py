@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from sw_driver.control.exclusive import DeviceEntry, open_devices, socket_path
 from sw_driver.errors import BusyError, ClosedError
-from sw_driver.exclusive import DeviceEntry, open_devices, socket_path
 
 from . import AllocationEntry, ChannelState, ControlError, MemoryEntry, RegisterValue, check_range
 from .protocol import CHUNK_BYTES, error_from, request_line

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from sw_driver.control.exclusive import DeviceLock
 from sw_driver.errors import BusyError, ClosedError
-from sw_driver.exclusive import DeviceLock
 
 from . import ControlError, Controlled
 from .protocol import REQUEST_LIMIT_BYTES, error_line, parse_request, result_line

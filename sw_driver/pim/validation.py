@@ -234,7 +234,7 @@ def compare_jobs(
     When refreshes meet a job decides which bank takes which tile, and a cycle more or less may
     change its time by some per cent. So each begins in several cycles (:data:`STARTS`), and what is
     compared is the mean. The memory holds zeros: values do not matter to the time. Raises
-    :class:`~sw_driver.verilated.runtime.BuildError` if the simulator cannot be built.
+    :class:`~sw_driver.simulator.runtime.BuildError` if the simulator cannot be built.
     """
     from .backends.rtl import RtlPim
 

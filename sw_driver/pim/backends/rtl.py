@@ -16,10 +16,10 @@ from hw.pim.vault.timing import VaultPart, VaultTiming, vault_part
 from sw_driver.errors import ClosedError
 from sw_driver.pim.registers import PoolRegisters
 from sw_driver.pim.transport import QUIET_LIMIT_CYCLES
+from sw_driver.simulator.library import load_library
+from sw_driver.simulator.parts import parts_library
+from sw_driver.simulator.traces import trace_head
 from sw_driver.transport import DeviceFault, DeviceTimeout
-from sw_driver.verilated.library import load_library
-from sw_driver.verilated.parts import parts_library
-from sw_driver.verilated.traces import trace_head
 
 if TYPE_CHECKING:
     from hw.sim.assembly import Assembly
@@ -72,7 +72,7 @@ def build_library(
     """The shared library of :func:`hw.sim.pim_system.pim_system`, built unless it is there.
 
     ``announce`` is told when a build begins. Raises
-    :class:`~sw_driver.verilated.runtime.BuildError`.
+    :class:`~sw_driver.simulator.runtime.BuildError`.
     """
 
     def design() -> Assembly:

@@ -1,0 +1,519 @@
+"""Every way to misuse the driver has its exception, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hw_tests.driver.device_memory import snapshot
+from hw_tests.driver.transports import WatchedTransport
+from sw_driver import errors
+from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
+from sw_driver.axdimm.backends.golden import GoldenTransport
+from sw_driver.axdimm.registers import kernel_registers
+from sw_driver.runtime.wrapper import TransportWrapper
+from sw_driver.transport import DeviceTimeout, Transport, arbiter_window, kernel_window
+
+COUNT = 20
+NBYTES = 4 * COUNT
+ADAM: dict[str, Any] = {
+    "lr": 1e-3,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 0.0,
+    "t": 1,
+}
+
+
+@contextmanager
+def refused(
+    device: Axdimm,
+    exception: type[errors.AxdimmError],
+    *numbers: Any,
+    running: tuple[int, ...] = (),
+) -> Iterator[None]:
+    """Expects ``exception`` with ``numbers`` in its message, and that nothing changes."""
+    watched = device.transport
+    assert isinstance(watched, WatchedTransport)
+    idle = [channel for channel in range(device.channels) if channel not in running]
+
+    def state() -> tuple:
+        return tuple(
+            (device.mode(channel), device.memory(channel), device.copied_bytes(channel))
+            for channel in range(device.channels)
+        )
+
+    before, changes, memory = state(), watched.changes, snapshot(watched)
+    with pytest.raises(exception) as caught:
+        yield
+    assert type(caught.value) is exception
+    for number in numbers:
+        assert str(number) in str(caught.value)
+    assert state() == before
+    assert watched.changes == changes
+    after = snapshot(watched)
+    for channel in idle:
+        assert np.array_equal(memory[channel], after[channel])
+
+
+def tensors(device: Axdimm, channel: int = 0, nbytes: int = NBYTES) -> dict[str, AxdimmPointer]:
+    pointers = {name: device.MallocAxdimm(nbytes, channel) for name in "pmvg"}
+    for pointer in pointers.values():
+        device.MemcpyHost2Axdimm(pointer, bytes(nbytes), nbytes, backdoor=True)
+    return pointers
+
+
+def tensors_without_contents(device: Axdimm) -> dict[str, AxdimmPointer]:
+    return {name: device.MallocAxdimm(NBYTES, 0) for name in "pmvg"}
+
+
+def test_out_of_memory(device: Axdimm) -> None:
+    total = device.memory(0).total_bytes
+    with refused(device, errors.OutOfMemoryError, total + 1, total):
+        device.MallocAxdimm(total + 1, 0)
+
+
+def test_the_register_windows_cannot_be_allocated(device: Axdimm) -> None:
+    total = device.memory(0).total_bytes
+    assert total == kernel_window(device.transport.capacity_bytes)
+    pointer = device.MallocAxdimm(total, 0)
+    assert pointer.address + total == total
+    with refused(device, errors.OutOfMemoryError, 1):
+        device.MallocAxdimm(1, 0)
+
+
+@pytest.mark.parametrize("nbytes", [0, -5, 1.5, "64", None])
+def test_size_to_allocate(device: Axdimm, nbytes: Any) -> None:
+    with refused(device, errors.InvalidSizeError, nbytes):
+        device.MallocAxdimm(nbytes, 0)
+
+
+@pytest.mark.parametrize("channel", [-1, 2, 0.0, "0", None])
+def test_no_such_channel(device: Axdimm, channel: Any) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: device.MallocAxdimm(64, channel),
+        lambda: device.SetArbiterAcc(channel),
+        lambda: device.SetArbiterNormal(channel),
+        lambda: device.WaitAxdimm(channel),
+        lambda: device.PollAxdimm(channel),
+        lambda: device.mode(channel),
+    ]
+    for call in calls:
+        with refused(device, errors.NoSuchChannelError, channel):
+            call()
+
+
+def test_foreign_pointer(device: Axdimm) -> None:
+    with Axdimm(GoldenTransport()) as other:
+        foreign = other.MallocAxdimm(64, 0)
+    device.MallocAxdimm(64, 0)
+    for pointer in (foreign, 0, None, "0x40"):
+        with refused(device, errors.ForeignPointerError):
+            device.FreeAxdimm(pointer)  # type: ignore[arg-type]
+        with refused(device, errors.ForeignPointerError):
+            device.MemcpyHost2Axdimm(pointer, bytes(64), 64)  # type: ignore[arg-type]
+        with refused(device, errors.ForeignPointerError):
+            device.MemcpyAxdimm2Host(bytearray(64), pointer, 64)  # type: ignore[arg-type]
+
+
+def test_freed_pointer(device: Axdimm) -> None:
+    pointer = device.MallocAxdimm(64, 1)
+    device.FreeAxdimm(pointer)
+    # The same memory belongs to somebody else now.
+    assert device.MallocAxdimm(64, 1).address == pointer.address
+    with refused(device, errors.DoubleFreeError, hex(pointer.address)):
+        device.FreeAxdimm(pointer)
+    with refused(device, errors.FreedPointerError, hex(pointer.address)):
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
+    with refused(device, errors.FreedPointerError, hex(pointer.address)):
+        device.MemcpyAxdimm2Host(bytearray(64), pointer, 64, backdoor=True)
+
+
+def test_only_the_start_of_an_allocation_can_be_freed(device: Axdimm) -> None:
+    pointer = device.MallocAxdimm(256, 0)
+    with refused(device, errors.InteriorPointerError, hex(pointer.address), 64):
+        device.FreeAxdimm(pointer + 64)
+
+
+@pytest.mark.parametrize("backdoor", [False, True])
+@pytest.mark.parametrize(
+    ("offset", "nbytes"), [(0, 101), (100, 1), (50, 51), (-1, 1), (-64, 64), (1000, 0), (64, 64)]
+)
+def test_copy_past_the_allocation(device: Axdimm, offset: int, nbytes: int, backdoor: bool) -> None:
+    device.MallocAxdimm(64, 0)
+    pointer = device.MallocAxdimm(100, 0)
+    with refused(device, errors.CopyRangeError, offset, offset + nbytes, 100):
+        device.MemcpyHost2Axdimm(pointer + offset, bytes(nbytes), nbytes, backdoor=backdoor)
+    destination = bytearray(b"\x55" * nbytes)
+    with refused(device, errors.CopyRangeError, offset, offset + nbytes, 100):
+        device.MemcpyAxdimm2Host(destination, pointer + offset, nbytes, backdoor=backdoor)
+    assert destination == b"\x55" * nbytes
+
+
+@pytest.mark.parametrize("nbytes", [-1, 2.0, None])
+def test_size_to_copy(device: Axdimm, nbytes: Any) -> None:
+    pointer = device.MallocAxdimm(64, 0)
+    with refused(device, errors.InvalidSizeError, nbytes):
+        device.MemcpyHost2Axdimm(pointer, bytes(64), nbytes)
+    with refused(device, errors.InvalidSizeError, nbytes):
+        device.MemcpyAxdimm2Host(bytearray(64), pointer, nbytes)
+
+
+def test_host_buffers(device: Axdimm) -> None:
+    pointer = device.MallocAxdimm(100, 0)
+    with refused(device, errors.HostBufferError, 99, 100):
+        device.MemcpyHost2Axdimm(pointer, bytes(99), 100)
+    with refused(device, errors.HostBufferError, 99, 100):
+        device.MemcpyAxdimm2Host(bytearray(99), pointer, 100)
+    with refused(device, errors.HostBufferError, "read-only"):
+        device.MemcpyAxdimm2Host(bytes(100), pointer, 100)
+    with refused(device, errors.HostBufferError, "contiguous"):
+        device.MemcpyHost2Axdimm(pointer, np.zeros(200, dtype=np.uint8)[::2], 100)
+    with refused(device, errors.HostBufferError, "list"):
+        device.MemcpyHost2Axdimm(pointer, [0] * 100, 100)
+
+
+def test_copy_in_acceleration_mode(device: Axdimm) -> None:
+    pointer = device.MallocAxdimm(64, 1)
+    device.SetArbiterAcc(1)
+    assert device.mode(1) is Mode.ACCELERATION
+    with refused(device, errors.WrongModeError, "acceleration", "SetArbiterNormal(1)"):
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
+    with refused(device, errors.WrongModeError, "acceleration", "SetArbiterNormal(1)"):
+        device.MemcpyAxdimm2Host(bytearray(64), pointer, 64)
+    device.MemcpyAxdimm2Host(bytearray(64), pointer, 64, backdoor=True)
+
+
+def test_run_in_normal_mode(device: Axdimm) -> None:
+    pointers = tensors(device)
+    with refused(device, errors.WrongModeError, "normal", "SetArbiterAcc(0)"):
+        device.RunAdamOnAxdimmAsync(**pointers, nparams=COUNT, **ADAM, channel=0)
+
+
+@pytest.fixture
+def ready(device: Axdimm) -> dict[str, Any]:
+    """Arguments of a run that channel 0 would accept."""
+    arguments = {**tensors(device, nbytes=4 * 64), "nparams": COUNT, **ADAM, "channel": 0}
+    device.SetArbiterAcc(0)
+    return arguments
+
+
+@pytest.mark.parametrize("name", "pmvg")
+def test_run_of_more_parameters_than_a_tensor_holds(
+    device: Axdimm, ready: dict[str, Any], name: str
+) -> None:
+    short = device.MallocAxdimm(NBYTES - 1, 0)
+    with refused(device, errors.CountMismatchError, f"{name} holds {COUNT - 1}", COUNT):
+        device.RunAdamOnAxdimmAsync(**{**ready, name: short})
+    with refused(device, errors.CountMismatchError, "holds 16", COUNT):
+        device.RunAdamOnAxdimmAsync(**{**ready, name: ready[name] + 192})
+    with refused(device, errors.CountMismatchError, "holds 0", COUNT):
+        device.RunAdamOnAxdimmAsync(**{**ready, name: ready[name] + -64})
+
+
+@pytest.mark.parametrize("nparams", [0, -3, 2.5, None])
+def test_run_of_no_parameters(device: Axdimm, ready: dict[str, Any], nparams: Any) -> None:
+    with refused(device, errors.CountMismatchError, nparams):
+        device.RunAdamOnAxdimmAsync(**{**ready, "nparams": nparams})
+
+
+@pytest.mark.parametrize("name", "pmvg")
+def test_run_on_bad_pointers(device: Axdimm, ready: dict[str, Any], name: str) -> None:
+    elsewhere = device.MallocAxdimm(NBYTES, 1)
+    with refused(device, errors.WrongChannelError, name, 1, 0):
+        device.RunAdamOnAxdimmAsync(**{**ready, name: elsewhere})
+    with refused(device, errors.AlignmentError, name, hex(ready[name].address + 4)):
+        device.RunAdamOnAxdimmAsync(**{**ready, name: ready[name] + 4})
+    with refused(device, errors.ForeignPointerError):
+        device.RunAdamOnAxdimmAsync(**{**ready, name: replace(ready[name], device=0)})
+    freed = device.MallocAxdimm(NBYTES, 0)
+    device.FreeAxdimm(freed)
+    with refused(device, errors.FreedPointerError, hex(freed.address)):
+        device.RunAdamOnAxdimmAsync(**{**ready, name: freed})
+
+
+def test_run_on_overlapping_tensors(device: Axdimm, ready: dict[str, Any]) -> None:
+    with refused(device, errors.OverlapError, "p", "g", hex(ready["p"].address)):
+        device.RunAdamOnAxdimmAsync(**{**ready, "g": ready["p"]})
+    with refused(device, errors.OverlapError, "m", "v", hex(ready["m"].address + 64)):
+        device.RunAdamOnAxdimmAsync(**{**ready, "v": ready["m"] + 64})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lr", -1e-3),
+        ("lr", float("nan")),
+        ("lr", float("inf")),
+        ("lr", 1e39),
+        ("lr", "fast"),
+        ("beta1", 1.0),
+        ("beta1", -0.1),
+        ("beta1", float("nan")),
+        ("beta2", 1.5),
+        ("beta2", None),
+        ("eps", -1e-8),
+        ("eps", 1e300),
+        ("weight_decay", -1.0),
+        ("weight_decay", float("nan")),
+        ("t", 0),
+        ("t", -1),
+        ("t", 1.5),
+        ("t", 2**53 + 1),
+    ],
+)
+def test_hyperparameters(device: Axdimm, ready: dict[str, Any], name: str, value: Any) -> None:
+    with refused(device, errors.HyperparameterError, name, value):
+        device.RunAdamOnAxdimmAsync(**{**ready, name: value})
+
+
+def test_what_a_running_kernel_forbids(
+    device: Axdimm, watched: WatchedTransport, ready: dict[str, Any]
+) -> None:
+    other = device.MallocAxdimm(64, 0)
+    watched.hold()
+    run = device.RunAdamOnAxdimmAsync(**ready)
+    assert not run.done
+    assert not run.poll()
+    assert not device.PollAxdimm(0)
+    assert device.PollAxdimm(1)
+    forbidden: list[Callable[[], Any]] = [
+        lambda: device.RunAdamOnAxdimmAsync(**ready),
+        lambda: device.FreeAxdimm(ready["g"]),
+        lambda: device.MemcpyHost2Axdimm(other, bytes(64), 64),
+        lambda: device.MemcpyAxdimm2Host(bytearray(64), other, 64),
+        lambda: device.MemcpyHost2Axdimm(other, bytes(64), 64, backdoor=True),
+        lambda: device.MemcpyAxdimm2Host(bytearray(64), other, 64, backdoor=True),
+        lambda: device.SetArbiterNormal(0),
+        lambda: device.SetArbiterAcc(0),
+        lambda: device.configuration(0),
+    ]
+    for call in forbidden:
+        with refused(device, errors.BusyError, 0, COUNT, running=(0,)):
+            call()
+    # What has nothing to do with the run goes on.
+    device.FreeAxdimm(other)
+    device.FreeAxdimm(device.MallocAxdimm(64, 0))
+    with refused(device, errors.WaitTimeoutError, COUNT, 0.01, running=(0,)):
+        run.wait(timeout=0.01)
+    with refused(device, errors.WaitTimeoutError, COUNT, 0.01, running=(0,)):
+        device.WaitAxdimm(0, timeout=0.01)
+    watched.release()
+    assert run.wait(timeout=60).nparams == COUNT
+    assert device.WaitAxdimm(0) == run.wait()
+    assert device.PollAxdimm(0)
+    device.FreeAxdimm(ready["g"])
+
+
+def test_a_closed_device_refuses(backend) -> None:
+    device = Axdimm(WatchedTransport(backend))
+    pointer = device.MallocAxdimm(64, 0)
+    device.close()
+    device.close()
+    with pytest.raises(errors.ClosedError):
+        device.MallocAxdimm(64, 0)
+    with pytest.raises(errors.ClosedError):
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
+
+
+class _StuckTransport(TransportWrapper):
+    """A kernel that is busy until ``stuck`` is cleared, as both status registers say."""
+
+    stuck = False
+
+    def read_lines(self, channel: int, address: int, nbytes: int):
+        data = super().read_lines(channel, address, nbytes)
+        if self.stuck and address == kernel_window(self.capacity_bytes) + 0x40:
+            data[0] |= 1
+        if self.stuck and address == arbiter_window(self.capacity_bytes) + 0x80:
+            data[0] |= 4
+        return data
+
+    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
+        if self.stuck and address == kernel_window(self.capacity_bytes) + 0x40:
+            raise DeviceTimeout("busy")
+        return super().poll(channel, address, mask, value, **times)
+
+
+def test_a_kernel_that_never_finishes_is_given_up() -> None:
+    transport = _StuckTransport(GoldenTransport())
+    with Axdimm(transport) as device:
+        pointers = tensors(device)
+        device.SetArbiterAcc(0)
+        transport.stuck = True
+        run = device.RunAdamOnAxdimmAsync(
+            **pointers, nparams=COUNT, **ADAM, channel=0, timeout_fabric_cycles=12345
+        )
+        with pytest.raises(errors.DeviceTimeoutError, match=r"12345 fabric cycles.*0x"):
+            run.wait(timeout=60)
+        assert not device.PollAxdimm(0)
+        with pytest.raises(errors.BusyError, match=rf"{COUNT} parameters.*PollAxdimm\(0\)"):
+            device.SetArbiterNormal(0)
+        with pytest.raises(errors.BusyError):
+            device.FreeAxdimm(pointers["p"])
+        transport.stuck = False
+        device.FreeAxdimm(pointers["p"])
+        assert device.PollAxdimm(0)
+        device.SetArbiterNormal(0)
+
+
+def test_a_run_that_outlives_its_driver_keeps_the_channel_busy() -> None:
+    transport = _StuckTransport(GoldenTransport())
+    with Axdimm(transport) as device:
+        pointers = tensors(device)
+        device.SetArbiterAcc(0)
+        transport.stuck = True
+        run = device.RunAdamOnAxdimmAsync(**pointers, nparams=COUNT, **ADAM, channel=0)
+    with pytest.raises(errors.ClosedError, match=f"{COUNT} parameters on channel 0"):
+        run.wait(timeout=60)
+    with Axdimm(transport) as device:
+        assert device.mode(0) is Mode.ACCELERATION
+        pointers = tensors_without_contents(device)
+        calls: list[Callable[[], Any]] = [
+            lambda: device.SetArbiterNormal(0),
+            lambda: device.RunAdamOnAxdimmAsync(**pointers, nparams=COUNT, **ADAM, channel=0),
+            lambda: device.MemcpyHost2Axdimm(pointers["p"], bytes(64), 64, backdoor=True),
+            lambda: device.configuration(0),
+        ]
+        for call in calls:
+            assert not device.PollAxdimm(0)
+            with pytest.raises(errors.BusyError, match=r"channel 0.*when the device was opened"):
+                call()
+        transport.stuck = False
+        assert device.PollAxdimm(0)
+        for call in calls[1:]:
+            call()
+            device.WaitAxdimm(0, timeout=60)
+
+
+def test_the_driver_finds_a_kernel_at_work(backend: Transport) -> None:
+    count = 3000
+    window = kernel_registers(backend, 0)
+    with Axdimm(backend) as device:
+        device.SetArbiterAcc(0)
+        settings = {f"{name}_in": 4 * 4096 * number for number, name in enumerate("pgmv")}
+        settings |= {f"{name}_out": settings[f"{name}_in"] for name in "pmv"}
+        window.write({"count": count, **settings})
+        window.write({"control": 1})
+    with Axdimm(backend) as device:
+        if backend.timed:
+            assert not device.PollAxdimm(0)
+            with pytest.raises(errors.BusyError):
+                device.SetArbiterNormal(0)
+        # Every question lets a little time pass.
+        polls = 0
+        while not device.PollAxdimm(0):
+            polls += 1
+            assert polls < 10 * count
+        assert not window.read_field("status", "busy")
+        assert window.read_field("status", "done")
+        device.SetArbiterNormal(0)
+
+
+def test_a_kernel_that_waits_for_the_dram_can_be_given_it() -> None:
+    transport = _StuckTransport(GoldenTransport())
+    transport.stuck = True
+    with Axdimm(transport) as device:
+        assert device.mode(0) is Mode.NORMAL
+        with pytest.raises(errors.BusyError):
+            device.SetArbiterNormal(0)
+        device.SetArbiterAcc(0)
+        assert device.mode(0) is Mode.ACCELERATION
+        with pytest.raises(errors.BusyError):
+            device.SetArbiterNormal(0)
+
+
+class _UnswitchingTransport(TransportWrapper):
+    """No mode is seen to switch while ``stuck``; ``heeded`` requests still reach the device."""
+
+    stuck = False
+    heeded = 0
+
+    def write_lines(self, channel: int, address: int, data: np.ndarray) -> None:
+        if self.stuck and address == arbiter_window(self.capacity_bytes) + 0x40:
+            if not self.heeded:
+                return
+            self.heeded -= 1
+        super().write_lines(channel, address, data)
+
+    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
+        if self.stuck and address == arbiter_window(self.capacity_bytes) + 0x80:
+            raise DeviceTimeout("draining")
+        return super().poll(channel, address, mask, value, **times)
+
+
+@pytest.mark.parametrize(
+    ("heeded", "mode"), [(0, Mode.NORMAL), (1, Mode.ACCELERATION), (2, Mode.NORMAL)]
+)
+def test_a_switch_that_is_given_up_is_withdrawn(heeded: int, mode: Mode) -> None:
+    transport = _UnswitchingTransport(GoldenTransport())
+    with Axdimm(transport) as device:
+        pointer = device.MallocAxdimm(64, 0)
+        transport.stuck, transport.heeded = True, heeded
+        with pytest.raises(errors.DeviceTimeoutError, match=rf"1000000 .*0x.*{mode} mode") as error:
+            device.SetArbiterAcc(0)
+        assert error.value.details["mode"] == mode
+        assert device.mode(0) is mode
+        transport.stuck = False
+        if mode is Mode.ACCELERATION:
+            device.SetArbiterNormal(0)
+        device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
+
+
+class _FailingTransport(TransportWrapper):
+    """A kernel that ends with a cause."""
+
+    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
+        result = super().poll(channel, address, mask, value, **times)
+        return result | 0x74 if address == kernel_window(self.capacity_bytes) + 0x40 else result
+
+
+def test_errors_of_the_kernel_have_their_names() -> None:
+    with Axdimm(_FailingTransport(GoldenTransport())) as device:
+        pointers = tensors(device)
+        device.SetArbiterAcc(0)
+        run = device.RunAdamOnAxdimmAsync(**pointers, nparams=COUNT, **ADAM, channel=0)
+        with pytest.raises(errors.KernelError, match=rf"{COUNT} parameters.*write_error") as caught:
+            run.wait(timeout=60)
+        assert caught.value.cause == "write_error"
+        with pytest.raises(errors.KernelError):
+            device.WaitAxdimm(0)
+        assert "failed" in repr(run)
+
+
+class _OtherDevice(TransportWrapper):
+    """Something else answers."""
+
+    def read_lines(self, channel: int, address: int, nbytes: int):
+        return np.zeros(nbytes, dtype=np.uint8)
+
+
+def test_what_is_not_the_device_is_refused() -> None:
+    with pytest.raises(errors.IncompatibleDeviceError, match=r"magic 0x0.*0x4e445841"):
+        Axdimm(_OtherDevice(GoldenTransport()))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gold", "rtl, golden"),
+        ("", "golden:tiny"),
+        ("golden:", "golden:tiny"),
+        ("golden@a b", "'a b'"),
+        ("/dev/", "''"),
+    ],
+)
+def test_no_such_device(name: str, expected: str) -> None:
+    with pytest.raises(errors.NoSuchDeviceError, match=expected):
+        Axdimm(name)
+
+
+def test_no_such_preset() -> None:
+    with pytest.raises(ValueError, match="huge"):
+        Axdimm("golden:huge")

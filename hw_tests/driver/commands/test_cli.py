@@ -1,0 +1,309 @@
+"""The command line: what it refuses, what it prints and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hw.axdimm.config import configure
+from hw_tests.driver.conftest import PRESET
+from hw_tests.driver.refusals import assert_refused
+from hw_tests.driver.transports import SpoilingTransport
+from sw_driver.axdimm import backends
+from sw_driver.axdimm.backends.golden import GoldenTransport
+from sw_driver.axdimm.registers import kernel_registers
+from sw_driver.cli import main
+from sw_driver.commands.sim import _refresh_note
+from sw_driver.simulator.runtime import BuildError
+from sw_driver.transport import DeviceFault, Transport
+
+REPORT_KEYS = {
+    "bit_exact",
+    "params",
+    "steps",
+    "loss_first",
+    "loss_last",
+    "test_accuracy",
+    "fabric_cycles",
+    "mparams_per_s",
+    "efficiency",
+    "host_seconds",
+    "sim_cycles_per_host_second",
+}
+
+
+def sim(folder: Path, *options: str) -> int:
+    return main(sim_arguments(folder, *options))
+
+
+def sim_arguments(folder: Path, *options: str) -> list[str]:
+    return ["sim", "--backend", "golden", "--out", str(folder), *options]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--lanes", "3"], ["3", "16"]),
+        (["--lanes", "x"], ["'x'", "integer"]),
+        (["--lanes", "0"], ["'0'", "at least 1"]),
+        (["--block-bytes", "1000"], ["1000", "power of two"]),
+        (["--block-kib", "5"], ["5120", "power of two"]),
+        (["--block-kib", "4", "--block-bytes", "4096"], ["--block-kib", "--block-bytes"]),
+        (["--capacity-mib", "3"], [str(3 << 20), "power of two"]),
+        (["--steps", "0"], ["'0'", "from 1"]),
+        (["--steps", "many"], ["'many'", "integer"]),
+        (["--seed", "-1"], ["'-1'", "from 0"]),
+        (["--backend", "fpga"], ["'fpga'", "rtl", "golden"]),
+        (["--config", "huge"], ["'huge'", "axdimm"]),
+        (["--speed", "11"], ["--speed", "--help"]),
+        (["surplus"], ["surplus"]),
+        (["--wave", "wave.fst"], ["wave.fst", "golden", "rtl"]),
+        (["--dram-trace", "trace.csv"], ["trace.csv", "golden", "rtl"]),
+        (["--wave", "/no/such/folder/wave.fst"], ["/no/such/folder", "create"]),
+        (["--dram-trace", "."], ["'.'", "folder"]),
+        (["--out", "/dev/null/sim"], ["/dev/null/sim", "--out"]),
+    ],
+    ids=" ".join,
+)
+def test_refusals_take_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
+) -> None:
+    assert_refused(capsys, sim_arguments(tmp_path, *options), said)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [[], ["train"], ["--quiet"]])
+def test_a_command_is_needed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["sim", "--help"]])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    assert "nearmem" in capsys.readouterr().out
+
+
+def test_report_and_curve_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sim(tmp_path, "--steps", "3", "--lanes", "4", "--block-kib", "8", "--seed", "9") == 0
+    figures = json.loads((tmp_path / "report.json").read_text())
+    assert figures.keys() >= REPORT_KEYS | {"channels"}
+    assert figures["bit_exact"] is True
+    assert figures["steps"] == 3
+    assert figures["params"] >= 100_000
+    assert figures["loss_last"] < figures["loss_first"]
+    assert (figures["lanes"], figures["block_bytes"], figures["seed"]) == (4, 8192, 9)
+    assert [entry["channel"] for entry in figures["channels"]] == [0, 1]
+    for entry in figures["channels"]:
+        assert entry.keys() >= REPORT_KEYS
+        assert entry["params"] % 16 != 0
+    assert sum(entry["params"] for entry in figures["channels"]) == figures["params"]
+    for entry in (figures, *figures["channels"]):
+        for key in ("fabric_cycles", "mparams_per_s", "efficiency", "sim_cycles_per_host_second"):
+            assert entry[key] is None
+    assert figures["refresh_limit"] is None
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    table = capsys.readouterr().out
+    for words in ("102,090", "untimed", "789.38", "86.3 %", "914.29", "backdoor"):
+        assert words in table
+
+
+def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sim(tmp_path, "--steps", "1", "--json") == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out) == json.loads((tmp_path / "report.json").read_text())
+    assert output.err == ""
+
+
+def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sim(tmp_path, "--steps", "1", "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_wrong_bit_is_reported_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoilt(options: backends.BackendOptions) -> SpoilingTransport:
+        # The first tensor of a channel begins at its first byte: 40 is in parameter 10.
+        return SpoilingTransport(GoldenTransport(), channel=1, address=40)
+
+    monkeypatch.setitem(backends.BACKENDS, "golden", spoilt)
+    assert sim(tmp_path, "--steps", "5") == 1
+    line = next(line for line in capsys.readouterr().err.splitlines() if "differ" in line)
+    assert "step 1, channel 1: 1 of 51045 elements of p differ" in line
+    assert "index 10" in line
+    figures = json.loads((tmp_path / "report.json").read_text())
+    assert figures["bit_exact"] is False
+    assert figures["steps"] == 1
+    assert [entry["bit_exact"] for entry in figures["channels"]] == [True, False]
+
+
+def test_a_failing_device_fails_the_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(GoldenTransport):
+        def write_lines(self, channel: int, address: int, data: np.ndarray) -> None:
+            raise DeviceFault("DRAM rule TRCD broken at tCK 17")
+
+    monkeypatch.setitem(backends.BACKENDS, "golden", lambda options: Broken())
+    assert sim(tmp_path) == 1
+    assert "nearmem: the device failed: DRAM rule TRCD broken" in capsys.readouterr().err
+
+
+def test_the_rtl_trains_and_traces_its_dram(tmp_path: Path, backend: Transport) -> None:
+    if backend.name != "rtl":
+        pytest.skip("only the RTL has DRAM commands")
+    trace = tmp_path / "trace.csv"
+    options = ["--backend", "rtl", "--config", PRESET, "--steps", "2", "--quiet"]
+    assert main(["sim", *options, "--out", str(tmp_path), "--dram-trace", str(trace)]) == 0
+    figures = json.loads((tmp_path / "report.json").read_text())
+    assert figures["bit_exact"] is True
+    for entry in (figures, *figures["channels"]):
+        assert 0 < entry["efficiency"] < 1
+        assert entry["fabric_cycles"] > 0
+        assert entry["sim_cycles_per_host_second"] > 0
+        assert entry["mparams_per_s"] == pytest.approx(
+            entry["params"] * entry["steps"] / entry["fabric_cycles"] * 200
+        )
+    assert figures["refresh_limit"] == 1 - 128 / 1600
+    slowest = max(entry["fabric_cycles"] for entry in figures["channels"])
+    assert figures["fabric_cycles"] >= slowest
+    lines = trace.read_text().splitlines()
+    assert "tck,channel,command,bank_group,bank,row,column" in lines[:2]
+    commands = {tuple(line.split(",")[1:3]) for line in lines[2:]}
+    assert commands >= {(channel, name) for channel in "01" for name in ("ACT", "RD", "WR", "REF")}
+
+
+@pytest.mark.parametrize(
+    ("preset", "limit"),
+    [
+        ("axdimm", "92.95 %"),
+        ("axdimm_8gbit_x16", "95.51 %"),
+        ("axdimm_ddr4_2400", "95.50 %"),
+        ("tiny", "92.00 %"),
+    ],
+)
+def test_more_than_refresh_leaves_is_explained(preset: str, limit: str) -> None:
+    share = configure(preset).refresh_efficiency
+    assert _refresh_note(None, None) is None
+    assert _refresh_note(0.9, None) is None
+    assert _refresh_note(share, share) is None
+    note = _refresh_note(share + 0.001, share)
+    assert note is not None
+    assert limit in note
+
+
+class _FastTransport(GoldenTransport):
+    """Has a clock, and counts as many cycles for a run as an efficiency of 94 % takes."""
+
+    timed = True
+
+    def read_lines(self, channel: int, address: int, nbytes: int) -> np.ndarray:
+        data = super().read_lines(channel, address, nbytes)
+        window = kernel_registers(self, channel)
+        cycles, beats = window.address("cycles"), window.address("beats_read")
+        if address <= cycles < address + nbytes:
+            read = int.from_bytes(super().read_lines(channel, beats, 64)[:8].tobytes(), "little")
+            data[cycles - address :][:8] = list(int(read * 7 / 4 / 0.94).to_bytes(8, "little"))
+        return data
+
+
+@pytest.mark.parametrize(
+    ("preset", "limit"), [("axdimm", "92.95 %"), ("axdimm_ddr4_2400", None), ("tiny", "92.00 %")]
+)
+def test_the_limit_is_that_of_the_configuration(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    preset: str,
+    limit: str | None,
+) -> None:
+    def fast(options: backends.BackendOptions) -> GoldenTransport:
+        return _FastTransport(capacity_bytes=1 << 20)
+
+    monkeypatch.setitem(backends.BACKENDS, "golden", fast)
+    assert sim(tmp_path, "--steps", "1", "--config", preset) == 0
+    figures = json.loads((tmp_path / "report.json").read_text())
+    assert figures["refresh_limit"] == configure(preset).refresh_efficiency
+    assert figures["efficiency"] == pytest.approx(0.94, abs=0.001)
+    printed = capsys.readouterr().out
+    assert ("refresh leaves" in printed) == (limit is not None)
+    assert limit is None or limit in printed
+
+
+class _Unopened(GoldenTransport):
+    """What ``bench`` takes for the simulator."""
+
+
+@pytest.fixture
+def small_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(options: backends.BackendOptions) -> GoldenTransport:
+        return _Unopened(capacity_bytes=backends.module_config(options).capacity_bytes)
+
+    monkeypatch.setitem(backends.BACKENDS, "rtl", opened)
+    monkeypatch.setattr("sw_driver.axdimm.backends.rtl.VerilatedTransport", _Unopened)
+
+
+@pytest.mark.usefixtures("small_bench")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--config", "tiny", "--parameters", "500000"], ["2000000", "--parameters"]),
+        (["--config", "huge"], ["'huge'", "axdimm"]),
+        (["--repetitions", "0"], ["'0'", "at least 1"]),
+    ],
+    ids=" ".join,
+)
+def test_refusals_of_bench_take_one_line(
+    capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
+) -> None:
+    assert_refused(capsys, ["bench", *options], said)
+
+
+@pytest.mark.parametrize("command", [["bench"], ["sim", "--quiet", "--out"]], ids=lambda c: c[0])
+def test_a_simulator_that_cannot_be_built_fails_the_job(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+) -> None:
+    def unbuilt(options: backends.BackendOptions) -> Transport:
+        raise BuildError("'verilator' was not found:\n the simulator needs g++, make and perl")
+
+    monkeypatch.setitem(backends.BACKENDS, "rtl", unbuilt)
+    assert main([*command, str(tmp_path)] if command[0] == "sim" else command) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert (
+        output.err == "nearmem: 'verilator' was not found: the simulator needs g++, make and perl\n"
+    )
+
+
+@pytest.mark.usefixtures("small_bench")
+def test_a_device_that_fails_fails_bench(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*call: object) -> None:
+        raise DeviceFault("DRAM rule TRCD broken at tCK 17")
+
+    monkeypatch.setattr(_Unopened, "backdoor_write", broken)
+    assert main(["bench", "--config", "tiny", "--parameters", "100"]) == 1
+    assert capsys.readouterr().err == (
+        "nearmem: the device failed: DRAM rule TRCD broken at tCK 17\n"
+    )
+
+
+def test_bench_measures_the_rtl(capsys: pytest.CaptureFixture[str], backend: Transport) -> None:
+    if backend.name != "rtl":
+        pytest.skip("only the RTL has a speed")
+    options = ["--config", PRESET, "--parameters", "2000", "--repetitions", "2", "--json"]
+    assert main(["bench", *options]) == 0
+    output = capsys.readouterr()
+    figures = json.loads(output.out)
+    assert figures["parameters_per_channel"] == 2000
+    assert 0 < figures["efficiency"] < 1
+    assert figures["ratio"] > 0
+    assert output.err == ""

@@ -1,0 +1,627 @@
+"""Sweeps: what is refused, where points are measured, interruptions, and what is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hw.adam.rule import CONSTANTS, INPUTS, adam
+from hw.dataflow.flow import Flow
+from hw_tests.driver.refusals import assert_refused
+from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm.backends import BackendOptions, module_config
+from sw_driver.axdimm.runs import DRAM_TIMES
+from sw_driver.cli import main
+from sw_driver.experiments import adamjob
+from sw_driver.experiments.sweep import executors, measure
+from sw_driver.experiments.sweep.executors import DaskCluster, Processes
+from sw_driver.experiments.sweep.grid import Grid, Point
+from sw_driver.experiments.sweep.keys import KEYS, SweepError
+from sw_driver.experiments.sweep.measure import FIGURES, FLOPS_PER_PARAMETER, measure_step
+from sw_driver.experiments.sweep.store import ResultStore
+
+TINY = ["--config", "tiny"]
+
+
+def sweep(folder: Path, *options: str) -> int:
+    return main(sweep_arguments(folder, *options))
+
+
+def sweep_arguments(folder: Path, *options: str) -> list[str]:
+    return ["sweep", "--out", str(folder), *TINY, *options]
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "results.jsonl").read_text()
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def golden_point(count: int, **settings: Any) -> Point:
+    values = {"preset": "tiny", "count": count, "stagger": True, **settings}
+    return Point(backend="golden", settings=values)
+
+
+# What is asked for.
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("lanes", "4", 4),
+        ("block_bytes", "16KiB", 16384),
+        ("capacity_bytes", "1 mib", 1 << 20),
+        ("count", "4_000_000", 4_000_000),
+        ("refresh", "false", False),
+        ("stagger", "True", True),
+        ("part", "tiny", "tiny"),
+        ("preset", "axdimm_ddr4_2400", "axdimm_ddr4_2400"),
+    ],
+)
+def test_values_are_read_by_the_kind_of_their_key(name: str, text: str, value: object) -> None:
+    found = KEYS[name].parse(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--count", "100", "--axis", "lane=1,2"], ["'lane'", "lanes", "queue_depth"]),
+        (["--count", "100", "--set", "frobnicate=1"], ["'frobnicate'", "lanes", "t_rfc"]),
+        (["--count", "100", "--axis", "lanes=2,two"], ["'two'", "lanes", "integer"]),
+        (["--count", "100", "--axis", "lanes=2,"], ["''", "lanes", "integer"]),
+        (["--count", "100", "--set", "refresh=yes"], ["'yes'", "true or false"]),
+        (["--count", "100", "--set", "part=tinny"], ["'tinny'", "did you mean tiny?"]),
+        (["--count", "1.5"], ["'1.5'", "count", "integer"]),
+        (["--count", "100", "--axis", "block_bytes=1KiB,1024"], ["'1024'", "twice"]),
+        (["--count", "100", "--set", "lanes=2", "--axis", "lanes=1,2"], ["lanes", "twice"]),
+        (["--count", "100", "--set", "count=5"], ["count", "twice"]),
+        (["--count", "100", "--set", "preset=axdimm"], ["preset", "twice"]),
+        (["--count", "100", "--set", "lanes"], ["--set", "'lanes'", "KEY=VALUE"]),
+        (["--count", "100", "--axis", "lanes="], ["--axis", "'lanes='", "KEY=V1,V2"]),
+        (["--axis", "lanes=1,2"], ["--count"]),
+        (["--count", "0"], ["count", "0", "at least 1"]),
+        (["--count", "100", "--axis", "lanes=2,3"], ["count=100", "lanes=3", "16"]),
+        (["--count", "100", "--axis", "queue_depth=8,9"], ["queue_depth=9", "power of two"]),
+        (["--count", "10,99999"], ["count=99999", "399,996 bytes", "1,048,576"]),
+        (["--count", "100", "--backend", "fpga"], ["'fpga'", "rtl", "cycles"]),
+        (["--count", "100", "--jobs", "0"], ["'0'", "from 1"]),
+        (["--count", "100", "--jobs", "2", "--dask", "tcp://x:1"], ["--jobs", "2", "--dask"]),
+    ],
+    ids=" ".join,
+)
+def test_refusals_take_one_line_and_nothing_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
+) -> None:
+    assert_refused(capsys, sweep_arguments(tmp_path, *options), said)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_host_has_no_memory_for_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 10**6}.__getitem__)
+    options = ["sweep", "--out", str(tmp_path), "--backend", "rtl", "--count"]
+    assert main([*options, "10,100000000"]) == 2
+    err = capsys.readouterr().err
+    assert "count=100000000" in err
+    assert "6.4 GB" in err
+    assert "4.1 GB" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_grid_has_every_combination_the_last_axis_fastest() -> None:
+    grid = Grid.parse(
+        backend="rtl",
+        preset="tiny",
+        counts=None,
+        fixed=["lanes=4"],
+        axes=["stagger=true,false", "count=100,200"],
+    )
+    points = grid.points()
+    found = [(point.stagger, point.count, point.settings["lanes"]) for point in points]
+    assert found == [(True, 100, 4), (True, 200, 4), (False, 100, 4), (False, 200, 4)]
+    assert all(point.config().lanes == 4 for point in points)
+
+
+def test_no_point_is_given_if_one_is_impossible() -> None:
+    grid = Grid.parse(backend="rtl", preset="tiny", counts="10", fixed=[], axes=["lanes=2,3"])
+    with pytest.raises(SweepError, match="lanes=3"):
+        grid.points()
+
+
+def test_a_channel_gets_the_memory_that_the_tensors_need() -> None:
+    def capacity(count: int, **settings: Any) -> int:
+        values = {"preset": "axdimm", "count": count, "stagger": True, **settings}
+        return Point(backend="rtl", settings=values).config().capacity_bytes
+
+    assert capacity(1000) == 64 << 20
+    assert capacity(4_000_000) == 64 << 20
+    assert capacity(4_200_000) == 128 << 20
+    assert capacity(1_000_000_000) == 16 << 30
+    assert capacity(1000, capacity_bytes=1 << 20) == 1 << 20
+    with pytest.raises(SweepError, match="count=1100000000"):
+        capacity(1_100_000_000)
+
+
+def test_a_key_tells_what_is_measured_from_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = golden_point(100)
+    same = golden_point(100, lanes=point.config().lanes, block_bytes=1024)
+    assert same.key() == point.key()
+    others = [
+        golden_point(101),
+        golden_point(100, stagger=False),
+        golden_point(100, t_rfc=127),
+        golden_point(100, run_length=5),
+        Point(backend="rtl", settings=point.settings),
+        Point(backend="rtl", settings=point.settings, arithmetic=False),
+    ]
+    keys = {point.key(), *(other.key() for other in others)}
+    assert len(keys) == 1 + len(others)
+    monkeypatch.setattr("sw_driver.experiments.sweep.grid.sources_key", lambda: "of other sources")
+    assert point.key() not in keys
+
+
+# What is found out.
+
+
+def test_operations_are_those_of_the_rule() -> None:
+    flow = Flow()
+    adam(
+        **{name: flow.input(name) for name in INPUTS},
+        **{name: flow.constant(name) for name in CONSTANTS},
+    )
+    assert len(flow.placed) == FLOPS_PER_PARAMETER
+
+
+def test_a_device_can_be_measured_again_and_again() -> None:
+    config = module_config(BackendOptions(preset="tiny"))
+    with Axdimm("golden:tiny") as device:
+        before = device.memory(0)
+        for count in (1000, 17):
+            figures = measure_step(device, config, count)
+            assert figures.keys() == set(FIGURES)
+            assert figures["bit_exact"] is True
+            assert figures["beats_read"] == 2 * 4 * -(-count // 16)
+            assert figures["mparams_per_s"] is None
+            assert figures["refresh_limit"] == 1 - 128 / 1600
+        assert device.memory(0) == before
+
+
+def test_without_refresh_nothing_is_lost_to_it() -> None:
+    figures = measure.measure_point(golden_point(100, refresh=False))
+    assert figures["error"] is None
+    assert figures["refresh_limit"] == 1
+
+
+def test_a_wrong_bit_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = module_config(BackendOptions(preset="tiny"))
+    compute = adamjob.adam_step
+
+    def wrong(*inputs: Any) -> Any:
+        p, m, v = compute(*inputs)
+        v.view("u4")[-1] ^= 1
+        return p, m, v
+
+    monkeypatch.setattr(adamjob, "adam_step", wrong)
+    with Axdimm("golden:tiny") as device:
+        assert measure_step(device, config, 100)["bit_exact"] is False
+        assert measure_step(device, config, 100, check=False)["bit_exact"] is None
+
+
+def test_a_sweep_of_the_rtl(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--count", "500,4000", "--axis", "stagger=true,false", "--jobs", "2"]
+    assert sweep(tmp_path, *options, "--json") == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    rows = json.loads(output.out)
+    assert [(row["stagger"], row["count"]) for row in rows] == [
+        (True, 500), (True, 4000), (False, 500), (False, 4000),
+    ]  # fmt: skip
+    for row in rows:
+        assert row["bit_exact"] is True
+        assert row["error"] is None
+        assert row["mparams_per_s"] == 2 * row["count"] / row["fabric_cycles"] * 200
+        assert row["efficiency"] == row["mparams_per_s"] / row["ceiling_mparams_per_s"]
+        assert row["data_tck"] == 4 * (row["beats_read"] + row["beats_written"])
+        assert row["row_hits"] == row["data_tck"] // 4 - row["activates"]
+        total = sum(row[f"{name}_tck"] for name in DRAM_TIMES)
+        # Two channels, neither longer than the slowest.
+        assert 7.8 * row["fabric_cycles"] < total <= 8 * row["fabric_cycles"]
+        assert row["refresh_limit"] == 1 - 128 / 1600
+        assert row["dram_gb_per_s"] == pytest.approx(25.6)
+        assert row["compute_gflop_per_s"] == pytest.approx(12.8)
+
+    with (tmp_path / "results.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    by_key = {line["key"]: line for line in lines_of(tmp_path)}
+    assert [line["key"] for line in table] == [row["key"] for row in rows]
+    for line, row in zip(table, rows, strict=True):
+        assert row == {name: by_key[row["key"]][name] for name in row}
+        written = {
+            name: "" if value is None else json.dumps(value).strip('"')
+            for name, value in row.items()
+        }
+        assert line == written
+
+    stored = (tmp_path / "results.jsonl").read_bytes()
+    assert [name.name for name in sorted(tmp_path.glob("*.png"))] == [
+        "roofline.png", "throughput_count.png", "throughput_stagger.png", "time_breakdown.png",
+    ]  # fmt: skip
+
+    # All is there, so nothing runs; a table is printed for people.
+    monkeypatch.setattr(executors, "Processes", lambda jobs: Measuring())
+    Measuring.asked = []
+    assert sweep(tmp_path, *options) == 0
+    assert Measuring.asked == []
+    assert (tmp_path / "results.jsonl").read_bytes() == stored
+    output = capsys.readouterr()
+    assert "4 of 4 points" in output.err
+    for row in rows:
+        assert f"{row['mparams_per_s']:.2f}" in output.out
+    assert sweep(tmp_path, *options, "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+
+    # One more value, and a key named that was not: only what is new is measured.
+    assert sweep(tmp_path, "--count", "500,600", "--set", "lanes=2", "--json") == 0
+    assert [point.count for point in Measuring.asked] == [600]
+    more = json.loads(capsys.readouterr().out)
+    assert [(row["lanes"], row["count"]) for row in more] == [(2, 500), (2, 600)]
+    assert more[0].items() >= {(name, rows[0][name]) for name in FIGURES}
+
+
+def test_a_sweep_of_the_cycle_model_is_close_to_the_rtl(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {}
+    for backend in ("rtl", "cycles"):
+        folder = tmp_path / backend
+        assert sweep(folder, "--backend", backend, "--count", "1000,8000", "--json") == 0
+        rows[backend] = json.loads(capsys.readouterr().out)
+    for model, rtl in zip(rows["cycles"], rows["rtl"], strict=True):
+        assert model["key"] != rtl["key"]
+        assert model["bit_exact"] is None
+        assert model["data_tck"] == rtl["data_tck"]
+        assert model["mparams_per_s"] == pytest.approx(rtl["mparams_per_s"], rel=0.01)
+    assert (tmp_path / "cycles" / "time_breakdown.png").exists()
+
+
+# Where points are measured, and what can happen there.
+
+
+class Measuring:
+    """Measures in this process, as the test says, instead of in others."""
+
+    asked: list[Point]
+    outcome: Callable[[Point], dict[str, Any]] = staticmethod(
+        lambda point: {**dict.fromkeys(FIGURES), "mparams_per_s": None, "onchip_bytes": 0}
+    )
+
+    def run(self, points: Mapping[str, Point]) -> Generator[tuple[str, dict[str, Any]]]:
+        for key, point in points.items():
+            type(self).asked.append(point)
+            yield key, type(self).outcome(point)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> type[Measuring]:
+    class Here(Measuring):
+        asked: list[Point] = []  # noqa: RUF012
+
+    monkeypatch.setattr(executors, "Processes", lambda jobs: Here())
+    return Here
+
+
+def test_two_descriptions_of_a_machine_are_measured_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: type[Measuring]
+) -> None:
+    options = ["--set", "lanes=4", "--set", "buffer_blocks=3", "--count", "10", "--json"]
+    presets = ["axdimm", "axdimm_four_lanes"]
+    folder = ["--out", str(tmp_path)]
+    assert main(["sweep", *folder, "--axis", f"preset={','.join(presets)}", *options]) == 0
+    assert len(here.asked) == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["preset"] for row in rows] == presets
+
+
+@pytest.mark.parametrize(
+    ("options", "jobs"),
+    [([], 4), (["--axis", "channels=1,4"], 2), (["--backend", "cycles"], 8), (["--jobs", "3"], 3)],
+    ids=str,
+)
+def test_a_job_has_a_core_for_each_channel_it_simulates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], jobs: int
+) -> None:
+    asked = []
+
+    class Here(Measuring):
+        asked: list[Point] = []  # noqa: RUF012
+
+        def __init__(self, jobs: int) -> None:
+            asked.append(jobs)
+
+    monkeypatch.setattr(executors, "Processes", Here)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    assert sweep(tmp_path, "--count", "10", "--quiet", *options) == 0
+    assert asked == [jobs]
+
+
+def test_a_failed_point_stops_no_other_and_is_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: type[Measuring]
+) -> None:
+    good = here.outcome
+
+    def outcome(point: Point) -> dict[str, Any]:
+        return measure.failed("DeviceFault: no luck") if point.count == 20 else good(point)
+
+    here.outcome = staticmethod(outcome)
+    assert sweep(tmp_path, "--count", "10,20,30") == 1
+    output = capsys.readouterr()
+    assert [point.count for point in here.asked] == [10, 20, 30]
+    (line,) = [line for line in output.err.splitlines() if "nearmem: " in line]
+    assert "count=20" in line
+    assert line.endswith("failed: DeviceFault: no luck")
+    assert "failed" in output.out
+    errors = [line["error"] for line in lines_of(tmp_path)]
+    assert errors == [None, "DeviceFault: no luck", None]
+
+    here.asked.clear()
+    here.outcome = staticmethod(good)
+    assert sweep(tmp_path, "--count", "10,20,30") == 0
+    assert [point.count for point in here.asked] == [20]
+    with (tmp_path / "results.csv").open(newline="") as file:
+        assert [line["error"] for line in csv.DictReader(file)] == [""] * 3
+
+
+def test_a_point_that_is_not_bit_exact_fails_the_sweep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: type[Measuring]
+) -> None:
+    good = here.outcome
+    here.outcome = staticmethod(lambda point: {**good(point), "bit_exact": point.count != 10})
+    assert sweep(tmp_path, "--count", "10,20", "--json") == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "count=10" in err
+    assert "bit-exact" in err
+
+
+def test_an_interrupted_sweep_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: type[Measuring]
+) -> None:
+    good = here.outcome
+
+    def outcome(point: Point) -> dict[str, Any]:
+        if point.count == 30:
+            raise KeyboardInterrupt
+        return good(point)
+
+    here.outcome = staticmethod(outcome)
+    assert sweep(tmp_path, "--count", "10,20,30,40") == 130
+    assert "interrupted" in capsys.readouterr().err
+    with (tmp_path / "results.csv").open(newline="") as file:
+        assert [line["count"] for line in csv.DictReader(file)] == ["10", "20"]
+    here.asked.clear()
+    here.outcome = staticmethod(good)
+    assert sweep(tmp_path, "--count", "10,20,30,40") == 0
+    assert [point.count for point in here.asked] == [30, 40]
+    assert len(lines_of(tmp_path)) == 4
+
+
+def test_a_torn_line_is_dropped_and_measured_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: type[Measuring]
+) -> None:
+    assert sweep(tmp_path, "--count", "10,20,30") == 0
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    here.asked.clear()
+    capsys.readouterr()
+    assert sweep(tmp_path, "--count", "10,20,30", "--quiet") == 0
+    assert [point.count for point in here.asked] == [30]
+    assert "torn" in capsys.readouterr().err
+    assert [line["count"] for line in lines_of(tmp_path)] == [10, 20, 30]
+
+
+@pytest.mark.parametrize("rest", ["count\n", "{}\n", "[1]\n", '{\n{"key": "two"}\n', "count"])
+def test_a_file_that_is_something_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rest: str
+) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text(f'{{"key": "one"}}\n{rest}')
+    before = path.read_bytes()
+    assert sweep(tmp_path, "--count", "10") == 2
+    err = capsys.readouterr().err
+    assert "line 2" in err
+    assert "--out" in err
+    assert path.read_bytes() == before
+    with pytest.raises(SweepError, match="line 2"):
+        ResultStore(tmp_path)
+
+
+def test_two_sweeps_do_not_write_to_one_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: type[Measuring]
+) -> None:
+    with ResultStore(tmp_path):
+        assert sweep(tmp_path, "--count", "10") == 2
+    assert "another sweep" in capsys.readouterr().err
+    assert sweep(tmp_path, "--count", "10") == 0
+    assert sweep(Path("/dev/null/sweep"), "--count", "10") == 2
+    assert "/dev/null/sweep" in capsys.readouterr().err
+
+
+class DeadlyPoint(Point):
+    """Ends the process that measures it."""
+
+    def config(self) -> Any:
+        os._exit(1)
+
+
+def test_a_process_that_dies_costs_only_its_point() -> None:
+    points = {str(count): golden_point(count) for count in (10, 20, 30)}
+    settings = golden_point(1).settings
+    points = {"deadly": DeadlyPoint(backend="golden", settings=settings), **points}
+    outcomes = dict(Processes(2).run(points))
+    assert outcomes.keys() == points.keys()
+    assert "died" in outcomes.pop("deadly")["error"]
+    assert all(figures["error"] is None for figures in outcomes.values())
+
+
+def test_a_point_that_raises_has_its_error() -> None:
+    point = Point(backend="nonesuch", settings=golden_point(1).settings)
+    ((key, figures),) = Processes(1).run({"key": point})
+    assert key == "key"
+    assert figures["error"].startswith("NoSuchDeviceError: no device 'nonesuch'")
+    assert figures.keys() == set(FIGURES)
+
+
+SLOW_SWEEP = """
+import sys, time
+from pathlib import Path
+from sw_driver.experiments.sweep import measure
+
+folder = Path(sys.argv[1])
+fast = measure.measure_point
+
+def slow(point):
+    import os
+    (folder / f"worker-{os.getpid()}").touch()
+    time.sleep(0.3)
+    return fast(point)
+
+measure.measure_point = slow
+if __name__ == "__main__":
+    from sw_driver.cli import main
+    counts = ",".join(str(count) for count in range(100, 120))
+    sys.exit(main([
+        "sweep", "--config", "tiny", "--count", counts, "--jobs", "2", "--out", str(folder)
+    ]))
+"""
+
+
+def _is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda s: s.name)
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path, number: signal.Signals) -> None:
+    script = tmp_path / "slow_sweep.py"
+    script.write_text(SLOW_SWEEP)
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    path = folder / "results.jsonl"
+    command = [sys.executable, str(script), str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not path.exists() or path.read_bytes().count(b"\n") < 3:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    workers = [int(name.name.partition("-")[2]) for name in folder.glob("worker-*")]
+    assert len(workers) == 2
+    deadline = time.monotonic() + 30
+    while any(_is_alive(worker) for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    done = path.read_bytes().count(b"\n")
+    assert 3 <= done < 20
+    if number == signal.SIGTERM:
+        assert process.returncode == 130
+        with (folder / "results.csv").open(newline="") as file:
+            assert len(list(csv.DictReader(file))) == done
+    counts = ",".join(str(count) for count in range(100, 120))
+    assert sweep(folder, "--count", counts, "--quiet") == 0
+    rows = lines_of(folder)
+    assert sorted(row["count"] for row in rows) == list(range(100, 120))
+    assert all(row["error"] is None for row in rows)
+
+
+# On a Dask cluster.
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """Address of a Dask scheduler with a worker of two threads in this process."""
+    distributed = pytest.importorskip("distributed")
+    try:
+        cluster = distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=2,
+            processes=False,
+            protocol="tcp://",
+            host="127.0.0.1",
+            dashboard_address=":0",
+        )
+    except (OSError, RuntimeError) as error:
+        pytest.skip(f"no local Dask cluster here: {error}")
+    with cluster:
+        yield cluster.scheduler_address
+
+
+def test_a_cluster_measures_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], scheduler: str
+) -> None:
+    options = ["--count", "100,300", "--json"]
+    assert sweep(tmp_path / "cluster", *options, "--dask", scheduler) == 0
+    output = capsys.readouterr()
+    rows = json.loads(output.out)
+    assert [row["count"] for row in rows] == [100, 300]
+    assert all(row["bit_exact"] for row in rows)
+    assert sweep(tmp_path / "processes", *options) == 0
+    for one, other in zip(rows, json.loads(capsys.readouterr().out), strict=True):
+        assert one["key"] == other["key"]
+        assert one["data_tck"] == other["data_tck"]
+
+
+def test_a_cluster_of_other_sources_is_not_believed(
+    scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["of the client", "of the worker"])
+    monkeypatch.setattr(executors, "sources_key", lambda: next(answers))
+    cluster = DaskCluster(scheduler)
+    try:
+        ((_, figures),) = cluster.run({"key": golden_point(10)})
+    finally:
+        cluster.close()
+    assert "other sources" in figures["error"]
+
+
+def test_a_cluster_that_does_not_answer_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(executors, "CONNECT_SECONDS", 1)
+    for address in ("tcp://127.0.0.1:1", "nonsense"):
+        assert sweep(tmp_path, "--count", "10", "--quiet", "--dask", address) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("nearmem: no Dask scheduler answers")
+        assert err.count("\n") == 1
+        assert repr(address) in err
+
+
+def test_without_dask_a_cluster_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert sweep(tmp_path, "--count", "10", "--quiet", "--dask", "tcp://127.0.0.1:1") == 2
+    err = capsys.readouterr().err
+    assert "'distributed'" in err
+    assert "pip install" in err

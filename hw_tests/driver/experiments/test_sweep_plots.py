@@ -1,0 +1,187 @@
+"""Plots of sweeps: they show every figure, and nothing covers anything else."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.lines import Line2D
+
+from sw_driver.axdimm.runs import DRAM_TIMES
+from sw_driver.experiments.sweep.grid import Grid
+from sw_driver.experiments.sweep.measure import FIGURES
+from sw_driver.experiments.sweep.plots import (
+    BARS_PER_FIGURE,
+    roofline,
+    throughput,
+    time_breakdown,
+    write_plots,
+)
+from sw_driver.experiments.training.report import PAPER_MPARAMS_PER_S
+
+GRIDS = {
+    "lanes and blocks": ["lanes=1,2,4,8,16", "block_bytes=1KiB,2KiB,4KiB,8KiB,16KiB,32KiB,64KiB"],
+    "presets": ["preset=axdimm,axdimm_8gbit_x16,axdimm_ddr4_2400", "refresh=true,false"],
+    "counts": ["count=1000,10000,100000,1000000,10000000,100000000", "t_rfc=280,440"],
+    "many": ["lanes=1,2,4,8,16", "queue_depth=8,16,32,64,128", "stagger=true,false"],
+    "a point": [],
+}
+
+
+def sweep(name: str) -> tuple[Grid, list[dict[str, Any]]]:
+    """The grid called ``name`` with invented figures."""
+    axes = GRIDS[name]
+    counts = None if any(axis.startswith("count") for axis in axes) else "1000000"
+    grid = Grid.parse(backend="rtl", preset=None, counts=counts, fixed=[], axes=axes)
+    rng = np.random.default_rng(1)
+    rows = []
+    for point in grid.points():
+        config = point.config()
+        ceiling = config.channels * config.fabric_mhz * 16 / 7
+        times = rng.dirichlet([30, 4, 2, 1, 1, 0.1])
+        rows.append(
+            {
+                **dict.fromkeys(FIGURES),
+                **point.settings,
+                "mparams_per_s": ceiling * times[0],
+                "ceiling_mparams_per_s": ceiling,
+                "dram_gb_per_s": ceiling * 28 / 1000,
+                "compute_gflop_per_s": config.channels * config.lanes * config.fabric_mhz * 0.016,
+                **{
+                    f"{time}_tck": int(1e9 * share)
+                    for time, share in zip(DRAM_TIMES, times, strict=True)
+                },
+            }
+        )
+    return grid, rows
+
+
+def draw(figure: Figure) -> Any:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return canvas.get_renderer()
+
+
+def heights(line: Line2D) -> Any:
+    return np.asarray(line.get_ydata())
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_nothing_overlaps(name: str) -> None:
+    grid, rows = sweep(name)
+    figures = [throughput(grid, rows, axis) for axis in grid.axes]
+    figures += [time_breakdown(grid, rows[:BARS_PER_FIGURE]), roofline(grid, rows)]
+    for figure in figures:
+        renderer = draw(figure)
+        (axes,) = figure.axes
+        (legend,) = figure.legends
+        frame = legend.get_window_extent(renderer)
+        page = figure.bbox
+        assert frame.x0 >= 0
+        assert frame.y0 >= 0
+        assert frame.x1 <= page.x1
+        assert not frame.overlaps(axes.get_tightbbox(renderer))
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            labels = [
+                label
+                for label, place in zip(axis.get_ticklabels(), axis.get_ticklocs(), strict=True)
+                if low <= place <= high
+            ]
+            assert labels
+            boxes = [label.get_window_extent(renderer) for label in labels]
+            for box in boxes:
+                assert page.x0 <= box.x0
+                assert box.x1 <= page.x1
+            if not any(label.get_rotation() for label in labels):
+                assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+        texts = [text.get_window_extent(renderer) for text in axes.texts]
+        if len(axes.get_legend_handles_labels()[1]) == len(DRAM_TIMES):  # the bars' numbers
+            assert not any(one.overlaps(other) for one, other in combinations(texts, 2))
+
+
+def test_throughput_has_a_line_a_combination_and_the_references() -> None:
+    grid, rows = sweep("lanes and blocks")
+    (axes,) = throughput(grid, rows, "block_bytes").axes
+    assert axes.get_xscale() == "log"
+    lines = {str(line.get_label()): line for line in axes.get_lines()}
+    for lanes in (1, 2, 4, 8, 16):
+        line = lines[f"lanes {lanes}"]
+        expected = [row["mparams_per_s"] for row in rows if row["lanes"] == lanes]
+        assert list(heights(line)) == expected
+        assert list(line.get_xdata()) == [1 << power for power in range(10, 17)]
+    levels = [heights(line)[0] for line in lines.values() if line.get_linestyle() in ("--", ":")]
+    assert levels == pytest.approx([914.2857, PAPER_MPARAMS_PER_S])
+    assert len(lines) == 7
+
+
+def test_a_ceiling_that_moves_is_drawn_as_it_moves() -> None:
+    grid, rows = sweep("presets")
+    (axes,) = throughput(grid, rows, "preset").axes
+    ceilings = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
+    assert [len(set(heights(line))) for line in ceilings] == [2]
+    (axes,) = throughput(grid, rows, "refresh").axes
+    ceilings = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
+    assert [heights(line)[0] for line in ceilings] == pytest.approx([914.2857, 1371.977])
+
+
+def test_the_bars_add_up() -> None:
+    grid, rows = sweep("presets")
+    (axes,) = time_breakdown(grid, rows).axes
+    widths = np.array([[bar.get_width() for bar in bars] for bars in axes.containers])
+    assert widths.shape == (len(DRAM_TIMES), len(rows))
+    assert np.allclose(widths.sum(axis=0), 100)
+    total = sum(rows[1][f"{name}_tck"] for name in DRAM_TIMES)
+    assert widths[1, 1] == pytest.approx(100 * rows[1]["refresh_tck"] / total)
+
+
+def test_points_lie_under_their_roofs() -> None:
+    grid, rows = sweep("lanes and blocks")
+    (axes,) = roofline(grid, rows).axes
+    points = [line for line in axes.get_lines() if line.get_linestyle() == "None"]
+    assert sum(len(line.get_xdata()) for line in points) == len(rows)
+    for line in points:
+        assert set(line.get_xdata()) == {16 / 28}
+    flats = sorted(
+        heights(line)[0]
+        for line in axes.get_lines()
+        if len(heights(line)) > 2 and len(set(heights(line))) == 1
+    )
+    assert flats == pytest.approx([6.4, 12.8, 25.6, 51.2, 102.4])
+    slope = max(axes.get_lines(), key=lambda line: len(set(heights(line))))
+    assert np.allclose(heights(slope) / np.asarray(slope.get_xdata()), 25.6)
+
+
+def test_files_are_written_and_show_something(tmp_path: Path) -> None:
+    grid, rows = sweep("presets")
+    rows[0] |= dict.fromkeys(FIGURES)
+    paths = write_plots(tmp_path, grid, rows)
+    assert [path.name for path in paths] == [
+        "throughput_preset.png", "throughput_refresh.png", "roofline.png", "time_breakdown.png",
+    ]  # fmt: skip
+    for path in paths:
+        pixels = imread(path)[:, :, :3].reshape(-1, 3)
+        inked = np.any(pixels < 0.9, axis=1).mean()
+        assert 0.01 < inked < 0.7
+        assert len(np.unique(pixels.round(1), axis=0)) > 20
+
+
+def test_many_points_take_several_figures(tmp_path: Path) -> None:
+    grid, rows = sweep("many")
+    names = [path.name for path in write_plots(tmp_path, grid, rows)]
+    assert len(rows) == 50
+    assert [name for name in names if "breakdown" in name] == [
+        f"time_breakdown_{number}.png" for number in (1, 2)
+    ]
+
+
+def test_without_figures_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    grid, rows = sweep("counts")
+    assert write_plots(tmp_path, grid, [row | dict.fromkeys(FIGURES) for row in rows]) == []
+    assert write_plots(tmp_path, grid, []) == []

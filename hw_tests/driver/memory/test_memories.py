@@ -1,0 +1,1000 @@
+"""Host and GPU memory: pinned pages, the stand-in, CUDA against a double and a real GPU, misuse.
+
+Nothing here needs a GPU. What :class:`~sw_driver.memory.cuda.CudaMemory` asks of PyTorch is
+checked against :class:`FakeTorch`, a double written for these tests: it shows that the calls come
+in an order in which the data arrive and that errors become the driver's, not that CUDA behaves as
+the double does. The test with a real GPU is skipped where there is none, and says so.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import mmap
+import random
+import re
+import resource
+import subprocess
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sw_driver import errors
+from sw_driver.memory import cuda
+from sw_driver.memory.allocations import AllocationTable
+from sw_driver.memory.cuda import CudaMemory
+from sw_driver.memory.gpu import GpuStandIn, GpuTiming, import_torch, open_gpu
+from sw_driver.memory.host import HostMemory
+from sw_driver.memory.interface import FreeSpace, Memory
+from sw_driver.memory.pointers import GpuPointer, HostPointer
+
+DEVICE = 7
+CAPACITY = 1 << 20
+
+
+# A double of PyTorch with CUDA. Streams hold back what they are given until an event on them is
+# asked for, so whoever reads without waiting, or does not wait for what was queued before, sees it.
+
+
+class FakeStream:
+    """Carries its work out when an event after it is asked for."""
+
+    def __init__(self, device: int | None = None) -> None:
+        self.device = device
+        self.lock = threading.RLock()
+        self.work: deque[Callable[[], None]] = deque()
+        self.queued = 0
+        self.done = 0
+
+    def queue(self, work: Callable[[], None]) -> None:
+        with self.lock:
+            self.work.append(work)
+            self.queued += 1
+
+    def wait_stream(self, other: FakeStream) -> None:
+        before = other.queued
+        self.queue(lambda: other.run_to(before))
+
+    def run_to(self, place: int) -> None:
+        with self.lock:
+            while self.done < place:
+                self.work.popleft()()
+                self.done += 1
+
+
+class FakeEvent:
+    """Passed at the second question, as if the GPU took its time."""
+
+    torch: FakeTorch
+
+    def __init__(self) -> None:
+        self.stream: FakeStream | None = None
+        self.asked = 0
+
+    def record(self, stream: FakeStream) -> None:
+        self.stream = stream
+        self.place = stream.queued
+        self.torch.calls.append("record")
+
+    def query(self) -> bool:
+        if self.torch.failure:
+            raise self.torch.failure
+        assert self.stream is not None
+        self.asked += 1
+        self.torch.calls.append("query")
+        if self.asked < 2 or self.torch.hangs:
+            return False
+        self.stream.run_to(self.place)
+        return True
+
+
+@dataclass
+class FakeDtype:
+    """A dtype, of which numpy knows the rest."""
+
+    name: str
+
+    @property
+    def itemsize(self) -> int:
+        return np.dtype(self.name).itemsize
+
+
+@dataclass
+class FakeTensor:
+    """Bytes that are said to be somewhere. Only numpy arrays of the host may be seen."""
+
+    torch: FakeTorch
+    data: np.ndarray
+    gpu: int | None = None
+    pinned: bool = False
+
+    def __getitem__(self, part: slice) -> FakeTensor:
+        return replace(self, data=self.data[part])
+
+    def numel(self) -> int:
+        return self.data.size
+
+    def data_ptr(self) -> int:
+        return self.data.ctypes.data
+
+    def is_pinned(self) -> bool:
+        return self.pinned
+
+    def numpy(self) -> np.ndarray:
+        assert self.gpu is None
+        return self.data
+
+    def view(self, dtype: FakeDtype) -> FakeTensor:
+        return replace(self, data=self.data.view(dtype.name))
+
+    def copy_(self, source: FakeTensor, *, non_blocking: bool) -> None:
+        stream = self.torch.current()
+        assert stream is not None, "a copy on no stream of its own"
+        assert non_blocking
+        (there,) = {self.gpu, source.gpu} - {None}
+        assert there == stream.device
+        assert all(side.pinned for side in (self, source) if side.gpu is None)
+        direction = "to GPU" if self.gpu is not None else "to host"
+        self.torch.calls.append(f"copy {direction} {there}")
+        if self.torch.copy_failure:
+            raise self.torch.copy_failure
+        # A GPU that is to copy keeps nobody's memory alive.
+        ends = weakref.ref(self), weakref.ref(source)
+        stream.queue(lambda: np.copyto(*(end().data for end in ends)))
+
+
+class FakeOutOfMemoryError(RuntimeError):
+    """As torch.OutOfMemoryError, which is a RuntimeError too."""
+
+
+class FakeTorch(ModuleType):
+    """The part of PyTorch that the driver uses, on ``gpus`` pretended GPUs."""
+
+    uint8 = FakeDtype("uint8")
+    float32 = FakeDtype("float32")
+    __version__ = "0+double"
+
+    def __init__(self, gpus: int = 1, capacity: int = CAPACITY) -> None:
+        super().__init__("torch")
+        self.__spec__ = ModuleSpec("torch", None)
+        self.calls: list[str] = []
+        self.capacity = capacity
+        self.failure: RuntimeError | None = None
+        self.copy_failure: RuntimeError | None = None
+        self.pin_failure: RuntimeError | None = None
+        self.hangs = False
+        self.of_thread = threading.local()
+        self.pinned_blocks: list[np.ndarray] = []
+        defaults = [FakeStream(gpu) for gpu in range(gpus)]
+        self.cuda: Any = ModuleType("torch.cuda")
+        self.cuda.is_available = lambda: gpus > 0
+        self.cuda.device_count = lambda: gpus
+        self.cuda.get_device_name = lambda gpu: f"Double {gpu}"
+        self.cuda.mem_get_info = lambda gpu: (self.capacity - 100, self.capacity)
+        self.cuda.default_stream = lambda gpu: defaults[gpu]
+        self.cuda.stream = self.on_stream
+        self.cuda.Stream = FakeStream
+        self.cuda.Event = type("Event", (FakeEvent,), {"torch": self})
+        self.cuda.OutOfMemoryError = FakeOutOfMemoryError
+
+    @contextmanager
+    def on_stream(self, stream: FakeStream) -> Iterator[None]:
+        before = self.current()
+        self.of_thread.stream = stream
+        yield
+        self.of_thread.stream = before
+
+    def current(self) -> FakeStream | None:
+        return getattr(self.of_thread, "stream", None)
+
+    def empty(
+        self, size: int, *, dtype: FakeDtype, device: str = "cpu", pin_memory: bool = False
+    ) -> FakeTensor:
+        assert dtype is self.uint8
+        data = np.full(size, 0xA5, dtype=np.uint8)
+        if pin_memory:
+            if self.pin_failure:
+                raise self.pin_failure
+            self.pinned_blocks.append(data)
+            return FakeTensor(self, data, pinned=True)
+        gpu = int(device.removeprefix("cuda:"))
+        assert self.current() is self.cuda.default_stream(gpu)
+        if size > self.capacity - 100:
+            raise FakeOutOfMemoryError("CUDA out of memory. Tried to allocate ...")
+        return FakeTensor(self, data, gpu=gpu)
+
+    def from_numpy(self, data: np.ndarray) -> FakeTensor:
+        assert data.flags.writeable, "PyTorch warns of this"
+        start, end = data.ctypes.data, data.ctypes.data + data.nbytes
+        pinned = any(
+            block.ctypes.data <= start and end <= block.ctypes.data + block.nbytes
+            for block in self.pinned_blocks
+        )
+        return FakeTensor(self, data, pinned=pinned)
+
+
+def fake_cuda(torch: FakeTorch, host: HostMemory | None = None) -> CudaMemory:
+    """Opens the GPU of the double, as the driver would."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "torch", torch)
+        import_torch.cache_clear()
+        memory = open_gpu(DEVICE, host=host)
+        import_torch.cache_clear()
+    assert isinstance(memory, CudaMemory)
+    return memory
+
+
+def stand_in(capacity_bytes: int = CAPACITY) -> GpuStandIn:
+    return GpuStandIn(
+        DEVICE, reason="for the test", timing=GpuTiming(), capacity_bytes=capacity_bytes
+    )
+
+
+@pytest.fixture(autouse=True)
+def fresh_search_for_torch() -> Iterator[None]:
+    import_torch.cache_clear()
+    yield
+    import_torch.cache_clear()
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "host": lambda: HostMemory(DEVICE),
+    "stand-in": stand_in,
+    "double": lambda: fake_cuda(FakeTorch()),
+}
+
+
+@pytest.fixture(params=KINDS)
+def memory(request: pytest.FixtureRequest) -> Iterator[Any]:
+    memory = KINDS[request.param]()
+    yield memory
+    memory.close()
+
+
+def some_bytes(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, count, dtype=np.uint8)
+
+
+def read(memory: Memory, pointer: Any, nbytes: int) -> np.ndarray:
+    destination = np.empty(nbytes, dtype=np.uint8)
+    memory.read(pointer, destination)
+    return destination
+
+
+# Every memory.
+
+
+def test_random_writes_read_back_as_in_a_numpy_shadow(memory: Memory) -> None:
+    rng = random.Random(1)
+    shadows: list[tuple[Any, np.ndarray]] = []
+    for step in range(600):
+        if len(shadows) < 3 or rng.random() < 0.1:
+            content = some_bytes(rng.randint(1, 20_000), step)
+            pointer = memory.allocate(content.size, None)
+            memory.write(pointer, content)
+            shadows.append((pointer, content))
+        elif len(shadows) > 12:
+            pointer, _ = shadows.pop(rng.randrange(len(shadows)))
+            memory.free(pointer)
+        else:
+            pointer, shadow = rng.choice(shadows)
+            start = rng.randrange(shadow.size)
+            count = rng.randint(1, shadow.size - start)
+            if rng.random() < 0.5:
+                shadow[start : start + count] = some_bytes(count, step)
+                memory.write(pointer + start, shadow[start : start + count])
+            else:
+                np.testing.assert_array_equal(
+                    read(memory, pointer + start, count), shadow[start : start + count]
+                )
+    for pointer, shadow in shadows:
+        np.testing.assert_array_equal(read(memory, pointer, shadow.size), shadow)
+        memory.free(pointer)
+    assert len(memory.allocations) == 0
+
+
+def test_allocations_do_not_overlap_and_start_on_a_page_on_the_host(memory: Memory) -> None:
+    pointers = [memory.allocate(nbytes, 0) for nbytes in (1, 64, 4095, 4096, 4097, 70_000)]
+    ends = 0
+    for pointer in sorted(pointers, key=lambda pointer: pointer.address):
+        assert pointer.address >= ends
+        ends = pointer.address + pointer.nbytes
+        if not isinstance(memory, CudaMemory):
+            assert pointer.address % mmap.PAGESIZE == 0
+
+
+def test_pointers_are_checked_before_anything_changes(memory: Any) -> None:
+    content = some_bytes(4096)
+    pointer = memory.allocate(content.size)
+    freed = memory.allocate(10)
+    memory.free(freed)
+    memory.write(pointer, content)
+    data = np.zeros(16, dtype=np.uint8)
+    kind = type(pointer)
+    other_kind = GpuPointer if kind is HostPointer else HostPointer
+    foreign = [
+        "no pointer",
+        None,
+        replace(pointer, device=DEVICE + 1),
+        other_kind(**vars(pointer)),
+        replace(pointer, channel=3),
+    ]
+    for access in (memory.read, memory.write):
+        for wrong in foreign:
+            with pytest.raises(errors.ForeignPointerError):
+                access(wrong, data)
+        with pytest.raises(errors.FreedPointerError):
+            access(freed, data)
+        for offset in (-1, 4096 - 15, 4096, 1 << 40, -(1 << 40)):
+            with pytest.raises(errors.CopyRangeError):
+                access(pointer + offset, data)
+    for wrong in foreign:
+        with pytest.raises(errors.ForeignPointerError):
+            memory.free(wrong)
+    with pytest.raises(errors.InteriorPointerError):
+        memory.free(pointer + 64)
+    with pytest.raises(errors.DoubleFreeError):
+        memory.free(freed)
+    memory.allocations.hold(pointer, "a test")
+    with pytest.raises(errors.BusyError):
+        memory.free(pointer)
+    memory.allocations.release(pointer, "a test")
+    assert not data.any()
+    np.testing.assert_array_equal(read(memory, pointer, 4096), content)
+    memory.free(pointer)
+    with pytest.raises(errors.DoubleFreeError):
+        memory.free(pointer)
+
+
+@pytest.mark.parametrize("nbytes", [0, -1, 1.5, "4096", None])
+def test_a_size_is_a_positive_integer(memory: Any, nbytes: Any) -> None:
+    with pytest.raises(errors.InvalidSizeError, match="nbytes"):
+        memory.allocate(nbytes)
+    assert len(memory.allocations) == 0
+
+
+@pytest.mark.parametrize("channel", [1, -1, 0.0, "0"])
+def test_there_is_one_channel(memory: Any, channel: Any) -> None:
+    with pytest.raises(errors.NoSuchChannelError, match=r"channel is .*expected 0 or None"):
+        memory.allocate(64, channel)
+    assert len(memory.allocations) == 0
+    assert memory.allocate(64, None).channel == memory.allocate(64, 0).channel == 0
+
+
+@pytest.mark.parametrize("nbytes", [1 << 60, 1 << 64])
+def test_more_than_there_is_is_refused_and_leaves_no_trace(memory: Any, nbytes: int) -> None:
+    kept = memory.allocate(100)
+    with pytest.raises(errors.OutOfMemoryError, match=str(nbytes)) as refusal:
+        memory.allocate(nbytes)
+    assert refusal.value.details["nbytes"] == nbytes
+    assert [each.nbytes for each in memory.allocations] == [100]
+    assert memory.allocated_bytes == 100
+    memory.write(kept, some_bytes(100))
+    np.testing.assert_array_equal(read(memory, kept, 100), some_bytes(100))
+
+
+def test_a_closed_memory_refuses_and_closes_again(memory: Any) -> None:
+    pointer = memory.allocate(64)
+    memory.close()
+    memory.close()
+    data = np.zeros(64, dtype=np.uint8)
+    for call in (
+        lambda: memory.allocate(64),
+        lambda: memory.free(pointer),
+        lambda: memory.read(pointer, data),
+        lambda: memory.write(pointer, data),
+    ):
+        with pytest.raises(errors.ClosedError, match=memory.name.split()[0]):
+            call()
+    assert memory.allocated_bytes == 0
+
+
+def test_threads_copy_to_and_from_their_own_allocations_at_once(memory: Any) -> None:
+    start = threading.Barrier(6)
+
+    def work(number: int) -> None:
+        rng = random.Random(number)
+        start.wait(timeout=10)
+        for turn in range(30):
+            content = some_bytes(rng.randint(1, 9000), 100 * number + turn)
+            pointer = memory.allocate(content.size)
+            memory.write(pointer, content)
+            np.testing.assert_array_equal(read(memory, pointer, content.size), content)
+            memory.free(pointer)
+
+    with ThreadPoolExecutor(6) as threads:
+        for ended in [threads.submit(work, number) for number in range(6)]:
+            ended.result(timeout=30)
+    assert len(memory.allocations) == 0
+
+
+# Pages of the process.
+
+
+@pytest.fixture(params=["host", "stand-in"])
+def mapped(request: pytest.FixtureRequest) -> Iterator[Any]:
+    memory = KINDS[request.param]()
+    yield memory
+    memory.close()
+
+
+@pytest.fixture
+def maps(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[mmap.mmap]:
+    """The mappings that are alive of those made during the test."""
+    alive: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+    class Counted(mmap.mmap):
+        def __new__(cls, *arguments: Any, **options: Any) -> Any:
+            made = super().__new__(cls, *arguments, **options)
+            alive.add(made)
+            return made
+
+    monkeypatch.setattr("sw_driver.memory.host.mmap.mmap", Counted)
+    return alive
+
+
+def test_ten_thousand_allocations_leave_nothing_behind(
+    mapped: Any, maps: weakref.WeakSet[mmap.mmap]
+) -> None:
+    rng = random.Random(2)
+    live: list[Any] = []
+    most = 0
+    for _ in range(10_000):
+        live.append(mapped.allocate(rng.randint(1, 30_000)))
+        most = max(most, len(maps))
+        if len(live) > 20:
+            mapped.free(live.pop(rng.randrange(len(live))))
+    assert len(maps) == len(live) == len(mapped.allocations) == 20
+    assert most == 21
+    assert mapped.allocated_bytes == sum(pointer.nbytes for pointer in live)
+    for pointer in live:
+        mapped.free(pointer)
+    assert len(maps) == mapped.allocated_bytes == 0
+
+
+def test_closing_gives_all_pages_back(mapped: Any, maps: weakref.WeakSet[mmap.mmap]) -> None:
+    for _ in range(10):
+        mapped.allocate(5000)
+    assert len(maps) == 10
+    mapped.close()
+    gc.collect()
+    assert len(maps) == 0
+
+
+def test_an_array_is_the_memory(mapped: Any) -> None:
+    pointer = mapped.allocate(4 * 100 + 3)
+    array = mapped.array(pointer, np.float32)
+    assert array.shape == (100,)
+    assert not array.any()
+    array[:] = np.arange(100)
+    np.testing.assert_array_equal(
+        read(mapped, pointer, 400), np.arange(100, dtype=np.float32).view(np.uint8)
+    )
+    inner = mapped.array(pointer + 40, np.float32, 5)
+    np.testing.assert_array_equal(inner, np.arange(10, 15))
+    mapped.write(pointer + 40, np.array([-1], dtype=np.float32).view(np.uint8))
+    assert array[10] == inner[0] == -1
+    assert mapped.array(pointer).size == 403
+    assert mapped.array(pointer + 403, np.float64).size == 0
+    odd = mapped.array(pointer + 1, np.float32, 2)
+    odd[:] = 2.5
+    np.testing.assert_array_equal(mapped.array(pointer + 1, np.float32, 2), [2.5, 2.5])
+
+
+def test_an_array_outlives_its_allocation_and_the_pointer_does_not(
+    mapped: Any, maps: weakref.WeakSet[mmap.mmap]
+) -> None:
+    pointer = mapped.allocate(1 << 16)
+    array = mapped.array(pointer, np.float64)
+    mapped.free(pointer)
+    array[:] = 3.0
+    assert array.sum() == 3.0 * (1 << 13)
+    with pytest.raises(errors.FreedPointerError):
+        mapped.array(pointer)
+    assert len(maps) == 1
+    del array
+    assert len(maps) == 0
+
+
+def test_arrays_out_of_range_are_refused(mapped: Any) -> None:
+    pointer = mapped.allocate(100)
+    for place, count in ((pointer, 26), (pointer + 4, 25), (pointer + 101, 0), (pointer - 4, None)):
+        with pytest.raises(errors.CopyRangeError):
+            mapped.array(place, np.float32, count)
+    with pytest.raises(errors.InvalidSizeError, match="count"):
+        mapped.array(pointer, np.float32, -1)
+    for dtype in (object, "V0"):
+        with pytest.raises(errors.HostBufferError, match="dtype"):
+            mapped.array(pointer, dtype)
+
+
+def locked_kilobytes(address: int) -> int:
+    """What the kernel says of the mapping that ``address`` is in."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            start, end = (int(text, 16) for text in first.split("-"))
+            inside = start <= address < end
+        elif inside and first == "Locked:":
+            return int(line.split()[1])
+    raise AssertionError(f"{address:#x} is not mapped")
+
+
+@contextmanager
+def memlock_limit(nbytes: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
+
+
+def test_pages_are_locked_up_to_the_limit_of_the_process() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if hard != resource.RLIM_INFINITY and hard < 1 << 16:
+        pytest.skip(f"the process may lock {hard} bytes only")
+    host = HostMemory(DEVICE)
+    with memlock_limit(1 << 16):
+        first = host.allocate(40_000)
+        second = host.allocate(40_000)
+        assert host.is_locked(first)
+        assert not host.is_locked(second), "more than the limit was locked"
+        assert host.locked_bytes == 40_000
+        assert host.allocated_bytes == 80_000
+        assert locked_kilobytes(first.address) > 0
+        assert locked_kilobytes(second.address) == 0
+        host.free(first)
+        assert host.locked_bytes == 0
+        assert host.is_locked(host.allocate(40_000))
+    with memlock_limit(0):
+        assert not host.is_locked(host.allocate(64))
+    with pytest.raises(errors.FreedPointerError):
+        host.is_locked(first)
+    host.close()
+
+
+def test_more_than_is_free_is_not_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HostMemory(DEVICE)
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_AVPHYS_PAGES": 2}[name])
+    with memlock_limit(1 << 15) if locking_is_limited() else memlock_limit(-1):
+        assert not host.is_locked(host.allocate(3 * mmap.PAGESIZE))
+    host.close()
+
+
+def locking_is_limited() -> bool:
+    return resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] != resource.RLIM_INFINITY
+
+
+def test_host_memory_occupies_nothing() -> None:
+    host = HostMemory(DEVICE)
+    assert host.name == "host"
+    assert list(host.schedules) == host.legs(host.allocate(64), 64, writing=True) == []
+    host.close()
+
+
+# The stand-in.
+
+
+def test_the_stand_in_says_so_everywhere() -> None:
+    gpu = stand_in()
+    pointer = gpu.allocate(100)
+    assert gpu.name == "gpu stand-in (host memory)"
+    assert gpu.description == "stand-in in host memory: for the test"
+    assert repr(gpu) == ("<gpu stand-in (host memory): 1 allocations of 100 bytes, for the test>")
+    assert [schedule.name for schedule in gpu.schedules] == ["GPU 0 stand-in"]
+    for refused in (
+        lambda: gpu.allocate(CAPACITY),
+        lambda: gpu.allocate(10, 1),
+        lambda: gpu.read("no pointer", np.zeros(1, dtype=np.uint8)),
+    ):
+        with pytest.raises(errors.AxdimmError, match=r"gpu stand-in \(host memory\)"):
+            refused()
+    gpu.free(pointer)
+
+
+def test_the_stand_in_has_a_capacity() -> None:
+    gpu = stand_in(capacity_bytes=1000)
+    first = gpu.allocate(600)
+    with pytest.raises(errors.OutOfMemoryError, match="400 of 1000 bytes are free") as refusal:
+        gpu.allocate(401)
+    assert refusal.value.details == {"nbytes": 401, "free_bytes": 400, "capacity_bytes": 1000}
+    gpu.allocate(400)
+    gpu.free(first)
+    [space] = gpu.free_space()
+    assert space == FreeSpace(
+        channel=0, total_bytes=1000, free_bytes=600, largest_free_bytes=600, allocations=1
+    )
+    gpu.allocate(600)
+    with pytest.raises(errors.InvalidSizeError, match="capacity_bytes"):
+        stand_in(capacity_bytes=0)
+
+
+def test_memory_of_the_stand_in_is_taken_as_it_is_touched() -> None:
+    gpu = stand_in(capacity_bytes=16 << 30)
+    peak_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    pointers = [gpu.allocate(1 << 30) for _ in range(8)]
+    for pointer in pointers:
+        gpu.write(pointer + (1 << 29), some_bytes(4096))
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_before
+    assert grown < 1 << 18, f"{grown} KiB for eight pages"
+    gpu.close()
+
+
+# The choice between the two.
+
+
+@pytest.fixture
+def torch_not_imported() -> Iterator[None]:
+    """As if PyTorch had not been imported yet; what the test imports as it is forgotten."""
+    imported = sys.modules.pop("torch", None)
+    yield
+    sys.modules.pop("torch", None)
+    if imported is not None:
+        sys.modules["torch"] = imported
+
+
+def torch_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_without_pytorch_there_is_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    gpu = open_gpu(DEVICE, capacity_bytes=5000)
+    assert isinstance(gpu, GpuStandIn)
+    assert gpu.reason == "PyTorch is not installed (pip install -e '.[gpu]')"
+    assert gpu.reason in repr(gpu)
+    assert gpu.capacity_bytes == 5000
+    with pytest.raises(errors.GpuError, match=r"gpu stand-in .*\.\[gpu\].*array"):
+        gpu.tensor(gpu.allocate(64), FakeTorch.float32)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise OSError('libcudart.so.13: cannot open')", r"OSError: libcudart.so.13: cannot open"),
+        ("import no_such_module_xyz", "No module named 'no_such_module_xyz'"),
+        ("raise RuntimeError('first line\\nsecond')", r"RuntimeError: first line\)$"),
+        ("", "has no attribute '__version__'"),
+    ],
+)
+@pytest.mark.usefixtures("torch_not_imported")
+def test_with_a_broken_pytorch_there_is_the_stand_in(
+    source: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch_that(tmp_path, monkeypatch, source)
+    gpu = open_gpu(DEVICE)
+    assert isinstance(gpu, GpuStandIn)
+    assert re.search(reason, gpu.reason)
+    assert gpu.reason in repr(gpu)
+    # What PyTorch says to a second attempt in the same process does not hide the cause.
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('initialized only once')")
+    assert open_gpu(DEVICE).reason == gpu.reason
+
+
+def test_with_pytorch_but_no_gpu_there_is_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch(gpus=0))
+    gpu = open_gpu(DEVICE)
+    assert isinstance(gpu, GpuStandIn)
+    assert gpu.reason == "PyTorch 0+double finds no CUDA GPU"
+
+
+def test_with_a_gpu_that_cannot_be_used_there_is_the_stand_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = FakeTorch()
+
+    def busy(device: int) -> None:
+        raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable")
+
+    torch.cuda.Stream = busy
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    host = HostMemory(DEVICE)
+    gpu = open_gpu(DEVICE, host=host)
+    assert isinstance(gpu, GpuStandIn)
+    assert "busy or unavailable" in gpu.reason
+    host.allocate(64)
+    assert torch.pinned_blocks == [], "host memory was pinned for a GPU that is not used"
+    host.close()
+
+
+def test_pytorch_is_not_imported_before_it_is_asked_for() -> None:
+    program = (
+        "import sys; import sw_driver.memory.gpu as gpu;"
+        "from sw_driver.memory.host import HostMemory;"
+        "HostMemory(1).allocate(64); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+# CUDA, against the double.
+
+
+def test_copies_are_staged_asynchronous_and_waited_for() -> None:
+    torch = FakeTorch()
+    gpu = fake_cuda(torch)
+    pointer = gpu.allocate(1000)
+    content = some_bytes(1000)
+    read_only = np.frombuffer(content.tobytes(), dtype=np.uint8)
+    gpu.write(pointer, read_only)
+    assert torch.calls == ["copy to GPU 0", "record", "query", "query"]
+    torch.calls.clear()
+    np.testing.assert_array_equal(read(gpu, pointer + 10, 900), content[10:910])
+    assert torch.calls == ["copy to host 0", "record", "query", "query"]
+
+
+def test_copies_come_after_what_the_program_queued_before() -> None:
+    torch = FakeTorch()
+    gpu = fake_cuda(torch)
+    pointer = gpu.allocate(64)
+    tensor = gpu.tensor(pointer, torch.uint8)
+    torch.cuda.default_stream(0).queue(lambda: tensor.data.fill(17))
+    assert (read(gpu, pointer, 64) == 17).all()
+    torch.cuda.default_stream(0).queue(lambda: tensor.data.fill(18))
+    gpu.write(pointer, np.full(64, 19, dtype=np.uint8))
+    assert (tensor.data == 19).all()
+
+
+def test_pinned_host_memory_is_copied_without_staging() -> None:
+    torch = FakeTorch()
+    host = HostMemory(DEVICE)
+    before = host.allocate(100)
+    gpu = fake_cuda(torch, host)
+    after = host.allocate(100)
+    assert host.is_locked(after)
+    assert len(torch.pinned_blocks) == 1
+    pointer = gpu.allocate(100)
+    array = host.array(after)
+    array[:] = some_bytes(100)
+    gpu.write(pointer + 20, array[20:80])
+    array[:] = 0
+    gpu.read(pointer + 20, array[20:80])
+    np.testing.assert_array_equal(array[20:80], some_bytes(100)[20:80])
+    assert len(torch.pinned_blocks) == 1, "a staging buffer was used"
+    gpu.read(pointer + 20, host.array(before)[20:80])
+    assert len(torch.pinned_blocks) == 2
+    np.testing.assert_array_equal(host.array(before)[20:80], some_bytes(100)[20:80])
+    host.close()
+
+
+def test_host_memory_does_without_cuda_when_it_pins_no_more() -> None:
+    torch = FakeTorch()
+    host = HostMemory(DEVICE)
+    fake_cuda(torch, host)
+    torch.pin_failure = RuntimeError("CUDA error: out of memory")
+    pointer = host.allocate(100)
+    assert pointer.address % mmap.PAGESIZE == 0
+    assert torch.pinned_blocks == []
+    host.close()
+
+
+def test_channels_are_gpus() -> None:
+    torch = FakeTorch(gpus=3)
+    gpu = fake_cuda(torch)
+    assert gpu.name == "gpu"
+    assert gpu.reason is None
+    assert gpu.description == "Double 0, Double 1, Double 2"
+    assert [schedule.name for schedule in gpu.schedules] == ["GPU 0", "GPU 1", "GPU 2"]
+    pointer = gpu.allocate(64, 2)
+    assert pointer.channel == 2
+    gpu.write(pointer, some_bytes(64))
+    np.testing.assert_array_equal(read(gpu, pointer, 64), some_bytes(64))
+    assert torch.calls[0] == "copy to GPU 2"
+    assert [leg.schedule for leg in gpu.legs(pointer, 64, writing=True)] == [gpu.schedules[2]]
+    with pytest.raises(errors.NoSuchChannelError, match="from 0 to 2"):
+        gpu.allocate(64, 3)
+    assert repr(gpu) == ("<gpu Double 0, Double 1, Double 2: 1 allocations of 64 bytes>")
+    # GPU 1 is not used, and stays so.
+    free = {"total_bytes": CAPACITY, "free_bytes": CAPACITY - 100}
+    free["largest_free_bytes"] = free["free_bytes"]
+    assert gpu.free_space() == [
+        FreeSpace(channel=0, **free, allocations=0),
+        FreeSpace(channel=2, **free, allocations=1),
+    ]
+
+
+def test_when_the_gpu_is_full_the_message_has_the_sizes() -> None:
+    gpu = fake_cuda(FakeTorch(capacity=5000))
+    with pytest.raises(errors.OutOfMemoryError, match="4900 of 5000 bytes are free") as refusal:
+        gpu.allocate(4950)
+    assert refusal.value.details == {
+        "nbytes": 4950,
+        "gpu": 0,
+        "free_bytes": 4900,
+        "capacity_bytes": 5000,
+    }
+    gpu.allocate(4900)
+
+
+@pytest.mark.parametrize("place", ["copy_failure", "failure", "pin_failure"])
+def test_errors_of_cuda_become_the_drivers(place: str) -> None:
+    torch = FakeTorch()
+    gpu = fake_cuda(torch)
+    pointer = gpu.allocate(100)
+    gpu.write(pointer, np.zeros(100, dtype=np.uint8))
+    said = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be"
+    setattr(torch, place, RuntimeError(said))
+    source, destination = some_bytes(50), np.full(50, 7, dtype=np.uint8)
+    for call, what in (
+        (lambda: gpu.write(pointer + 10, source), "write"),
+        (lambda: gpu.read(pointer + 10, destination), "read"),
+    ):
+        with pytest.raises(
+            errors.GpuError,
+            match=rf"^{what} of 50 bytes on GPU 0 \(Double 0\) failed: .*encountered$",
+        ) as failure:
+            call()
+        assert failure.value.details == {"gpu": 0, "nbytes": 50}
+        assert failure.value.__cause__ is getattr(torch, place)
+    np.testing.assert_array_equal(source, some_bytes(50))
+    setattr(torch, place, None)
+    content = read(gpu, pointer, 100)
+    assert not content[:10].any()
+    assert not content[60:].any()
+    gpu.write(pointer + 10, source)
+    np.testing.assert_array_equal(read(gpu, pointer + 10, 50), source)
+
+
+def test_errors_in_allocating_become_the_drivers() -> None:
+    torch = FakeTorch()
+    gpu = fake_cuda(torch)
+
+    def broken(gpu: int) -> None:
+        raise RuntimeError("CUDA error: device lost")
+
+    torch.cuda.mem_get_info = broken
+    with pytest.raises(errors.GpuError, match=r"allocation of 64 bytes on GPU 0 .*device lost"):
+        gpu.allocate(64)
+    assert len(gpu.allocations) == 0
+
+
+def test_a_gpu_that_never_finishes_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "COPY_LIMIT_S", 0.01)
+    torch = FakeTorch()
+    host = HostMemory(DEVICE)
+    gpu = fake_cuda(torch, host)
+    pointer, place = gpu.allocate(64), host.allocate(64)
+    torch.hangs = True
+    buffer = weakref.ref(host.array(place).base)
+    with pytest.raises(errors.GpuError, match=r"did not end a copy of 64 bytes in 0.01 s"):
+        gpu.read(pointer, host.array(place))
+    host.free(place)
+    torch.pinned_blocks.clear()
+    gc.collect()
+    assert buffer() is not None, "the GPU may still write there"
+    host.close()
+
+
+def test_tensors_are_the_memory() -> None:
+    torch = FakeTorch()
+    gpu = fake_cuda(torch)
+    pointer = gpu.allocate(403)
+    tensor = gpu.tensor(pointer, torch.float32)
+    assert tensor.gpu == 0
+    assert tensor.numel() == 100
+    tensor.data[:] = np.arange(100)
+    np.testing.assert_array_equal(
+        read(gpu, pointer + 40, 20).view(np.float32), np.arange(10, 15, dtype=np.float32)
+    )
+    assert gpu.tensor(pointer + 40, torch.float32, 5).data[0] == 10
+    with pytest.raises(errors.AlignmentError, match="multiple of 4"):
+        gpu.tensor(pointer + 2, torch.float32, 5)
+    with pytest.raises(errors.CopyRangeError):
+        gpu.tensor(pointer, torch.float32, 101)
+    with pytest.raises(errors.GpuError, match="tensor"):
+        gpu.array(pointer, np.float32)
+    gpu.free(pointer)
+    with pytest.raises(errors.FreedPointerError):
+        gpu.tensor(pointer, torch.float32)
+
+
+# Simulated time.
+
+
+def test_a_transfer_takes_its_latency_and_its_bytes() -> None:
+    timing = GpuTiming(host_to_device_gb_per_s=10, device_to_host_gb_per_s=5, latency_us=2)
+    gpu = GpuStandIn(DEVICE, reason="for the test", timing=timing)
+    pointer = gpu.allocate(1 << 20)
+    (leg,) = gpu.legs(pointer, 1_000_000, writing=True)
+    assert leg.schedule is gpu.schedules[0]
+    assert leg.duration_ns == pytest.approx(2_000 + 100_000)
+    (leg,) = gpu.legs(pointer, 1_000_000, writing=False)
+    assert leg.duration_ns == pytest.approx(2_000 + 200_000)
+    gpu.close()
+
+
+def test_the_timing_is_that_of_a_v100_by_default() -> None:
+    timing = stand_in().timing
+    # 1 GB: the link's 12 GB/s, of at most 15.75 (8 GT/s, 16 lanes, 128b/130b), and 7 us.
+    for writing in (False, True):
+        assert timing.duration_ns(10**9, writing=writing) == pytest.approx(83_340_333, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("host_to_device_gb_per_s", 0),
+        ("host_to_device_gb_per_s", float("nan")),
+        ("device_to_host_gb_per_s", -1),
+        ("device_to_host_gb_per_s", "12"),
+        ("latency_us", -0.1),
+        ("latency_us", float("inf")),
+    ],
+)
+def test_times_that_make_no_sense_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"{name} must be .* got {value!r}"):
+        GpuTiming(**{name: value})
+
+
+# PyTorch itself.
+
+
+def test_a_tensor_of_the_stand_in_shares_its_memory() -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    import torch  # type: ignore[import-not-found]
+
+    gpu = GpuStandIn(DEVICE, reason="for the test", timing=GpuTiming(), torch=torch)
+    pointer = gpu.allocate(403)
+    tensor = gpu.tensor(pointer, torch.float32)
+    assert tensor.shape == (100,)
+    tensor[:] = torch.arange(100)
+    np.testing.assert_array_equal(gpu.array(pointer, np.float32), np.arange(100))
+    gpu.array(pointer + 40, np.float32, 1)[:] = -1
+    assert tensor[10] == -1
+    assert gpu.tensor(pointer + 40, torch.float32, 1).item() == -1
+    with pytest.raises(errors.AlignmentError, match="multiple of 4"):
+        gpu.tensor(pointer + 2, torch.float32, 5)
+    gpu.free(pointer)
+    assert tensor[11] == 11
+
+
+def test_round_trips_on_a_real_gpu() -> None:
+    host = HostMemory(DEVICE)
+    gpu = open_gpu(DEVICE, host=host)
+    if isinstance(gpu, GpuStandIn):
+        pytest.skip(f"no CUDA GPU: {gpu.reason}")
+    import torch  # type: ignore[import-not-found]
+
+    content = some_bytes(3 << 20)
+    pointer = gpu.allocate(content.size)
+    pinned = host.allocate(content.size)
+    assert host.is_locked(pinned)
+    gpu.write(pointer, content)
+    np.testing.assert_array_equal(read(gpu, pointer + 5, 1 << 20), content[5 : 5 + (1 << 20)])
+    gpu.read(pointer, host.array(pinned))
+    np.testing.assert_array_equal(host.array(pinned), content)
+    tensor = gpu.tensor(pointer, torch.float32, 1 << 18)
+    for value in range(20):
+        tensor.fill_(value)
+        seen = read(gpu, pointer, 1 << 20).view(np.float32)
+        assert (seen == value).all()
+    with pytest.raises(errors.OutOfMemoryError):
+        gpu.allocate(1 << 60)
+    gpu.free(pointer)
+    gpu.close()
+    host.close()
+
+
+def test_both_are_memories() -> None:
+    """What the copy engine asks for is there, by type and at run time."""
+    memories: list[Memory] = [make() for make in KINDS.values()]
+    for memory in memories:
+        assert isinstance(memory.allocations, AllocationTable)
+        memory.close()

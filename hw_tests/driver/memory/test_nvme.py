@@ -1,0 +1,1291 @@
+"""NVMe storage: bytes, striping, direct I/O, locks, and every way in which storage fails."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sw_driver.errors import (
+    AxdimmError,
+    BusyError,
+    ClosedError,
+    CopyRangeError,
+    DoubleFreeError,
+    ForeignPointerError,
+    FreedPointerError,
+    InvalidSizeError,
+    LostDataError,
+    NoSuchChannelError,
+    NoSuchStorageError,
+    OutOfMemoryError,
+    StorageChangedError,
+    StorageInUseError,
+    StorageIOError,
+)
+from sw_driver.memory import directio
+from sw_driver.memory.directio import ATTEMPTS
+from sw_driver.memory.interface import Memory
+from sw_driver.memory.intervals import Intervals
+from sw_driver.memory.nvme import NvmeStorage, NvmeTiming
+from sw_driver.memory.pointers import NvmePointer
+
+BLOCK = 4096
+STRIPE = 128 * 1024
+TIMEOUT_S = 60
+
+Bytes = NDArray[np.uint8]
+
+
+def noise(nbytes: int, seed: int = 0) -> Bytes:
+    return np.random.default_rng(seed).integers(0, 256, nbytes, dtype=np.uint8)
+
+
+def get(memory: NvmeStorage, pointer: NvmePointer, nbytes: int | None = None) -> Bytes:
+    data = np.zeros(pointer.nbytes if nbytes is None else nbytes, np.uint8)
+    memory.read(pointer, data)
+    return data
+
+
+@pytest.fixture
+def memory() -> Iterator[NvmeStorage]:
+    memory = NvmeStorage(device=1)
+    yield memory
+    memory.close()
+
+
+@pytest.fixture(params=["direct", "buffered"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether files that are registered now are opened for direct transfers."""
+    if request.param == "buffered":
+        real_open = os.open
+
+        def without_direct(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+            if flags & os.O_DIRECT:
+                raise OSError(errno.EINVAL, "no direct I/O here")
+            return real_open(path, flags, *rest, **more)
+
+        monkeypatch.setattr(os, "open", without_direct)
+    return request.param == "direct"
+
+
+def register(
+    memory: NvmeStorage, folder: Path, count: int = 1, nbytes: int = 4 << 20
+) -> list[Path]:
+    paths = [folder / f"nvme{number}" for number in range(count)]
+    for number, path in enumerate(paths):
+        assert memory.register(path, capacity_bytes=nbytes) == number
+    return paths
+
+
+class Faults:
+    """Stands before ``os.preadv`` and ``os.pwritev``; each call asks ``plan`` what to do."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.plan: Callable[[str, int, Bytes, int], int | None] = lambda *_: None
+        self.calls = 0
+        for name in ("preadv", "pwritev"):
+            monkeypatch.setattr(os, name, self._before(name, getattr(os, name)))
+
+    def _before(self, name: str, real: Callable[..., int]) -> Callable[..., int]:
+        def call(descriptor: int, buffers: list[Any], offset: int, flags: int = 0) -> int:
+            self.calls += 1
+            assert self.calls < 10_000, "it is tried again and again"
+            nbytes = self.plan(name, descriptor, buffers[0], offset)
+            if nbytes is None:
+                return real(descriptor, buffers, offset, flags)
+            if not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+                return real(descriptor, [buffers[0][:nbytes]], offset, flags)
+            # Direct transfers move whole blocks; of one in which the call stops nothing is moved.
+            if whole := nbytes // BLOCK * BLOCK:
+                real(descriptor, [buffers[0][:whole]], offset, flags)
+            return nbytes
+
+        return call
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
+    return Faults(monkeypatch)
+
+
+def fail(name: str, code: int, after: int = 0) -> Callable[[str, int, Bytes, int], int | None]:
+    """A plan: calls of ``name`` fail, but for the first ``after``."""
+    seen = 0
+
+    def plan(called: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+        nonlocal seen
+        if called == name:
+            seen += 1
+            if seen > after:
+                raise OSError(code, os.strerror(code))
+        return None
+
+    return plan
+
+
+# Bytes
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_random_transfers_agree_with_an_array(
+    memory: NvmeStorage, tmp_path: Path, either: bool, count: int
+) -> None:
+    register(memory, tmp_path, count)
+    direct = {each.direct for each in memory.statistics()}
+    if either and direct == {False}:
+        pytest.skip(f"the file system of {tmp_path} has no direct I/O")
+    assert direct == {either}
+    rng = random.Random(count)
+    live: list[tuple[NvmePointer, Bytes]] = []
+    for step in range(60):
+        if len(live) < 4 or rng.random() < 0.1:
+            nbytes = int(2 ** rng.uniform(0, 19.5))
+            pointer = memory.allocate(nbytes, rng.choice([None, *range(count)]))
+            shadow = noise(nbytes, step)
+            memory.write(pointer, shadow)
+            live.append((pointer, shadow))
+        if len(live) > 6:
+            pointer, shadow = live.pop(rng.randrange(len(live)))
+            assert np.array_equal(get(memory, pointer), shadow)
+            memory.free(pointer)
+        pointer, shadow = rng.choice(live)
+        start, end = sorted(rng.choices(range(shadow.size + 1), k=2))
+        shadow[start:end] = noise(end - start, 1000 + step)
+        memory.write(pointer + start, shadow[start:end])
+        pointer, shadow = rng.choice(live)
+        start, end = sorted(rng.choices(range(shadow.size + 1), k=2))
+        assert np.array_equal(get(memory, pointer + start, end - start), shadow[start:end])
+    for pointer, shadow in live:
+        assert np.array_equal(get(memory, pointer), shadow)
+        memory.free(pointer)
+    assert all(each.free_bytes == each.capacity_bytes for each in memory.statistics())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_each_byte_lies_where_the_layout_says(
+    memory: NvmeStorage, tmp_path: Path, count: int
+) -> None:
+    paths = register(memory, tmp_path, count)
+    # So the shares of the striped allocation start elsewhere on each.
+    bases = [(number + 1) * BLOCK for number in range(count)]
+    before = [memory.allocate(base, number) for number, base in enumerate(bases)]
+    data = noise(5 * STRIPE + 12345)
+    pointer = memory.allocate(data.size)
+    after = [memory.allocate(BLOCK, number) for number in range(count)]
+    for each in (*before, *after):
+        memory.write(each, np.full(each.nbytes, 0xA5, np.uint8))
+    for start in range(0, data.size, 99_999):
+        memory.write(pointer + start, data[start : start + 99_999])
+    files = [np.fromfile(path, np.uint8) for path in paths]
+    place = np.arange(data.size)
+    unit, within = place // STRIPE, place % STRIPE
+    for number in range(count):
+        here = unit % count == number
+        offsets = bases[number] + unit[here] // count * STRIPE + within[here]
+        assert np.array_equal(files[number][offsets], data[here])
+        assert np.all(files[number][: bases[number]] == 0xA5)
+    for each in (*before, *after):
+        assert np.all(get(memory, each) == 0xA5)
+    expected = 0 if count == 1 else -1
+    assert pointer.channel == expected
+    assert len({each.free_bytes + (number + 1) * BLOCK for number, each in
+                enumerate(memory.statistics())}) == 1, "the shares differ"  # fmt: skip
+
+
+def test_an_allocation_on_one_storage_leaves_the_others_alone(
+    memory: NvmeStorage, tmp_path: Path
+) -> None:
+    paths = register(memory, tmp_path, 3)
+    data = noise(300_000)
+    pointer = memory.allocate(data.size, 1)
+    memory.write(pointer, data)
+    assert pointer.channel == 1
+    assert np.array_equal(
+        np.fromfile(paths[1], np.uint8)[pointer.address : pointer.address + data.size], data
+    )
+    assert not np.fromfile(paths[0], np.uint8).any()
+    assert not np.fromfile(paths[2], np.uint8).any()
+
+
+def test_storage_registered_later_takes_part_in_later_allocations(
+    memory: NvmeStorage, tmp_path: Path
+) -> None:
+    register(memory, tmp_path)
+    early = memory.allocate(4 * STRIPE)
+    memory.register(tmp_path / "late", capacity_bytes=4 << 20)
+    late = memory.allocate(4 * STRIPE)
+    assert (early.channel, late.channel) == (0, -1)
+    shares = [each.capacity_bytes - each.free_bytes for each in memory.statistics()]
+    assert shares == [6 * STRIPE, 2 * STRIPE]
+
+
+def test_pointers_to_striped_memory_do_not_overlap(memory: NvmeStorage, tmp_path: Path) -> None:
+    register(memory, tmp_path, 2)
+    first, second = memory.allocate(5000), memory.allocate(5000)
+    assert first.address + 5000 <= second.address
+
+
+def test_several_threads_write_neighbouring_allocations(
+    memory: NvmeStorage, tmp_path: Path, either: bool
+) -> None:
+    register(memory, tmp_path, 2)
+    pointers = [memory.allocate(5001, None if number % 2 else 0) for number in range(6)]
+
+    def work(number: int) -> None:
+        for turn in range(8):
+            data = noise(5001, 100 * number + turn)
+            memory.write(pointers[number], data)
+            assert np.array_equal(get(memory, pointers[number]), data)
+
+    with ThreadPoolExecutor(len(pointers)) as pool:
+        list(pool.map(work, range(len(pointers))))
+
+
+def test_several_threads_write_into_the_same_blocks(
+    memory: NvmeStorage, tmp_path: Path, either: bool
+) -> None:
+    register(memory, tmp_path)
+    threads, piece, turns = 4, 500, 12
+    pointer = memory.allocate(threads * piece * turns, 0)
+    data = noise(pointer.nbytes)
+    together = threading.Barrier(threads)
+
+    def work(number: int) -> None:
+        for turn in range(turns):
+            together.wait(TIMEOUT_S)
+            start = (turn * threads + number) * piece
+            memory.write(pointer + start, data[start : start + piece])
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(threads)))
+    assert np.array_equal(get(memory, pointer), data)
+
+
+# Short and interrupted transfers
+
+
+def test_short_and_interrupted_transfers_are_continued(
+    memory: NvmeStorage, tmp_path: Path, either: bool, faults: Faults
+) -> None:
+    register(memory, tmp_path, 2)
+    rng = random.Random(3)
+    kinds = {"short": 0, "interrupted": 0}
+
+    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+        if rng.random() < 0.2:
+            kinds["interrupted"] += 1
+            raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
+        if rng.random() < 0.5:
+            kinds["short"] += 1
+            return rng.randrange(1, len(buffer) + 1)
+        return None
+
+    faults.plan = plan
+    pointer = memory.allocate(500_000)
+    shadow = noise(pointer.nbytes)
+    memory.write(pointer, shadow)
+    for step in range(15):
+        start, end = sorted(rng.choices(range(shadow.size + 1), k=2))
+        shadow[start:end] = noise(end - start, step)
+        memory.write(pointer + start, shadow[start:end])
+        assert np.array_equal(get(memory, pointer + start, end - start), shadow[start:end])
+    assert np.array_equal(get(memory, pointer), shadow)
+    assert min(kinds.values()) > 20, kinds
+
+
+@pytest.mark.parametrize("name", ["preadv", "pwritev"])
+@pytest.mark.parametrize("how", ["zero", "less than a block", "interrupted"])
+def test_transfers_without_progress_end(
+    memory: NvmeStorage, tmp_path: Path, faults: Faults, name: str, how: str
+) -> None:
+    [path] = register(memory, tmp_path)
+    if how == "less than a block" and not memory.statistics()[0].direct:
+        pytest.skip(f"the file system of {tmp_path} has no direct I/O: any byte is progress")
+    pointer = memory.allocate(8 * BLOCK)
+    memory.write(pointer, noise(8 * BLOCK))
+
+    def plan(called: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+        if called != name:
+            return None
+        if len(buffer) == 8 * BLOCK:
+            return 2 * BLOCK
+        if how == "interrupted":
+            raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
+        return 0 if how == "zero" else 100
+
+    faults.plan, faults.calls = plan, 0
+    transfer = memory.read if name == "preadv" else memory.write
+    with pytest.raises(StorageIOError, match=f"32768 bytes at .* of {path} moved 8192") as caught:
+        transfer(pointer, noise(8 * BLOCK, 1))
+    assert faults.calls == (2 if how == "zero" else 1 + ATTEMPTS)
+    details = caught.value.details
+    assert (details["wanted_bytes"], details["moved_bytes"]) == (8 * BLOCK, 2 * BLOCK)
+    assert (details["path"], details["offset"]) == (str(path), pointer.address)
+
+
+# Failed transfers
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EBADF])
+def test_a_failed_read_leaves_the_destination(
+    memory: NvmeStorage, tmp_path: Path, either: bool, faults: Faults, code: int
+) -> None:
+    paths = register(memory, tmp_path, 3)
+    pointer = memory.allocate(6 * STRIPE)
+    data = noise(pointer.nbytes)
+    memory.write(pointer, data)
+    bad = os.stat(paths[1]).st_ino
+
+    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+        if name == "preadv" and os.fstat(descriptor).st_ino == bad:
+            if len(buffer) > STRIPE:
+                return STRIPE
+            raise OSError(code, os.strerror(code))
+        return None
+
+    faults.plan = plan
+    destination = np.full(pointer.nbytes, 0x5A, np.uint8)
+    with pytest.raises(StorageIOError, match=str(paths[1])) as caught:
+        memory.read(pointer, destination)
+    assert np.all(destination == 0x5A)
+    assert caught.value.details["errno"] == code
+    assert caught.value.details["moved_bytes"] == STRIPE
+    # What is on the others can be read, and all of it when the fault is gone.
+    assert np.array_equal(get(memory, pointer, STRIPE), data[:STRIPE])
+    faults.plan = lambda *_: None
+    assert np.array_equal(get(memory, pointer), data)
+    assert all(each.lost_bytes == 0 for each in memory.statistics())
+
+
+def test_a_failed_write_loses_exactly_the_blocks_not_written(
+    memory: NvmeStorage, tmp_path: Path, either: bool, faults: Faults
+) -> None:
+    register(memory, tmp_path)
+    pointer = memory.allocate(12 * BLOCK)
+    old, new = noise(12 * BLOCK), noise(12 * BLOCK, 1)
+    memory.write(pointer, old)
+
+    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+        if name == "pwritev":
+            if len(buffer) == 8 * BLOCK:
+                return 3 * BLOCK + 512
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return None
+
+    faults.plan = plan
+    with pytest.raises(StorageIOError, match="No space left") as caught:
+        memory.write(pointer + 2 * BLOCK, new[2 * BLOCK : 10 * BLOCK])
+    assert caught.value.details["errno"] == errno.ENOSPC
+    assert caught.value.details["moved_bytes"] == 3 * BLOCK + (0 if either else 512)
+    faults.plan = lambda *_: None
+    expected = [*["old"] * 2, *["new"] * 3, *["lost"] * 5, *["old"] * 2]
+    for block, state in enumerate(expected):
+        at = slice(block * BLOCK, (block + 1) * BLOCK)
+        if state == "lost":
+            with pytest.raises(LostDataError):
+                get(memory, pointer + at.start, BLOCK)
+        else:
+            source = old if state == "old" else new
+            assert np.array_equal(get(memory, pointer + at.start, BLOCK), source[at]), block
+    assert memory.statistics()[0].lost_bytes == 5 * BLOCK
+    destination = np.full(12 * BLOCK, 0x5A, np.uint8)
+    with pytest.raises(LostDataError, match="0x5000 to 0xa000") as lost:
+        memory.read(pointer, destination)
+    assert np.all(destination == 0x5A)
+    assert (lost.value.details["offset"], lost.value.details["nbytes"]) == (5 * BLOCK, 5 * BLOCK)
+    assert lost.value.details["lost"] == [(5 * BLOCK, 5 * BLOCK)]
+
+
+def broken_allocation(
+    memory: NvmeStorage, faults: Faults, nbytes: int = 4 * BLOCK
+) -> tuple[NvmePointer, Bytes]:
+    """An allocation of which everything is lost, and what is to be written to it."""
+    pointer = memory.allocate(nbytes)
+    faults.plan = fail("pwritev", errno.EIO)
+    with pytest.raises(StorageIOError):
+        memory.write(pointer, noise(nbytes))
+    faults.plan = lambda *_: None
+    return pointer, noise(nbytes, 1)
+
+
+def test_lost_bytes_can_be_read_once_all_are_written_again(
+    memory: NvmeStorage, tmp_path: Path, faults: Faults
+) -> None:
+    register(memory, tmp_path)
+    pointer, data = broken_allocation(memory, faults)
+    for start, end in [(0, 100), (100, 5000), (7000, 4 * BLOCK)]:
+        memory.write(pointer + start, data[start:end])
+    assert np.array_equal(get(memory, pointer, 5000), data[:5000])
+    assert np.array_equal(get(memory, pointer + 7000), data[7000:])
+    assert memory.statistics()[0].lost_bytes == 2000
+    with pytest.raises(LostDataError) as caught:
+        get(memory, pointer)
+    assert (caught.value.details["offset"], caught.value.details["nbytes"]) == (5000, 2000)
+    memory.write(pointer + 4999, data[4999:7001])
+    assert np.array_equal(get(memory, pointer), data)
+    assert memory.statistics()[0].lost_bytes == 0
+
+
+def test_the_last_block_is_complete_with_the_allocation(
+    memory: NvmeStorage, tmp_path: Path, faults: Faults
+) -> None:
+    register(memory, tmp_path)
+    pointer, data = broken_allocation(memory, faults, BLOCK + 17)
+    assert memory.statistics()[0].lost_bytes == BLOCK + 17
+    faults.plan = fail("preadv", errno.EIO)  # nothing has to be read for it
+    memory.write(pointer, data)
+    faults.plan = fail("pwritev", errno.EIO)
+    with pytest.raises(StorageIOError):
+        memory.write(pointer + BLOCK, data[:5])
+    faults.plan = lambda *_: None
+    assert np.array_equal(get(memory, pointer, BLOCK), data[:BLOCK])
+    assert memory.statistics()[0].lost_bytes == 17
+
+
+def test_freeing_forgets_what_was_lost(memory: NvmeStorage, tmp_path: Path, faults: Faults) -> None:
+    register(memory, tmp_path)
+    pointer, _ = broken_allocation(memory, faults)
+    memory.free(pointer)
+    assert memory.statistics()[0].lost_bytes == 0
+    again = memory.allocate(4 * BLOCK)
+    assert again.address == pointer.address
+    get(memory, again)
+
+
+@pytest.mark.parametrize("edge", ["head", "tail"])
+def test_a_block_that_failed_in_part_is_lost_as_a_whole(
+    memory: NvmeStorage, tmp_path: Path, faults: Faults, edge: str
+) -> None:
+    register(memory, tmp_path)
+    pointer = memory.allocate(4 * BLOCK)
+    old, new = noise(4 * BLOCK), noise(4 * BLOCK, 1)
+    memory.write(pointer, old)
+    start, end = BLOCK + 100, 3 * BLOCK + 50
+    faults.plan = fail("pwritev", errno.EIO, after=0 if edge == "head" else 2)
+    with pytest.raises(StorageIOError):
+        memory.write(pointer + start, new[start:end])
+    faults.plan = lambda *_: None
+    # In front of the head's block, and behind what was not begun, all is as it was.
+    lost = (BLOCK, end) if edge == "head" else (3 * BLOCK, 4 * BLOCK)
+    expected = old.copy()
+    expected[start : lost[0]] = new[start : lost[0]]
+    assert np.array_equal(get(memory, pointer, lost[0]), expected[: lost[0]])
+    assert np.array_equal(get(memory, pointer + lost[1]), old[lost[1] :])
+    assert memory.statistics()[0].lost_bytes == lost[1] - lost[0]
+    for place in (lost[0], lost[1] - 1):
+        with pytest.raises(LostDataError):
+            get(memory, pointer + place, 1)
+
+
+def test_what_cannot_be_read_for_a_partial_write_is_not_lost(
+    memory: NvmeStorage, tmp_path: Path, faults: Faults
+) -> None:
+    register(memory, tmp_path)
+    pointer = memory.allocate(2 * BLOCK)
+    old = noise(2 * BLOCK)
+    memory.write(pointer, old)
+    faults.plan = fail("preadv", errno.EIO)
+    with pytest.raises(StorageIOError, match="read of 4096 bytes"):
+        memory.write(pointer + 10, noise(20, 1))
+    faults.plan = lambda *_: None
+    assert np.array_equal(get(memory, pointer, 10), old[:10])
+    assert np.array_equal(get(memory, pointer + 30), old[30:])
+    with pytest.raises(LostDataError):
+        get(memory, pointer + 10, 1)
+    assert memory.statistics()[0].lost_bytes == 20
+
+
+def test_an_interrupt_in_the_middle_of_a_write_loses_the_rest(
+    memory: NvmeStorage, tmp_path: Path, faults: Faults
+) -> None:
+    register(memory, tmp_path)
+    pointer = memory.allocate(4 * BLOCK)
+    data = noise(4 * BLOCK)
+
+    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+        if len(buffer) == 4 * BLOCK:
+            return BLOCK
+        raise KeyboardInterrupt
+
+    faults.plan = plan
+    with pytest.raises(KeyboardInterrupt):
+        memory.write(pointer, data)
+    faults.plan = lambda *_: None
+    assert np.array_equal(get(memory, pointer, BLOCK), data[:BLOCK])
+    assert memory.statistics()[0].lost_bytes == 3 * BLOCK
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_random_failures_each_byte_is_right_or_lost(
+    memory: NvmeStorage, tmp_path: Path, either: bool, faults: Faults, seed: int
+) -> None:
+    count = seed + 1
+    register(memory, tmp_path, count)
+    rng = random.Random(seed)
+    pointer = memory.allocate(5 * STRIPE + 777)
+    shadow = noise(pointer.nbytes)
+    memory.write(pointer, shadow)
+    failed = lost = 0
+
+    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+        if rng.random() < 0.35:
+            return rng.randrange(1, len(buffer) + 1)
+        if rng.random() < 0.25:
+            if name == "pwritev":
+                # Nothing is known of what a failed write leaves in its range.
+                torn = rng.randrange(len(buffer))
+                with open(f"/proc/self/fd/{descriptor}", "r+b") as file:
+                    file.seek(offset + torn)
+                    file.write(bytes([rng.randrange(256)]) * min(BLOCK, len(buffer) - torn))
+            code = rng.choice([errno.EIO, errno.ENOSPC])
+            raise OSError(code, os.strerror(code))
+        return None
+
+    for step in range(25):
+        length = int(2 ** rng.uniform(0, 18.5))
+        start = rng.randrange(shadow.size - 1)
+        end = min(start + length, shadow.size)
+        data = noise(end - start, step)
+        faults.plan = plan
+        try:
+            memory.write(pointer + start, data)
+        except StorageIOError:
+            failed += 1
+        faults.plan = lambda *_: None
+        shadow[start:end] = data
+        # Block by block, and at the range's ends, so that each byte is seen to be right or lost.
+        places = sorted({start, end, shadow.size, *range(0, shadow.size, BLOCK)})
+        for low, high in itertools.pairwise(places):
+            try:
+                found = get(memory, pointer + low, high - low)
+            except LostDataError:
+                lost += 1
+            else:
+                assert np.array_equal(found, shadow[low:high]), (step, start, end, low, high)
+    assert failed >= 4, "too few failures to have tested much"
+    assert lost, "nothing was lost"
+    memory.write(pointer, shadow)
+    assert np.array_equal(get(memory, pointer), shadow)
+    assert all(each.lost_bytes == 0 for each in memory.statistics())
+
+
+def test_the_other_parts_of_a_striped_write_are_written(
+    memory: NvmeStorage, tmp_path: Path, faults: Faults
+) -> None:
+    paths = register(memory, tmp_path, 3)
+    pointer = memory.allocate(6 * STRIPE)
+    data = noise(pointer.nbytes)
+    bad = os.stat(paths[2]).st_ino
+
+    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+        if os.fstat(descriptor).st_ino == bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return None
+
+    faults.plan = plan
+    with pytest.raises(StorageIOError, match=str(paths[2])):
+        memory.write(pointer, data)
+    faults.plan = lambda *_: None
+    # In the allocation, which it is that is to be written again, and where it is in the file.
+    with pytest.raises(LostDataError, match="0x40000 to 0x60000 of the allocation") as caught:
+        get(memory, pointer)
+    details = caught.value.details
+    assert details["lost"] == [(2 * STRIPE, STRIPE), (5 * STRIPE, STRIPE)]
+    assert details["allocation_offset"] == 2 * STRIPE
+    assert (details["path"], details["offset"], details["nbytes"]) == (str(paths[2]), 0, STRIPE)
+    with pytest.raises(LostDataError, match="0xa0032 to 0xa0096 of the allocation") as caught:
+        get(memory, pointer + 5 * STRIPE + 50, 100)
+    details = caught.value.details
+    assert (details["allocation_offset"], details["offset"]) == (5 * STRIPE + 50, STRIPE + 50)
+    assert details["nbytes"] == 100
+    memory.write(pointer + 2 * STRIPE, data[2 * STRIPE : 3 * STRIPE])
+    memory.write(pointer + 5 * STRIPE, data[5 * STRIPE : 5 * STRIPE + 100])
+    with pytest.raises(LostDataError) as caught:
+        get(memory, pointer)
+    assert caught.value.details["lost"] == [(5 * STRIPE + 100, STRIPE - 100)]
+    for unit in range(6):
+        at = slice(unit * STRIPE, (unit + 1) * STRIPE)
+        if unit == 5:
+            with pytest.raises(LostDataError, match=str(paths[2])):
+                get(memory, pointer + at.start, STRIPE)
+        else:
+            assert np.array_equal(get(memory, pointer + at.start, STRIPE), data[at])
+
+
+# Files that change
+
+
+def test_a_file_that_shrank_is_refused_and_what_was_cut_off_is_lost(
+    memory: NvmeStorage, tmp_path: Path, either: bool
+) -> None:
+    [path] = register(memory, tmp_path, nbytes=16 * BLOCK)
+    pointer = memory.allocate(8 * BLOCK)
+    data = noise(8 * BLOCK)
+    memory.write(pointer, data)
+    os.truncate(path, 5 * BLOCK)
+    destination = np.full(BLOCK, 0x5A, np.uint8)
+    with pytest.raises(StorageChangedError, match=r"has 20480 bytes, it had 65536") as caught:
+        memory.read(pointer, destination)
+    assert np.all(destination == 0x5A)
+    assert caught.value.details["size_bytes"] == 5 * BLOCK
+    assert caught.value.details["capacity_bytes"] == 16 * BLOCK
+    with pytest.raises(StorageChangedError):
+        memory.write(pointer + 100, data[:200])
+    assert os.stat(path).st_size == 5 * BLOCK
+    os.truncate(path, 16 * BLOCK)
+    assert np.array_equal(get(memory, pointer, 100), data[:100])
+    assert np.array_equal(get(memory, pointer + 300, 5 * BLOCK - 300), data[300 : 5 * BLOCK])
+    for place in (100, 299, 5 * BLOCK, 8 * BLOCK - 1):
+        with pytest.raises(LostDataError):
+            get(memory, pointer + place, 1)
+    memory.write(pointer, data)
+    assert np.array_equal(get(memory, pointer), data)
+    get(memory, memory.allocate(8 * BLOCK))  # it was not allocated when it was cut off
+
+
+@pytest.mark.parametrize("name", ["preadv", "pwritev"])
+def test_a_file_that_shrinks_during_a_transfer_is_reported_as_such(
+    memory: NvmeStorage, tmp_path: Path, faults: Faults, name: str
+) -> None:
+    [path] = register(memory, tmp_path, nbytes=16 * BLOCK)
+    pointer = memory.allocate(8 * BLOCK)
+    memory.write(pointer, noise(8 * BLOCK))
+
+    def plan(called: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+        if called == name:
+            os.truncate(path, 0)
+            if name == "pwritev":
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return None
+
+    faults.plan = plan
+    transfer = memory.read if name == "preadv" else memory.write
+    with pytest.raises(StorageChangedError):
+        transfer(pointer, noise(8 * BLOCK))
+    faults.plan = lambda *_: None
+    os.truncate(path, 16 * BLOCK)
+    with pytest.raises(LostDataError):
+        get(memory, pointer, 1)
+
+
+def descriptor_of(path: Path) -> int:
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.path.samefile(f"/proc/self/fd/{name}", path):
+                return int(name)
+        except OSError:
+            continue
+    raise AssertionError(f"{path} is not open")
+
+
+def test_a_descriptor_closed_by_somebody_else_is_an_error(
+    memory: NvmeStorage, tmp_path: Path
+) -> None:
+    [path] = register(memory, tmp_path)
+    pointer = memory.allocate(BLOCK)
+    os.close(descriptor_of(path))
+    with pytest.raises(StorageIOError, match="Bad file descriptor") as caught:
+        get(memory, pointer)
+    assert caught.value.details["errno"] == errno.EBADF
+    with pytest.raises(StorageIOError, match=str(path)):
+        memory.write(pointer, noise(BLOCK))
+    memory.close()
+
+
+def test_no_other_file_is_touched_through_a_descriptor_that_was_reused(
+    memory: NvmeStorage, tmp_path: Path
+) -> None:
+    [path] = register(memory, tmp_path)
+    pointer = memory.allocate(BLOCK)
+    other = tmp_path / "other"
+    other.write_bytes(bytes(8 << 20))
+    with open(other, "r+b") as file:
+        os.dup2(file.fileno(), descriptor_of(path))
+    with pytest.raises(StorageIOError, match="another file"):
+        memory.write(pointer, np.full(BLOCK, 1, np.uint8))
+    with pytest.raises(StorageIOError, match="another file"):
+        get(memory, pointer)
+    assert not any(other.read_bytes())
+
+
+def test_a_file_removed_or_renamed_stays_usable(memory: NvmeStorage, tmp_path: Path) -> None:
+    [path] = register(memory, tmp_path)
+    pointer = memory.allocate(BLOCK)
+    path.unlink()
+    memory.write(pointer, noise(BLOCK))
+    assert np.array_equal(get(memory, pointer), noise(BLOCK))
+
+
+# Registration
+
+
+def test_an_existing_file_has_the_capacity_of_its_size(memory: NvmeStorage, tmp_path: Path) -> None:
+    path = tmp_path / "odd"
+    path.write_bytes(bytes(3 * BLOCK + 100))
+    memory.register(str(path))
+    [statistics] = memory.statistics()
+    assert statistics.capacity_bytes == 3 * BLOCK
+    assert statistics.path == str(path)
+    memory.allocate(3 * BLOCK)
+    assert path.stat().st_size == 3 * BLOCK + 100
+
+
+def test_a_created_file_has_its_room_reserved(memory: NvmeStorage, tmp_path: Path) -> None:
+    [path] = register(memory, tmp_path, nbytes=(1 << 20) + 100)
+    assert path.stat().st_size == 1 << 20
+    assert path.stat().st_blocks * 512 >= 1 << 20
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_of_a_longer_file_only_so_much_is_used_and_a_shorter_one_is_extended(
+    memory: NvmeStorage, tmp_path: Path
+) -> None:
+    longer, shorter = tmp_path / "longer", tmp_path / "shorter"
+    longer.write_bytes(bytes(8 * BLOCK))
+    shorter.write_bytes(b"kept")
+    for path in (longer, shorter):
+        memory.register(path, capacity_bytes=4 * BLOCK)
+    assert [each.capacity_bytes for each in memory.statistics()] == [4 * BLOCK] * 2
+    assert longer.stat().st_size == 8 * BLOCK
+    assert shorter.read_bytes() == b"kept".ljust(4 * BLOCK, b"\0")
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_where_room_cannot_be_reserved_the_file_is_sparse(
+    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    [path] = register(memory, tmp_path)
+    assert (path.stat().st_size, path.stat().st_blocks) == (4 << 20, 0)
+    pointer = memory.allocate(5000)
+    memory.write(pointer, noise(5000))
+    assert np.array_equal(get(memory, pointer), noise(5000))
+
+
+def test_a_full_file_system_is_found_at_registration(
+    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statistics = os.statvfs(tmp_path)
+    much = statistics.f_blocks * statistics.f_frsize + (1 << 20)
+    with pytest.raises(NoSuchStorageError, match=f"{much // BLOCK * BLOCK} bytes.* room for"):
+        memory.register(tmp_path / "much", capacity_bytes=much)
+
+    def full(descriptor: int, offset: int, nbytes: int) -> None:
+        os.ftruncate(descriptor, nbytes // 2)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(NoSuchStorageError, match="No space left") as caught:
+        memory.register(tmp_path / "full", capacity_bytes=1 << 20)
+    assert caught.value.details["errno"] == errno.ENOSPC
+    assert not list(tmp_path.iterdir()), "a file was left"
+    kept = tmp_path / "kept"
+    kept.write_bytes(b"kept")
+    with pytest.raises(NoSuchStorageError):
+        memory.register(kept, capacity_bytes=1 << 20)
+    assert kept.read_bytes() == b"kept"
+
+
+def test_what_is_no_storage_is_refused(memory: NvmeStorage, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.write_bytes(bytes(BLOCK - 1))
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    cases: list[tuple[Any, str]] = [
+        (tmp_path / "missing", "No such file.* capacity_bytes to create"),
+        (tmp_path, "is a directory"),
+        (fifo, "is a FIFO"),
+        (tmp_path / "socket", "is a socket"),
+        ("/dev/full", "is a character device"),
+        ("/dev/null", "is a character device"),
+        (small, "has 4095 bytes: storage has at least 4096"),
+        (small / "below", "Not a directory"),
+        (loop, "symbolic links"),
+        ("a\0b", "null"),
+        (7, "7 is a int"),
+        (None, "NoneType"),
+    ]
+    for path, message in cases:
+        with pytest.raises(NoSuchStorageError, match=message) as caught:
+            memory.register(path)
+        if isinstance(path, Path):
+            assert str(path) in str(caught.value)
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "gone")
+    cases = [
+        (tmp_path, "is a directory"),
+        (fifo, "is a FIFO"),
+        ("/dev/full", "is a character device"),
+        (tmp_path / "no" / "where", f"No such file.*create the folder '{tmp_path}/no'"),
+        (dangling, f"No such file.*symbolic link to '{tmp_path}/gone'; create that"),
+        (loop, "symbolic links"),
+        (tmp_path / ("x" * 300), "cannot be created: File name too long"),
+        ("/proc/nearmem", "cannot be created: .*; give another path"),
+        ("", "path is empty"),
+        (b"", "path is empty"),
+        ("a\0b", "null"),
+    ]
+    for path, message in cases:
+        with pytest.raises(NoSuchStorageError, match=message) as caught:
+            memory.register(path, capacity_bytes=1 << 20)
+        assert "give capacity_bytes" not in str(caught.value)
+        assert "or capacity_bytes" not in str(caught.value)
+    with pytest.raises(NoSuchStorageError, match="symbolic link"):
+        memory.register(dangling)
+    with pytest.raises(NoSuchStorageError, match="path is empty"):
+        memory.register("")
+    assert not memory.statistics()
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_what_cannot_be_created_says_why(
+    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: Any) -> int:
+        raise OSError(code, os.strerror(code))
+
+    path = tmp_path / "new"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(NoSuchStorageError, match=f"created: {os.strerror(code)}") as caught:
+            memory.register(path, capacity_bytes=1 << 20)
+    assert caught.value.details["errno"] == code
+    memory.register(path, capacity_bytes=1 << 20)
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from sw_driver.errors import AxdimmError
+from sw_driver.memory.nvme import NvmeStorage
+folder, limit = Path(sys.argv[1]), int(sys.argv[2])
+memory = NvmeStorage(device=1)
+memory.register(folder / "before", capacity_bytes=16 * 4096)
+pointer = memory.allocate(16 * 4096)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+memory.write(pointer, np.ones(4096, np.uint8))
+for attempt in (
+    lambda: memory.write(pointer, np.ones(16 * 4096, np.uint8)),
+    lambda: memory.register(folder / "after", capacity_bytes=16 * 4096),
+):
+    try:
+        attempt()
+    except AxdimmError as error:
+        print(error)
+memory.close()
+"""
+
+
+@pytest.mark.parametrize("limit", [6 * BLOCK, 6 * BLOCK + 100])
+def test_the_limit_of_a_files_size_is_named(tmp_path: Path, limit: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path), str(limit)],
+        capture_output=True, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    writing, registering = done.stdout.splitlines()
+    for message in (writing, registering):
+        assert f"at most {limit} bytes (RLIMIT_FSIZE" in message
+    assert not (tmp_path / "after").exists()
+
+
+def test_what_cannot_be_opened_is_refused(
+    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A program that runs cannot be written to, also not by root.
+    program = tmp_path / "sleep"
+    shutil.copy(shutil.which("sleep") or "", program)
+    with subprocess.Popen([str(program), "60"]) as running:
+        try:
+            with pytest.raises(NoSuchStorageError, match=f"{program}.* Text file busy") as caught:
+                memory.register(program)
+        finally:
+            running.kill()
+    assert caught.value.details["errno"] == errno.ETXTBSY
+    path = tmp_path / "file"
+    path.write_bytes(bytes(BLOCK))
+    for code in (errno.EACCES, errno.EROFS, errno.EPERM):
+
+        def refuse(*_: Any, code: int = code) -> int:
+            raise OSError(code, os.strerror(code))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", refuse)
+            with pytest.raises(NoSuchStorageError, match=os.strerror(code)):
+                memory.register(path)
+    memory.register(path)
+
+
+@pytest.mark.parametrize("capacity", [0, BLOCK - 1, -BLOCK, 1e6, "1M"])
+def test_a_capacity_must_be_a_block_at_least(
+    memory: NvmeStorage, tmp_path: Path, capacity: Any
+) -> None:
+    with pytest.raises(InvalidSizeError, match="capacity_bytes"):
+        memory.register(tmp_path / "new", capacity_bytes=capacity)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_registered_twice(
+    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = register(memory, tmp_path, 2)
+    symbolic, hard = tmp_path / "symbolic", tmp_path / "hard"
+    symbolic.symlink_to(paths[1])
+    hard.hardlink_to(paths[1])
+    monkeypatch.chdir(tmp_path)
+    for path in (paths[1], symbolic, hard, "nvme1", "../" + tmp_path.name + "/nvme1"):
+        for capacity in (None, 8 << 20):
+            with pytest.raises(StorageInUseError, match="already, as storage 1") as caught:
+                memory.register(path, capacity_bytes=capacity)
+            assert caught.value.details["storage"] == 1
+    assert paths[1].stat().st_size == 4 << 20
+    with pytest.raises(StorageInUseError, match="by another device of this process") as caught:
+        NvmeStorage(device=2).register(paths[0])
+    assert caught.value.details["pid"] == os.getpid()
+    assert len(memory.statistics()) == 2
+
+
+HOLDER = """
+import os, sys, time
+import numpy as np
+from sw_driver.errors import ClosedError
+from sw_driver.memory.nvme import NvmeStorage
+memory = NvmeStorage(device=1)
+memory.register(sys.argv[1])
+pointer = memory.allocate(4096)
+if len(sys.argv) > 2:
+    child = os.fork()
+    if not child:
+        for use in (
+            lambda: memory.read(pointer, np.zeros(4096, np.uint8)),
+            lambda: memory.write(pointer, np.zeros(4096, np.uint8)),
+            lambda: memory.allocate(1),
+            lambda: memory.free(pointer),
+            lambda: memory.register(sys.argv[1]),
+        ):
+            try:
+                use()
+            except ClosedError:
+                continue
+            print("a forked child could use the storage", flush=True)
+        memory.close()
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(60)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_another_process_locks_its_storage_until_it_is_killed(
+    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "shared"
+    path.write_bytes(bytes(4 * BLOCK))
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "ready\n"
+            with pytest.raises(StorageInUseError, match=f"{path}.*by process {holder.pid};"):
+                memory.register(path)
+            # As when the other process is not to be seen from here.
+            monkeypatch.setattr(directio, "_lock_holder", lambda path: None)
+            with pytest.raises(StorageInUseError, match=f"{path}.* another process, or another"):
+                memory.register(path)
+        finally:
+            holder.send_signal(signal.SIGKILL)
+    memory.register(path)
+
+
+def test_a_forked_child_neither_uses_the_storage_nor_keeps_its_lock(
+    memory: NvmeStorage, tmp_path: Path
+) -> None:
+    path = tmp_path / "shared"
+    path.write_bytes(bytes(4 * BLOCK))
+    command = [sys.executable, "-c", HOLDER, str(path), "fork"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        child = 0
+        try:
+            assert holder.stdout is not None
+            child = int(holder.stdout.readline())
+            # The child's closing has not unlocked what its parent uses.
+            with pytest.raises(StorageInUseError):
+                memory.register(path)
+            holder.send_signal(signal.SIGKILL)
+            holder.wait(TIMEOUT_S)
+            memory.register(path)
+            os.kill(child, 0)
+        finally:
+            holder.kill()
+            if child:
+                os.kill(child, signal.SIGKILL)
+
+
+def test_a_block_device_is_storage(memory: NvmeStorage, tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(1 << 20))
+    try:
+        device = subprocess.run(
+            ["losetup", "--find", "--show", str(image)], check=True, capture_output=True, text=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no block device can be had here: {getattr(error, 'stderr', None) or error}")
+    try:
+        with pytest.raises(NoSuchStorageError, match=r"1048576 bytes, less than .* 1052672"):
+            memory.register(device, capacity_bytes=(1 << 20) + BLOCK)
+        memory.register(device)
+        [statistics] = memory.statistics()
+        assert (statistics.capacity_bytes, statistics.block_bytes) == (1 << 20, 512)
+        pointer = memory.allocate(100_000)
+        memory.write(pointer + 1, noise(99_999))
+        assert np.array_equal(get(memory, pointer + 1), noise(99_999))
+        another_node = tmp_path / "node"
+        os.mknod(another_node, 0o60600, os.stat(device).st_rdev)
+        with pytest.raises(StorageInUseError, match="already"):
+            memory.register(another_node)
+        with pytest.raises(StorageInUseError, match="in use: it is mounted, or"):
+            NvmeStorage(device=2).register(another_node)
+        memory.close()
+    finally:
+        memory.close()
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+# Allocation
+
+
+def test_sizes_and_channels_are_checked(memory: NvmeStorage, tmp_path: Path) -> None:
+    for channel in (None, 0):
+        with pytest.raises(NoSuchChannelError, match="call RegisterStorage"):
+            memory.allocate(100, channel)
+    register(memory, tmp_path, 2)
+    wrong: list[Any] = [2, -1, 1.0, "0", True]
+    for channel in wrong:
+        with pytest.raises(NoSuchChannelError, match="0 to 1"):
+            memory.allocate(100, channel)
+    sizes: list[Any] = [0, -1, 1.5]
+    for nbytes in sizes:
+        with pytest.raises(InvalidSizeError, match=str(nbytes)):
+            memory.allocate(nbytes)
+    assert not len(memory.allocations)
+
+
+def test_out_of_memory_says_what_is_free_where_and_takes_nothing(
+    memory: NvmeStorage, tmp_path: Path
+) -> None:
+    for number, blocks in enumerate((100, 40)):
+        memory.register(tmp_path / str(number), capacity_bytes=blocks * BLOCK)
+    memory.allocate(BLOCK, 0)
+    before = memory.statistics()
+    with pytest.raises(OutOfMemoryError) as caught:
+        memory.allocate(82 * BLOCK)
+    assert "storage 0 has 405504 of 409600 bytes free" in str(caught.value)
+    assert "storage 1 has 163840 of 163840 bytes free" in str(caught.value)
+    assert caught.value.details["free_bytes"] == {0: 99 * BLOCK, 1: 40 * BLOCK}
+    with pytest.raises(OutOfMemoryError, match=r"no room for 167936 bytes: storage 1 has 163840 "):
+        memory.allocate(41 * BLOCK, 1)
+    free = [(each.free_bytes, each.allocations) for each in before]
+    assert [(each.free_bytes, each.allocations) for each in memory.statistics()] == free
+    memory.allocate(40 * BLOCK, 1)
+
+
+def test_pointers_are_checked(memory: NvmeStorage, tmp_path: Path) -> None:
+    register(memory, tmp_path)
+    pointer, foreign = memory.allocate(5000), NvmeStorage(device=2)
+    with pytest.raises(CopyRangeError):
+        get(memory, pointer, 5001)
+    with pytest.raises(CopyRangeError):
+        memory.write(pointer + 1, noise(5000))
+    with pytest.raises(ForeignPointerError):
+        foreign.read(pointer, np.zeros(1, np.uint8))
+    memory.allocations.hold(pointer, "a copy")
+    with pytest.raises(BusyError):
+        memory.free(pointer)
+    memory.allocations.release(pointer, "a copy")
+    memory.free(pointer)
+    with pytest.raises(DoubleFreeError):
+        memory.free(pointer)
+    with pytest.raises(FreedPointerError):
+        get(memory, pointer, 1)
+    [statistics] = memory.statistics()
+    assert statistics.free_bytes == statistics.capacity_bytes
+
+
+def test_statistics_count(memory: NvmeStorage, tmp_path: Path, faults: Faults) -> None:
+    register(memory, tmp_path, 2)
+    pointer = memory.allocate(3 * STRIPE)
+    memory.allocate(100, 1)
+    memory.write(pointer, noise(3 * STRIPE))
+    get(memory, pointer + 10, STRIPE)
+    faults.plan = fail("pwritev", errno.EIO)
+    with pytest.raises(StorageIOError):
+        memory.write(pointer, noise(100))
+    first, second = memory.statistics()
+    assert (first.allocations, second.allocations) == (1, 2)
+    assert (first.bytes_written, second.bytes_written) == (2 * STRIPE, STRIPE)
+    assert (first.bytes_read, second.bytes_read) == (STRIPE - 10, 10)
+    assert (first.operations, second.operations) == (3, 2)
+    assert (first.lost_bytes, second.lost_bytes) == (BLOCK, 0)
+    assert first.free_bytes == (4 << 20) - 2 * STRIPE
+    assert second.free_bytes == (4 << 20) - 2 * STRIPE - BLOCK
+    assert [
+        (each.channel, each.total_bytes, each.free_bytes, each.largest_free_bytes, each.allocations)
+        for each in memory.free_space()
+    ] == [
+        (number, 4 << 20, each.free_bytes, each.largest_free_bytes, each.allocations)
+        for number, each in enumerate((first, second))
+    ]
+
+
+# Time
+
+
+def test_each_storage_is_occupied_for_its_share(memory: NvmeStorage, tmp_path: Path) -> None:
+    slow = NvmeTiming(read_gb_per_s=2.0, write_gb_per_s=0.5, latency_us=10)
+    memory.register(tmp_path / "a", capacity_bytes=4 << 20)
+    memory.register(tmp_path / "b", capacity_bytes=4 << 20, timing=slow)
+    assert [each.name for each in memory.schedules] == ["nvme0", "nvme1"]
+    pointer = memory.allocate(3 * STRIPE)
+    legs = memory.legs(pointer + 1000, 2 * STRIPE, writing=True)
+    assert [each.schedule for each in legs] == list(memory.schedules)
+    durations = [each.duration_ns for each in legs]
+    assert durations == pytest.approx([70e3 + STRIPE / 3.45, 10e3 + STRIPE / 0.5])
+    [leg] = memory.legs(pointer + STRIPE, 100, writing=False)
+    assert leg.schedule is memory.schedules[1]
+    assert leg.duration_ns == pytest.approx(10e3 + 50)
+    [leg] = memory.legs(memory.allocate(1 << 20, 0), 1 << 20, writing=False)
+    assert leg.duration_ns == pytest.approx(70e3 + (1 << 20) / 3.45)
+
+
+def test_the_default_rates_are_below_those_of_the_link() -> None:
+    lanes, transfers_per_ns = 4, 8
+    link_gb_per_s = lanes * transfers_per_ns * 128 / 130 / 8 * 256 / (256 + 24)
+    timing = NvmeTiming()
+    assert 0.9 * link_gb_per_s < timing.read_gb_per_s < link_gb_per_s
+    assert 0.9 * link_gb_per_s < timing.write_gb_per_s < link_gb_per_s
+
+
+@pytest.mark.parametrize("field", ["read_gb_per_s", "write_gb_per_s", "latency_us"])
+@pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
+def test_timing_is_checked(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{field} is {value}"):
+        NvmeTiming(**{field: value})
+
+
+def test_rates_of_zero_are_refused_and_no_latency_is_not() -> None:
+    for field in ("read_gb_per_s", "write_gb_per_s"):
+        with pytest.raises(ValueError, match=f"{field} is 0"):
+            NvmeTiming(**{field: 0})
+    assert NvmeTiming(latency_us=0).duration_ns(0, writing=True) == 0
+
+
+# Closing
+
+
+def test_after_closing_everything_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    before = set(threading.enumerate()), set(os.listdir("/proc/self/fd"))
+    memory = NvmeStorage(device=1)
+    paths = register(memory, tmp_path, 3)
+    pointer = memory.allocate(4 * STRIPE)
+    memory.write(pointer, noise(4 * STRIPE))
+    memory.close()
+    memory.close()
+    uses: list[Callable[[], object]] = [
+        lambda: memory.read(pointer, np.zeros(1, np.uint8)),
+        lambda: memory.write(pointer, noise(1)),
+        lambda: memory.legs(pointer, 1, writing=True),
+        lambda: memory.allocate(1),
+        lambda: memory.free(pointer),
+        lambda: memory.register(paths[0]),
+    ]
+    for use in uses:
+        with pytest.raises(ClosedError):
+            use()
+    assert (set(threading.enumerate()), set(os.listdir("/proc/self/fd"))) == before
+    assert memory.statistics()[0].bytes_written == 2 * STRIPE
+    again: Memory = NvmeStorage(device=2)
+    assert isinstance(again, NvmeStorage)
+    for path in paths:
+        again.register(path)
+    again.close()
+
+
+def test_closing_waits_for_a_transfer(tmp_path: Path, faults: Faults) -> None:
+    memory = NvmeStorage(device=1)
+    [path] = register(memory, tmp_path)
+    pointer = memory.allocate(BLOCK)
+    data = noise(BLOCK)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+        begun.set()
+        assert go_on.wait(TIMEOUT_S)
+        return None
+
+    faults.plan = plan
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            writing = pool.submit(memory.write, pointer, data)
+            assert begun.wait(TIMEOUT_S)
+            closing = pool.submit(memory.close)
+            with pytest.raises(TimeoutError):
+                closing.result(0.05)
+            with pytest.raises(AxdimmError):
+                NvmeStorage(device=2).register(path)
+            with pytest.raises(ClosedError):
+                memory.allocate(1)
+        finally:
+            go_on.set()
+        writing.result(TIMEOUT_S)
+        closing.result(TIMEOUT_S)
+    assert np.array_equal(np.fromfile(path, np.uint8)[:BLOCK], data)
+
+
+# The set of lost bytes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_intervals_agree_with_a_set(seed: int) -> None:
+    rng = random.Random(seed)
+    intervals, shadow = Intervals(), set[int]()
+    for _ in range(400):
+        start, end = rng.randrange(60), rng.randrange(60)
+        if rng.random() < 0.5:
+            intervals.add(start, end)
+            shadow |= set(range(start, end))
+        else:
+            intervals.remove(start, end)
+            shadow -= set(range(start, end))
+        assert intervals.total == len(shadow)
+        low, high = sorted((rng.randrange(60), rng.randrange(60)))
+        inside = sorted(shadow & set(range(low, high)))
+        found = intervals.within(low, high)
+        assert [number for start, end in found for number in range(start, end)] == inside
+        assert all(one[1] < other[0] for one, other in itertools.pairwise(found))

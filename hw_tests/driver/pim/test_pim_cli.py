@@ -1,0 +1,298 @@
+"""``nearmem pim``: what it refuses, what it prints with and without a clock, its figures."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from hw.pim.config import PIM_PRESETS
+from hw_tests.driver.pim.pim_doubles import RacingPim, StuckPim, TimedPim
+from hw_tests.driver.refusals import assert_refused
+from sw_driver.cli import main
+from sw_driver.commands import pim as command
+from sw_driver.pim import backends, lowering, measure
+from sw_driver.pim.device import Pim
+from sw_driver.pim.layers import FullyConnected
+from sw_driver.pim.measure import Job
+from sw_driver.pim.networks import named_layer
+
+OWN = ["--convolution", "2,3,10,10", "--filters", "4,3,3"]
+SMALL = ["--most-products", "100000"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--network", "lenet"], ["'lenet'", "alexnet", "vgg-19"]),
+        (["--layer", "conv9"], ["'conv9'", "conv1", "fc8"]),
+        (["--layer", "conv1", "--layer", "x"], ["'x'"]),
+        (["--images", "0"], ["'0'", "from 1"]),
+        (["--most-products", "-1"], ["'-1'", "at least 0"]),
+        (["--backend", "fpga"], ["'fpga'", "golden"]),
+        (["--config", "huge"], ["'huge'", "paper"]),
+        (["--backend", "cycles", "--dram-trace", "x.csv"], ["'x.csv'", "cycles", "'rtl'"]),
+        (["--dram-trace", "/nowhere/x.csv"], ["'/nowhere'", "create it"]),
+        (["--validate", "1", "--dram-trace", "x.csv"], ["--validate", "--dram-trace", "either"]),
+        (["--pass", "sideways"], ["'sideways'", "backward-filter"]),
+        (["--parts", "0"], ["'0'"]),
+        (["--seed", "x"], ["'x'"]),
+        (["--convolution", "1,2,3"], ["'1,2,3'", "IMAGES,CHANNELS,HEIGHT,WIDTH"]),
+        (["--convolution", "1,2,3,x"], ["'1,2,3,x'", "4 integers"]),
+        (["--convolution", "1,2,3,4"], ["--filters"]),
+        (["--stride", "2"], ["--convolution"]),
+        ([*OWN, "--layer", "conv1"], ["--convolution", "--layer", "either"]),
+        ([*OWN, "--images", "2"], ["--images", "either"]),
+        ([*OWN, "--fully-connected", "1,2,3"], ["--fully-connected", "no other"]),
+        (["--fully-connected", "1,2"], ["SAMPLES,INPUTS,OUTPUTS"]),
+        (["--fully-connected", "0,2,2"], ["samples is 0"]),
+        ([*OWN, "--groups", "2"], ["groups is 2", "channels, 3"]),
+        (["--convolution", "1,1,2,2", "--filters", "1,3,3"], ["3 x 3", "2 x 2"]),
+        (
+            [
+                *("--backend", "cycles", "--pass", "backward-filter", "--most-products", "0"),
+                *("--network", "vgg-19", "--layer", "fc6", "--layer", "conv1_2"),
+            ],
+            ["conv1_2 backward-filter", "alone", "--images"],
+        ),
+        (["--fully-connected", "1,70000,70000"], ["no room for weights", "smaller"]),
+    ],
+    ids=" ".join,
+)
+def test_refusals_take_one_line(
+    capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
+) -> None:
+    assert_refused(capsys, ["pim", *options], said)
+
+
+def test_passes_are_those_of_the_driver() -> None:
+    assert command._PASSES == lowering.PASSES
+
+
+def test_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pim", "--help"]) == 0
+    assert "--most-products" in capsys.readouterr().out
+
+
+def test_without_a_clock(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pim", *SMALL]) == 0
+    output = capsys.readouterr()
+    printed = " ".join(output.out.split())
+    for words in ("alexnet conv1 forward", "scaled from", "32 x 3 x 227 x 227", "has no clock"):
+        assert words in printed
+    for words in ("GFLOP/s │", "utilisation of units", "Banks:", "bit for bit"):
+        assert words not in printed
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pim", *OWN, "--pass", "backward-filter", "--json"]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    figures = json.loads(output.out)
+    assert figures["backend"] == "golden"
+    assert (figures["cycles"], figures["busy"], figures["wrong_results"]) == (None, None, None)
+    (layer,) = figures["layers"]
+    assert (layer["layer"], layer["pass"]) == ("convolution", "backward-filter")
+    assert layer["multiplications"] == 4 * 3 * 3 * 3 * 2 * 8 * 8
+    assert layer["bytes_read"] == layer["least_bytes_read"] == 4 * (2 * 3 * 100 + 2 * 4 * 64)
+    assert layer["cycles"] is None
+    assert len(layer["records"]) == layer["works"] == 1
+
+
+def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pim", *OWN, "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend in which every work takes a thousand cycles, one after the other."""
+    monkeypatch.setitem(backends.PIM_BACKENDS, "timed", lambda config, _: TimedPim(config))
+
+
+def figures_of(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert main(["pim", "--backend", "timed", "--json", *options]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.usefixtures("timed")
+def test_figures_of_one_work(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = figures_of(capsys, "--fully-connected", "8,100,200")
+    (layer,) = figures["layers"]
+    operations = 8 * 200 * (100 + 99)
+    assert layer["cycles"] == figures["cycles"] == 1000
+    assert layer["utilisation"] == pytest.approx(operations / 444 / 1000)
+    assert layer["gflop_per_s"] == pytest.approx(operations / 3.2e-6 / 1e9)
+    assert layer["compute_bound_cycles"] == pytest.approx(8 * 200 * 100 / 222)
+    moved = 4 * (8 * 100 + 100 * 200 + 8 * 200)
+    assert layer["memory_bound_cycles"] == pytest.approx(moved / 1024)
+    assert layer["memory_bound_share"] == pytest.approx(moved / 1024 / 1000)
+    assert figures["compute_bound_share"] == pytest.approx(8 * 200 * 100 / 222 / 1000)
+    busy = {bank for bank, share in enumerate(figures["busy"]) if share}
+    assert busy == set(layer["records"][0]["banks"])
+    assert all(share in (0, 1) for share in figures["busy"])
+    assert figures["wrong_results"] == 0
+
+
+@pytest.mark.usefixtures("timed")
+def test_figures_of_several_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = figures_of(
+        capsys, "--layer", "conv2", "--layer", "conv3", "--layer", "fc7", *SMALL, "--parts", "1"
+    )
+    first, second, third = figures["layers"]
+    assert [layer["works"] for layer in figures["layers"]] == [2, 1, 1]
+    assert figures["cycles"] == 4000
+    # All were offered at the beginning and completed one after the other.
+    assert [layer["cycles"] for layer in (first, second, third)] == [2000, 1000, 1000]
+    operations = sum(layer["multiplications"] + layer["additions"] for layer in figures["layers"])
+    assert figures["utilisation"] == pytest.approx(operations / 444 / 4000)
+    # The first layer ended when its two works had, and the others had done nothing.
+    of_first = first["multiplications"] + first["additions"]
+    assert figures["utilisation_together"] == pytest.approx(of_first / 444 / 2000)
+    assert figures["wrong_results"] == 0
+    held = [record["banks"] for layer in figures["layers"] for record in layer["records"]]
+    for bank, share in enumerate(figures["busy"]):
+        assert share == pytest.approx(0.25 * sum(bank in banks for banks in held))
+
+
+@pytest.mark.usefixtures("timed")
+def test_more_works_than_slots(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = figures_of(capsys, *OWN, "--pass", "backward-input", "--stride", "3", "--parts", "3")
+    (layer,) = figures["layers"]
+    assert layer["works"] == len(layer["records"]) == 27
+    assert layer["multiplications"] == sum(each["multiplications"] for each in layer["records"])
+    assert figures["cycles"] == 27_000
+
+
+def test_works_that_complete_while_others_are_offered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their counters are there until all other slots have been taken."""
+    monkeypatch.setitem(backends.PIM_BACKENDS, "racing", lambda config, _: RacingPim(config))
+    options = ["--backend", "racing", "--pass", "backward-input", "--stride", "2", "--json"]
+    assert main(["pim", *OWN, *options]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    (layer,) = figures["layers"]
+    assert len(layer["records"]) == layer["works"] > 8
+    assert figures["wrong_results"] == 0
+
+
+@pytest.mark.usefixtures("timed")
+def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert figures_of(capsys, "--layer", "conv1", *SMALL)["utilisation_together"] is None
+    assert main(["pim", "--backend", "timed", "--layer", "conv1", *SMALL]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "1,000",
+        "utilisation of units",
+        "GFLOP/s",
+        "share of compute bound",
+        "share of memory bound",
+        "Banks: number, units, share of the time busy",
+        "31 (16)",
+        "100%",
+        "bit for bit",
+    ):
+        assert words in printed
+    assert "no clock" not in printed
+
+
+def test_layers_side_by_side_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Job] = []
+    really = measure.run_jobs
+
+    def watched(device: Pim, jobs: list[Job], **options: Any) -> measure.Run:
+        seen.extend(jobs)
+        return really(device, jobs, **options)
+
+    monkeypatch.setattr(measure, "run_jobs", watched)
+    layers = [option for name in ("conv2", "fc7", "conv5") for option in ("--layer", name)]
+    assert main(["pim", "--quiet", *layers, *SMALL]) == 0
+    spans = [[tensor.span for tensor in job.program.tensors.values()] for job in seen]
+    ends = [(min(each.start for each in job), max(each.stop for each in job)) for job in spans]
+    assert len(ends) == 3
+    assert all(stop <= start for (_, stop), (start, _) in pairwise(ends))
+
+
+def test_values_depend_on_the_seed() -> None:
+    config = PIM_PRESETS["tiny"]
+    layer = FullyConnected(samples=2, inputs=8, outputs=4)
+    program = lowering.lower(layer, "forward", config)
+    job = Job(name="", pass_name="forward", layer=layer, published=layer, program=program)
+    results = []
+    for seed in (1, 2, 1):
+        with Pim(backends.open_pim("golden", config)) as device:
+            measure.run_jobs(device, [job, job], seed=seed)
+            results.append(device.read_tensor(program.tensors["y"]).tolist())
+    assert results[0] == results[2] != results[1]
+
+
+def test_a_layer_too_large_for_the_simulated_stack(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(backends, "SIMULATED_BANK_BYTES", 1 << 10)
+    for inputs, bank_bytes in ((10, 1 << 10), (300, 1 << 14)):
+        options = ["--config", "tiny", "--fully-connected", f"2,{inputs},20", "--json"]
+        assert main(["pim", *options]) == 0
+        assert json.loads(capsys.readouterr().out)["bank_bytes"] == bank_bytes
+
+
+def test_a_wrong_result_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def spoil(device: TimedPim) -> None:
+        layer = named_layer("alexnet", "conv1", images=32).scaled(100_000)
+        address = lowering.lower(layer, "forward", device.config).tensors["y"].address_bytes
+        device.write_memory(address, device.read_memory(address, 1) ^ 1)
+
+    monkeypatch.setitem(
+        backends.PIM_BACKENDS, "timed", lambda config, _: TimedPim(config, spoil=spoil)
+    )
+    assert main(["pim", "--backend", "timed", *SMALL]) == 1
+    assert "nearmem: 1 results differ" in capsys.readouterr().err
+
+
+def test_a_device_that_hangs_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(backends.PIM_BACKENDS, "stuck", lambda config, _: StuckPim(config))
+    assert main(["pim", "--backend", "stuck", *OWN, "--quiet"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("nearmem: the device failed: waiting for work 8: nothing has happened")
+    assert error.count("\n") == 1
+
+
+def test_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    for preset, config in PIM_PRESETS.items():
+        options = ["--fully-connected", "2,30,20", "--config", preset, "--json"]
+        assert main(["pim", *options]) == 0
+        figures = json.loads(capsys.readouterr().out)
+        assert (figures["units"], figures["banks"]) == (config.units, config.banks)
+
+
+def test_a_layer_in_the_cycle_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pim", "--backend", "cycles", *SMALL, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    (layer,) = figures["layers"]
+    assert figures["wrong_results"] is None
+    assert layer["cycles"] > layer["compute_bound_cycles"]
+    assert layer["bytes_read"] >= layer["least_bytes_read"]
+
+
+@pytest.mark.parametrize("most_error", [0.02, -1.0])
+def test_the_cycle_model_against_rtl(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], most_error: float
+) -> None:
+    monkeypatch.setattr(command, "MOST_ERROR", most_error)
+    status = main(["pim", "--config", "tiny", "--validate", "2", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert status == (1 if most_error < 0 else 0)
+    assert len(report["compared"]) == 2
+    for each in report["compared"]:
+        assert each["error"] == each["model"]["cycles"] / each["rtl"]["cycles"] - 1
+        for name in ("multiplications", "additions"):
+            assert each["model"][name] == each["rtl"][name]
+        assert each["rtl"]["multiplications"] + each["rtl"]["additions"] > 0
+    assert report["largest_error"] == max(abs(each["error"]) for each in report["compared"])

@@ -1,0 +1,384 @@
+"""The PIM's low-level API over its registers: works, status, refusals, consistency, waiting."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hw.pim.config import PIM_PRESETS
+from hw_tests.driver.pim.pim_doubles import MisstatingPim, SlowCheckPim, StuckPim
+from sw_driver.errors import (
+    AlignmentError,
+    CopyRangeError,
+    DeviceTimeoutError,
+    HostBufferError,
+    IncompatibleDeviceError,
+    NoSuchDeviceError,
+    WaitTimeoutError,
+)
+from sw_driver.pim.backends import PIM_BACKENDS, open_pim
+from sw_driver.pim.backends.cycles import CyclesPim
+from sw_driver.pim.descriptor import Opcode, Tensor, Work
+from sw_driver.pim.device import Pim
+from sw_driver.pim.errors import (
+    ForgottenWorkError,
+    NoProgrammablePimError,
+    NoSuchPimError,
+    PimListError,
+    PoolFullError,
+    RefusedWorkError,
+    UnknownWorkError,
+)
+from sw_driver.pim.placing import PlacedTensor
+from sw_driver.pim.registers import PoolRegisters, pool_map
+from sw_driver.pim.transport import QUIET_LIMIT_CYCLES
+
+SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
+CONFIG = PIM_PRESETS["tiny"]
+BANK = CONFIG.bank_bytes
+UNITS = CONFIG.units
+
+
+@pytest.fixture(params=sorted(PIM_BACKENDS))
+def device(request: pytest.FixtureRequest) -> Iterator[Pim]:
+    """A small stack: six banks, 28 units, four slots."""
+    # As it is opened by name it computes nothing.
+    cycles = request.param == "cycles"
+    with Pim(CyclesPim(CONFIG) if cycles else open_pim(request.param, CONFIG)) as opened:
+        yield opened
+
+
+def at(address_bytes: int, *strides: int) -> Tensor:
+    return Tensor(address_bytes=address_bytes, strides=strides)
+
+
+def add(a: int, b: int, result: int, count: int = 8) -> Work:
+    """Adds ``count`` values at two addresses."""
+    return Work(
+        opcode=Opcode.ADD,
+        a=at(a, 0, 1),
+        b=at(b, 0, 1),
+        result=at(result, 0, 1),
+        rows=1,
+        columns=count,
+    )
+
+
+def product(a: int, b: int, result: int, size: int = 32) -> Work:
+    """A product of square matrices, which takes some time."""
+    return Work(
+        opcode=Opcode.MATMUL,
+        a=at(a, size, 1),
+        b=at(b, size, 1),
+        result=at(result, size, 1),
+        rows=size,
+        columns=size,
+        length=size,
+    )
+
+
+def offer(device: Pim, work: Work, units: int = UNITS) -> int:
+    return device.pim_fix(None, work, work.result, units)
+
+
+def floats(device: Pim, address: int, count: int = 8) -> NDArray[np.float32]:
+    return device.read_memory(address, 4 * count).view(np.float32)
+
+
+def fill(device: Pim, address: int, value: float, count: int = 8) -> None:
+    device.write_memory(address, np.full(count, value, np.float32))
+
+
+def test_a_work_on_units(device: Pim) -> None:
+    fill(device, 0, 1.5)
+    fill(device, 64, 2.25)
+    work = offer(device, add(0, 64, BANK))
+    device.wait(work)
+    assert device.work_query(work) == 1
+    assert device.state(work) == "completed"
+    assert floats(device, BANK).tolist() == [3.75] * 8
+    counters = device.counters(work)
+    assert counters[:4] == (0, 0, 8, 0)
+    assert counters.bytes_read >= 64
+    assert counters.bytes_written >= 32
+    assert (counters.cycles is None) == (not device.transport.timed)
+
+
+def test_named_banks_and_where_data_is(device: Pim) -> None:
+    # Operands that reach from bank 0 to 2, and one in bank 4; the result in bank 5.
+    work = replace(add(0, 4 * BANK, 0, 3), a=at(2 * BANK, 0, -BANK // 4))
+    ret = at(5 * BANK, 0, 1)
+    number = device.pim_fix([3, 1], work, ret, 2)
+    device.wait(number)
+    assert device.work_info(number) == ([1, 3], ([0, 1, 2, 4], [5]))
+
+
+def test_status_and_idle_while_a_work_runs(device: Pim) -> None:
+    banks = CONFIG.banks
+    assert device.idle == (1 << banks) - 1
+    work = product(0, BANK, 2 * BANK)
+    number = device.pim_fix([2, 4], work, work.result, 2)
+    assert device.work_query(number) == 0
+    assert device.state(number) == "running"
+    assert [device.pim_status(pim) for pim in range(banks + 1)] == [0, 0, 1, 0, 1, 0, 1]
+    left = device.counters(number)
+    assert left.multiplications_done + left.multiplications_left == 32**3
+    assert left.multiplications_left > 0
+    device.wait(number)
+    assert [device.pim_status(pim) for pim in range(banks + 1)] == [0] * banks + [1]
+    assert device.counters(number)[:4] == (32**3, 0, 32 * 32 * 31, 0)
+
+
+def test_results_are_visible_as_a_whole(device: Pim) -> None:
+    rng = np.random.default_rng(SEED)
+    values = rng.standard_normal(1024).astype(np.float32)
+    for address in (0, BANK):
+        device.write_memory(address, values)
+    fill(device, 2 * BANK, 7, 1024)
+    work = product(0, BANK, 2 * BANK)
+    number = offer(device, work)
+    seen = floats(device, 2 * BANK, 1024)
+    device.wait(number)
+    after = floats(device, 2 * BANK, 1024)
+    matrix = values.reshape(32, 32).astype(np.float64)
+    np.testing.assert_allclose(after.reshape(32, 32), matrix @ matrix, atol=1e-4)
+    assert (seen == 7).all() or (seen == after).all()
+
+
+def test_dependent_works_follow_each_other(device: Pim) -> None:
+    fill(device, 0, 1)
+    chain = [offer(device, add(64 * n, 64 * n, 64 * (n + 1))) for n in range(3)]
+    over = offer(device, add(64, 64, 0))  # which the first one reads
+    device.wait(over)
+    assert [device.work_query(work) for work in chain] == [1, 1, 1] or device.transport.timed
+    for work in chain:
+        device.wait(work)
+    assert floats(device, 192).tolist() == [8] * 8
+    assert floats(device, 0).tolist() == [4] * 8
+
+
+def test_random_works_are_as_one_after_the_other(device: Pim) -> None:
+    rng = np.random.default_rng(SEED)
+    memory = rng.standard_normal(256).astype(np.float32)
+    device.write_memory(0, memory)
+    last = 0
+    for _ in range(24):
+        a, b, result = (8 * int(place) for place in rng.integers(0, 32, 3))
+        if result in (a, b):
+            continue
+        memory[result : result + 8] = memory[a : a + 8] + memory[b : b + 8]
+        while True:
+            try:
+                last = offer(device, add(4 * a, 4 * b, 4 * result), int(rng.integers(1, UNITS + 1)))
+                break
+            except PoolFullError:
+                device.wait_any([last])
+    while device.idle != (1 << CONFIG.banks) - 1:
+        device.wait(last)
+        device.transport.advance(64)
+    assert (floats(device, 0, 256).view(np.uint32) == memory.view(np.uint32)).all()
+
+
+REFUSED = [
+    ("opcode", replace(add(0, 64, 128), opcode=5), None, 1),
+    ("reserved", replace(add(0, 64, 128), length=1), None, 1),
+    ("size", replace(add(0, 64, 128), rows=0), None, 1),
+    ("misaligned", add(2, 64, 128), None, 1),
+    ("out_of_range", add(0, 6 * BANK - 28, 128), None, 1),
+    ("overlap", add(0, 64, 68), None, 1),
+    ("banks", add(0, 64, 128), [6], 1),
+    ("units", add(0, 64, 128), None, UNITS + 1),
+    ("units", add(0, 64, 128), None, 0),
+]
+
+
+@pytest.mark.parametrize(("cause", "work", "banks", "number"), REFUSED)
+def test_refused_works_leave_everything_as_it_was(
+    device: Pim, cause: str, work: Work, banks: list[int] | None, number: int
+) -> None:
+    values = np.random.default_rng(SEED).integers(0, 256, 512).astype(np.uint8)
+    device.write_memory(0, values)
+    with pytest.raises(RefusedWorkError, match=f"the pool refused the work: {cause}") as refusal:
+        device.pim_fix(banks, work, work.result, number)
+    assert refusal.value.cause == refusal.value.details["cause"] == device.cause == cause
+    assert not isinstance(refusal.value, PoolFullError)
+    assert (device.read_memory(0, 512) == values).all()
+    assert device.idle == (1 << CONFIG.banks) - 1
+    device.wait(offer(device, add(0, 64, 128)))
+    assert device.cause == "none"
+
+
+def test_reserved_words_are_refused(device: Pim) -> None:
+    for word in range(26, 32):
+        words = add(0, 64, 128).encode()
+        words[3], words[word] = 1, 1
+        registers = PoolRegisters(device.transport)
+        registers.write_descriptor(words)
+        registers.write("submit", 1)
+        while registers.pool("status"):
+            device.transport.advance(64)
+        assert device.cause == "reserved"
+
+
+def test_a_full_pool(device: Pim) -> None:
+    works = [offer(device, product(0, BANK, 2 * BANK)) for _ in range(CONFIG.works)]
+    with pytest.raises(PoolFullError, match="full"):
+        offer(device, add(0, 64, 128))
+    assert device.cause == "full"
+    for number in range(CONFIG.works):  # below the first id, though all slots have been taken
+        with pytest.raises(UnknownWorkError, match=f"not given out the id {number}"):
+            device.work_query(number)
+    device.wait(works[0])
+    assert offer(device, add(0, 64, 128)) not in works
+
+
+def test_ids_outlive_their_slots(device: Pim) -> None:
+    works = []
+    for _ in range(CONFIG.works + 1):
+        works.append(offer(device, add(0, 64, 128)))
+        device.wait(works[-1])
+    assert len(set(works)) == len(works)
+    assert [device.work_query(work) for work in works] == [1] * len(works)
+    old = next(work for work in works if (works[-1] - work) % CONFIG.works == 0)
+    for call in (device.work_info, device.counters):
+        with pytest.raises(ForgottenWorkError, match=f"work {old} has completed, and work"):
+            call(old)
+    assert device.state(old) == "completed"
+
+
+@pytest.mark.parametrize("number", [0, 3, -4, 8, 1000])
+def test_ids_that_were_not_given_out(device: Pim, number: int) -> None:
+    assert offer(device, add(0, 64, 128)) == CONFIG.works
+    for call in (device.work_query, device.work_info, device.counters, device.wait, device.state):
+        with pytest.raises(UnknownWorkError, match=f"not given out the id {number}"):
+            call(number)
+
+
+def test_there_is_no_programmable_pim(device: Pim) -> None:
+    with pytest.raises(NoProgrammablePimError, match=r"no programmable PIM .*6.*pim_fix"):
+        device.pim_prog(6, b"", None, None, None, 0)
+    assert device.pim_status(6) == 1
+
+
+@pytest.mark.parametrize("number", [-1, 7])
+def test_refuses_unknown_pims(device: Pim, number: int) -> None:
+    with pytest.raises(NoSuchPimError, match=f"there is no PIM {number}: expected a bank from 0"):
+        device.pim_status(number)
+
+
+@pytest.mark.parametrize(
+    ("banks", "number", "error", "said"),
+    [
+        ([1, 1], 2, PimListError, "different banks"),
+        ([1, 2], 3, PimListError, "num_pim = 3"),
+        ([], 0, PimListError, "one at least"),
+        ([-1], 1, NoSuchPimError, "no bank -1: expected 0 to 5"),
+        ([32], 1, NoSuchPimError, "no bank 32"),
+    ],
+)
+def test_refuses_lists_of_banks(
+    device: Pim, banks: list[int], number: int, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        device.pim_fix(banks, add(0, 64, 128), at(128, 0, 1), number)
+
+
+def test_memory_and_tensors(device: Pim) -> None:
+    rng = np.random.default_rng(SEED)
+    # Over the border of two banks, and with gaps, which stay as they are.
+    tensor = PlacedTensor(address_bytes=BANK - 40, shape=(3, 5), strides=(BANK // 4 + 3, 1))
+    fill(device, BANK - 44, 9, 20)
+    values = rng.standard_normal((3, 5)).astype(np.float32)
+    device.write_tensor(tensor, values)
+    assert (device.read_tensor(tensor) == values).all()
+    assert floats(device, BANK - 44, 7).tolist() == [9, *values[0].tolist(), 9]
+    assert floats(device, tensor.at(2), 5).tolist() == values[2].tolist()
+
+
+@pytest.mark.parametrize(
+    ("address", "nbytes", "error", "said"),
+    [
+        (2, 4, AlignmentError, "4 bytes at 0x2"),
+        (0, 6, AlignmentError, "6 bytes at 0x0"),
+        (6 * BANK - 4, 8, CopyRangeError, "not within the local memory, 0x0 to 0x17fff, or"),
+        (8 * BANK - 4, 8, CopyRangeError, "or the striped memory, 0x20000 to 0x2ffff"),
+        (12 * BANK - 4, 8, CopyRangeError, "not within"),
+        (-4, 4, CopyRangeError, "not within"),
+    ],
+)
+def test_refuses_places_that_are_none(
+    device: Pim, address: int, nbytes: int, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        device.read_memory(address, nbytes)
+    with pytest.raises(error, match=said):
+        device.write_memory(address, np.zeros(nbytes, np.uint8))
+
+
+def test_refuses_values_that_do_not_fit(device: Pim) -> None:
+    tensor = PlacedTensor(address_bytes=0, shape=(2, 3), strides=(3, 1))
+    for values in (np.zeros((3, 2), np.float32), np.zeros((2, 3), np.float64)):
+        with pytest.raises(HostBufferError, match=r"expected float32 of shape \(2, 3\)"):
+            device.write_tensor(tensor, values)
+    with pytest.raises(HostBufferError, match="not contiguous"):
+        device.write_memory(0, np.zeros((4, 4), np.float32)[:, ::2])
+
+
+def test_a_wait_that_is_too_short(device: Pim) -> None:
+    number = offer(device, product(0, BANK, 2 * BANK))
+    with pytest.raises(WaitTimeoutError, match=rf"work {number}: .* 0 cycles.*running") as late:
+        device.wait(number, timeout_cycles=0)
+    assert late.value.details["timeout_cycles"] == 0
+    device.wait(number, timeout_cycles=1_000_000)
+
+
+def test_a_work_that_never_ends() -> None:
+    transport = StuckPim(CONFIG)
+    device = Pim(transport)
+    number = offer(device, add(0, 64, 128))
+    with pytest.raises(DeviceTimeoutError, match=rf"work {number}: nothing .* 8 additions left"):
+        device.wait(number)
+    assert QUIET_LIMIT_CYCLES <= transport.waited_cycles < 1.1 * QUIET_LIMIT_CYCLES
+    with pytest.raises(WaitTimeoutError, match="after 1000 cycles"):
+        device.wait(number, timeout_cycles=1000)
+
+
+def test_a_check_that_takes_its_time() -> None:
+    device = Pim(SlowCheckPim(CONFIG))
+    with pytest.raises(RefusedWorkError, match="overlap"):
+        offer(device, add(0, 64, 68))
+    works = [offer(device, add(0, 64, 128)) for _ in range(2)]
+    assert works == [CONFIG.works, CONFIG.works + 1]
+
+
+def misstating(register: str, value: int) -> MisstatingPim:
+    return MisstatingPim(CONFIG, offset_bytes=pool_map()[register].offset_bytes, value=value)
+
+
+def test_a_check_that_never_ends() -> None:
+    device = Pim(misstating("status", 1))
+    with pytest.raises(DeviceTimeoutError, match="the check of a descriptor has not ended"):
+        offer(device, add(0, 64, 128))
+
+
+@pytest.mark.parametrize(
+    ("register", "value", "said"),
+    [
+        ("identity", 0x4E445841, "identifies itself"),
+        ("geometry", 0, "was made with .*'rows': 0"),
+        ("bank_memory", 1 << 13, "'bank_bytes': 8192"),
+    ],
+)
+def test_refuses_other_devices(register: str, value: int, said: str) -> None:
+    with pytest.raises(IncompatibleDeviceError, match=said):
+        Pim(misstating(register, value))
+
+
+def test_refuses_unknown_backends() -> None:
+    with pytest.raises(NoSuchDeviceError, match="no PIM 'fpga': expected one of golden"):
+        open_pim("fpga", CONFIG)

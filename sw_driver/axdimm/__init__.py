@@ -1,0 +1,22 @@
+"""The AXDIMM module as a program sees it: the runtime's API, and the devices behind it."""
+
+from ..memory.allocator import MemoryStatistics
+from ..memory.pointers import AxdimmPointer
+from .backends import BackendOptions, open_backend
+from .channel import Mode, ModePolicy
+from .device import Axdimm, Configuration, CopiedBytes
+from .runs import AdamResult, AdamRun
+
+__all__ = [
+    "AdamResult",
+    "AdamRun",
+    "Axdimm",
+    "AxdimmPointer",
+    "BackendOptions",
+    "Configuration",
+    "CopiedBytes",
+    "MemoryStatistics",
+    "Mode",
+    "ModePolicy",
+    "open_backend",
+]

@@ -1,0 +1,148 @@
+"""Backends: what a device name stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sw_driver.errors import NoSuchDeviceError
+from sw_driver.transport import Transport
+
+if TYPE_CHECKING:
+    from hw.axdimm.config import ModuleConfig
+
+__all__ = [
+    "BACKENDS",
+    "SIMULATED_CAPACITY_BYTES",
+    "BackendOptions",
+    "check_backend",
+    "module_config",
+    "open_backend",
+]
+
+SIMULATED_CAPACITY_BYTES = 64 << 20
+"""Bytes of a channel unless the options say otherwise or the preset has less.
+
+The paper's 16 GB a channel would have to fit into the host's memory.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendOptions:
+    """Settings of a backend; None leaves what the preset says."""
+
+    preset: str | None = None
+    """Name of a configuration of the module; None is the paper's machine."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Changes to the preset, see :func:`hw.axdimm.config.configure`. Without ``capacity_bytes`` and
+    ``rows`` a channel has :data:`SIMULATED_CAPACITY_BYTES` or the preset's, if less."""
+    arithmetic: bool = True
+    """False, on the backend ``rtl``: a delay in place of each functional unit; on ``cycles``: no
+    memory and no results. The cycles are the same, in less time; the data mean nothing."""
+    wave: Path | None = None
+    """Where to write a waveform (FST)."""
+    dram_trace: Path | None = None
+    """Where to write the DRAM commands (CSV)."""
+    announce: Callable[[str], None] | None = None
+    """Told what takes long, such as building the simulator."""
+
+
+def check_backend(backend: str, preset: str | None = None) -> None:
+    """Raises :class:`NoSuchDeviceError` for a name that is none of a backend or a preset."""
+    if backend not in BACKENDS:
+        raise NoSuchDeviceError(
+            f"no device {backend!r}: expected one of {', '.join(BACKENDS)}, with a configuration "
+            "after a colon if wanted",
+            name=backend,
+        )
+    if preset is not None:
+        from hw.axdimm.config import MODULE_PRESETS
+
+        if preset not in MODULE_PRESETS:
+            raise NoSuchDeviceError(
+                f"no device '{backend}:{preset}': expected one of the configurations "
+                f"{', '.join(MODULE_PRESETS)}",
+                name=preset,
+            )
+
+
+def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
+    """Opens the backend ``name``, or ``name:preset``.
+
+    Raises :class:`NoSuchDeviceError` for a name that is none and ``ValueError`` for settings that
+    the backend or the configuration refuses. Opening ``rtl`` builds the simulator first if these
+    sources and settings have not been built yet, which takes about a minute.
+    """
+    backend, colon, preset = name.partition(":")
+    check_backend(backend)
+    settings = options or BackendOptions()
+    if colon:
+        settings = replace(settings, preset=preset)
+    return BACKENDS[backend](settings)
+
+
+def module_config(options: BackendOptions) -> ModuleConfig:
+    """The configuration that ``options`` stand for. Raises ``ValueError`` if there is none."""
+    from hw.axdimm.config import configure
+
+    settings = options.settings
+    config = configure(*[options.preset] if options.preset else [], **settings)
+    sized = settings.keys() & {"capacity_bytes", "rows"}
+    if not sized and config.capacity_bytes > SIMULATED_CAPACITY_BYTES:
+        config = config.with_capacity(SIMULATED_CAPACITY_BYTES)
+    return config
+
+
+def _refuse_files(name: str, options: BackendOptions) -> None:
+    for what, path in (("waveform", options.wave), ("trace of DRAM commands", options.dram_trace)):
+        if path is not None:
+            raise ValueError(
+                f"a {what} to {str(path)!r} was asked for, but the {name} backend has no signals "
+                "and writes none: use the backend 'rtl'"
+            )
+
+
+def _open_golden(options: BackendOptions) -> Transport:
+    from .golden import GoldenTransport
+
+    _refuse_files("golden", options)
+    if not options.arithmetic:
+        raise ValueError(
+            "the golden backend is nothing but arithmetic: only 'rtl' and 'cycles' do without"
+        )
+    config = module_config(options)
+    return GoldenTransport(
+        channels=config.channels,
+        capacity_bytes=config.capacity_bytes,
+        lanes=config.lanes,
+        block_bytes=config.block_bytes,
+    )
+
+
+def _open_cycles(options: BackendOptions) -> Transport:
+    from .cycles import CyclesTransport
+
+    _refuse_files("cycles", options)
+    return CyclesTransport(module_config(options), arithmetic=options.arithmetic)
+
+
+def _open_rtl(options: BackendOptions) -> Transport:
+    from sw_driver.axdimm.backends.rtl import VerilatedTransport
+
+    return VerilatedTransport(
+        config=module_config(options),
+        arithmetic=options.arithmetic,
+        wave=options.wave,
+        dram_trace=options.dram_trace,
+        announce=options.announce,
+    )
+
+
+BACKENDS: dict[str, Callable[[BackendOptions], Transport]] = {
+    "rtl": _open_rtl,
+    "golden": _open_golden,
+    "cycles": _open_cycles,
+}
+"""How each backend is opened, by its name."""

@@ -1,0 +1,349 @@
+"""The module as its register map describes it, without a clock.
+
+Memory is numpy, the kernel is the golden Adam. A run is over when the write of START returns, a
+mode switch when the write of the mode returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import combinations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.adam import AdamConstants, adam_step
+from hw.csr.register_map import RegisterMap, load_registers
+from sw_driver.axdimm.runs import PARAMETER_BYTES, PARAMETERS_PER_BEAT
+from sw_driver.transport import (
+    LINE_BYTES,
+    WINDOW_BYTES,
+    DeviceFault,
+    DeviceTimeout,
+    arbiter_window,
+    kernel_window,
+)
+
+__all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport"]
+
+REGISTER_BYTES = 8
+
+_ARBITER = load_registers("axdimm_arbiter")
+_KERNEL = load_registers("axdimm_kernel")
+MODES = dict(_ARBITER["status"]["mode"].encoding)
+CAUSES = dict(_KERNEL["status"]["cause"].encoding)
+_ARBITER_COUNTERS = (
+    "late_reads",
+    "refused",
+    "overflows",
+    "host_reads",
+    "host_writes",
+    "refreshes",
+    "activates",
+    "precharges",
+)
+
+
+@dataclass
+class GoldenChannel:
+    """A channel: its memory and what its registers hold."""
+
+    number: int
+    memory: NDArray[np.uint8]
+    mode: int = MODES["normal"]
+    written: dict[str, int] = field(default_factory=dict)
+    """What the host wrote to the kernel's registers."""
+    done: bool = False
+    cause: int = CAUSES["none"]
+    beats_read: int = 0
+    beats_written: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ARBITER_COUNTERS, 0))
+
+
+class GoldenTransport:
+    """A transport to the golden model; see :class:`~sw_driver.transport.Transport`.
+
+    A read that nobody would answer raises :class:`~sw_driver.transport.DeviceFault`, a write that
+    nobody would take is dropped; both are counted in the arbiter's registers.
+
+    Parameters
+    ----------
+    channels: number of channels.
+    capacity_bytes: bytes of each channel's address range, a power of two from 16 KB on.
+    lanes, block_bytes: what the configuration register says; nothing else depends on them.
+    arithmetic: False keeps no memory and computes nothing, for those who only ask for the time: all
+        reads give zeros.
+    """
+
+    name = "golden"
+    timed = False
+    fabric_mhz = 200.0
+    """Of the paper's module; nothing here runs on it."""
+
+    def __init__(
+        self,
+        *,
+        channels: int = 2,
+        capacity_bytes: int = 64 << 20,
+        lanes: int = 16,
+        block_bytes: int = 16384,
+        arithmetic: bool = True,
+    ) -> None:
+        if channels < 1:
+            raise ValueError(f"channels is {channels!r}, expected at least 1")
+        if capacity_bytes < 4 * WINDOW_BYTES or capacity_bytes & (capacity_bytes - 1):
+            raise ValueError(
+                f"capacity_bytes is {capacity_bytes!r}, expected a power of two of at least "
+                f"{4 * WINDOW_BYTES}"
+            )
+        self.channels = channels
+        self.capacity_bytes = capacity_bytes
+        self._config = {"lanes": lanes, "block_bytes": block_bytes}
+        self._arithmetic = arithmetic
+        self._states = [GoldenChannel(number, self._memory()) for number in range(channels)]
+        self._dram_end = kernel_window(capacity_bytes)
+
+    def _memory(self) -> NDArray[np.uint8]:
+        if self._arithmetic:
+            return np.zeros(self.capacity_bytes, dtype=np.uint8)
+        # One byte that is shown everywhere and cannot be written.
+        return np.broadcast_to(np.zeros(1, dtype=np.uint8), self.capacity_bytes)
+
+    def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
+        state = self._state(channel, address, data.nbytes)
+        in_dram = self._dram_bytes(address, data.nbytes)
+        if in_dram:
+            if state.mode == MODES["normal"]:
+                self._store(state, address, data[:in_dram])
+                state.counts["host_writes"] += in_dram // LINE_BYTES
+            else:
+                state.counts["refused"] += in_dram // LINE_BYTES
+        for offset in range(in_dram, data.nbytes, LINE_BYTES):
+            raw = data[offset : offset + REGISTER_BYTES].tobytes()
+            self._write_register(state, address + offset, int.from_bytes(raw, "little"))
+
+    def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
+        state = self._state(channel, address, nbytes)
+        result = np.zeros(nbytes, dtype=np.uint8)
+        in_dram = self._dram_bytes(address, nbytes)
+        if in_dram:
+            if state.mode != MODES["normal"]:
+                self._refuse_read(state, channel, address)
+            result[:in_dram] = state.memory[address : address + in_dram]
+            state.counts["host_reads"] += in_dram // LINE_BYTES
+        for offset in range(in_dram, nbytes, LINE_BYTES):
+            value = self._read_register(state, channel, address + offset)
+            result[offset : offset + REGISTER_BYTES] = np.frombuffer(
+                value.to_bytes(REGISTER_BYTES, "little"), dtype=np.uint8
+            )
+        return result
+
+    def poll(
+        self,
+        channel: int,
+        address: int,
+        mask: int,
+        value: int,
+        *,
+        interval_fabric_cycles: int,
+        timeout_fabric_cycles: int,
+    ) -> int:
+        found = self._read_register(self._state(channel, address, LINE_BYTES), channel, address)
+        if found & mask != value:
+            raise DeviceTimeout(
+                f"the register at {address:#x} of channel {channel} reads {found:#x}; without a "
+                f"clock it will never read {value:#x} under the mask {mask:#x}"
+            )
+        return found
+
+    def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
+        state = self._state(channel, address, data.nbytes, aligned=False)
+        self._store(state, address, data)
+
+    def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
+        state = self._state(channel, address, nbytes, aligned=False)
+        return state.memory[address : address + nbytes].copy()
+
+    def fabric_cycles(self, channel: int) -> int:
+        return 0
+
+    def now(self, channel: int) -> int:
+        return 0
+
+    def host_time(self) -> int:
+        return 0
+
+    def set_host_time(self, fabric_cycle: int) -> None:
+        return
+
+    def engage(self, channel: int, fabric_cycle: int) -> None:
+        return
+
+    def disengage(self, channel: int) -> None:
+        return
+
+    def record_link(self, record: bool) -> None:
+        return
+
+    def link_uses(self, channel: int) -> NDArray[np.uint64]:
+        return np.empty((0, 2), dtype=np.uint64)
+
+    def close(self) -> None:
+        return
+
+    def _state(
+        self, channel: int, address: int, nbytes: int, *, aligned: bool = True
+    ) -> GoldenChannel:
+        if address < 0 or nbytes < 0 or address + nbytes > self.capacity_bytes:
+            raise ValueError(
+                f"{nbytes} bytes at {address:#x} are not within {self.capacity_bytes} bytes"
+            )
+        if aligned and (address % LINE_BYTES or nbytes % LINE_BYTES):
+            raise ValueError(f"{nbytes} bytes at {address:#x} are not whole lines")
+        return self._states[channel]
+
+    def _store(self, state: GoldenChannel, address: int, data: NDArray[np.uint8]) -> None:
+        if self._arithmetic:
+            state.memory[address : address + data.nbytes] = data
+
+    def _dram_bytes(self, address: int, nbytes: int) -> int:
+        """How many of the bytes from ``address`` lie below the register windows."""
+        return max(0, min(nbytes, self._dram_end - address))
+
+    def _register(self, state: GoldenChannel, address: int) -> tuple[RegisterMap, str] | None:
+        """The register at ``address``; None if none answers there in the mode in force."""
+        base = arbiter_window(self.capacity_bytes)
+        registers = _ARBITER
+        if address < base:
+            if state.mode == MODES["normal"]:
+                return None
+            base = self._dram_end
+            registers = _KERNEL
+        for register in registers.registers:
+            if register.offset_bytes == address - base:
+                return registers, register.name
+        return None
+
+    def _refuse_read(self, state: GoldenChannel, channel: int, address: int) -> None:
+        state.counts["refused"] += 1
+        state.counts["late_reads"] += 1
+        raise DeviceFault(f"nobody answers the read of {address:#x} of channel {channel}")
+
+    def _write_register(self, state: GoldenChannel, address: int, value: int) -> None:
+        found = self._register(state, address)
+        if found is None:
+            state.counts["refused"] += 1
+            return
+        registers, name = found
+        mask = sum(field.mask for field in registers[name].fields if field.sw_writable)
+        if registers is _ARBITER:
+            if name == "mode":
+                state.mode = registers[name]["mode"].extract(value)
+        elif name == "control":
+            if registers[name]["start"].extract(value):
+                self._start(state)
+        else:
+            state.written[name] = value & mask
+
+    def _read_register(self, state: GoldenChannel, channel: int, address: int) -> int:
+        found = self._register(state, address)
+        if found is None:
+            self._refuse_read(state, channel, address)
+            return 0
+        registers, name = found
+        register = registers[name]
+        if registers is _ARBITER:
+            values = self._arbiter_values(state, name)
+        else:
+            values = self._kernel_values(state, name)
+        if values is None:
+            return state.written.get(name, 0)
+        result = sum(field.reset << field.lsb for field in register.fields)
+        for field_name, value in values.items():
+            entry = register[field_name]
+            result = (result & ~entry.mask) | ((value << entry.lsb) & entry.mask)
+        return result
+
+    def _arbiter_values(self, state: GoldenChannel, name: str) -> dict[str, int]:
+        if name in ("mode", "status"):
+            return {"mode": state.mode}
+        if name == "capacity":
+            return {"capacity_bytes": self.capacity_bytes}
+        if name == "config":
+            return self._config
+        if name in state.counts:
+            return {"count": state.counts[name]}
+        return {}
+
+    def _kernel_values(self, state: GoldenChannel, name: str) -> dict[str, int] | None:
+        """Fields that are not simply what was written; None if all are."""
+        if name == "status":
+            failed = state.cause != CAUSES["none"]
+            return {"done": int(state.done), "error": int(failed), "cause": state.cause}
+        if name in ("beats_read", "beats_written"):
+            return {"count": getattr(state, name)}
+        if name in ("control", "cycles", "idle_cycles"):
+            return {}
+        return None
+
+    def _start(self, state: GoldenChannel) -> None:
+        count = state.written.get("count", 0)
+        inputs = {name: state.written.get(f"{name}_in", 0) for name in "pgmv"}
+        outputs = {name: state.written.get(f"{name}_out", 0) for name in "pmv"}
+        state.cause = CAUSES[self._cause(count, inputs, outputs)]
+        if state.cause != CAUSES["none"]:
+            return
+        state.done = True
+        if self._arithmetic:
+            self._compute(state, count, inputs, outputs)
+        beats = -(-count // PARAMETERS_PER_BEAT)
+        state.beats_read = len(inputs) * beats
+        state.beats_written = len(outputs) * beats
+        self._accepted(state, count, inputs, outputs)
+
+    def _compute(
+        self, state: GoldenChannel, count: int, inputs: dict[str, int], outputs: dict[str, int]
+    ) -> None:
+        constants = AdamConstants(
+            **{
+                name: np.uint32(state.written.get(name, 0)).view(np.float32)
+                for name in AdamConstants._fields
+            }
+        )
+        words = state.memory.view(np.float32)
+
+        def tensor(address: int) -> NDArray[np.float32]:
+            start = address // PARAMETER_BYTES
+            return words[start : start + count]
+
+        p, g, m, v = (tensor(inputs[name]) for name in "pgmv")
+        results = adam_step(p, g, m, v, constants)
+        for name, result in zip("pmv", results, strict=True):
+            tensor(outputs[name])[:] = result
+
+    def _accepted(
+        self, state: GoldenChannel, count: int, inputs: dict[str, int], outputs: dict[str, int]
+    ) -> None:
+        """A run was accepted and its results are in memory. For those who care about time."""
+
+    def _cause(self, count: int, inputs: dict[str, int], outputs: dict[str, int]) -> str:
+        """Name of the first check that the settings fail, or ``none``."""
+        if count == 0:
+            return "zero_count"
+        addresses = [*inputs.values(), *outputs.values()]
+        if any(address % LINE_BYTES for address in addresses):
+            return "unaligned"
+        nbytes = count * PARAMETER_BYTES
+        if any(address + nbytes > self._dram_end for address in addresses):
+            return "out_of_range"
+
+        def overlap(one: int, other: int) -> bool:
+            return one < other + nbytes and other < one + nbytes
+
+        for (out, out_address), (name, in_address) in product(outputs.items(), inputs.items()):
+            in_place = out == name and out_address == in_address
+            if not in_place and overlap(out_address, in_address):
+                return "overlap"
+        if any(overlap(one, other) for one, other in combinations(outputs.values(), 2)):
+            return "overlap"
+        return "none"

@@ -1,0 +1,375 @@
+"""The Verilated RTL in this process, behind the driver's transport protocol."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.dram_map import DramAddressMap
+from hw.axdimm.config import ModuleConfig
+from hw.dram.timing import DramTiming
+from hw.sim.dram_device import Violation
+from sw_driver.errors import ClosedError
+from sw_driver.transport import LINE_BYTES, DeviceFault, DeviceTimeout
+
+from ...simulator.library import load_library
+from ...simulator.traces import merge_dram_traces
+from .build import build_library
+
+__all__ = ["VerilatedTransport"]
+
+_OK, _TIMEOUT, _VIOLATION, _LATE, _LOST = range(5)
+
+SETTLE_FABRIC_CYCLES = 512
+"""After reset, until the channel takes requests."""
+
+SETTLE_LIMIT_FABRIC_CYCLES = 100_000
+
+LINK_FABRIC_CYCLES_PER_LINE = 2
+"""As in the harness."""
+
+_u64 = ctypes.c_uint64
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "nm_open": (ctypes.c_void_p, [ctypes.c_uint, ctypes.c_uint]),
+    "nm_close": (None, [ctypes.c_void_p]),
+    "nm_trace": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p]),
+    "nm_wave": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p]),
+    "nm_cycles": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_now": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_storage": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_link_log": (None, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int]),
+    "nm_engage": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
+    "nm_disengage": (None, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_link_uses": (_u64, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, _u64]),
+    "nm_violation": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(_u64)]),
+    "nm_idle": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
+    "nm_settle": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, _u64]),
+    "nm_bare": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
+    "nm_write": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, _u64],
+    ),
+    "nm_read": (
+        ctypes.c_int,
+        [
+            ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, _u64,
+            ctypes.POINTER(_u64),
+        ],
+    ),
+    "nm_stream": (
+        ctypes.c_int,
+        [
+            ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, ctypes.c_void_p, _u64,
+            ctypes.c_void_p, ctypes.POINTER(_u64),
+        ],
+    ),
+    "nm_poll": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_uint, *[_u64] * 6, ctypes.POINTER(_u64)],
+    ),
+}  # fmt: skip
+
+
+class VerilatedTransport:
+    """The module's RTL, one model a channel, run by the threads that call.
+
+    A channel's clock stands still while no call is made for it. A thread's calls follow each other
+    in simulated time also when they are for different channels; what several threads do at once
+    shares the host link by simulated time.
+
+    Parameters
+    ----------
+    config: the module.
+    wave: where to write a waveform (FST); with several channels ``.chN`` is put into the name.
+    dram_trace: where :meth:`close` writes the DRAM commands (CSV).
+    announce: told when the simulator has to be built first.
+    memory_timing, arithmetic, shared: see :func:`sw_driver.axdimm.backends.build.build_library`.
+
+    Raises
+    ------
+    BuildError: the simulator cannot be built.
+    """
+
+    timed = True
+    name = "rtl"
+
+    def __init__(
+        self,
+        *,
+        config: ModuleConfig,
+        wave: Path | None = None,
+        dram_trace: Path | None = None,
+        announce: Callable[[str], None] | None = None,
+        memory_timing: DramTiming | None = None,
+        arithmetic: bool = True,
+        shared: bool = False,
+    ) -> None:
+        self.config = config
+        self.channels = config.channels
+        self.capacity_bytes = config.capacity_bytes
+        self.fabric_mhz = config.fabric_mhz
+        self.late_reads = [0] * config.channels
+        """Host reads that came late and were repeated, of each channel."""
+        self._dram_trace = dram_trace
+        self._library = load_library(
+            build_library(
+                config,
+                wave=wave is not None,
+                announce=announce,
+                memory_timing=memory_timing,
+                arithmetic=arithmetic,
+                shared=shared,
+            ),
+            _SIGNATURES,
+        )
+        self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)
+        # For a transport that nobody closes. Not at the program's end, when others close it.
+        self._finalizer = weakref.finalize(self, self._library.nm_close, self._module)
+        self._finalizer.atexit = False
+        self._host = threading.local()
+        self._latest = 0
+        geometry = config.part.geometry
+        self._map = DramAddressMap(
+            bank_groups=geometry.bank_groups,
+            banks_per_group=geometry.banks_per_group,
+            rows=geometry.rows,
+            columns=geometry.columns,
+        )
+        self._storage: list[NDArray[np.uint8]] = []
+        for channel in range(config.channels):
+            address = self._library.nm_storage(self._module, channel)
+            raw = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
+            lines = config.capacity_bytes // LINE_BYTES
+            self._storage.append(np.ctypeslib.as_array(raw, shape=(lines, LINE_BYTES)))
+            if dram_trace is not None and self._library.nm_trace(
+                self._module, channel, str(self._part(dram_trace, channel)).encode()
+            ):
+                raise ValueError(f"cannot write the DRAM trace {str(dram_trace)!r}")
+            if wave is not None:
+                path = wave if self.channels == 1 else self._part(wave, channel)
+                if self._library.nm_wave(self._module, channel, str(path).encode()):
+                    raise ValueError(f"cannot write the waveform {str(path)!r}")
+            self._library.nm_idle(self._module, channel, SETTLE_FABRIC_CYCLES)
+
+    @staticmethod
+    def _part(path: Path, channel: int) -> Path:
+        return path.with_name(f"{path.stem}.ch{channel}{path.suffix}")
+
+    def _check(self, channel: int, address: int, nbytes: int) -> None:
+        """Before anything goes to C, which checks nothing."""
+        if self._module is None:
+            raise ClosedError("the device was closed: open it again")
+        if not 0 <= channel < self.channels:
+            raise ValueError(f"channel must be from 0 to {self.channels - 1}, got {channel}")
+        if address < 0 or nbytes < 0 or address + nbytes > self.capacity_bytes:
+            raise ValueError(
+                f"{nbytes} bytes at {address:#x} are not within the channel's "
+                f"{self.capacity_bytes} bytes"
+            )
+
+    def _check_lines(self, channel: int, address: int, nbytes: int) -> None:
+        self._check(channel, address, nbytes)
+        if address % LINE_BYTES or nbytes % LINE_BYTES:
+            raise ValueError(
+                f"the link moves lines of {LINE_BYTES} bytes, got {nbytes} bytes at {address:#x}"
+            )
+
+    def _begin(self) -> int:
+        """The host's simulated time, of this thread."""
+        return getattr(self._host, "now", self._latest)
+
+    def _end(self, channel: int, status: int, what: str) -> None:
+        now = self._library.nm_now(self._module, channel)
+        self._host.now = max(self._begin(), now)
+        self._latest = max(self._latest, now)
+        if status in (_OK, _TIMEOUT):
+            return
+        if status == _VIOLATION:
+            tck = _u64()
+            code = self._library.nm_violation(self._module, channel, ctypes.byref(tck))
+            raise DeviceFault(
+                f"channel {channel}: DRAM rule {Violation(code).name} broken at tCK {tck.value}, "
+                f"while {what}; the simulation is not to be trusted from there on"
+            )
+        if status == _LATE:
+            raise DeviceFault(f"channel {channel}: host reads stayed late while {what}")
+        raise DeviceFault(f"channel {channel}: the device stopped answering while {what}")
+
+    def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        source = np.ascontiguousarray(data, dtype=np.uint8)
+        self._check_lines(channel, address, source.size)
+        status = self._library.nm_write(
+            self._module, channel, self._begin(), address // LINE_BYTES,
+            source.ctypes.data, source.size // LINE_BYTES,
+        )  # fmt: skip
+        self._end(channel, status, f"writing {source.size} bytes at {address:#x}")
+
+    def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check_lines(channel, address, nbytes)
+        data = np.empty(nbytes, dtype=np.uint8)
+        late = _u64(0)
+        status = self._library.nm_read(
+            self._module, channel, self._begin(), address // LINE_BYTES,
+            data.ctypes.data, nbytes // LINE_BYTES, ctypes.byref(late),
+        )  # fmt: skip
+        self.late_reads[channel] += late.value
+        self._end(channel, status, f"reading {nbytes} bytes at {address:#x}")
+        return data
+
+    def poll(
+        self,
+        channel: int,
+        address: int,
+        mask: int,
+        value: int,
+        *,
+        interval_fabric_cycles: int,
+        timeout_fabric_cycles: int,
+    ) -> int:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check_lines(channel, address, LINE_BYTES)
+        last = _u64(0)
+        status = self._library.nm_poll(
+            self._module, channel, self._begin(), address // LINE_BYTES, mask, value,
+            interval_fabric_cycles, timeout_fabric_cycles, ctypes.byref(last),
+        )  # fmt: skip
+        self._end(channel, status, f"polling {address:#x}")
+        if status == _TIMEOUT:
+            raise DeviceTimeout(
+                f"channel {channel}: register at {address:#x} read {last.value:#x} after "
+                f"{timeout_fabric_cycles} fabric cycles, awaited {value:#x} in the bits {mask:#x}"
+            )
+        return last.value
+
+    def stream(
+        self,
+        channel: int,
+        addresses: NDArray[np.uint64],
+        writes: NDArray[np.bool_],
+        *,
+        interval_fabric_cycles: int,
+    ) -> tuple[NDArray[np.uint32], int]:
+        """Asks for a line at each address, read or written, for measurements.
+
+        The requests are ``interval_fabric_cycles`` apart, more where the channel has no room. What
+        is read is thrown away; what is written is a pattern.
+
+        Returns the latency of each read in fabric cycles, from its request to the arrival of its
+        data at the arbiter, and how many of the reads were too late for the host.
+        """
+        for address in (addresses.min(initial=0), addresses.max(initial=0)):
+            self._check_lines(channel, int(address), LINE_BYTES)
+        lines = np.ascontiguousarray(addresses // LINE_BYTES, dtype=np.uint64)
+        is_write = np.ascontiguousarray(writes, dtype=np.uint8)
+        if interval_fabric_cycles < LINK_FABRIC_CYCLES_PER_LINE:
+            raise ValueError(
+                f"interval_fabric_cycles must be at least {LINK_FABRIC_CYCLES_PER_LINE}, what the "
+                f"link takes for a line, got {interval_fabric_cycles!r}"
+            )
+        if lines.shape != is_write.shape:
+            raise ValueError(f"{lines.size} addresses for {is_write.size} requests")
+        latencies = np.empty(int(lines.size - is_write.sum()), dtype=np.uint32)
+        late = _u64(0)
+        status = self._library.nm_stream(
+            self._module, channel, self._begin(), lines.size, lines.ctypes.data,
+            is_write.ctypes.data, interval_fabric_cycles, latencies.ctypes.data,
+            ctypes.byref(late),
+        )  # fmt: skip
+        self._end(channel, status, f"streaming {lines.size} lines")
+        return latencies, late.value
+
+    def _settle(self, channel: int) -> None:
+        """Until what went over the link before is in the DRAM."""
+        status = self._library.nm_settle(self._module, channel, SETTLE_LIMIT_FABRIC_CYCLES)
+        if status == _TIMEOUT:
+            raise DeviceFault(
+                f"channel {channel}: requests still in flight after "
+                f"{SETTLE_LIMIT_FABRIC_CYCLES} fabric cycles"
+            )
+        self._end(channel, status, "waiting for requests in flight")
+
+    def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, address, data.size)
+        self._settle(channel)
+        self._map.write(self._storage[channel], address, data)
+
+    def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, address, nbytes)
+        self._settle(channel)
+        return self._map.read(self._storage[channel], address, nbytes)
+
+    def fabric_cycles(self, channel: int) -> int:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, 0, 0)
+        return self._library.nm_cycles(self._module, channel)
+
+    def now(self, channel: int) -> int:
+        """The module's time at the channel, in fabric cycles, idle time included."""
+        self._check(channel, 0, 0)
+        return self._library.nm_now(self._module, channel)
+
+    def host_time(self) -> int:
+        """See :class:`sw_driver.transport.Transport`."""
+        return self._begin()
+
+    def set_host_time(self, fabric_cycle: int) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._host.now = fabric_cycle
+
+    def engage(self, channel: int, fabric_cycle: int) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, 0, 0)
+        self._library.nm_engage(self._module, channel, fabric_cycle)
+
+    def disengage(self, channel: int) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, 0, 0)
+        self._library.nm_disengage(self._module, channel)
+
+    def record_link(self, record: bool) -> None:
+        """See :class:`sw_driver.transport.Transport`."""
+        for channel in range(self.channels):
+            self._check(channel, 0, 0)
+            self._library.nm_link_log(self._module, channel, record)
+
+    def link_uses(self, channel: int) -> NDArray[np.uint64]:
+        """See :class:`sw_driver.transport.Transport`."""
+        self._check(channel, 0, 0)
+        count = self._library.nm_link_uses(self._module, channel, None, 0)
+        uses = np.empty((count, 2), dtype=np.uint64)
+        if count:
+            self._library.nm_link_uses(self._module, channel, uses.ctypes.data, count)
+        return uses
+
+    def run_bare(self, channel: int, fabric_cycles: int) -> None:
+        """Lets the channel's clock run, with nothing else done: the simulator's own speed."""
+        self._check(channel, 0, 0)
+        self._library.nm_bare(self._module, channel, fabric_cycles)
+
+    def close(self) -> None:
+        """See :class:`sw_driver.transport.Transport`; writes the trace of DRAM commands."""
+        if self._module is None:
+            return
+        if self._dram_trace is not None:
+            # All channels' traces end at the same time, so that refreshes seem to be missing in
+            # none of them.
+            cycles = [self.fabric_cycles(channel) for channel in range(self.channels)]
+            for channel, done in enumerate(cycles):
+                self._library.nm_idle(self._module, channel, max(cycles) - done)
+        self._storage.clear()
+        self._finalizer()
+        self._module = None
+        if self._dram_trace is not None:
+            parts = [self._part(self._dram_trace, index) for index in range(self.channels)]
+            merge_dram_traces(parts, self._dram_trace, self.config.part)

@@ -1,0 +1,523 @@
+"""One channel of an opened module: its mode, its runs, and who may use it when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import (
+    BusyError,
+    ClosedError,
+    DeviceTimeoutError,
+    IncompatibleDeviceError,
+    InvalidOptionError,
+    KernelError,
+    WrongModeError,
+)
+from ..memory.allocations import AllocationTable
+from ..memory.allocator import ChannelAllocator
+from ..memory.pointers import AxdimmPointer
+from ..runtime.schedule import Schedule
+from ..runtime.timeline import Timeline
+from ..runtime.timeorder import TimeOrder
+from ..runtime.watchdog import Watchdog
+from ..runtime.workers import Worker
+from ..transport import DeviceTimeout, Transport, kernel_window
+from .hostcache import HostCache
+from .registers import RegisterWindow, arbiter_registers, kernel_registers
+from .runs import ACTIVITY_REGISTERS, PARAMETERS_PER_BEAT, AdamResult, AdamRun, DramActivity
+
+__all__ = ["LINK_TRACK", "Channel", "Mode", "ModePolicy", "Shared"]
+
+LINK_TRACK = "host link"
+MODE_POLL_FABRIC_CYCLES = 8
+MODE_TIMEOUT_FABRIC_CYCLES = 1_000_000
+RUN_POLL_FABRIC_CYCLES = 256
+RUN_POLL_CHUNK_FABRIC_CYCLES = (50_000, 1_000_000)
+"""Shortest and longest call into the device that follows a run. Who closes it, or looks in, has to
+wait for its end, and a long run should not take many."""
+
+
+class Mode(StrEnum):
+    """Modes of the arbiter (paper section 3.2), by their names in the register map."""
+
+    NORMAL = "normal"
+    ACCELERATION = "acceleration"
+
+
+class ModePolicy(StrEnum):
+    """What an access does that finds its channel in the other mode, or its kernel at work."""
+
+    RAISE = "raise"
+    """:class:`~sw_driver.errors.WrongModeError` or :class:`~sw_driver.errors.BusyError`."""
+    WAIT = "wait"
+    """Waits for the kernel's run and switches the mode."""
+
+    @classmethod
+    def of(cls, value: str) -> ModePolicy:
+        """The policy called ``value``. Raises :class:`~sw_driver.errors.InvalidOptionError`."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise InvalidOptionError(
+                f"modes is {value!r}: expected one of {', '.join(cls)}", modes=value
+            ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What the channels of a device have in common."""
+
+    transport: Transport
+    watchdog: Watchdog
+    order: TimeOrder
+    """Of the streams."""
+    closing: threading.Event
+    """Set when the device closes."""
+    cache: HostCache
+    """Of the host's processor."""
+    link: Schedule
+    """The host link, by which copies follow each other."""
+    timeline: Timeline | None
+    check_open: Callable[[], None]
+    """Raises :class:`~sw_driver.errors.ClosedError` if the device cannot be used any more."""
+
+
+class Channel:
+    """A channel; :class:`~sw_driver.axdimm.device.Axdimm` has one for each of the module's.
+
+    Its lock is held for whatever needs the channel to stay as it is, but not while a run is
+    followed: a channel whose kernel runs can be asked for its state.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        number: int,
+        *,
+        allocations: AllocationTable[AxdimmPointer],
+        stagger: bool,
+    ) -> None:
+        self.number = number
+        self.track = f"channel {number}"
+        self._shared = shared
+        self._transport = shared.transport
+        self._closing = shared.closing
+        self._lock = threading.RLock()
+        self.arbiter = arbiter_registers(self._transport, number)
+        self.kernel = kernel_registers(self._transport, number)
+        self._identify()
+        self.allocator = ChannelAllocator(
+            limit_bytes=kernel_window(self._transport.capacity_bytes), stagger=stagger
+        )
+        self.allocations = allocations
+        """Of all channels."""
+        self.cache = shared.cache
+        self.follower = Worker(f"nearmem-channel{number}")
+        self.run: AdamRun | None = None
+        self.copied: dict[str, int] = {}
+        """Bytes by the way they took, see :class:`~sw_driver.axdimm.device.CopiedBytes`."""
+        self.occupied_until = 0
+        """Simulated time at which the last copy ended."""
+        self._mode_unsure = False
+        """A switch was interrupted."""
+        self._ending = threading.Lock()
+        self._kept: list[tuple[AxdimmPointer, str]] = []
+        """Tensors of a run that was given up, while its kernel may still use them."""
+        status = self.arbiter.read("status")
+        self.mode = _mode_in_force(self.arbiter, status)
+        # Another driver, closed during a run, may have left the kernel at work.
+        self.unfinished = bool(self.arbiter["status"]["kernel_busy"].extract(status))
+        """The kernel was started, or found running, and has not been seen idle since."""
+
+    def _identify(self) -> None:
+        for name in ("magic", "version"):
+            found = self.arbiter.read_field("id", name)
+            expected = self.arbiter["id"][name].reset
+            if found != expected:
+                raise IncompatibleDeviceError(
+                    f"channel {self.number} has {name} {found:#x}, this driver expects "
+                    f"{expected:#x}",
+                    channel=self.number,
+                    found=found,
+                    expected=expected,
+                )
+        capacity = self.arbiter.read("capacity")
+        if capacity != self._transport.capacity_bytes:
+            raise IncompatibleDeviceError(
+                f"channel {self.number} says it has {capacity} bytes, its transport "
+                f"{self._transport.capacity_bytes}",
+                channel=self.number,
+                found=capacity,
+                expected=self._transport.capacity_bytes,
+            )
+
+    @property
+    def running(self) -> bool:
+        """Whether a run that somebody follows is in progress."""
+        return self.run is not None and not self.run.done
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the DRAM takes the host's writes."""
+        return self.mode is Mode.NORMAL and not self.running
+
+    # Who may use it.
+
+    @contextmanager
+    def exclusive(self, patience_s: float | None = None, *, in_time: bool = True) -> Iterator[None]:
+        """The channel for the caller alone; it may have been closed while waiting for it.
+
+        Raises :class:`BusyError` if others keep it for longer than ``patience_s``. Not ``in_time``,
+        it takes no simulated time.
+        """
+        if patience_s is not None:
+            if not self._lock.acquire(timeout=patience_s):
+                raise BusyError(
+                    f"channel {self.number} was in use for {patience_s} s: try again",
+                    channel=self.number,
+                )
+        elif not self._lock.acquire(blocking=False):
+            what = f"channel {self.number}, in use by another call"
+            with self._shared.order.blocked():
+                self._shared.watchdog.acquire(self._lock, what)
+        try:
+            self._shared.check_open()
+            if in_time and not self.running:
+                self._follow_on()
+            yield
+        finally:
+            self._lock.release()
+
+    def _follow_on(self) -> None:
+        """What the caller does next follows, in simulated time, what was done here before."""
+        before = max(self._transport.now(self.number), self.occupied_until)
+        if self._transport.host_time() < before:
+            self._transport.set_host_time(before)
+        if self._mode_unsure:
+            status = self.arbiter.poll(
+                "status",
+                {"draining": 0},
+                interval=MODE_POLL_FABRIC_CYCLES,
+                timeout=MODE_TIMEOUT_FABRIC_CYCLES,
+            )
+            self.mode = _mode_in_force(self.arbiter, status)
+            self._mode_unsure = False
+
+    @contextmanager
+    def in_mode(self, mode: Mode | None, policy: ModePolicy) -> Iterator[None]:
+        """The channel for the caller alone, its kernel idle, and in ``mode`` if one is given.
+
+        Raises :class:`BusyError` and :class:`WrongModeError`, or waits and switches, by ``policy``.
+        """
+        while True:
+            with self.exclusive():
+                if policy is ModePolicy.RAISE:
+                    self.check_idle()
+                    if mode is not None:
+                        self.check_mode(mode)
+                    yield
+                    return
+                if not self.running and not self.busy():
+                    if mode is not None and self.mode is not mode:
+                        self.switch(mode)
+                    yield
+                    return
+                if not self.running:
+                    self._await_idle()
+                    continue
+                run = self.run
+            # Not under the lock, so that others can ask meanwhile.
+            assert run is not None
+            with self._shared.order.blocked(on=run):
+                run.await_end()
+
+    def try_exclusive(self) -> bool:
+        """Whether the caller has got the lock, at once; then it has to call :meth:`leave`."""
+        return self._lock.acquire(blocking=False)
+
+    def leave(self) -> None:
+        """See :meth:`try_exclusive`."""
+        self._lock.release()
+
+    def acquire_for_closing(self) -> None:
+        """Waits for the call in progress and lets no other in."""
+        self._shared.watchdog.acquire(self._lock, f"the call in progress on channel {self.number}")
+
+    def busy(self) -> bool:
+        """Whether a kernel that nobody follows still runs. For the owner of the lock."""
+        # The arbiter answers in both modes, the kernel in one.
+        if self.unfinished and not self.arbiter.read_field("status", "kernel_busy"):
+            self._seen_idle()
+        return self.unfinished
+
+    def _seen_idle(self) -> None:
+        with self._ending:
+            self.unfinished = False
+            kept, self._kept = self._kept, []
+        for pointer, user in kept:
+            self.allocations.release(pointer, user)
+
+    def _await_idle(self) -> None:
+        """Waits for a kernel that nobody follows."""
+        try:
+            self.arbiter.poll(
+                "status",
+                {"kernel_busy": 0},
+                interval=RUN_POLL_FABRIC_CYCLES,
+                timeout=MODE_TIMEOUT_FABRIC_CYCLES,
+            )
+        except DeviceTimeout as timeout:
+            raise DeviceTimeoutError(
+                f"channel {self.number} was still busy with a run that nobody follows after "
+                f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles; {self.describe()}",
+                channel=self.number,
+                timeout_fabric_cycles=MODE_TIMEOUT_FABRIC_CYCLES,
+                state=self.describe(),
+            ) from timeout
+        self._seen_idle()
+
+    def check_idle(self) -> None:
+        """Raises :class:`BusyError` while the kernel runs. For the owner of the lock."""
+        if self.running and self.run:
+            raise BusyError(
+                f"channel {self.number} is running {self.run.nparams} parameters: wait first",
+                channel=self.number,
+                nparams=self.run.nparams,
+            )
+        if self.busy():
+            what = (
+                "that was in progress when the device was opened, or started past this driver"
+                if self.run is None
+                else f"of {self.run.nparams} parameters that is not followed any more"
+            )
+            raise BusyError(
+                f"channel {self.number} is still busy with a run {what}: wait until "
+                f"PollAxdimm({self.number})",
+                channel=self.number,
+                nparams=None if self.run is None else self.run.nparams,
+            )
+
+    def check_mode(self, needed: Mode) -> None:
+        """Raises :class:`WrongModeError` in the other mode."""
+        if self.mode is not needed:
+            call = "SetArbiterNormal" if needed is Mode.NORMAL else "SetArbiterAcc"
+            raise WrongModeError(
+                f"channel {self.number} is in {self.mode} mode, {needed} mode is needed: call "
+                f"{call}({self.number})",
+                channel=self.number,
+                mode=str(self.mode),
+                needed=str(needed),
+            )
+
+    # Modes.
+
+    def set_mode(self, mode: Mode, policy: ModePolicy) -> None:
+        """Switches to ``mode``, by ``policy`` waiting for the kernel's run."""
+        with self.exclusive():
+            # A kernel found at work in normal mode waits for the DRAM: only this lets it end.
+            if mode is Mode.ACCELERATION and self.mode is Mode.NORMAL:
+                self.switch(mode)
+                return
+        with self.in_mode(None, policy):
+            self.switch(mode)
+
+    def switch(self, mode: Mode) -> None:
+        """Switches to ``mode``. For the owner of the lock."""
+        began = self._transport.host_time()
+        try:
+            self._request_mode(mode)
+        except DeviceTimeout as timeout:
+            status = self.arbiter.read("status")
+            # Otherwise the switch might yet come, unnoticed, under accesses of the old mode.
+            with suppress(DeviceTimeout):
+                self._request_mode(self.mode)
+            self.mode = _mode_in_force(self.arbiter, self.arbiter.read("status"))
+            raise DeviceTimeoutError(
+                f"channel {self.number} was not in {mode} mode after "
+                f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles, its arbiter's status read "
+                f"{status:#x}; the request was withdrawn, {self.mode} mode is in force",
+                channel=self.number,
+                timeout_fabric_cycles=MODE_TIMEOUT_FABRIC_CYCLES,
+                status=status,
+                mode=str(self.mode),
+                state=self.describe(),
+            ) from timeout
+        except BaseException:  # Ctrl-C: the switch may come, or not
+            self._mode_unsure = True
+            raise
+        self.mode = mode
+        self.record(f"to {mode} mode", "mode", began, mode=str(mode))
+
+    def _request_mode(self, mode: Mode) -> None:
+        code = self.arbiter["mode"]["mode"].code(mode)
+        self.arbiter.write({"mode": code << self.arbiter["mode"]["mode"].lsb})
+        self.arbiter.poll(
+            "status",
+            {"mode": code, "draining": 0},
+            interval=MODE_POLL_FABRIC_CYCLES,
+            timeout=MODE_TIMEOUT_FABRIC_CYCLES,
+        )
+
+    # The host's accesses. For the owner of the lock.
+
+    def read(self, address: int, nbytes: int, what: str) -> NDArray[np.uint8]:
+        """Reads bytes over the link, never from the host's cache."""
+        with self.using_link(what, nbytes):
+            return self.cache.read(self.number, address, nbytes)
+
+    def write(self, address: int, data: NDArray[np.uint8], what: str) -> None:
+        """Writes bytes over the link, past the host's cache."""
+        with self.using_link(what, data.nbytes):
+            self.cache.write(self.number, address, data)
+
+    @contextmanager
+    def using_link(self, what: str, nbytes: int) -> Iterator[None]:
+        """Puts the caller's use of the link on its track."""
+        timeline = self._shared.timeline
+        if timeline is None:
+            yield
+            return
+        self._transport.link_uses(self.number)  # of registers
+        try:
+            yield
+        finally:
+            uses = self._transport.link_uses(self.number)
+            timeline.add_uses(LINK_TRACK, what, uses, "link", channel=self.number, bytes=nbytes)
+
+    def count(self, way: str, nbytes: int) -> None:
+        """Counts bytes copied."""
+        self.copied[way] = self.copied.get(way, 0) + nbytes
+
+    # Runs.
+
+    def start(self, settings: dict[str, int], run: AdamRun) -> None:
+        """Starts the kernel. For the owner of the lock."""
+        self.kernel.write(settings)
+        self.unfinished = True
+        run.kernel_started = True
+        self.run = run
+        self.kernel.write({"control": self.kernel["control"]["start"].mask})
+        run.kernel_began = self._transport.host_time()
+
+    def follow(self, run: AdamRun, timeout_fabric_cycles: int) -> AdamResult:
+        """Waits for the kernel. Nobody else has business with the channel meanwhile.
+
+        Raises what ended the run otherwise, see :meth:`~sw_driver.runtime.handles.Handle.wait`.
+        """
+        status = self._await_kernel(run, timeout_fabric_cycles)
+        fields = self.kernel["status"]
+        if fields["error"].extract(status) or not fields["done"].extract(status):
+            causes = {code: name for name, code in fields["cause"].encoding}
+            code = fields["cause"].extract(status)
+            cause = causes.get(code, f"cause_{code}")
+            raise KernelError(
+                f"the kernel refused or stopped the run of {run.nparams} parameters on channel "
+                f"{run.channel}: {cause}",
+                cause=cause,
+                channel=run.channel,
+                nparams=run.nparams,
+                status=status,
+            )
+        counters = self.kernel.read_many(["cycles", "beats_read", "beats_written", "idle_cycles"])
+        result = AdamResult(
+            nparams=run.nparams,
+            fabric_cycles=counters["cycles"],
+            beats_read=counters["beats_read"],
+            beats_written=counters["beats_written"],
+            idle_fabric_cycles=counters["idle_cycles"],
+            activity=self._activity() if self._transport.timed else None,
+        )
+        if self._shared.timeline is not None:
+            self._shared.timeline.add(
+                self.track,
+                run.what,
+                run.kernel_began,
+                run.kernel_began + result.fabric_cycles,
+                "kernel",
+                parameters=run.nparams,
+                beats_read=result.beats_read,
+                beats_written=result.beats_written,
+            )
+        return result
+
+    def _await_kernel(self, run: AdamRun, timeout_fabric_cycles: int) -> int:
+        left = timeout_fabric_cycles
+        shortest, longest = RUN_POLL_CHUNK_FABRIC_CYCLES
+        while True:
+            passed = timeout_fabric_cycles - left
+            chunk = min(left, longest, max(shortest, passed // 16))
+            try:
+                status = self.kernel.poll(
+                    "status", {"busy": 0}, interval=RUN_POLL_FABRIC_CYCLES, timeout=chunk
+                )
+                self._seen_idle()
+                return status
+            except DeviceTimeout as error:
+                left -= chunk
+                if self._closing.is_set():
+                    raise ClosedError(
+                        f"the device was closed during a run of {run.nparams} parameters on "
+                        f"channel {run.channel}"
+                    ) from error
+                if left <= 0:
+                    status = self.kernel.read("status")
+                    raise DeviceTimeoutError(
+                        f"the run of {run.nparams} parameters on channel {run.channel} did not end "
+                        f"in {timeout_fabric_cycles} fabric cycles; the kernel's status reads "
+                        f"{status:#x}; {self.describe()}",
+                        channel=run.channel,
+                        nparams=run.nparams,
+                        timeout_fabric_cycles=timeout_fabric_cycles,
+                        status=status,
+                        state=self.describe(),
+                    ) from error
+                # Each parameter is written once, so this is how many are through.
+                written = self.kernel.read("beats_written")
+                run.reach(written * PARAMETERS_PER_BEAT // len("pmv"))
+                self._shared.order.reach(self._transport.host_time())
+
+    def _activity(self) -> DramActivity:
+        values = self.arbiter.read_many(list(ACTIVITY_REGISTERS.values()))
+        return DramActivity(
+            **{name: values[register] for name, register in ACTIVITY_REGISTERS.items()}
+        )
+
+    def end_run(self, run: AdamRun, pointers: list[AxdimmPointer]) -> None:
+        """The run's tensors can be freed; if it was given up, once the kernel is idle."""
+        with self._ending:
+            if run.kernel_started and self.unfinished and not self._closing.is_set():
+                self._kept.extend((pointer, run.what) for pointer in pointers)
+                return
+        for pointer in pointers:
+            self.allocations.release(pointer, run.what)
+
+    # What others are told.
+
+    def record(self, name: str, category: str, began: int, **arguments: object) -> None:
+        """Puts what ends now on the channel's track."""
+        if self._shared.timeline is not None:
+            ended = self._transport.host_time()
+            self._shared.timeline.add(self.track, name, began, ended, category, **arguments)
+
+    def describe(self) -> str:
+        """The driver's view of the channel in words. Asks nobody, so it never blocks."""
+        run = "no run"
+        if self.run is not None:
+            progress = self.run.progress
+            state = "over" if self.run.done else f"{progress.done} of {progress.total} updated"
+            run = f"last run of {self.run.nparams} parameters {state}"
+        kernel = "kernel not seen idle" if self.unfinished else "kernel idle"
+        return f"channel {self.number}: {self.mode} mode, {kernel}, {run}"
+
+
+def _mode_in_force(arbiter: RegisterWindow, status: int) -> Mode:
+    """The mode that an arbiter's status tells."""
+    field = arbiter["status"]["mode"]
+    return next(mode for mode in Mode if field.code(mode) == field.extract(status))

@@ -1,0 +1,99 @@
+"""The module's memory as a program sees it that does not go through the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CopyRangeError
+from ..memory.allocations import checked_size
+from ..memory.hostbuffer import byte_view
+from ..memory.pointers import AxdimmPointer
+from .channel import Channel, Mode
+
+__all__ = ["MappedView"]
+
+
+class MappedView:
+    """A piece of the module's memory, mapped with the host's cache enabled (paper section 4.1).
+
+    The instructions of a program on it: what they do is in :mod:`sw_driver.axdimm.hostcache`.
+    Offsets are bytes from the start of the view. What is in the cache can be loaded in every mode,
+    however old it is; what is not needs normal mode and an idle kernel.
+
+    Raises
+    ------
+    CopyRangeError, FreedPointerError, InvalidSizeError, HostBufferError, ClosedError: from every
+    method, before anything happens.
+    BusyError, WrongModeError: where the DRAM is needed, but the kernel has it.
+    """
+
+    def __init__(self, channel: Channel, pointer: AxdimmPointer, nbytes: int) -> None:
+        self._channel = channel
+        self._pointer = pointer
+        self._nbytes = nbytes
+
+    def __len__(self) -> int:
+        return self._nbytes
+
+    def load(self, offset: int, nbytes: int) -> NDArray[np.uint8]:
+        """Ordinary loads: what the cache holds, and for the rest what the DRAM holds."""
+        with self._access(offset, nbytes, "load") as address:
+            self._check_reach(address, nbytes)
+            return self._channel.cache.load(self._channel.number, address, nbytes)
+
+    def store(self, offset: int, data: Any) -> None:
+        """Ordinary stores: into the cache, from where they reach the DRAM some time."""
+        view = byte_view(data, None, writable=False)
+        with self._access(offset, view.size, "store") as address:
+            self._check_reach(address, view.size)
+            self._channel.cache.store(self._channel.number, address, view)
+
+    def stream_store(self, offset: int, data: Any) -> None:
+        """Non-temporal stores: past the cache, through a write-combining buffer."""
+        view = byte_view(data, None, writable=False)
+        with self._access(offset, view.size, "non-temporal store") as address:
+            self._check_owned()
+            self._channel.cache.stream_store(self._channel.number, address, view)
+
+    def flush(self, offset: int = 0, nbytes: int | None = None) -> None:
+        """CLFLUSH of the lines: written back if a store changed them, then forgotten.
+
+        While the kernel has the DRAM, what is written back is lost: the arbiter refuses it.
+        """
+        size = self._nbytes - checked_size("offset", offset) if nbytes is None else nbytes
+        with self._access(offset, size, "flush") as address:
+            self._channel.cache.flush(self._channel.number, address, size)
+
+    def fence(self) -> None:
+        """SFENCE: what is in write-combining buffers goes to the DRAM."""
+        with self._access(0, 0, "fence"):
+            self._channel.cache.fence(self._channel.number)
+
+    @contextmanager
+    def _access(self, offset: int, nbytes: int, what: str) -> Iterator[int]:
+        size = checked_size("nbytes", nbytes)
+        if checked_size("offset", offset) + size > self._nbytes:
+            raise CopyRangeError(
+                f"bytes {offset} to {offset + size} of a mapping of {self._nbytes} bytes",
+                offset=offset,
+                nbytes=size,
+                mapped_bytes=self._nbytes,
+            )
+        channel = self._channel
+        with channel.exclusive():
+            channel.allocations.range(self._pointer, self._nbytes)
+            with channel.using_link(f"cached {what} of {size} bytes", size):
+                yield self._pointer.address + offset
+
+    def _check_reach(self, address: int, nbytes: int) -> None:
+        if not self._channel.cache.holds(self._channel.number, address, nbytes):
+            self._check_owned()
+
+    def _check_owned(self) -> None:
+        self._channel.check_idle()
+        self._channel.check_mode(Mode.NORMAL)

@@ -1,0 +1,155 @@
+"""``MemcpyX2Y(dst, src, nbytes)`` for all pairs of memories (paper section 4.2, Table 2)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypedDict, Unpack
+
+from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
+from ..runtime.handles import Handle
+from ..runtime.streams import Stream
+
+__all__ = ["Copies", "CopyOptions"]
+
+
+class CopyOptions(TypedDict, total=False):
+    """What every copy may be told beside source and destination."""
+
+    stream: Stream | None
+    """Where to queue the copy; without one it is over when the call returns."""
+    modes: str | None
+    """See :class:`~sw_driver.axdimm.channel.ModePolicy`; None: the device's."""
+    backdoor: bool | None
+    """Past link, clock and arbiter, for what is in the module's DRAM; None: the device's."""
+
+
+class Copies(ABC):
+    """The copies of :class:`~sw_driver.axdimm.device.Axdimm`.
+
+    Each copies ``nbytes`` bytes and returns a handle. Memory of the host is what ``MallocHost``
+    returned, or any bytes-like object or contiguous array. In the module's DRAM, bytes of the first
+    and last line that are not copied keep their values.
+
+    Raises
+    ------
+    ForeignPointerError, FreedPointerError, CopyRangeError, HostBufferError, OverlapError,
+    InvalidSizeError, InvalidOptionError, InvalidHandleError, StreamFailedError: at once, before
+    anything happens.
+    BusyError, WrongModeError: by ``modes``, before anything is copied.
+    StorageError, GpuError, ClosedError: in the middle; ``details["copied_bytes"]`` says how many
+    bytes were copied before, the others are as they were.
+    """
+
+    @abstractmethod
+    def _copy(
+        self,
+        source_kind: str,
+        destination_kind: str,
+        dst: Any,
+        src: Any,
+        nbytes: int,
+        *,
+        stream: Stream | None = None,
+        modes: str | None = None,
+        backdoor: bool | None = None,
+    ) -> Handle[None]: ...
+
+    def MemcpyHost2Host(
+        self,
+        dst: HostPointer | Any,
+        src: HostPointer | Any,
+        nbytes: int,
+        **how: Unpack[CopyOptions],
+    ) -> Handle[None]:
+        """Within the host's memory."""
+        return self._copy("Host", "Host", dst, src, nbytes, **how)
+
+    def MemcpyHost2Axdimm(
+        self, dst: AxdimmPointer, src: HostPointer | Any, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Over the host link, with non-temporal stores (paper section 4.1)."""
+        return self._copy("Host", "Axdimm", dst, src, nbytes, **how)
+
+    def MemcpyHost2Gpu(
+        self, dst: GpuPointer, src: HostPointer | Any, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Over the GPU's link."""
+        return self._copy("Host", "Gpu", dst, src, nbytes, **how)
+
+    def MemcpyHost2Nvme(
+        self, dst: NvmePointer, src: HostPointer | Any, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """To storage; the bytes are in the files when the copy has ended."""
+        return self._copy("Host", "Nvme", dst, src, nbytes, **how)
+
+    def MemcpyAxdimm2Host(
+        self, dst: HostPointer | Any, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Over the host link; never from the host's cache (paper section 4.1)."""
+        return self._copy("Axdimm", "Host", dst, src, nbytes, **how)
+
+    def MemcpyAxdimm2Axdimm(
+        self, dst: AxdimmPointer, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Twice over the host link: the channels cannot reach each other."""
+        return self._copy("Axdimm", "Axdimm", dst, src, nbytes, **how)
+
+    def MemcpyAxdimm2Gpu(
+        self, dst: GpuPointer, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Straight over both links: the module's pages are pinned (section 4.3)."""
+        return self._copy("Axdimm", "Gpu", dst, src, nbytes, **how)
+
+    def MemcpyAxdimm2Nvme(
+        self, dst: NvmePointer, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Straight from the host link to storage."""
+        return self._copy("Axdimm", "Nvme", dst, src, nbytes, **how)
+
+    def MemcpyGpu2Host(
+        self, dst: HostPointer | Any, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Over the GPU's link."""
+        return self._copy("Gpu", "Host", dst, src, nbytes, **how)
+
+    def MemcpyGpu2Axdimm(
+        self, dst: AxdimmPointer, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Straight over both links: the module's pages are pinned (section 4.3)."""
+        return self._copy("Gpu", "Axdimm", dst, src, nbytes, **how)
+
+    def MemcpyGpu2Gpu(
+        self, dst: GpuPointer, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Within a GPU's memory or from one to another."""
+        return self._copy("Gpu", "Gpu", dst, src, nbytes, **how)
+
+    def MemcpyGpu2Nvme(
+        self, dst: NvmePointer, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Straight to storage, as by GPUDirect Storage (section 4.4)."""
+        return self._copy("Gpu", "Nvme", dst, src, nbytes, **how)
+
+    def MemcpyNvme2Host(
+        self, dst: HostPointer | Any, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """From storage."""
+        return self._copy("Nvme", "Host", dst, src, nbytes, **how)
+
+    def MemcpyNvme2Axdimm(
+        self, dst: AxdimmPointer, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Straight from storage to the host link."""
+        return self._copy("Nvme", "Axdimm", dst, src, nbytes, **how)
+
+    def MemcpyNvme2Gpu(
+        self, dst: GpuPointer, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Straight from storage, as by GPUDirect Storage (section 4.4)."""
+        return self._copy("Nvme", "Gpu", dst, src, nbytes, **how)
+
+    def MemcpyNvme2Nvme(
+        self, dst: NvmePointer, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
+    ) -> Handle[None]:
+        """Within storage or from one to another."""
+        return self._copy("Nvme", "Nvme", dst, src, nbytes, **how)

@@ -1,0 +1,124 @@
+"""Access to the registers of a channel by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hw.csr.register_map import Register, RegisterMap, load_registers
+
+from ..transport import LINE_BYTES, Transport, arbiter_window, kernel_window
+
+__all__ = ["RegisterWindow", "arbiter_registers", "kernel_registers"]
+
+REGISTER_BYTES = 8
+"""A register is the first eight bytes of its line, little endian."""
+
+
+class RegisterWindow:
+    """The registers of one map in one channel, over the host link.
+
+    Parameters
+    ----------
+    transport, channel: where.
+    base: byte address of the window in the channel.
+    registers: the map.
+    """
+
+    def __init__(
+        self, transport: Transport, channel: int, *, base: int, registers: RegisterMap
+    ) -> None:
+        self._transport = transport
+        self._channel = channel
+        self._base = base
+        self._registers = registers
+
+    def __getitem__(self, name: str) -> Register:
+        """The description of the register ``name``; ``KeyError`` if there is none."""
+        return self._registers[name]
+
+    def address(self, name: str) -> int:
+        """Byte address of the register ``name`` in the channel."""
+        return self._base + self._registers[name].offset_bytes
+
+    def read(self, name: str) -> int:
+        """The register's 64 bits."""
+        line = self._transport.read_lines(self._channel, self.address(name), LINE_BYTES)
+        return int.from_bytes(line[:REGISTER_BYTES].tobytes(), "little")
+
+    def read_field(self, name: str, field: str) -> int:
+        """One field of a register."""
+        return self._registers[name][field].extract(self.read(name))
+
+    def read_many(self, names: Sequence[str]) -> dict[str, int]:
+        """The 64 bits of several registers; neighbours share a call."""
+        values: dict[str, int] = {}
+        for group in self._neighbours(names):
+            data = self._transport.read_lines(
+                self._channel, self.address(group[0]), len(group) * LINE_BYTES
+            )
+            for name, line in zip(group, data.reshape(-1, LINE_BYTES), strict=True):
+                values[name] = int.from_bytes(line[:REGISTER_BYTES].tobytes(), "little")
+        return values
+
+    def write(self, values: Mapping[str, int]) -> None:
+        """Writes registers in the order of ``values``; neighbours share a call."""
+        for group in self._neighbours(list(values)):
+            lines = [
+                values[name].to_bytes(REGISTER_BYTES, "little").ljust(LINE_BYTES, b"\0")
+                for name in group
+            ]
+            data = np.frombuffer(b"".join(lines), dtype=np.uint8)
+            self._transport.write_lines(self._channel, self.address(group[0]), data)
+
+    def _neighbours(self, names: Sequence[str]) -> list[list[str]]:
+        groups: list[list[str]] = []
+        expected_address = None
+        for name in names:
+            if self.address(name) != expected_address:
+                groups.append([])
+            groups[-1].append(name)
+            expected_address = self.address(name) + LINE_BYTES
+        return groups
+
+    def poll(self, name: str, fields: Mapping[str, int], *, interval: int, timeout: int) -> int:
+        """Reads a register until ``fields`` have the given values; returns its 64 bits.
+
+        ``interval`` and ``timeout`` are in fabric cycles. Raises
+        :class:`~sw_driver.transport.DeviceTimeout`.
+        """
+        register = self._registers[name]
+        mask = value = 0
+        for field_name, wanted in fields.items():
+            field = register[field_name]
+            mask |= field.mask
+            value |= wanted << field.lsb
+        return self._transport.poll(
+            self._channel,
+            self.address(name),
+            mask,
+            value,
+            interval_fabric_cycles=interval,
+            timeout_fabric_cycles=timeout,
+        )
+
+
+def arbiter_registers(transport: Transport, channel: int) -> RegisterWindow:
+    """The arbiter's registers, which answer in both modes."""
+    return RegisterWindow(
+        transport,
+        channel,
+        base=arbiter_window(transport.capacity_bytes),
+        registers=load_registers("axdimm_arbiter"),
+    )
+
+
+def kernel_registers(transport: Transport, channel: int) -> RegisterWindow:
+    """The kernel's registers, which answer in acceleration mode."""
+    return RegisterWindow(
+        transport,
+        channel,
+        base=kernel_window(transport.capacity_bytes),
+        registers=load_registers("axdimm_kernel"),
+    )

@@ -1,0 +1,157 @@
+"""A run of the Adam kernel: the handle that the driver returns and what the run counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
+
+from ..runtime.handles import Handle
+from ..runtime.watchdog import Watchdog
+from ..runtime.workers import Worker
+from ..transport import LINE_BYTES, Transport
+
+__all__ = [
+    "ACTIVITY_REGISTERS",
+    "BEATS_PER_GROUP",
+    "DRAM_TIMES",
+    "PARAMETERS_PER_BEAT",
+    "PARAMETER_BYTES",
+    "AdamResult",
+    "AdamRun",
+    "DramActivity",
+]
+
+PARAMETER_BYTES = 4
+"""FP32."""
+
+PARAMETERS_PER_BEAT = LINE_BYTES // PARAMETER_BYTES
+
+BURST_TCK = 4
+"""DRAM clocks that the data of a line take."""
+
+BEATS_PER_GROUP = 7
+"""Beats that a beat's worth of parameters moves: four loads, three stores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DramActivity:
+    """Where the DRAM clocks of a run went, from START to DONE, and what it asked of the DRAM.
+
+    The times add up to four times the run's fabric cycles.
+    """
+
+    data_tck: int
+    """Reads and writes were issued; their data take four clocks each."""
+    refresh_tck: int
+    """The controller was closed for refreshes, the precharge before them included."""
+    row_tck: int
+    """The oldest request waited for a precharge, an activate or tRCD."""
+    turn_around_tck: int
+    """The oldest request waited for the spacing of columns: read to write, tWTR, tCCD_L."""
+    starved_tck: int
+    """The kernel had no request for the controller, or did not take the data of its reads."""
+    idle_tck: int
+    """The kernel asked for nothing yet: it checked its settings."""
+    activates: int
+    precharges: int
+    refreshes: int
+    bus_turns: int
+    """Column commands of another direction than the one before."""
+
+    @classmethod
+    def total(cls, parts: Iterable[DramActivity]) -> DramActivity:
+        """The sum over several runs."""
+        values = [asdict(part) for part in parts]
+        return cls(**{item.name: sum(value[item.name] for value in values) for item in fields(cls)})
+
+    @property
+    def times_tck(self) -> dict[str, int]:
+        """The times by name, without the unit."""
+        return {name: getattr(self, f"{name}_tck") for name in DRAM_TIMES}
+
+    @property
+    def total_tck(self) -> int:
+        """All clocks of the run."""
+        return sum(self.times_tck.values())
+
+    @property
+    def row_hits(self) -> int:
+        """Reads and writes that found their row open for an earlier one."""
+        return self.data_tck // BURST_TCK - self.activates
+
+
+DRAM_TIMES = tuple(
+    item.name.removesuffix("_tck") for item in fields(DramActivity) if item.name.endswith("_tck")
+)
+"""The times of a :class:`DramActivity`, without the unit."""
+
+ACTIVITY_REGISTERS = {
+    **{f"{name}_tck": f"{name}_tck" for name in DRAM_TIMES},
+    "activates": "run_activates",
+    "precharges": "run_precharges",
+    "refreshes": "run_refreshes",
+    "bus_turns": "run_turns",
+}
+"""Registers of the arbiter that hold a run's :class:`DramActivity`, by its fields."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamResult:
+    """What the kernel counted in a run that ended well."""
+
+    nparams: int
+    fabric_cycles: int
+    """From START to DONE; 0 on an untimed backend."""
+    beats_read: int
+    """Beats of 64 bytes."""
+    beats_written: int
+    """Beats of 64 bytes."""
+    idle_fabric_cycles: int
+    """Fabric cycles of the run in which no beat moved; 0 on an untimed backend."""
+    activity: DramActivity | None = None
+    """What the DRAM did meanwhile; None on an untimed backend."""
+
+
+class AdamRun(Handle[AdamResult]):
+    """A run of the kernel; its progress is in parameters.
+
+    ``wait`` also raises :class:`~sw_driver.errors.KernelError`,
+    :class:`~sw_driver.errors.DeviceTimeoutError` when the kernel does not end in an ample number of
+    fabric cycles, and a :class:`~sw_driver.transport.DeviceFault`.
+    """
+
+    def __init__(
+        self,
+        *,
+        channel: int,
+        nparams: int,
+        t: int,
+        transport: Transport,
+        watchdog: Watchdog,
+        notifier: Worker,
+        cleanup: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            f"step {t} of Adam, {nparams} parameters on channel {channel}",
+            total=nparams,
+            unit="parameters",
+            transport=transport,
+            watchdog=watchdog,
+            notifier=notifier,
+            cleanup=cleanup,
+        )
+        self._channel = channel
+        self._nparams = nparams
+        self.kernel_started = False
+        self.kernel_began = 0
+        """Simulated time of START, in fabric cycles."""
+
+    @property
+    def channel(self) -> int:
+        """The channel that the run is on."""
+        return self._channel
+
+    @property
+    def nparams(self) -> int:
+        """Parameters that the run updates."""
+        return self._nparams

@@ -1,0 +1,220 @@
+"""The CPU's kernels: compiled on first use for this machine, called with arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sw_driver.simulator.buildcache import cached_build, content_key
+from sw_driver.simulator.compiler import native_target, run_compiler
+
+__all__ = ["ALIGNMENT_BYTES", "CpuLibrary", "Variant", "aligned_floats"]
+
+ALIGNMENT_BYTES = 64
+"""Of arrays that are written with streaming stores."""
+
+_SOURCE = Path(__file__).with_name("adam.cpp")
+_LIBRARY = "libadam.so"
+_VECTORISED = "vectorised.txt"
+
+# Without traps and errno to observe, sqrt and the test for NaN vectorise; neither changes a bit.
+_FLAGS = [
+    "-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
+    "-fno-tree-loop-distribute-patterns", "-fPIC", "-shared", "-pthread",
+]  # fmt: skip
+
+
+class Variant(StrEnum):
+    """How the compiler may treat the arithmetic."""
+
+    EXACT = "exact"
+    """As written: bit for bit ``golden.adam``."""
+
+    FAST = "fast"
+    """With fused multiply-adds, reciprocals and reordering; NaNs as they come. Not bit-exact."""
+
+
+# Not -ffast-math: linked with it, a library turns subnormal numbers off in the whole process.
+_VARIANT_FLAGS = {
+    Variant.EXACT: ["-ffp-contract=off"],
+    Variant.FAST: [
+        "-DNEARMEM_FAST", "-ffp-contract=fast", "-fno-signed-zeros", "-freciprocal-math",
+        "-fassociative-math",
+    ],
+}  # fmt: skip
+
+_floats = ctypes.c_void_p
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "nb_streams": (ctypes.c_int, []),
+    "nb_adam": (
+        None,
+        [*[_floats] * 4, ctypes.c_uint64, _floats, ctypes.c_uint, ctypes.c_int],
+    ),
+    "nb_update": (None, [*[_floats] * 4, ctypes.c_uint64, ctypes.c_uint]),
+    "nb_read": (ctypes.c_uint32, [_floats, ctypes.c_uint64, ctypes.c_uint]),
+    "nb_copy": (None, [*[_floats] * 2, ctypes.c_uint64, ctypes.c_uint, ctypes.c_int]),
+    "nb_triad": (None, [*[_floats] * 3, ctypes.c_uint64, ctypes.c_uint, ctypes.c_int]),
+    "nb_fill": (None, [*[_floats] * 2, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint]),
+}
+
+Floats = NDArray[np.float32]
+
+
+def aligned_floats(count: int) -> Floats:
+    """An uninitialised float32 array at a multiple of :data:`ALIGNMENT_BYTES`."""
+    raw = np.empty(4 * count + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
+    return raw[start : start + 4 * count].view(np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectorised:
+    """Bytes of the vectors that the compiler made of each kernel's loop; 0 where it made none."""
+
+    plain: int
+    streaming: int
+
+
+def _vector_bytes(source: str, log: str, loop: str) -> int:
+    """Widest vectors that ``log`` reports for the loop marked ``// vectorised: LOOP``."""
+    number = next(
+        number
+        for number, line in enumerate(source.splitlines(), 1)
+        if line.endswith(f"// vectorised: {loop}")
+    )
+    pattern = rf"{_SOURCE.name}:{number}:\d+: optimized: +loop vectorized using (\d+) byte vectors"
+    return max((int(width) for width in re.findall(pattern, log)), default=0)
+
+
+class CpuLibrary:
+    """The kernels in one :class:`Variant`.
+
+    All arrays are contiguous float32 of one length; ``threads`` is at least 1. Streaming stores go
+    past the caches and need arrays aligned to :data:`ALIGNMENT_BYTES`; where the instruction set
+    has none (:attr:`streams`) they are ordinary ones. ``ValueError`` for arrays that do not fit.
+    Raises ``CompilerError`` if the compiler is missing or fails.
+    """
+
+    def __init__(self, variant: Variant) -> None:
+        source = _SOURCE.read_text()
+        flags = [*_FLAGS, *_VARIANT_FLAGS[variant]]
+
+        def build(folder: Path) -> None:
+            # A loop that became vectors is one whose width the compiler reports.
+            report = f"-fopt-info-vec-optimized={folder / _VECTORISED}"
+            run_compiler([*flags, report, str(_SOURCE), "-o", str(folder / _LIBRARY)])
+
+        folder = cached_build("baseline", content_key([source, *flags, native_target()]), build)
+        log = folder / _VECTORISED
+        text = log.read_text() if log.exists() else ""
+        self.variant = variant
+        self.flags = flags
+        self.vectorised = Vectorised(
+            plain=_vector_bytes(source, text, "plain"),
+            streaming=_vector_bytes(source, text, "streaming"),
+        )
+        self._library = ctypes.CDLL(str(folder / _LIBRARY))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(self._library, name)
+            function.restype = result
+            function.argtypes = arguments
+
+    @property
+    def streams(self) -> bool:
+        """Whether streaming stores are any different from ordinary ones on this machine."""
+        return bool(self._library.nb_streams())
+
+    @staticmethod
+    def _check(
+        arrays: dict[str, Floats], threads: int, written: tuple[str, ...], *, streaming: bool
+    ) -> int:
+        """The length of all arrays."""
+        lengths = {array.size for array in arrays.values()}
+        if len(lengths) > 1:
+            sizes = {name: array.size for name, array in arrays.items()}
+            raise ValueError(f"the arrays must be of one length, got {sizes}")
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1, got {threads}")
+        for name, array in arrays.items():
+            if array.dtype != np.float32 or not array.flags.c_contiguous:
+                raise ValueError(f"{name} must be a contiguous float32 array, got {array.dtype}")
+        for name in written:
+            if not arrays[name].flags.writeable:
+                raise ValueError(f"{name} is written, but the array is read-only")
+            if streaming and arrays[name].ctypes.data % ALIGNMENT_BYTES:
+                raise ValueError(
+                    f"{name} must start at a multiple of {ALIGNMENT_BYTES} bytes to be streamed: "
+                    "use aligned_floats"
+                )
+        return lengths.pop()
+
+    def adam(
+        self,
+        p: Floats,
+        g: Floats,
+        m: Floats,
+        v: Floats,
+        constants: tuple[np.float32, ...],
+        *,
+        threads: int = 1,
+        streaming: bool = False,
+    ) -> None:
+        """One step in place: ``p``, ``m`` and ``v`` are updated, ``g`` is read.
+
+        ``constants`` in the order of ``golden.adam.AdamConstants``.
+        """
+        arrays = {"p": p, "g": g, "m": m, "v": v}
+        count = self._check(arrays, threads, ("p", "m", "v"), streaming=streaming)
+        values = np.array(constants, np.float32)
+        if values.shape != (9,):
+            raise ValueError(f"expected nine constants, got {len(constants)}")
+        self._library.nb_adam(
+            *(array.ctypes.data for array in arrays.values()),
+            count,
+            values.ctypes.data,
+            threads,
+            streaming,
+        )
+
+    def update(self, p: Floats, g: Floats, m: Floats, v: Floats, *, threads: int = 1) -> None:
+        """Adds ``g`` to ``p``, ``m`` and ``v``: the traffic of :meth:`adam`, little else."""
+        arrays = {"p": p, "g": g, "m": m, "v": v}
+        count = self._check(arrays, threads, ("p", "m", "v"), streaming=False)
+        self._library.nb_update(*(array.ctypes.data for array in arrays.values()), count, threads)
+
+    def read(self, source: Floats, *, threads: int = 1) -> int:
+        """Reads ``source`` and returns the exclusive or of its values' bits."""
+        count = self._check({"source": source}, threads, (), streaming=False)
+        return self._library.nb_read(source.ctypes.data, count, threads)
+
+    def copy(
+        self, to: Floats, source: Floats, *, threads: int = 1, streaming: bool = False
+    ) -> None:
+        """``to = source``."""
+        count = self._check({"to": to, "source": source}, threads, ("to",), streaming=streaming)
+        self._library.nb_copy(to.ctypes.data, source.ctypes.data, count, threads, streaming)
+
+    def triad(
+        self, to: Floats, a: Floats, b: Floats, *, threads: int = 1, streaming: bool = False
+    ) -> None:
+        """``to = a + 3 * b``."""
+        arrays = {"to": to, "a": a, "b": b}
+        count = self._check(arrays, threads, ("to",), streaming=streaming)
+        self._library.nb_triad(
+            *(array.ctypes.data for array in arrays.values()), count, threads, streaming
+        )
+
+    def fill(self, to: Floats, pattern: Floats, *, threads: int = 1) -> None:
+        """Repeats ``pattern`` over ``to``, by the threads that will work on it."""
+        self._check({"to": to}, threads, ("to",), streaming=False)
+        self._check({"pattern": pattern}, threads, (), streaming=False)
+        if not pattern.size:
+            raise ValueError("the pattern is empty, expected at least one value")
+        self._library.nb_fill(to.ctypes.data, pattern.ctypes.data, pattern.size, to.size, threads)

@@ -1,0 +1,335 @@
+"""Measures Adam and the memory's bandwidth on this machine's CPU."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from golden.adam import AdamConstants, adam_constants
+from sw_driver.axdimm.runs import PARAMETER_BYTES
+
+from .check import differing, special_operands
+from .frameworks import numpy_adam, torch_adam
+from .library import CpuLibrary, Variant, aligned_floats
+from .traffic import ADAM, COPY, READ, TRIAD, Traffic
+
+__all__ = [
+    "HYPERPARAMETERS",
+    "CpuFigures",
+    "Measurement",
+    "MismatchError",
+    "Timing",
+    "ceiling_of",
+    "measure_cpu",
+    "needed_bytes",
+    "working_set_bytes",
+]
+
+HYPERPARAMETERS = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01}
+
+_CHECKED_RANDOM = 50_000
+_PATTERN = 1 << 16
+
+
+class MismatchError(RuntimeError):
+    """The kernel that is called exact is not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Times of one loop over all repetitions, in seconds."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """The lower and the upper; of fewer than four repetitions the extremes."""
+        if len(self.seconds) < 4:
+            return min(self.seconds), max(self.seconds)
+        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        return low, high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A loop over ``values`` values of each of its streams."""
+
+    name: str
+    threads: int
+    values: int
+    traffic: Traffic
+    streaming: bool
+    """Its stores go past the caches."""
+    bit_exact: bool | None
+    """Equal to the golden model; None for what is not Adam."""
+    timing: Timing
+
+    @property
+    def mparams_per_s(self) -> float:
+        """10^6 values of each stream in a second, from the median."""
+        return self.values / self.timing.median / 1e6
+
+    @property
+    def mparams_per_s_quartiles(self) -> tuple[float, float]:
+        """The same, from the upper and the lower quartile of the times."""
+        low, high = self.timing.quartiles
+        return self.values / high / 1e6, self.values / low / 1e6
+
+    @property
+    def counted_gb_per_s(self) -> float:
+        """10^9 bytes a second that the loop itself reads and writes."""
+        return self.traffic.counted_bytes * self.mparams_per_s / 1e3
+
+    @property
+    def moved_gb_per_s(self) -> float:
+        """The same with write-allocates."""
+        return self.traffic.moved_bytes(streaming=self.streaming) * self.mparams_per_s / 1e3
+
+    @property
+    def certain(self) -> bool:
+        """Whether the bytes moved are known: no store may or may not have allocated a line."""
+        return self.streaming or not self.traffic.written_only
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuFigures:
+    """What :func:`measure_cpu` found."""
+
+    adam: tuple[Measurement, ...]
+    bandwidth: tuple[Measurement, ...]
+    vector_bytes: int
+    """Of the exact kernel's loop; 0 if the compiler did not vectorise it."""
+    checked_values: int
+    """Parameters of the comparison with the golden model, in each of its settings."""
+    torch: bool
+    """torch is installed and was measured."""
+    fast_pays: bool
+    """The variant that is not bit-exact is faster by more than the spread of the repetitions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    name: str
+    threads: int
+    traffic: Traffic
+    run: Callable[[int], object]
+    """Called with the step, which counts from 1."""
+    streaming: bool = False
+    bit_exact: bool | None = None
+
+
+def working_set_bytes(parameters: int) -> int:
+    """Of the loop with the fewest arrays that writes, the copy."""
+    return 2 * PARAMETER_BYTES * parameters
+
+
+def needed_bytes(parameters: int) -> int:
+    """Memory that a measurement takes: p, g, m, v, a target for the copies and what numpy and
+    torch bring, two arrays each."""
+    return 9 * PARAMETER_BYTES * parameters
+
+
+def ceiling_of(bandwidth: Iterable[Measurement]) -> Measurement:
+    """The fastest of the loops whose traffic is certain, of all if it is of none."""
+    loops = list(bandwidth)
+    certain = [loop for loop in loops if loop.certain]
+    return max(certain or loops, key=lambda loop: loop.moved_gb_per_s)
+
+
+def _constants(t: int) -> AdamConstants:
+    return adam_constants(**HYPERPARAMETERS, t=t)
+
+
+def _check(library: CpuLibrary, thread_counts: Iterable[int]) -> int:
+    operands = special_operands(seed=1, random_count=_CHECKED_RANDOM)
+    for threads in thread_counts:
+        for streaming in (False, True):
+            wrong = differing(
+                library, operands, _constants(3), threads=threads, streaming=streaming
+            )
+            if wrong:
+                raise MismatchError(
+                    f"the CPU's kernel ({threads} threads, streaming stores: {streaming}) differs "
+                    f"from the golden model in {wrong} values of {3 * operands[0].size}: compiled "
+                    f"with {' '.join(library.flags)}"
+                )
+    return operands[0].size
+
+
+class _Arrays:
+    """Operands of all loops, filled by the threads that will work on them."""
+
+    def __init__(self, library: CpuLibrary, parameters: int, threads: int) -> None:
+        self.p, self.g, self.m, self.v, self.target = (aligned_floats(parameters) for _ in range(5))
+        rng = np.random.default_rng(1)
+        for array in (self.p, self.g, self.m, self.v, self.target):
+            pattern = rng.random(min(_PATTERN, parameters), dtype=np.float32)
+            library.fill(array, pattern, threads=threads)
+
+
+def _adam_case(library: CpuLibrary, arrays: _Arrays, threads: int, streaming: bool) -> _Case:
+    def run(t: int) -> None:
+        library.adam(
+            arrays.p, arrays.g, arrays.m, arrays.v, _constants(t),
+            threads=threads, streaming=streaming,
+        )  # fmt: skip
+
+    exact = library.variant is Variant.EXACT
+    return _Case(
+        name="C++" + (", streaming" if streaming else "") + ("" if exact else ", fast"),
+        threads=threads,
+        traffic=ADAM,
+        run=run,
+        streaming=streaming,
+        bit_exact=exact,
+    )
+
+
+def _torch_cases(arrays: _Arrays, thread_counts: Iterable[int]) -> list[_Case]:
+    step = torch_adam(arrays.p, arrays.g, **HYPERPARAMETERS)
+    if step is None:
+        return []
+    return [
+        _Case(
+            name="torch, fused Adam",
+            threads=threads,
+            traffic=ADAM,
+            run=lambda _, step=step, threads=threads: step(threads),
+            bit_exact=False,
+        )
+        for threads in thread_counts
+    ]
+
+
+def _numpy_case(arrays: _Arrays) -> _Case:
+    step = numpy_adam(arrays.p, arrays.g, arrays.m, arrays.v)
+    # The bits of its NaNs are not the normative ones.
+    return _Case(
+        name="numpy", threads=1, traffic=ADAM, run=lambda t: step(_constants(t)), bit_exact=False
+    )
+
+
+def _bandwidth_cases(library: CpuLibrary, arrays: _Arrays, threads: int) -> list[_Case]:
+    # Reads go over two arrays, one after the other: as many bytes as a copy, so that no cache holds
+    # them either.
+    cases = [
+        _Case(
+            name="read",
+            threads=threads,
+            traffic=READ,
+            run=lambda _: [library.read(each, threads=threads) for each in (arrays.m, arrays.v)],
+        ),
+        _Case(
+            name="Adam's traffic alone",
+            threads=threads,
+            traffic=ADAM,
+            run=lambda _: library.update(arrays.p, arrays.g, arrays.m, arrays.v, threads=threads),
+        ),
+    ]
+    for streaming in _stores(library):
+        suffix = ", streaming" if streaming else ""
+        how = {"threads": threads, "streaming": streaming}
+        cases += [
+            _Case(
+                name=f"copy{suffix}",
+                threads=threads,
+                traffic=COPY,
+                run=lambda _, how=how: library.copy(arrays.target, arrays.g, **how),
+                streaming=streaming,
+            ),
+            _Case(
+                name=f"triad{suffix}",
+                threads=threads,
+                traffic=TRIAD,
+                run=lambda _, how=how: library.triad(arrays.target, arrays.g, arrays.m, **how),
+                streaming=streaming,
+            ),
+        ]
+    return cases
+
+
+def _stores(library: CpuLibrary) -> tuple[bool, ...]:
+    return (False, True) if library.streams else (False,)
+
+
+def _time(
+    cases: list[_Case],
+    values: int,
+    repetitions: int,
+    track: Callable[[range], Iterable[int]],
+) -> list[Measurement]:
+    seconds: list[list[float]] = [[] for _ in cases]
+    for repetition in track(range(repetitions + 1)):
+        for case, times in zip(cases, seconds, strict=True):
+            start = time.perf_counter()
+            case.run(repetition + 1)
+            spent = time.perf_counter() - start
+            if repetition:
+                times.append(spent)
+    return [
+        Measurement(
+            name=case.name,
+            threads=case.threads,
+            values=values,
+            traffic=case.traffic,
+            streaming=case.streaming,
+            bit_exact=case.bit_exact,
+            timing=Timing(seconds=tuple(times)),
+        )
+        for case, times in zip(cases, seconds, strict=True)
+    ]
+
+
+def measure_cpu(
+    parameters: int,
+    *,
+    repetitions: int,
+    threads: int,
+    track: Callable[[range], Iterable[int]] = iter,
+) -> CpuFigures:
+    """Compares the exact kernel with the golden model, then measures.
+
+    Every loop runs on one core and on ``threads``, once a repetition and in turn, so that what
+    disturbs the machine for a while disturbs all of them; one repetition more comes first and does
+    not count. ``track`` is handed the repetitions, to show progress. Raises
+    :class:`MismatchError`, and ``CompilerError`` if the compiler is missing or fails.
+    """
+    counts = sorted({1, threads})
+    exact, fast = CpuLibrary(Variant.EXACT), CpuLibrary(Variant.FAST)
+    checked_values = _check(exact, counts)
+    arrays = _Arrays(exact, parameters, threads)
+    groups = {
+        "exact": [_adam_case(exact, arrays, n, how) for how in _stores(exact) for n in counts],
+        "fast": [_adam_case(fast, arrays, n, False) for n in counts],
+        "torch": _torch_cases(arrays, counts),
+        "numpy": [_numpy_case(arrays)],
+        "bandwidth": [case for n in counts for case in _bandwidth_cases(exact, arrays, n)],
+    }
+    cases = [case for group in groups.values() for case in group]
+    measured = iter(_time(cases, parameters, repetitions, track))
+    rows = {name: [next(measured) for _ in group] for name, group in groups.items()}
+    fastest = max(rows["exact"], key=lambda row: row.mparams_per_s)
+    fast_pays = any(
+        row.mparams_per_s_quartiles[0] > fastest.mparams_per_s_quartiles[1] for row in rows["fast"]
+    )
+    return CpuFigures(
+        adam=(
+            *rows["exact"],
+            *(rows["fast"] if fast_pays else ()),
+            *rows["torch"],
+            *rows["numpy"],
+        ),
+        bandwidth=tuple(rows["bandwidth"]),
+        vector_bytes=exact.vectorised.plain,
+        checked_values=checked_values,
+        torch=bool(rows["torch"]),
+        fast_pays=fast_pays,
+    )

@@ -1,0 +1,78 @@
+"""The simulation's speed through the driver, and without it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm.registers import kernel_registers
+from sw_driver.experiments.adamjob import AdamJob
+from sw_driver.experiments.training.report import ceiling_mparams_per_s
+
+__all__ = ["measure_driven"]
+
+
+def measure_driven(
+    device: Axdimm,
+    parameters: int,
+    repetitions: int,
+    *,
+    track: Callable[[range], Iterable[int]] = iter,
+) -> dict[str, Any]:
+    """Medians over the repetitions; ``device`` is on the backend ``rtl``.
+
+    ``mparams_per_s``, ``efficiency``: what is simulated, see
+    :func:`sw_driver.experiments.training.report.report`.
+    ``fabric_cycles_per_host_second``: all channels at once through the driver, their cycles added.
+    ``bare_loop_fabric_cycles_per_host_second``: the same work in a loop that only clocks the model.
+    ``ratio``: of the two.
+    ``one_channel_fabric_cycles_per_host_second``: one channel alone, through the driver, and so on
+    one of the host's cores.
+    """
+    from sw_driver.axdimm.backends.rtl import VerilatedTransport
+
+    transport = device.transport
+    assert isinstance(transport, VerilatedTransport)
+    channels = range(device.channels)
+    job = AdamJob(device, parameters)
+    driven, bare, alone, speeds = [], [], [], []
+    for repetition in track(range(repetitions)):
+        before = [transport.fabric_cycles(channel) for channel in channels]
+        start = time.perf_counter()
+        results = job.step(repetition + 1)
+        seconds = time.perf_counter() - start
+        speeds.append(job.mparams_per_s(results))
+        spent = [transport.fabric_cycles(i) - before[i] for i in channels]
+        driven.append(sum(spent) / seconds)
+        # The same work, started through the registers, without anything that looks at it.
+        for channel in channels:
+            kernel_registers(transport, channel).write({"control": 1})
+        start = time.perf_counter()
+        with ThreadPoolExecutor(device.channels) as threads:
+            list(threads.map(transport.run_bare, channels, spent))
+        bare.append(sum(spent) / (time.perf_counter() - start))
+        for channel in channels:
+            status = kernel_registers(transport, channel)
+            transport.poll(
+                channel, status.address("status"), status["status"]["busy"].mask, 0,
+                interval_fabric_cycles=100, timeout_fabric_cycles=1_000_000,
+            )  # fmt: skip
+        cycles = transport.fabric_cycles(0)
+        start = time.perf_counter()
+        job.start(0, repetition + 1).wait()
+        seconds = time.perf_counter() - start
+        alone.append((transport.fabric_cycles(0) - cycles) / seconds)
+    ceiling = ceiling_mparams_per_s(device.channels, transport.fabric_mhz)
+    return {
+        "parameters_per_channel": parameters,
+        "mparams_per_s": statistics.median(speeds),
+        "efficiency": statistics.median(speeds) / ceiling,
+        "fabric_cycles_per_host_second": statistics.median(driven),
+        "bare_loop_fabric_cycles_per_host_second": statistics.median(bare),
+        "ratio": statistics.median(a / b for a, b in zip(driven, bare, strict=True)),
+        "one_channel_fabric_cycles_per_host_second": statistics.median(alone),
+    }

@@ -1,0 +1,113 @@
+"""Host and kernel on one channel: exclusive modes against first come first served (paper 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hw.axdimm.config import ModuleConfig
+from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm.backends.rtl import VerilatedTransport
+from sw_driver.axdimm.registers import RegisterWindow, kernel_registers
+from sw_driver.axdimm.runs import BEATS_PER_GROUP, PARAMETERS_PER_BEAT
+from sw_driver.experiments.adamjob import AdamJob
+from sw_driver.experiments.study import check_memory
+from sw_driver.transport import LINE_BYTES
+
+__all__ = ["INTERVALS_FABRIC_CYCLES", "PATTERNS", "measure_sharing"]
+
+INTERVALS_FABRIC_CYCLES = (2, 16, 64, 256)
+"""Between the host's reads: from all that the link carries to one line in 256 fabric cycles."""
+
+PATTERNS = ("sequential", "random")
+
+_MOST_BUFFER_BYTES = 4 << 20
+
+_COUNTERS = ["cycles", "beats_read", "beats_written"]
+
+
+def measure_sharing(
+    config: ModuleConfig,
+    *,
+    parameters: int,
+    window_fabric_cycles: int,
+    announce: Callable[[str], None] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yields a row for the kernel alone, and for each pattern and load the host alone and both.
+
+    The host reads lines at a fixed pace from a buffer of its own. ``host_gb_per_s`` and the latency
+    (from a read's request to its data at the arbiter, in time for the host or not) are over its
+    reads, ``late_share`` is the share of them that a host with the fixed read latency cannot use,
+    ``kernel_mparams_per_s`` is over the same time, which lies within a run of ``parameters``.
+    ``window_fabric_cycles`` is about that time.
+    """
+    buffer_bytes = min(_MOST_BUFFER_BYTES, config.capacity_bytes // 8)
+    check_memory(config, buffer_bytes=buffer_bytes, parameters=parameters)
+    transport = VerilatedTransport(config=config, arithmetic=False, shared=True, announce=announce)
+    with Axdimm(transport) as device:
+        buffer = device.MallocAxdimm(buffer_bytes, 0)
+        job = AdamJob(device, parameters, fill=False)
+        alone = job.mparams_per_s(job.step(1))
+        yield {
+            "mode": "kernel alone", "pattern": "", "interval_fabric_cycles": None,
+            "kernel_mparams_per_s": alone, "kernel_share": 1.0,
+        }  # fmt: skip
+        kernel = kernel_registers(transport, 0)
+        rng = np.random.default_rng(1)
+        for pattern in PATTERNS:
+            for interval in INTERVALS_FABRIC_CYCLES:
+                # While both are served, a line waits for about a burst of the kernel's.
+                count = window_fabric_cycles // max(interval, 72)
+                lines = np.arange(count, dtype=np.uint64) % (buffer_bytes // LINE_BYTES)
+                if pattern == "random":
+                    lines = rng.integers(0, buffer_bytes // LINE_BYTES, count, np.uint64)
+                addresses = lines * np.uint64(LINE_BYTES) + np.uint64(buffer.address)
+                about = {"pattern": pattern, "interval_fabric_cycles": interval}
+                device.SetArbiterNormal(0)
+                yield {"mode": "host alone", **about, **_host(transport, addresses, interval)}
+                device.SetArbiterAcc(0)
+                # The registers hold the settings of the run before.
+                kernel.write({"control": kernel["control"]["start"].mask})
+                # Until the counters are those of this run and the kernel's requests have piled up.
+                _host(transport, addresses[: count // 4], interval)
+                before = kernel.read_many(_COUNTERS)
+                host = _host(transport, addresses, interval)
+                both = _kernel_mparams_per_s(kernel, before, transport.fabric_mhz)
+                yield {
+                    "mode": "both", **about, **host,
+                    "kernel_mparams_per_s": both, "kernel_share": both / alone,
+                }  # fmt: skip
+                kernel.poll("status", {"busy": 0}, interval=256, timeout=64 * parameters)
+
+
+def _host(
+    transport: VerilatedTransport, addresses: NDArray[np.uint64], interval: int
+) -> dict[str, Any]:
+    start = transport.fabric_cycles(0)
+    reads = np.zeros(addresses.size, np.bool_)
+    latencies, late = transport.stream(0, addresses, reads, interval_fabric_cycles=interval)
+    cycle_ns = 1e3 / transport.fabric_mhz
+    nanoseconds = (transport.fabric_cycles(0) - start) * cycle_ns
+    return {
+        "offered_gb_per_s": LINE_BYTES / (interval * cycle_ns),
+        "host_gb_per_s": addresses.size * LINE_BYTES / nanoseconds,
+        "latency_median_ns": float(np.median(latencies)) * cycle_ns,
+        "latency_p99_ns": float(np.percentile(latencies, 99)) * cycle_ns,
+        "latency_worst_ns": float(latencies.max()) * cycle_ns,
+        "late_share": late / addresses.size,
+    }
+
+
+def _kernel_mparams_per_s(
+    kernel: RegisterWindow, before: dict[str, int], fabric_mhz: float
+) -> float:
+    """Throughput since ``before``; the run must still be in progress."""
+    after = kernel.read_many(_COUNTERS)
+    if kernel.read_field("status", "done"):
+        raise RuntimeError("the kernel was done before the host: measure with more parameters")
+    cycles = after["cycles"] - before["cycles"]
+    beats = sum(after[name] - before[name] for name in ("beats_read", "beats_written"))
+    return beats / cycles * fabric_mhz * PARAMETERS_PER_BEAT / BEATS_PER_GROUP

@@ -1,0 +1,243 @@
+"""The points of a sweep: what was asked for, checked as a whole before anything runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sw_driver.axdimm.backends import SIMULATED_CAPACITY_BYTES, BackendOptions, module_config
+from sw_driver.axdimm.backends.cycles import cycle_config
+from sw_driver.axdimm.runs import PARAMETER_BYTES
+from sw_driver.errors import OutOfMemoryError
+from sw_driver.memory.allocator import BANK_BLOCK_BYTES, BANK_SLOTS, ChannelAllocator
+from sw_driver.simulator.buildcache import content_key
+from sw_driver.transport import kernel_window
+
+from .keys import SweepError, Value, key, plain, text_of
+
+if TYPE_CHECKING:
+    from hw.axdimm.config import ModuleConfig
+
+__all__ = ["Grid", "Point", "sources_key"]
+
+TENSORS = 4
+"""p, m, v and g."""
+
+GOLDEN_ARRAYS = 8
+"""Arrays of a tensor's size that the golden Adam has at once, intermediate results included."""
+
+_NOT_OPTIONS = ("preset", "count", "stagger")
+
+_ROOT = Path(__file__).parents[3]
+_SOURCES = ("hw", "golden", "sw_driver")
+_NOT_MEASURED = ("sw_driver/commands/", "sw_driver/experiments/")
+_MEASURES = (
+    "sw_driver/experiments/adamjob.py",
+    "sw_driver/experiments/sweep/grid.py",
+    "sw_driver/experiments/sweep/measure.py",
+)
+
+
+@lru_cache
+def sources_key() -> str:
+    """Changes with every source that what is measured may depend on."""
+    parts: list[str | bytes] = []
+    for folder in _SOURCES:
+        for path in sorted((_ROOT / folder).rglob("*")):
+            name = path.relative_to(_ROOT).as_posix()
+            if path.suffix not in (".py", ".v", ".rdl", ".cpp", ".h"):
+                continue
+            if name in _MEASURES or not name.startswith(_NOT_MEASURED):
+                parts += [name, path.read_bytes()]
+    return content_key(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One configuration and one job, to be measured."""
+
+    backend: str
+    settings: Mapping[str, Value]
+    """By key; ``preset``, ``count`` and ``stagger`` are always there."""
+    arithmetic: bool = True
+    """False lets the RTL be built without the units' arithmetic: same cycles, other outputs. The
+    model of the cycles never computes more than those."""
+
+    @property
+    def count(self) -> int:
+        """Parameters of each channel."""
+        return int(self.settings["count"])
+
+    @property
+    def stagger(self) -> bool:
+        """Whether the driver spreads the tensors over the banks."""
+        return bool(self.settings["stagger"])
+
+    @property
+    def label(self) -> str:
+        """The point in words."""
+        return ", ".join(f"{name}={plain(value)}" for name, value in self.settings.items())
+
+    def options(self) -> BackendOptions:
+        """For the backend. Unless the point says otherwise a channel has as much memory as the
+        tensors need, from what a simulated channel has by default up to all of its part."""
+        settings = {
+            name: value for name, value in self.settings.items() if name not in _NOT_OPTIONS
+        }
+        preset = str(self.settings["preset"])
+        if not settings.keys() & {"capacity_bytes", "rows"}:
+            settings["capacity_bytes"] = self._capacity_bytes(preset, settings)
+        return BackendOptions(preset=preset, settings=settings, arithmetic=self.arithmetic)
+
+    def _capacity_bytes(self, preset: str, settings: Mapping[str, Value]) -> int:
+        from hw.axdimm.config import configure
+
+        whole = configure(preset, **settings).capacity_bytes
+        # Staggering leaves a gap of at most a turn of the banks before each tensor.
+        turn_bytes = BANK_SLOTS * BANK_BLOCK_BYTES
+        needed = TENSORS * (self.count * PARAMETER_BYTES + turn_bytes)
+        capacity = min(whole, SIMULATED_CAPACITY_BYTES)
+        while capacity < min(needed, whole):
+            capacity *= 2
+        return capacity
+
+    def config(self) -> ModuleConfig:
+        """The module to be measured.
+
+        Raises :class:`SweepError`, naming the point, if there is no such module or the tensors do
+        not fit into it.
+        """
+        if self.count < 1:
+            raise SweepError(f"count is {self.count}: expected at least 1 parameter a channel")
+        try:
+            config = module_config(self.options())
+            if self.backend == "cycles":
+                cycle_config(config)
+        except ValueError as error:
+            raise SweepError(f"the point {self.label} is impossible: {error}") from error
+        memory = ChannelAllocator(
+            limit_bytes=kernel_window(config.capacity_bytes), stagger=self.stagger
+        )
+        try:
+            for _ in range(TENSORS):
+                memory.allocate(self.count * PARAMETER_BYTES)
+        except OutOfMemoryError as error:
+            raise SweepError(
+                f"the point {self.label} is impossible: {TENSORS} tensors of "
+                f"{self.count * PARAMETER_BYTES:,} bytes do not fit into a channel of "
+                f"{config.capacity_bytes:,} bytes; take a smaller count or a larger capacity_bytes"
+            ) from error
+        return config
+
+    def host_bytes(self) -> int:
+        """Memory of the host that measuring takes, about: the tensors of all channels, and what the
+        golden arithmetic needs for one channel at a time."""
+        if self.backend == "cycles":
+            return 0
+        return self.count * PARAMETER_BYTES * (TENSORS * self.config().channels + GOLDEN_ARRAYS)
+
+    def key(self) -> str:
+        """Names what is measured: the same however the point was described, another whenever the
+        result could be another."""
+        return content_key(
+            [
+                self.backend,
+                str(self.arithmetic),
+                str(self.count),
+                str(self.stagger),
+                json.dumps(self.config().describe(), sort_keys=True),
+                sources_key(),
+            ]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """All combinations of the axes' values, on top of fixed settings."""
+
+    backend: str
+    fixed: Mapping[str, Value]
+    axes: Mapping[str, Sequence[Value]]
+    arithmetic: bool = True
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        backend: str,
+        preset: str | None,
+        counts: str | None,
+        fixed: Sequence[str],
+        axes: Sequence[str],
+        arithmetic: bool = True,
+    ) -> Grid:
+        """The grid of a command line: ``fixed`` are ``KEY=VALUE``, ``axes`` ``KEY=V1,V2,...``.
+
+        ``preset`` (default ``axdimm``) and ``counts`` (``N`` or ``N,N,...``) may be among ``fixed``
+        or ``axes`` instead. Raises :class:`SweepError` for an unknown key, a value that is not
+        one of its key, a value given twice, and a key given twice.
+        """
+        given: dict[str, list[Value]] = {}
+
+        def take(name: str, texts: list[str]) -> None:
+            kind = key(name)
+            if name in given:
+                raise SweepError(f"{name} is given twice: give it once, all values together")
+            values = [kind.parse(text) for text in texts]
+            for position, value in enumerate(values):
+                if value in values[:position]:
+                    raise SweepError(f"{name} has the value {texts[position]!r} twice: drop one")
+            given[name] = values
+
+        for entry, option in [*((e, "--set") for e in fixed), *((e, "--axis") for e in axes)]:
+            name, equals, text = entry.partition("=")
+            if not equals or not text:
+                form = "KEY=VALUE" if option == "--set" else "KEY=V1,V2,..."
+                raise SweepError(f"{option} is {entry!r}: expected {form}")
+            take(name.strip(), [text] if option == "--set" else text.split(","))
+        if preset is not None:
+            take("preset", [preset])
+        if counts is not None:
+            take("count", counts.split(","))
+        if "count" not in given:
+            raise SweepError("how many parameters a channel has is missing: give --count N")
+        given.setdefault("preset", ["axdimm"])
+        given.setdefault("stagger", [True])
+        return cls(
+            backend=backend,
+            fixed={name: values[0] for name, values in given.items() if len(values) == 1},
+            axes={name: values for name, values in given.items() if len(values) > 1},
+            arithmetic=arithmetic and backend != "cycles",
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Keys of the points: first the fixed ones, then the axes."""
+        return (*self.fixed, *self.axes)
+
+    def points(self) -> list[Point]:
+        """All points, the last axis fastest. Raises :class:`SweepError` if one is impossible."""
+        result = [
+            Point(
+                backend=self.backend,
+                settings={**self.fixed, **dict(zip(self.axes, values, strict=True))},
+                arithmetic=self.arithmetic,
+            )
+            for values in product(*self.axes.values())
+        ]
+        for point in result:
+            point.config()
+        return result
+
+    def label(self, row: Mapping[str, object], *, without: str | None = None) -> str:
+        """What tells a row from the grid's others, apart from the axis ``without``."""
+        return ", ".join(
+            f"{name} {text_of(name, row[name])}"  # type: ignore[arg-type]
+            for name in self.axes
+            if name != without
+        )

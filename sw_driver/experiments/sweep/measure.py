@@ -1,0 +1,144 @@
+"""One step of Adam on all channels: how fast, where the time goes, and whether it is right."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm.runs import BEATS_PER_GROUP, DRAM_TIMES, PARAMETER_BYTES
+from sw_driver.experiments.adamjob import AdamJob
+
+from .grid import Point
+
+if TYPE_CHECKING:
+    from hw.axdimm.config import ModuleConfig
+
+__all__ = [
+    "BYTES_PER_PARAMETER",
+    "FIGURES",
+    "FLOPS_PER_PARAMETER",
+    "failed",
+    "measure_point",
+    "measure_step",
+]
+
+BYTES_PER_PARAMETER = BEATS_PER_GROUP * PARAMETER_BYTES
+"""DRAM bytes of a parameter's update: p, g, m, v are loaded, p, m, v are stored, in FP32."""
+
+FLOPS_PER_PARAMETER = 16
+"""Operations of a parameter's update, counted from its formula: nine multiplications, five
+additions or subtractions, one division, one square root. Line by line::
+
+    g  = grad + lam*p                                2
+    m' = beta1*m + (1-beta1)*g                       3
+    v' = beta2*v + (1-beta2)*(g*g)                   4
+    u  = (m' * inv_bc1) / (sqrt(v' * inv_bc2) + eps) 5
+    p' = p - lr*u                                    2
+
+The constants are computed by the host, once a step."""
+
+FIGURES = (
+    "fabric_cycles",
+    "mparams_per_s",
+    "ceiling_mparams_per_s",
+    "efficiency",
+    "refresh_limit",
+    *(f"{name}_tck" for name in DRAM_TIMES),
+    "activates",
+    "precharges",
+    "refreshes",
+    "row_hits",
+    "bus_turns",
+    "beats_read",
+    "beats_written",
+    "onchip_bytes",
+    "fabric_mhz",
+    "dram_gb_per_s",
+    "compute_gflop_per_s",
+    "bit_exact",
+    "host_seconds",
+    "error",
+)
+"""What :func:`measure_point` finds out."""
+
+
+def measure_step(
+    device: Axdimm, config: ModuleConfig, count: int, *, check: bool = True
+) -> dict[str, Any]:
+    """The figures of one step of Adam on ``count`` parameters of each channel, all channels at
+    once, from START to DONE. The device, of configuration ``config``, is left as it was found.
+
+    ``fabric_cycles``: of the slowest channel.
+    ``mparams_per_s``: of the module, in 10^6 parameters a second of simulated time.
+    ``ceiling_mparams_per_s``: what the DRAM's peak bandwidth allows; ``efficiency`` is the share.
+    ``refresh_limit``: the share that refresh leaves in the long run, 1 without refresh.
+    ``NAME_tck`` of :data:`~sw_driver.axdimm.runs.DRAM_TIMES`, ``activates``, ``precharges``,
+    ``refreshes``, ``row_hits``, ``bus_turns``, ``beats_read``, ``beats_written``: sums over the
+    channels.
+    ``onchip_bytes``: data that a channel can buffer on the chip.
+    ``dram_gb_per_s``, ``compute_gflop_per_s``: peaks of the module's DRAM and of its units, each of
+    which takes a parameter a fabric cycle.
+    ``bit_exact``: whether p, m and v of random tensors came out as those of the golden model, bit
+    for bit; None without ``check``, which also leaves the tensors as they are.
+    ``host_seconds``: host time of the step.
+
+    What needs a clock is None on an untimed backend. Raises what the driver raises.
+    """
+    from sw_driver.experiments.training.report import ceiling_mparams_per_s
+
+    job = AdamJob(device, count, fill=check)
+    start = time.perf_counter()
+    results = job.step(1)
+    host_seconds = time.perf_counter() - start
+    exact = job.bit_exact() if check else None
+    job.release()
+
+    timed = device.transport.timed
+    cycles = max(result.fabric_cycles for result in results)
+    speed = job.mparams_per_s(results) if timed else None
+    ceiling = ceiling_mparams_per_s(device.channels, config.fabric_mhz)
+    figures: dict[str, Any] = {
+        **dict.fromkeys(FIGURES),
+        "fabric_cycles": cycles if timed else None,
+        "mparams_per_s": speed,
+        "ceiling_mparams_per_s": ceiling,
+        "efficiency": None if speed is None else speed / ceiling,
+        "refresh_limit": config.refresh_efficiency,
+        "beats_read": sum(result.beats_read for result in results),
+        "beats_written": sum(result.beats_written for result in results),
+        "onchip_bytes": config.onchip_bytes,
+        "fabric_mhz": config.fabric_mhz,
+        "dram_gb_per_s": ceiling * BYTES_PER_PARAMETER / 1000,
+        "compute_gflop_per_s": (
+            device.channels * config.lanes * config.fabric_mhz * FLOPS_PER_PARAMETER / 1000
+        ),
+        "bit_exact": exact,
+        "host_seconds": host_seconds,
+    }
+    activities = [result.activity for result in results if result.activity is not None]
+    if activities:
+        counts = [{**asdict(each), "row_hits": each.row_hits} for each in activities]
+        figures |= {name: sum(count[name] for count in counts) for name in counts[0]}
+    return figures
+
+
+def measure_point(point: Point) -> dict[str, Any]:
+    """The figures of a point, on a device opened for it.
+
+    A point that fails has all :data:`FIGURES` None but ``error``, which says why.
+    """
+    try:
+        config = point.config()
+        with Axdimm(point.backend, stagger=point.stagger, options=point.options()) as device:
+            # The golden model need not be compared with itself.
+            check = point.backend == "rtl" and point.arithmetic
+            return measure_step(device, config, point.count, check=check)
+    except Exception as error:  # one point must not end the sweep, whatever it is
+        return failed(f"{type(error).__name__}: {error}")
+
+
+def failed(error: str) -> dict[str, Any]:
+    """The figures of a point that has none."""
+    return {**dict.fromkeys(FIGURES), "error": " ".join(error.split())}

@@ -1,0 +1,298 @@
+"""Pictures of a sweep: throughput along each axis, where the time goes, and the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from sw_driver.axdimm.runs import DRAM_TIMES
+from sw_driver.experiments.training.report import PAPER_MPARAMS_PER_S
+
+from .grid import Grid
+from .keys import KEYS, Value, text_of
+from .measure import BYTES_PER_PARAMETER, FLOPS_PER_PARAMETER
+
+__all__ = ["roofline", "throughput", "time_breakdown", "write_plots"]
+
+Row = Mapping[str, Any]
+
+DPI = 120
+MANY_LINES = 20
+"""More lines than these are drawn, but not all named."""
+BARS_PER_FIGURE = 40
+WIDE_RANGE = 50
+"""Axes whose values span more than this factor are logarithmic."""
+
+NEAR_CEILING = 0.75
+"""Throughputs that are all above this share of the ceiling are drawn enlarged."""
+
+_CEILING = "ceiling of the DRAM's peak bandwidth"
+
+_TIME_COLORS = {
+    "data": "#4c78a8",
+    "refresh": "#f58518",
+    "row": "#54a24b",
+    "turn_around": "#e45756",
+    "starved": "#b279a2",
+    "idle": "#bab0ac",
+}
+_TIME_NAMES = {
+    "data": "data",
+    "refresh": "refresh",
+    "row": "precharge and activate",
+    "turn_around": "turn-around",
+    "starved": "starved by the kernel",
+    "idle": "idle",
+}
+
+
+def _colors(count: int) -> list[Any]:
+    if count <= 10:
+        return [colormaps["tab10"](index) for index in range(count)]
+    return [colormaps["viridis"](share) for share in np.linspace(0, 0.95, count)]
+
+
+def _is_power_of_two(value: Value) -> bool:
+    return isinstance(value, int) and value > 0 and value & (value - 1) == 0
+
+
+def _lay_out(axes: Axes, axis: str, values: Sequence[Value]) -> dict[Value, float]:
+    """Prepares the x axis; returns where each value is."""
+    axes.set_xlabel(axis)
+    if KEYS[axis].kind is not int:
+        places = {value: float(index) for index, value in enumerate(values)}
+        axes.set_xlim(-0.5, len(values) - 0.5)
+    else:
+        places = {value: float(value) for value in values}
+        if all(_is_power_of_two(value) for value in values):
+            axes.set_xscale("log", base=2)
+        elif min(places.values()) > 0 and max(places.values()) > WIDE_RANGE * min(places.values()):
+            axes.set_xscale("log")
+    labels = [text_of(axis, value) for value in values]
+    crowded = sum(map(len, labels)) > 45
+    if len(values) <= 20:
+        axes.set_xticks(
+            list(places.values()),
+            labels,
+            rotation=30 if crowded else 0,
+            ha="right" if crowded else "center",
+        )
+        axes.xaxis.set_minor_locator(NullLocator())
+    return places
+
+
+def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
+    """Throughput against ``axis``: a line for each combination of the other axes' values."""
+    shown = [row for row in rows if row["mparams_per_s"] is not None]
+    lines: dict[str, list[Row]] = {}
+    for row in shown:
+        lines.setdefault(grid.label(row, without=axis), []).append(row)
+    columns = 2 if len(lines) > 8 and max(map(len, lines)) < 50 else 1
+    named = -(-min(len(lines), MANY_LINES) // columns)
+    figure = Figure(figsize=(7 + columns, 5.2 + 0.2 * named), layout="constrained")
+    axes = figure.subplots()
+    places = _lay_out(axes, axis, grid.axes[axis])
+    few = len(lines) <= 6
+    ceilings: dict[tuple[float, ...], list[float]] = {}
+    for index, (label, line) in enumerate(lines.items()):
+        line = sorted(line, key=lambda row: places[row[axis]])
+        x = [places[row[axis]] for row in line]
+        # Lines that lie on each other are told apart by their width.
+        wider = len(lines) - 1 - index if few else 0
+        axes.plot(
+            x,
+            [row["mparams_per_s"] for row in line],
+            marker="o",
+            markersize=4 + wider,
+            linewidth=1.3 + 0.8 * wider,
+            color=_colors(len(lines))[index],
+            label=(label or "simulated") if index < MANY_LINES else None,
+        )
+        ceilings[tuple(row["ceiling_mparams_per_s"] for row in line)] = x
+    if len(lines) > MANY_LINES:
+        axes.plot([], [], " ", label=f"and {len(lines) - MANY_LINES} more")
+    flat = {ceiling[0] for ceiling in ceilings if len(set(ceiling)) == 1}
+    for ceiling in sorted(flat):
+        text = f"{_CEILING}, {ceiling:.2f} MP/s"
+        axes.axhline(ceiling, color="black", linestyle="--", linewidth=1, label=text)
+    label = _CEILING
+    for ceiling, x in ceilings.items():
+        if not flat.issuperset(ceiling):
+            axes.plot(x, ceiling, color="black", linestyle="--", linewidth=1, label=label)
+            label = "_"
+    axes.axhline(
+        PAPER_MPARAMS_PER_S,
+        color="grey",
+        linestyle=":",
+        linewidth=1.5,
+        label=f"AXDIMM as measured in the paper, {PAPER_MPARAMS_PER_S} MP/s",
+    )
+    axes.set_ylabel("million parameters a second (MP/s)")
+    lowest = min(PAPER_MPARAMS_PER_S, *(row["mparams_per_s"] for row in shown))
+    # Small differences near the ceiling are what most sweeps are about.
+    near = lowest > NEAR_CEILING * max(map(max, ceilings))
+    axes.set_ylim(bottom=50 * (lowest // 50 - 1) if near else 0)
+    axes.set_title(f"Adam on the simulated AXDIMM ({grid.backend}): throughput against {axis}")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
+    return figure
+
+
+def time_breakdown(grid: Grid, rows: Sequence[Row]) -> Figure:
+    """Where the DRAM clocks of each point go, as shares: a bar a point, the first on top."""
+    shown = [row for row in rows if row["data_tck"] is not None]
+    labels = [grid.label(row) or str(row["preset"]) for row in shown]
+    # Long labels take their room from the figure, not from the bars.
+    width = 7.5 + 0.075 * max(map(len, labels), default=0)
+    figure = Figure(figsize=(width, 2.2 + 0.34 * max(len(shown), 1)), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(shown))
+    totals = np.array(
+        [sum(row[f"{name}_tck"] for name in DRAM_TIMES) for row in shown], dtype=float
+    )
+    left = np.zeros(len(shown))
+    for name in DRAM_TIMES:
+        shares = 100 * np.array([row[f"{name}_tck"] for row in shown]) / totals
+        axes.barh(
+            places,
+            shares,
+            left=left,
+            color=_TIME_COLORS[name],
+            label=_TIME_NAMES[name],
+            height=0.75,
+        )
+        for place, share, start in zip(places, shares, left, strict=True):
+            if share >= 4:
+                axes.text(
+                    start + share / 2,
+                    place,
+                    f"{share:.1f}",
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color="white" if name != "idle" else "black",
+                )
+        left += shares
+    for place, row in zip(places, shown, strict=True):
+        axes.text(101, place, f"{row['mparams_per_s']:.1f} MP/s", va="center", fontsize=8)
+    axes.set_yticks(places, labels, fontsize=8)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_xlim(0, 114)
+    axes.set_xticks(range(0, 101, 10))
+    axes.set_xlabel("% of the run's DRAM clocks, all channels")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"Where the time goes ({grid.backend})")
+    figure.legend(loc="outside lower center", ncols=len(DRAM_TIMES) // 2, fontsize=9, frameon=False)
+    return figure
+
+
+def roofline(grid: Grid, rows: Sequence[Row]) -> Figure:
+    """Throughput in operations against operations per byte of DRAM traffic.
+
+    Adam stands at 16 operations for 28 bytes. Slopes are the DRAM's peaks, flats those of the
+    units; each point lies under its own.
+    """
+    shown = [row for row in rows if row["mparams_per_s"] is not None]
+    intensity = FLOPS_PER_PARAMETER / BYTES_PER_PARAMETER
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    axes = figure.subplots()
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    x = np.geomspace(1 / 8, 16, 400)
+    peaks = sorted({row["dram_gb_per_s"] for row in shown})
+    units = sorted({row["compute_gflop_per_s"] for row in shown})
+    for index, peak in enumerate(peaks):
+        # A roof ends where the highest flat cuts it.
+        under = x[x * peak <= max(units)]
+        axes.plot(under, under * peak, color="black", linewidth=1.5)
+        place = under[min(8 + 60 * index, len(under) - 1)]
+        axes.text(
+            place,
+            place * peak * 1.04,
+            f"DRAM {peak:.1f} GB/s",
+            rotation=np.degrees(np.arctan(peak)),
+            rotation_mode="anchor",
+            transform_rotates_text=True,
+            va="bottom",
+            fontsize=8,
+        )
+    for index, roof in enumerate(units):
+        color = _colors(len(units))[index]
+        of_roof = [row for row in shown if row["compute_gflop_per_s"] == roof]
+        above = x[x * max(peaks) >= roof]
+        axes.plot(above, np.full_like(above, roof), color=color, linewidth=1.5)
+        axes.annotate(
+            f"units {roof:,.1f} GFLOP/s",
+            (x[-1], roof),
+            xytext=(-4, 3),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize=8,
+            color=color,
+        )
+        speeds = [row["mparams_per_s"] for row in of_roof]
+        axes.plot(
+            np.full(len(of_roof), intensity),
+            [speed * FLOPS_PER_PARAMETER / 1000 for speed in speeds],
+            linestyle="none",
+            marker="o",
+            # Rings of several sizes show where points lie on each other.
+            markersize=6 + 2.5 * min(len(units) - 1 - index, 5),
+            markerfacecolor="none",
+            markeredgewidth=1.6,
+            color=color,
+            label=f"{len(of_roof)} point{'s' * (len(of_roof) > 1)} under {roof:,.1f} GFLOP/s: "
+            + (
+                f"{min(speeds):.1f} to {max(speeds):.1f} MP/s"
+                if len(of_roof) > 1
+                else f"{speeds[0]:.1f} MP/s"
+            ),
+        )
+    axes.axvline(
+        intensity,
+        color="grey",
+        linestyle=":",
+        linewidth=1,
+        label=f"Adam: {FLOPS_PER_PARAMETER} operations for {BYTES_PER_PARAMETER} bytes",
+        zorder=0,
+    )
+    axes.set_xlim(x[0], x[-1])
+    for one in (axes.xaxis, axes.yaxis):
+        one.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axes.set_xlabel("operations per byte of DRAM traffic (FLOP/B)")
+    axes.set_ylabel("GFLOP/s of the module")
+    axes.set_title(f"Roofline of Adam on the simulated AXDIMM ({grid.backend})")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=1, fontsize=9, frameon=False, markerscale=0.7)
+    return figure
+
+
+def write_plots(folder: Path, grid: Grid, rows: Sequence[Row]) -> list[Path]:
+    """Writes what the rows can show; returns the files (PNG).
+
+    ``throughput_AXIS.png`` for each axis, ``time_breakdown.png`` (with many points several,
+    numbered) and ``roofline.png``. Rows without figures (failed points, untimed backends) are left
+    out.
+    """
+    figures: dict[str, Figure] = {}
+    if any(row["mparams_per_s"] is not None for row in rows):
+        figures |= {f"throughput_{axis}": throughput(grid, rows, axis) for axis in grid.axes}
+        figures["roofline"] = roofline(grid, rows)
+    accounted = [row for row in rows if row["data_tck"] is not None]
+    parts = range(0, len(accounted), BARS_PER_FIGURE)
+    for number, first in enumerate(parts, start=1):
+        name = "time_breakdown" if len(parts) == 1 else f"time_breakdown_{number}"
+        figures[name] = time_breakdown(grid, accounted[first : first + BARS_PER_FIGURE])
+    paths = []
+    for name, figure in figures.items():
+        paths.append(folder / f"{name}.png")
+        figure.savefig(paths[-1], dpi=DPI)
+    return paths

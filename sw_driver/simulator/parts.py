@@ -1,0 +1,119 @@
+"""Builds an assembly, a Verilated model for each of its components, as a shared library."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sw_driver.simulator.buildcache import verilator_env
+from sw_driver.simulator.compiler import COMPILER
+
+from .library import C_FLAGS, HARNESS_HEADERS, LINK, OPT_FAST, OPT_SLOW, cached_library, model_args
+from .parts_header import EVALUATION_ARGS, parts_header
+from .runtime import run_tool, runtime_library
+
+if TYPE_CHECKING:
+    from hw.sim.assembly import Assembly
+
+__all__ = ["parts_library"]
+
+_SOURCES = [Path(__file__), Path(__file__).with_name("parts_header.py")]
+
+
+def parts_library(
+    design: Callable[[], Assembly],
+    *,
+    name: str,
+    parameters: Sequence[str],
+    harness: Path,
+    unused: Sequence[str] = (),
+    announce: Callable[[str], None] | None = None,
+) -> Path:
+    """The shared library of an assembly, built unless one of the same sources is there.
+
+    The harness includes ``parts.h`` (:func:`~sw_driver.simulator.parts_header.parts_header`): the
+    structure ``Parts`` has a member for each instance, its Verilated model.
+
+    Parameters
+    ----------
+    design: makes the assembly.
+    name: of the library.
+    parameters: everything beside the sources in ``hw`` on which the assembly depends.
+    harness: the source that drives the models.
+    unused: packages in ``hw`` without which the assembly can be made.
+    announce: told when a build begins.
+
+    Raises
+    ------
+    BuildError: a tool failed.
+    """
+
+    def build(folder: Path) -> None:
+        # Amaranth is only needed, and only takes its time to load, when there is a build.
+        from hw.verilog import to_verilog
+
+        if announce is not None:
+            announce("building the simulator (first run with these settings; some minutes)")
+        assembly = design()
+        models = [folder / module for module in assembly.components]
+        with ThreadPoolExecutor(os.cpu_count()) as workers:
+            builds = []
+            for model, component in zip(models, assembly.components.values(), strict=True):
+                model.mkdir()
+                verilog = model / f"{model.name}.v"
+                verilog.write_text(to_verilog(component, model.name))
+                builds.append(workers.submit(_build_model, model.name, model))
+            for each in builds:
+                each.result()
+        weights = {model.name: (model / "fast.o").stat().st_size for model in models}
+        (folder / "parts.h").write_text(parts_header(assembly, weights, folder))
+        _link(name, harness, models, folder)
+        for model in models:
+            shutil.rmtree(model)
+
+    return cached_library(
+        build,
+        name=name,
+        sources=[harness, *_SOURCES, *HARNESS_HEADERS],
+        unused=unused,
+        parameters=[*parameters, *model_args(name), *EVALUATION_ARGS, LINK, OPT_FAST, OPT_SLOW],
+    )
+
+
+def _includes(folder: Path) -> list[str]:
+    include = Path(verilator_env()["VERILATOR_ROOT"]) / "include"
+    return [f"-I{path}" for path in (folder, include, include / "vltstd")]
+
+
+def _build_model(module: str, folder: Path) -> None:
+    """Verilates and compiles the model of ``module``, whose Verilog is in ``folder``."""
+    arguments = [*model_args(module), *EVALUATION_ARGS, "-Mdir", ".", f"{module}.v"]
+    run_tool(["verilator", *arguments], folder)
+    # Not by Verilator's makefile, which compiles each file by itself and the headers beforehand:
+    # that takes longer, and 140 MB.
+    sources = sorted(path.name for path in folder.glob("*.cpp"))
+    for name, optimization in (("fast", OPT_FAST), ("slow", OPT_SLOW)):
+        chosen = [source for source in sources if ("Slow" in source) == (name == "slow")]
+        unit = folder / f"{name}.cpp"
+        unit.write_text("".join(f'#include "{source}"\n' for source in chosen))
+        compiler = [COMPILER, optimization, *C_FLAGS.split(), *_includes(folder)]
+        run_tool([*compiler, "-c", unit.name], folder)
+
+
+def _link(name: str, harness: Path, models: Sequence[Path], folder: Path) -> None:
+    """The library in ``folder``, of the harness and the models that are built in their folders."""
+    run_tool(
+        [
+            *(COMPILER, OPT_FAST, *C_FLAGS.split(), *LINK.split(), *_includes(folder)),
+            *(f"-I{path}" for path in (*models, Path(__file__).parent)),
+            str(harness),
+            *(str(path) for model in models for path in sorted(model.glob("*.o"))),
+            str(runtime_library()),
+            *("-o", f"lib{name}.so"),
+        ],
+        folder,
+    )
