@@ -3,8 +3,8 @@
 from ..memory.allocator import MemoryStatistics
 from ..memory.pointers import AxdimmPointer
 from .backends import BackendOptions, open_backend
-from .channel import Mode, ModePolicy
-from .device import Axdimm, Configuration, CopiedBytes
+from .channel import CopiedBytes, Mode, ModePolicy
+from .device import Axdimm, Configuration
 from .runs import AdamResult, AdamRun
 
 __all__ = [

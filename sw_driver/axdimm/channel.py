@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -23,17 +23,16 @@ from ..errors import (
 from ..memory.allocations import AllocationTable
 from ..memory.allocator import ChannelAllocator
 from ..memory.pointers import AxdimmPointer
+from ..runtime.context import Context
 from ..runtime.schedule import Schedule
-from ..runtime.timeline import Timeline
-from ..runtime.timeorder import TimeOrder
-from ..runtime.watchdog import Watchdog
 from ..runtime.workers import Worker
-from ..transport import DeviceTimeout, Transport, kernel_window
+from ..transport import DeviceTimeout, kernel_window
 from .hostcache import HostCache
+from .lines import read_bytes, write_bytes
 from .registers import RegisterWindow, arbiter_registers, kernel_registers
 from .runs import ACTIVITY_REGISTERS, PARAMETERS_PER_BEAT, AdamResult, AdamRun, DramActivity
 
-__all__ = ["LINK_TRACK", "Channel", "Mode", "ModePolicy", "Shared"]
+__all__ = ["LINK_TRACK", "Channel", "CopiedBytes", "Mode", "ModePolicy"]
 
 LINK_TRACK = "host link"
 MODE_POLL_FABRIC_CYCLES = 8
@@ -71,22 +70,13 @@ class ModePolicy(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
-    """What the channels of a device have in common."""
+class CopiedBytes:
+    """Bytes copied since the device was opened, by the way they took."""
 
-    transport: Transport
-    watchdog: Watchdog
-    order: TimeOrder
-    """Of the streams."""
-    closing: threading.Event
-    """Set when the device closes."""
-    cache: HostCache
-    """Of the host's processor."""
-    link: Schedule
-    """The host link, by which copies follow each other."""
-    timeline: Timeline | None
-    check_open: Callable[[], None]
-    """Raises :class:`~sw_driver.errors.ClosedError` if the device cannot be used any more."""
+    link_to_device: int = 0
+    link_to_host: int = 0
+    backdoor_to_device: int = 0
+    backdoor_to_host: int = 0
 
 
 class Channel:
@@ -98,17 +88,19 @@ class Channel:
 
     def __init__(
         self,
-        shared: Shared,
+        context: Context,
         number: int,
         *,
+        link: Schedule,
         allocations: AllocationTable[AxdimmPointer],
         stagger: bool,
     ) -> None:
         self.number = number
         self.track = f"channel {number}"
-        self._shared = shared
-        self._transport = shared.transport
-        self._closing = shared.closing
+        self.link = link
+        """The host link, by which copies of all channels follow each other."""
+        self._context = context
+        self._transport = context.transport
         self._lock = threading.RLock()
         self.arbiter = arbiter_registers(self._transport, number)
         self.kernel = kernel_registers(self._transport, number)
@@ -118,11 +110,11 @@ class Channel:
         )
         self.allocations = allocations
         """Of all channels."""
-        self.cache = shared.cache
+        self.cache: HostCache | None = None
+        """Of the host's processor, once a program has mapped memory of the channel."""
         self.follower = Worker(f"nearmem-channel{number}")
         self.run: AdamRun | None = None
-        self.copied: dict[str, int] = {}
-        """Bytes by the way they took, see :class:`~sw_driver.axdimm.device.CopiedBytes`."""
+        self.copied = CopiedBytes()
         self.occupied_until = 0
         """Simulated time at which the last copy ended."""
         self._mode_unsure = False
@@ -185,10 +177,10 @@ class Channel:
                 )
         elif not self._lock.acquire(blocking=False):
             what = f"channel {self.number}, in use by another call"
-            with self._shared.order.blocked():
-                self._shared.watchdog.acquire(self._lock, what)
+            with self._context.order.blocked():
+                self._context.watchdog.acquire(self._lock, what)
         try:
-            self._shared.check_open()
+            self._context.check_open()
             if in_time and not self.running:
                 self._follow_on()
             yield
@@ -235,7 +227,7 @@ class Channel:
                 run = self.run
             # Not under the lock, so that others can ask meanwhile.
             assert run is not None
-            with self._shared.order.blocked(on=run):
+            with self._context.order.blocked(on=run):
                 run.await_end()
 
     def try_exclusive(self) -> bool:
@@ -248,7 +240,7 @@ class Channel:
 
     def acquire_for_closing(self) -> None:
         """Waits for the call in progress and lets no other in."""
-        self._shared.watchdog.acquire(self._lock, f"the call in progress on channel {self.number}")
+        self._context.watchdog.acquire(self._lock, f"the call in progress on channel {self.number}")
 
     def busy(self) -> bool:
         """Whether a kernel that nobody follows still runs. For the owner of the lock."""
@@ -368,19 +360,33 @@ class Channel:
     # The host's accesses. For the owner of the lock.
 
     def read(self, address: int, nbytes: int, what: str) -> NDArray[np.uint8]:
-        """Reads bytes over the link, never from the host's cache."""
+        """Reads bytes over the link, never what the host's cache alone holds."""
         with self.using_link(what, nbytes):
-            return self.cache.read(self.number, address, nbytes)
+            if self.cache is None:
+                return read_bytes(self._transport, self.number, address, nbytes)
+            return self.cache.read(address, nbytes)
 
     def write(self, address: int, data: NDArray[np.uint8], what: str) -> None:
         """Writes bytes over the link, past the host's cache."""
         with self.using_link(what, data.nbytes):
-            self.cache.write(self.number, address, data)
+            if self.cache is None:
+                write_bytes(self._transport, self.number, address, data)
+            else:
+                self.cache.write(address, data)
+
+    def mapped_cache(self) -> HostCache:
+        """The host's cache before the DRAM, from the first call on."""
+        with self.exclusive(in_time=False):
+            if self.cache is None:
+                self.cache = HostCache(
+                    self._transport, self.number, reachable=lambda: self.reachable
+                )
+            return self.cache
 
     @contextmanager
     def using_link(self, what: str, nbytes: int) -> Iterator[None]:
         """Puts the caller's use of the link on its track."""
-        timeline = self._shared.timeline
+        timeline = self._context.timeline
         if timeline is None:
             yield
             return
@@ -393,7 +399,7 @@ class Channel:
 
     def count(self, way: str, nbytes: int) -> None:
         """Counts bytes copied."""
-        self.copied[way] = self.copied.get(way, 0) + nbytes
+        self.copied = replace(self.copied, **{way: getattr(self.copied, way) + nbytes})
 
     # Runs.
 
@@ -434,8 +440,8 @@ class Channel:
             idle_fabric_cycles=counters["idle_cycles"],
             activity=self._activity() if self._transport.timed else None,
         )
-        if self._shared.timeline is not None:
-            self._shared.timeline.add(
+        if self._context.timeline is not None:
+            self._context.timeline.add(
                 self.track,
                 run.what,
                 run.kernel_began,
@@ -461,7 +467,7 @@ class Channel:
                 return status
             except DeviceTimeout as error:
                 left -= chunk
-                if self._closing.is_set():
+                if self._context.closing.is_set():
                     raise ClosedError(
                         f"the device was closed during a run of {run.nparams} parameters on "
                         f"channel {run.channel}"
@@ -481,7 +487,7 @@ class Channel:
                 # Each parameter is written once, so this is how many are through.
                 written = self.kernel.read("beats_written")
                 run.reach(written * PARAMETERS_PER_BEAT // len("pmv"))
-                self._shared.order.reach(self._transport.host_time())
+                self._context.order.reach(self._transport.host_time())
 
     def _activity(self) -> DramActivity:
         values = self.arbiter.read_many(list(ACTIVITY_REGISTERS.values()))
@@ -492,7 +498,7 @@ class Channel:
     def end_run(self, run: AdamRun, pointers: list[AxdimmPointer]) -> None:
         """The run's tensors can be freed; if it was given up, once the kernel is idle."""
         with self._ending:
-            if run.kernel_started and self.unfinished and not self._closing.is_set():
+            if run.kernel_started and self.unfinished and not self._context.closing.is_set():
                 self._kept.extend((pointer, run.what) for pointer in pointers)
                 return
         for pointer in pointers:
@@ -502,9 +508,9 @@ class Channel:
 
     def record(self, name: str, category: str, began: int, **arguments: object) -> None:
         """Puts what ends now on the channel's track."""
-        if self._shared.timeline is not None:
+        if self._context.timeline is not None:
             ended = self._transport.host_time()
-            self._shared.timeline.add(self.track, name, began, ended, category, **arguments)
+            self._context.timeline.add(self.track, name, began, ended, category, **arguments)
 
     def describe(self) -> str:
         """The driver's view of the channel in words. Asks nobody, so it never blocks."""

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from sw_driver.axdimm.channel import Channel, Mode, ModePolicy, Shared
+from sw_driver.axdimm.channel import Channel, Mode, ModePolicy
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.memory.allocations import checked_channel
 from sw_driver.memory.interface import Memory
+from sw_driver.runtime.context import Context
 from sw_driver.runtime.streams import Stream
 from sw_driver.transport import Transport
 
@@ -41,22 +42,22 @@ class DriverControl:
 
     Parameters
     ----------
-    shared, channels: of the driver.
+    context, channels: of the driver.
     streams, memories: what it has of these by the time it is asked.
     stand_ins: names of what stands in for hardware that is not there.
     """
 
     def __init__(
         self,
-        shared: Shared,
+        context: Context,
         channels: Sequence[Channel],
         *,
         streams: Callable[[], Sequence[Stream]],
         memories: Callable[[], Sequence[Memory]],
         stand_ins: Callable[[], list[str]],
     ) -> None:
-        self._shared = shared
-        self._transport: Transport = shared.transport
+        self._context = context
+        self._transport: Transport = context.transport
         self._channels = channels
         self._streams = streams
         self._memories = memories
@@ -64,7 +65,7 @@ class DriverControl:
 
     def describe(self) -> dict[str, Any]:
         """See :class:`.Controlled`."""
-        self._shared.check_open()
+        self._context.check_open()
         transport = self._transport
         return {
             "backend": transport.name,
@@ -85,8 +86,6 @@ class DriverControl:
 
     def channel_state(self, channel: int) -> ChannelState:
         """See :class:`.Controlled`."""
-        from sw_driver.axdimm.device import CopiedBytes  # which has this module
-
         state = self._channel(channel)
         arbiter = arbiter_registers(self._beside(state), state.number)
         values = arbiter.read_many(["status", *COUNTERS])
@@ -106,7 +105,7 @@ class DriverControl:
             "kernel_busy": busy,
             "operation": operation,
             "queued": {each.name: each.queued for each in self._streams() if each.queued},
-            "copied_bytes": asdict(CopiedBytes(**state.copied)),
+            "copied_bytes": asdict(state.copied),
             "counters": {name: arbiter[name]["count"].extract(values[name]) for name in COUNTERS},
             "fabric_cycles": self._transport.fabric_cycles(state.number),
         }
@@ -140,7 +139,7 @@ class DriverControl:
 
     def allocations(self) -> list[AllocationEntry]:
         """See :class:`.Controlled`."""
-        self._shared.check_open()
+        self._context.check_open()
         tables = {"axdimm": self._channels[0].allocations}
         tables |= {memory.name: memory.allocations for memory in self._memories()}
         return [
@@ -207,7 +206,7 @@ class DriverControl:
             state.write(address, source, "poke")
 
     def _channel(self, channel: int) -> Channel:
-        self._shared.check_open()
+        self._context.check_open()
         return self._channels[checked_channel(channel, len(self._channels))]
 
     def _beside(self, state: Channel) -> Transport:

@@ -34,6 +34,7 @@ class MappedView:
 
     def __init__(self, channel: Channel, pointer: AxdimmPointer, nbytes: int) -> None:
         self._channel = channel
+        self._cache = channel.mapped_cache()
         self._pointer = pointer
         self._nbytes = nbytes
 
@@ -44,21 +45,21 @@ class MappedView:
         """Ordinary loads: what the cache holds, and for the rest what the DRAM holds."""
         with self._access(offset, nbytes, "load") as address:
             self._check_reach(address, nbytes)
-            return self._channel.cache.load(self._channel.number, address, nbytes)
+            return self._cache.load(address, nbytes)
 
     def store(self, offset: int, data: Any) -> None:
         """Ordinary stores: into the cache, from where they reach the DRAM some time."""
         view = byte_view(data, None, writable=False)
         with self._access(offset, view.size, "store") as address:
             self._check_reach(address, view.size)
-            self._channel.cache.store(self._channel.number, address, view)
+            self._cache.store(address, view)
 
     def stream_store(self, offset: int, data: Any) -> None:
         """Non-temporal stores: past the cache, through a write-combining buffer."""
         view = byte_view(data, None, writable=False)
         with self._access(offset, view.size, "non-temporal store") as address:
             self._check_owned()
-            self._channel.cache.stream_store(self._channel.number, address, view)
+            self._cache.stream_store(address, view)
 
     def flush(self, offset: int = 0, nbytes: int | None = None) -> None:
         """CLFLUSH of the lines: written back if a store changed them, then forgotten.
@@ -67,12 +68,12 @@ class MappedView:
         """
         size = self._nbytes - checked_size("offset", offset) if nbytes is None else nbytes
         with self._access(offset, size, "flush") as address:
-            self._channel.cache.flush(self._channel.number, address, size)
+            self._cache.flush(address, size)
 
     def fence(self) -> None:
         """SFENCE: what is in write-combining buffers goes to the DRAM."""
         with self._access(0, 0, "fence"):
-            self._channel.cache.fence(self._channel.number)
+            self._cache.fence()
 
     @contextmanager
     def _access(self, offset: int, nbytes: int, what: str) -> Iterator[int]:
@@ -91,7 +92,7 @@ class MappedView:
                 yield self._pointer.address + offset
 
     def _check_reach(self, address: int, nbytes: int) -> None:
-        if not self._channel.cache.holds(self._channel.number, address, nbytes):
+        if not self._cache.holds(address, nbytes):
             self._check_owned()
 
     def _check_owned(self) -> None:

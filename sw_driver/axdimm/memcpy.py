@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, TypedDict, Unpack
 
+import numpy as np
+
+from ..errors import InvalidOptionError
+from ..memory.allocations import checked_size
+from ..memory.hostbuffer import byte_view
 from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
 from ..runtime.handles import Handle
 from ..runtime.streams import Stream
+from .copies import BufferEnd, ChannelEnd, End, MemoryEnd, check_overlap, copy
+from .session import Session, check_flags
 
 __all__ = ["Copies", "CopyOptions"]
+
+_MEMORIES = {"Host": "host", "Gpu": "gpu", "Nvme": "storage"}
+"""A session's memories, by what the functions call them."""
 
 
 class CopyOptions(TypedDict, total=False):
@@ -23,7 +32,7 @@ class CopyOptions(TypedDict, total=False):
     """Past link, clock and arbiter, for what is in the module's DRAM; None: the device's."""
 
 
-class Copies(ABC):
+class Copies:
     """The copies of :class:`~sw_driver.axdimm.device.Axdimm`.
 
     Each copies ``nbytes`` bytes and returns a handle. Memory of the host is what ``MallocHost``
@@ -40,19 +49,7 @@ class Copies(ABC):
     bytes were copied before, the others are as they were.
     """
 
-    @abstractmethod
-    def _copy(
-        self,
-        source_kind: str,
-        destination_kind: str,
-        dst: Any,
-        src: Any,
-        nbytes: int,
-        *,
-        stream: Stream | None = None,
-        modes: str | None = None,
-        backdoor: bool | None = None,
-    ) -> Handle[None]: ...
+    _session: Session
 
     def MemcpyHost2Host(
         self,
@@ -153,3 +150,77 @@ class Copies(ABC):
     ) -> Handle[None]:
         """Within storage or from one to another."""
         return self._copy("Nvme", "Nvme", dst, src, nbytes, **how)
+
+    def _copy(
+        self,
+        source_kind: str,
+        destination_kind: str,
+        dst: Any,
+        src: Any,
+        nbytes: int,
+        *,
+        stream: Stream | None = None,
+        modes: str | None = None,
+        backdoor: bool | None = None,
+    ) -> Handle[None]:
+        session = self._session
+        context = session.context
+        context.check_open()
+        call = f"Memcpy{source_kind}2{destination_kind}"
+        policy = session.policy(modes)
+        size = checked_size("nbytes", nbytes)
+        if backdoor is not None:
+            check_flags(backdoor=backdoor)
+        if backdoor and "Axdimm" not in (source_kind, destination_kind):
+            raise InvalidOptionError(
+                f"{call} has no backdoor: only the module's DRAM is simulated", backdoor=backdoor
+            )
+        past_link = session.backdoor if backdoor is None else backdoor
+
+        def end(kind: str, what: Any, written: bool) -> End:
+            """Raises what is wrong with the pointer or buffer."""
+            if kind == "Axdimm":
+                channel = session.owner(what)
+                channel.allocations.range(what, size)
+                return ChannelEnd(channel, what, context, past_link)
+            if kind == "Host" and not isinstance(what, HostPointer):
+                return BufferEnd(byte_view(what, size, writable=written))
+            memory = getattr(session, _MEMORIES[kind])
+            memory.allocations.range(what, size)
+            if kind == "Host":
+                return BufferEnd(memory.array(what, np.uint8, size), (memory.allocations, what))
+            return MemoryEnd(memory, what)
+
+        # Pointers first: they are misused more often than buffers.
+        if destination_kind == "Host":
+            source = end(source_kind, src, False)
+            destination = end(destination_kind, dst, True)
+        else:
+            destination = end(destination_kind, dst, True)
+            source = end(source_kind, src, False)
+        check_overlap(destination, source, size)
+        session.check_stream(stream)
+        ends = (destination, source)
+        channels = {each.channel.number for each in ends if each.channel}
+        held: list[End] = []
+
+        def release() -> None:
+            for each in held:
+                each.release(handle.what)
+
+        handle: Handle[None] = Handle(
+            f"{call} of {size} bytes", context, total=size, unit="bytes", cleanup=release
+        )
+        try:
+            for each in ends:
+                each.hold(handle.what)
+                held.append(each)
+        except BaseException as error:
+            handle.finish(error)
+            raise
+        return session.perform(
+            handle,
+            lambda: copy(destination, source, size, policy=policy, context=context, handle=handle),
+            stream,
+            channels.pop() if len(channels) == 1 else None,
+        )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 
+from ..runtime.context import Context
 from ..runtime.handles import Handle
-from ..runtime.watchdog import Watchdog
-from ..runtime.workers import Worker
-from ..transport import LINE_BYTES, Transport
+from ..transport import LINE_BYTES
 
 __all__ = [
     "ACTIVITY_REGISTERS",
@@ -121,23 +120,13 @@ class AdamRun(Handle[AdamResult]):
     """
 
     def __init__(
-        self,
-        *,
-        channel: int,
-        nparams: int,
-        t: int,
-        transport: Transport,
-        watchdog: Watchdog,
-        notifier: Worker,
-        cleanup: Callable[[], None],
+        self, context: Context, *, channel: int, nparams: int, t: int, cleanup: Callable[[], None]
     ) -> None:
         super().__init__(
             f"step {t} of Adam, {nparams} parameters on channel {channel}",
+            context,
             total=nparams,
             unit="parameters",
-            transport=transport,
-            watchdog=watchdog,
-            notifier=notifier,
             cleanup=cleanup,
         )
         self._channel = channel

@@ -11,9 +11,8 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from ..errors import ClosedError, InvalidOptionError, WaitTimeoutError
-from ..transport import Transport
-from .watchdog import Patience, Watchdog
-from .workers import Worker
+from .context import Context
+from .watchdog import Patience
 
 __all__ = ["Handle", "Progress"]
 
@@ -45,23 +44,19 @@ class Handle(Generic[T]):
     def __init__(
         self,
         what: str,
+        context: Context,
         *,
         total: int,
         unit: str,
-        transport: Transport,
-        watchdog: Watchdog,
-        notifier: Worker,
         cleanup: Callable[[], None] | None = None,
     ) -> None:
         self._what = what
-        self._notifier = notifier
+        self._context = context
         self._cleanup = cleanup
         self._settled = False
         self._trace: TracebackType | None = None
         self._total = total
         self._unit = unit
-        self._transport = transport
-        self._watchdog = watchdog
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
@@ -124,7 +119,7 @@ class Handle(Generic[T]):
             raise InvalidOptionError(
                 f"timeout is {timeout!r}: expected a number of seconds or None", timeout=timeout
             )
-        if not self._watchdog.wait(self._over, f"the end of {self._what}", timeout):
+        if not self._context.watchdog.wait(self._over, f"the end of {self._what}", timeout):
             progress = self.progress
             raise WaitTimeoutError(
                 f"{self._what} is still in progress after {timeout} s ({progress.done} of "
@@ -155,7 +150,7 @@ class Handle(Generic[T]):
             with suppress(RuntimeError):  # the loop was closed; nobody awaits any more
                 loop.call_soon_threadsafe(resolve)
 
-        patience = Patience(self._watchdog, f"the end of {self._what}")
+        patience = Patience(self._context.watchdog, f"the end of {self._what}")
         self.add_done_callback(tell)
         try:
             while not self.done:
@@ -183,13 +178,15 @@ class Handle(Generic[T]):
 
     def await_end(self) -> None:
         """Waits for the end, good or bad; the caller's simulated time is then the end's."""
-        self._watchdog.wait(self._over, f"the end of {self._what}")
-        self._transport.set_host_time(max(self._transport.host_time(), self._ended or 0))
+        self._context.watchdog.wait(self._over, f"the end of {self._what}")
+        self._context.transport.set_host_time(
+            max(self._context.transport.host_time(), self._ended or 0)
+        )
 
     def start(self) -> None:
         """The operation begins, at the calling thread's simulated time."""
         if self._began is None:
-            self._began = self._transport.host_time()
+            self._began = self._context.transport.host_time()
 
     def advance(self, units: int) -> None:
         """``units`` more are done."""
@@ -199,11 +196,11 @@ class Handle(Generic[T]):
         """So many units are done."""
         if units > self._done_units:
             self._done_units = min(units, self._total)
-            self._watchdog.beat()
+            self._context.watchdog.beat()
 
-    def belongs_to(self, watchdog: Watchdog) -> bool:
-        """Whether this is a handle of the device that ``watchdog`` watches."""
-        return self._watchdog is watchdog
+    def belongs_to(self, context: Context) -> bool:
+        """Whether this is a handle of the device of that context."""
+        return self._context is context
 
     def finish(self, outcome: T | BaseException) -> None:
         """Ends the operation, at the calling thread's simulated time; only the first call does."""
@@ -222,14 +219,14 @@ class Handle(Generic[T]):
             else:
                 self._result = outcome
                 self._done_units = self._total
-            self._ended = self._transport.host_time()
-            self._watchdog.beat()
+            self._ended = self._context.transport.host_time()
+            self._context.watchdog.beat()
             with self._lock:
                 self._over.set()
                 callbacks, self._callbacks = self._callbacks, []
             for callback in callbacks:
                 with suppress(ClosedError):  # nobody is told any more, but can still ask
-                    self._notifier.submit(callback)
+                    self._context.notifier.submit(callback)
 
     def __repr__(self) -> str:
         if self.done:

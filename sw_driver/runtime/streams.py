@@ -3,82 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ClosedError, InvalidHandleError, StreamFailedError
-from ..transport import Transport
+from .context import Context
 from .handles import Handle
-from .timeorder import TimeOrder
-from .watchdog import Watchdog
 from .workers import Worker
 
-__all__ = ["Gate", "Stream", "StreamEnvironment"]
-
-PAUSE_S = 0.05
-"""Without another operation queued, a program has queued what it queues at once."""
-LONGEST_PAUSE_S = 0.5
-
-
-class Gate:
-    """Lets streams that were idle begin when the program has queued what it queues at once.
-
-    It has when it waits for something, or does nothing for a moment. Otherwise it would depend on
-    the host whether the first operation is over before the next is queued, and with that who is
-    first at the link.
-    """
-
-    def __init__(self) -> None:
-        self._open = threading.Event()
-        self._open.set()
-        self._waits = threading.Event()
-        self._queued_at = 0.0
-
-    def close(self) -> None:
-        """Nothing begins until :meth:`open`."""
-        self._open.clear()
-
-    def open(self) -> None:
-        """What has been queued begins."""
-        self._waits.set()
-        self._open.set()
-
-    def note(self) -> None:
-        """An operation was queued."""
-        self._queued_at = time.monotonic()
-        self._waits.clear()
-
-    def program_waits(self) -> None:
-        """The program waits for something: it queues nothing else before."""
-        self._waits.set()
-
-    def wait(self) -> None:
-        """Waits until the gate is open and the program has queued what it queues at once."""
-        self._open.wait()
-        limit = time.monotonic() + LONGEST_PAUSE_S
-        while True:
-            pause = min(self._queued_at + PAUSE_S, limit) - time.monotonic()
-            if pause <= 0 or self._waits.wait(pause):
-                return
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamEnvironment:
-    """What the streams of a device have in common."""
-
-    transport: Transport
-    watchdog: Watchdog
-    order: TimeOrder
-    notifier: Worker
-    closing: threading.Event
-    """Set when the device closes."""
-    gate: Gate
-    """Opens when what is to be queued together is."""
-    check_open: Callable[[], None]
-    """Raises :class:`~sw_driver.errors.ClosedError` if the device cannot be used any more."""
+__all__ = ["Stream"]
 
 
 @dataclass(eq=False)
@@ -107,10 +42,10 @@ class Stream:
     :meth:`Axdimm.stream` and :meth:`Axdimm.new_stream`; any thread may use it.
     """
 
-    def __init__(self, name: str, number: int, environment: StreamEnvironment) -> None:
+    def __init__(self, name: str, number: int, context: Context) -> None:
         self._name = name
         self._number = number
-        self._environment = environment
+        self._context = context
         self._lock = threading.RLock()
         self._worker = Worker(f"nearmem-{name}")
         self._pending: list[_Entry] = []
@@ -141,7 +76,7 @@ class Stream:
 
     def recover(self) -> BaseException | None:
         """Forgets the failure, so that operations queued from now on are carried out."""
-        self._environment.watchdog.check_process()
+        self._context.watchdog.check_process()
         with self._lock:
             failure, self._failure = self._failure, None
         return None if failure is None else failure[1]
@@ -157,7 +92,7 @@ class Stream:
             with suppress(StreamFailedError):
                 pending[-1].wait(timeout)
         else:
-            transport = self._environment.transport
+            transport = self._context.transport
             transport.set_host_time(max(transport.host_time(), self._now))
         failure = self.failure
         if failure is not None:
@@ -169,24 +104,19 @@ class Stream:
         If it fails, so does the stream. Raises :class:`~sw_driver.errors.InvalidHandleError` for
         what is no handle of this device.
         """
-        shared = self._environment
-        shared.check_open()
-        if not isinstance(handle, Handle) or not handle.belongs_to(shared.watchdog):
+        context = self._context
+        context.check_open()
+        if not isinstance(handle, Handle) or not handle.belongs_to(context):
             raise InvalidHandleError(
                 f"{handle!r} is a {type(handle).__name__}: expected a handle that an operation of "
                 "this device returned"
             )
         waiting: Handle[None] = Handle(
-            f"stream {self._name}'s wait for {handle.what}",
-            total=0,
-            unit="bytes",
-            transport=shared.transport,
-            watchdog=shared.watchdog,
-            notifier=shared.notifier,
+            f"stream {self._name}'s wait for {handle.what}", context, total=0, unit="bytes"
         )
 
         def wait() -> None:
-            with shared.order.blocked(on=handle):
+            with context.order.blocked(on=handle):
                 handle.wait()
 
         self.submit(waiting, wait)
@@ -202,17 +132,15 @@ class Stream:
         ``channel`` is the only one that it uses, if there is one. If this raises, the handle has
         ended.
         """
-        entry = _Entry(handle, action, channel, self._environment.transport.host_time())
+        entry = _Entry(handle, action, channel, self._context.transport.host_time())
         try:
             self._worker.start()
             with self._lock:
                 self._check_sound(handle)
-                self._environment.gate.note()
+                self._context.gate.note()
                 entry.first = not self._pending
                 self._pending.append(entry)
-                self._environment.order.enter(
-                    self._number, channel, max(self._now, entry.queued_at)
-                )
+                self._context.order.enter(self._number, channel, max(self._now, entry.queued_at))
                 self._worker.submit(lambda: self._carry_out(entry))
         except BaseException as error:
             # Ctrl-C may come anywhere.
@@ -224,7 +152,7 @@ class Stream:
             raise
 
     def _check_sound(self, handle: Handle[Any]) -> None:
-        if self._environment.closing.is_set():
+        if self._context.closing.is_set():
             raise ClosedError("the device was closed: open it again")
         if self._failure is not None:
             first, error = self._failure
@@ -242,17 +170,17 @@ class Stream:
         return self._worker.stop(timeout_s)
 
     def _carry_out(self, entry: _Entry) -> None:
-        shared, handle = self._environment, entry.handle
-        shared.order.adopt(self._number)
+        context, handle = self._context, entry.handle
+        context.order.adopt(self._number)
         if entry.first:
-            shared.gate.wait()
+            context.gate.wait()
         with self._lock:
             if entry not in self._pending:
                 return
             refusal = self._refusal(entry)
             if refusal is None:
-                shared.transport.set_host_time(max(self._now, entry.queued_at))
-                shared.order.reach(shared.transport.host_time())
+                context.transport.set_host_time(max(self._now, entry.queued_at))
+                context.order.reach(context.transport.host_time())
                 handle.start()
         outcome: Any = refusal
         if refusal is None:
@@ -260,20 +188,20 @@ class Stream:
                 outcome = entry.action()
             except BaseException as error:  # goes to whoever waits
                 outcome = error
-            self._now = shared.transport.host_time()
+            self._now = context.transport.host_time()
         with self._lock:
             if isinstance(outcome, BaseException) and refusal is None:
                 self._failure = (handle, outcome)
                 for each in self._pending:
                     each.doomed_by = self._failure
-        shared.order.over(handle, shared.transport.host_time())
+        context.order.over(handle, context.transport.host_time())
         handle.finish(outcome)
         with self._lock:
             self._remove(entry)
 
     def _refusal(self, entry: _Entry) -> BaseException | None:
         """Why the operation is not carried out."""
-        if self._environment.closing.is_set():
+        if self._context.closing.is_set():
             return ClosedError(f"the device was closed before {entry.handle.what} began")
         if entry.doomed_by is None:
             return None
@@ -291,7 +219,7 @@ class Stream:
         """The operation is over. For the owner of the lock."""
         with suppress(ValueError):
             self._pending.remove(entry)
-        order = self._environment.order
+        order = self._context.order
         if self._pending:
             order.reach(self._now)
             order.turn_to(self._number, self._pending[0].channel)

@@ -21,12 +21,15 @@ from importlib.metadata import version
 from itertools import groupby
 from operator import index, itemgetter
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LIMIT_EVENTS", "MERGED_GAP_FABRIC_CYCLES", "Timeline", "merge_uses"]
+from ..errors import InvalidOptionError
+
+__all__ = ["LIMIT_EVENTS", "MERGED_GAP_FABRIC_CYCLES", "Timeline", "merge_uses", "timeline_file"]
 
 LIMIT_EVENTS = 1 << 20
 """Events that a timeline holds, at some 300 bytes each, unless told otherwise."""
@@ -321,3 +324,24 @@ def _describe(what: str, number: int, **arguments: object) -> str:
 
 def _us(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def timeline_file(timeline: Any) -> Path:
+    """Where the timeline goes. Raises :class:`InvalidOptionError` if it cannot be written."""
+    if not isinstance(timeline, str | os.PathLike) or not str(timeline):
+        raise InvalidOptionError(
+            f"timeline is {timeline!r}: expected the name of a file", timeline=repr(timeline)
+        )
+    path = Path(timeline).absolute()
+    problem = None
+    if path.is_dir():
+        problem = "is a folder: add a name"
+    elif not path.parent.is_dir():
+        problem = f"is in {str(path.parent)!r}, which is not a folder: create it"
+    elif not os.access(path.parent, os.W_OK):
+        problem = f"is in {str(path.parent)!r}, which cannot be written: choose another"
+    if problem is not None:
+        raise InvalidOptionError(
+            f"the timeline {str(timeline)!r} {problem}", timeline=str(timeline)
+        )
+    return path

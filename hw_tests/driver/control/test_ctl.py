@@ -675,7 +675,7 @@ def test_the_kernels_registers_are_not_written_in_normal_mode(
 
 def test_a_channel_in_use(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
     before = answer(capsys, "peek", "axdimm0", "0", "0x5000", "4")["data"]
-    live.tell("assert opened[0]._channels[0].try_exclusive()")
+    live.tell("assert opened[0]._session.channels[0].try_exclusive()")
     try:
         assert_fails(capsys, ["poke", "axdimm0", "0", "0x5000", "5a5a5a5a"], ["in use"])
         # The other channel, and what needs none, answers.
@@ -683,7 +683,7 @@ def test_a_channel_in_use(live: Live, capsys: pytest.CaptureFixture[str]) -> Non
         assert answer(capsys, "info", "axdimm0")["channels"] == 2
         assert [row["channels"] for row in answer(capsys, "list")] == [2, 2]
     finally:
-        live.tell("opened[0]._channels[0].leave()")
+        live.tell("opened[0]._session.channels[0].leave()")
     assert answer(capsys, "peek", "axdimm0", "0", "0x5000", "4")["data"] == before
 
 
