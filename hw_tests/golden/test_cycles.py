@@ -6,7 +6,6 @@ import ast
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -279,28 +278,9 @@ def test_long_runs_see_enough_batches_of_refreshes_or_are_refused() -> None:
     assert predict(slower, placed(1000), 1000).fabric_cycles > 0
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"lanes": 3}, "lanes must be a power of two from 1 to 16, got 3"),
-        ({"block_bytes": 3000}, "block_bytes must be a power of two from 128 to 65536, got 3000"),
-        ({"queue_depth": 4}, "queue_depth must be a power of two from 8 to 256, got 4"),
-        ({"bank_groups": 8}, "bank_groups must be a power of two from 2 to 4, got 8"),
-        ({"columns": 128}, "columns must be a power of two from 256 to 1024, got 128"),
-        ({"buffer_blocks": 0}, "buffer_blocks must be from 1 to 16, got 0"),
-        ({"refresh_postpone": 9}, "refresh_postpone must be from 1 to 8, got 9"),
-        ({"refresh": 1}, "refresh must be True or False, got 1"),
-        ({"t_rcd": 11.5}, "t_rcd must be an integer, got 11.5"),
-        ({"t_rcd": True}, "t_rcd must be an integer, got True"),
-        ({"t_rfc": 6240}, "t_refi must exceed t_rfc = 6240"),
-        ({"cl": 60, "read_buffer_lines": 16}, "read_buffer_lines must be at least 19 with cl = 60"),
-        ({"cwl": 12}, "cl must be at least cwl = 12, got 11"),
-        ({"t_wtr_s": 7}, "t_wtr_l must be at least t_wtr_s = 7, got 6"),
-    ],
-)
-def test_refused_configurations(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(PAPER, **change)
+def test_read_buffers_too_small_for_the_model_are_refused() -> None:
+    with pytest.raises(ValueError, match="read_buffer_lines must be at least 19 with cl = 60"):
+        replace(PAPER, cl=60, read_buffer_lines=16)
 
 
 @pytest.mark.parametrize(
@@ -308,8 +288,6 @@ def test_refused_configurations(change: dict[str, Any], message: str) -> None:
     [
         (lambda: predict(PAPER, placed(1), 0), "parameters must be .* at least 1, got 0"),
         (lambda: predict(PAPER, placed(1), 1.5), "got 1.5"),
-        (lambda: Placement.in_place(p=0, g=32, m=0, v=0), "g_in must be .* multiple of 64 .* 32"),
-        (lambda: Placement.in_place(p=-64, g=0, m=0, v=0), "p_in must be .* got -64"),
         (
             lambda: predict(
                 PAPER,

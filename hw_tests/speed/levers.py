@@ -30,7 +30,7 @@ from hw import clock_gate
 from hw.verilog import Shared
 from sw_driver.axdimm.backends import BackendOptions, module_config
 from sw_driver.axdimm.backends import build as build_module
-from sw_driver.axdimm.backends.build import build_library
+from sw_driver.axdimm.backends.rtl import build_library
 from sw_driver.simulator.buildcache import build_root, content_key
 from sw_driver.simulator.compiler import native_target
 from sw_driver.simulator.library import LINK

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.cycles import CycleConfig
+import sw_driver.transport
+from golden.cycles import LINK_FABRIC_CYCLES_PER_LINE, CycleConfig
+from golden.cycles.config import BURST_LINES, LINE_BYTES
 from hw.axdimm.config import configure
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, open_backend
@@ -117,6 +119,10 @@ def test_each_setting_reaches_the_model() -> None:
     # tCCD_S is four in every DDR4 speed.
     assert {field.name for field in fields(CycleConfig)} == values.keys() | {"t_ccd_s"}
     assert cycle_config(configure()) == CycleConfig()
+    # What the model has of its own, from the paper, and the machine is built with.
+    assert LINK_FABRIC_CYCLES_PER_LINE == sw_driver.transport.LINK_FABRIC_CYCLES_PER_LINE
+    assert LINE_BYTES == sw_driver.transport.LINE_BYTES
+    assert BURST_LINES * LINE_BYTES == 4096
 
 
 def test_link_carries_a_line_in_two_fabric_cycles(transport: CyclesTransport) -> None:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.cycles import (
-    LINK_FABRIC_CYCLES_PER_LINE,
     ChannelState,
     CycleConfig,
     HostTraffic,
@@ -32,6 +31,7 @@ from sw_driver.axdimm.runs import ACTIVITY_REGISTERS
 from sw_driver.runtime.schedule import Schedule
 from sw_driver.transport import (
     LINE_BYTES,
+    LINK_FABRIC_CYCLES_PER_LINE,
     DeviceFault,
     DeviceTimeout,
     arbiter_window,

@@ -29,7 +29,7 @@
 
 namespace {
 
-constexpr uint64_t kLinkCyclesPerLine = 2;
+constexpr uint64_t kLinkCyclesPerLine = NEARMEM_LINK_CYCLES_PER_LINE;
 constexpr uint64_t kLinkChunkLines = 16;
 constexpr unsigned kReadAttempts = 64;
 constexpr uint64_t kRoomLimitCycles = 1000000;

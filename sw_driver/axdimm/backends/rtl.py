@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,13 +18,17 @@ from hw.axdimm.config import ModuleConfig
 from hw.dram.timing import DramTiming
 from hw.sim.dram_device import Violation
 from sw_driver.errors import ClosedError
-from sw_driver.transport import LINE_BYTES, DeviceFault, DeviceTimeout
+from sw_driver.transport import (
+    LINE_BYTES,
+    LINK_FABRIC_CYCLES_PER_LINE,
+    DeviceFault,
+    DeviceTimeout,
+)
 
-from ...simulator.library import load_library
+from ...simulator.library import MAKE_ARGS, load_library, verilated_library, verilator_args
 from ...simulator.traces import merge_dram_traces
-from .build import build_library
 
-__all__ = ["VerilatedTransport"]
+__all__ = ["VerilatedTransport", "build_library"]
 
 _OK, _TIMEOUT, _VIOLATION, _LATE, _LOST = range(5)
 
@@ -32,8 +37,17 @@ SETTLE_FABRIC_CYCLES = 512
 
 SETTLE_LIMIT_FABRIC_CYCLES = 100_000
 
-LINK_FABRIC_CYCLES_PER_LINE = 2
-"""As in the harness."""
+_STORAGE = "channel__DOT__dram__DOT__device__DOT__mem"
+"""Verilator's name of the DRAM model's array, see :mod:`hw.sim.channel`."""
+
+_VERILATOR_ARGS = verilator_args(
+    "channel",
+    f"-DNEARMEM_STORAGE={_STORAGE}",
+    f"-DNEARMEM_LINK_CYCLES_PER_LINE={LINK_FABRIC_CYCLES_PER_LINE}",
+)
+
+# One copy of the code of a functional unit, run for each of them: it stays in the cache.
+_SETTINGS = '`verilator_config\nno_inline -module "adam_unit"\n'
 
 _u64 = ctypes.c_uint64
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
@@ -90,7 +104,7 @@ class VerilatedTransport:
     wave: where to write a waveform (FST); with several channels ``.chN`` is put into the name.
     dram_trace: where :meth:`close` writes the DRAM commands (CSV).
     announce: told when the simulator has to be built first.
-    memory_timing, arithmetic, shared: see :func:`sw_driver.axdimm.backends.build.build_library`.
+    memory_timing, arithmetic, shared: see :func:`build_library`.
 
     Raises
     ------
@@ -373,3 +387,45 @@ class VerilatedTransport:
         if self._dram_trace is not None:
             parts = [self._part(self._dram_trace, index) for index in range(self.channels)]
             merge_dram_traces(parts, self._dram_trace, self.config.part)
+
+
+def build_library(
+    config: ModuleConfig,
+    *,
+    wave: bool = False,
+    announce: Callable[[str], None] | None = None,
+    memory_timing: DramTiming | None = None,
+    arithmetic: bool = True,
+    shared: bool = False,
+) -> Path:
+    """The shared library of ``config``, built unless one of the same sources is there.
+
+    ``wave`` and ``announce`` are those of :func:`~sw_driver.simulator.library.verilated_library`,
+    the rest is that of :class:`hw.sim.channel.SimulatedChannel`.
+
+    Raises :class:`~sw_driver.simulator.runtime.BuildError`.
+    """
+
+    def design() -> Any:
+        from hw.sim.channel import SimulatedChannel
+
+        return SimulatedChannel(
+            config, memory_timing=memory_timing, arithmetic=arithmetic, shared=shared
+        )
+
+    return verilated_library(
+        design,
+        top="channel",
+        parameters=[
+            json.dumps(config.describe(), sort_keys=True),
+            repr(memory_timing),
+            repr((arithmetic, shared)),
+        ],
+        harness=Path(__file__).with_name("harness.cpp"),
+        arguments=_VERILATOR_ARGS,
+        make_arguments=MAKE_ARGS,
+        settings=_SETTINGS,
+        unused=["pim"],
+        wave=wave,
+        announce=announce,
+    )
