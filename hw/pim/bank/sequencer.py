@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import saturate, wire
-from hw.pim.bank.terms import Sum, Terms
+from hw.pim.bank.shared_multiplier import Sum, Terms
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import (
     BEAT_WORDS,

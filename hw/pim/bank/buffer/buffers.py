@@ -14,13 +14,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import mask_below, register, wire
-from hw.pim.bank.buffer.access import (
+from hw.pim.bank.buffer.column_memory import shared_column
+from hw.pim.bank.buffer.interface import (
     COLUMNS,
     RESULT_SLOTS,
     BufferReadSignature,
     ResultWriteSignature,
 )
-from hw.pim.bank.buffer.column import shared_column
 from hw.pim.bank.hold import hold
 from hw.pim.bank.move.bank_port import write_request_layout
 from hw.pim.config import PimConfig
@@ -100,7 +100,7 @@ class OperandBuffers(wiring.Component):
         while the buffers are used.
     write : In(:class:`OperandWriteSignature`)
     first_0 (and first_1 from 9 lanes on), second, third : \
-In(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
+In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
     """
 
     chunk: Any
@@ -267,7 +267,7 @@ class ResultBuffer(wiring.Component):
 
     Members
     -------
-    write : In(:class:`~hw.pim.bank.buffer.access.ResultWriteSignature`)
+    write : In(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
         With ``linear``, the results written in a cycle are in one row of eight.
     i : In(stream of :func:`result_read_layout`)
     o : Out(stream of :func:`result_beat_layout`)

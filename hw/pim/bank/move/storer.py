@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.pim.bank.buffer.access import RESULT_SLOTS, ResultWriteSignature
 from hw.pim.bank.buffer.buffers import ResultBuffer
+from hw.pim.bank.buffer.interface import RESULT_SLOTS, ResultWriteSignature
 from hw.pim.bank.move.bank_port import write_request_layout
 from hw.pim.bank.move.walker import Walker
 from hw.pim.config import PimConfig
@@ -36,7 +36,7 @@ class Storer(wiring.Component):
     -------
     i : In(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
         The results must be in the buffer.
-    result : In(:class:`~hw.pim.bank.buffer.access.ResultWriteSignature`)
+    result : In(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
     request : Out(stream of :func:`~hw.pim.bank.move.bank_port.write_request_layout`)
     written : In(1)
         Pulse: a write has been answered.

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import saturate, wire
 from hw.pim.bank.hold import hold
-from hw.pim.bank.move.runs import RunBase, RunWalker
+from hw.pim.bank.move.walk_runs import RunBase, RunWalker
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import BEAT_WORDS, LANE_BITS, Jobs
 

@@ -9,18 +9,18 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import carry, wire
-from hw.pim.bank.buffer.access import (
+from hw.pim.bank.buffer.interface import (
     COLUMNS,
     RESULT_INDEX_BITS,
     BufferReadSignature,
     ResultWriteSignature,
 )
-from hw.pim.bank.buffer.result_slots import ResultSlots
+from hw.pim.bank.buffer.result_frames import ResultSlots
 from hw.pim.bank.units.lane import ADD_CYCLES, PRODUCT_CYCLES
 from hw.pim.bank.units.lanes import READ_CYCLES, Lanes
-from hw.pim.bank.units.products import ProductIssue, sums_layout
+from hw.pim.bank.units.product_issue import ProductIssue, sums_layout
 from hw.pim.bank.units.pulse import delayed_pulse
-from hw.pim.bank.units.sums import RoundIssue, TreeSequencer
+from hw.pim.bank.units.sum_issue import RoundIssue, TreeSequencer
 from hw.pim.config import PimConfig
 from hw.pim.placement import MAX_LANES
 from hw.pim.work.layouts import LANE_BITS, Elementwise, Jobs, Second
@@ -75,8 +75,8 @@ class Compute(wiring.Component):
     job : In(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
         The operands must be in the buffers.
     first_0 (and first_1 from 9 lanes on), second, third : \
-Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
-    result : Out(:class:`~hw.pim.bank.buffer.access.ResultWriteSignature`)
+Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
+    result : Out(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
     store : Out(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
         The results are in the buffer. Slots come in turn: 0, 1, 2, 3, 0, ...
     slot_freed : In(1)

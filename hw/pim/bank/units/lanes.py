@@ -19,9 +19,9 @@ from amaranth.lib.wiring import In, Out
 
 from hw.clock_gate import ClockGate
 from hw.float.parts import Bits, carry, wire
-from hw.pim.bank.buffer.access import COLUMNS, BufferReadSignature
+from hw.pim.bank.buffer.interface import COLUMNS, BufferReadSignature
 from hw.pim.bank.units.lane import PRODUCT_CYCLES, RING_ROUNDS, Addend, Augend, Lane, LaneGeometry
-from hw.pim.bank.units.products import factors_layout
+from hw.pim.bank.units.product_issue import factors_layout
 from hw.pim.bank.units.pulse import delayed_pulse
 from hw.pim.work.layouts import BEAT_WORDS, INTERLEAVE, Elementwise, Jobs, Second
 from hw.verilog import Shared
@@ -52,14 +52,14 @@ class Lanes(wiring.Component):
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
     enable : In(1)
         The lanes' clock runs. From registers only; see :class:`~hw.clock_gate.ClockGate`.
-    factors : In(:func:`~hw.pim.bank.units.products.factors_layout`)
+    factors : In(:func:`~hw.pim.bank.units.product_issue.factors_layout`)
         Read in this cycle.
     produced : Out(1)
         Pulse: a round of products begins to arrive in the rings. A reduction's products do so
         8 cycles after ``factors``, those of SUM 3 cycles.
     control : In(:attr:`LaneGeometry.control <hw.pim.bank.units.lane.LaneGeometry.control>`)
         Of additions; what concerns products is added here.
-    first_0, first_1, second, third : Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
+    first_0, first_1, second, third : Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         As of :class:`~hw.pim.bank.units.compute.Compute`. The addend of an elementwise operation is
         read ``PRODUCT_CYCLES`` after its factors.
     results : Out

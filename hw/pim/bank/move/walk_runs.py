@@ -9,7 +9,7 @@ from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import wire
-from hw.pim.bank.buffer.access import COLUMNS, GROUP_BITS
+from hw.pim.bank.buffer.interface import COLUMNS, GROUP_BITS
 from hw.pim.bank.hold import hold
 from hw.pim.bank.move.walk_setup import NEAR_BITS, WalkSetup, near
 from hw.pim.config import PimConfig

@@ -9,12 +9,12 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import carry, wire
-from hw.pim.bank.buffer.access import RESULT_SLOTS
-from hw.pim.bank.buffer.result_slots import slot_entry_layout
+from hw.pim.bank.buffer.interface import RESULT_SLOTS
+from hw.pim.bank.buffer.result_frames import slot_entry_layout
 from hw.pim.bank.units.lane import ADD_CYCLES, RING_ROUNDS, Addend, Augend, LaneGeometry
-from hw.pim.bank.units.products import sums_layout
+from hw.pim.bank.units.lane_spread import SPREAD, turn
+from hw.pim.bank.units.product_issue import sums_layout
 from hw.pim.bank.units.pulse import delayed_pulse
-from hw.pim.bank.units.spread import SPREAD, turn
 from hw.pim.work.layouts import INTERLEAVE, LANE_BITS, Jobs, Second
 
 __all__ = ["Destination", "RoundIssue", "TreeSequencer", "round_layout"]
@@ -80,13 +80,13 @@ class TreeSequencer(wiring.Component):
     Members
     -------
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
-    job : In(stream of :func:`~hw.pim.bank.units.products.sums_layout`)
+    job : In(stream of :func:`~hw.pim.bank.units.product_issue.sums_layout`)
     produced : In(1)
         Pulse: a round of products begins to arrive in the ring.
     slot_free, slot : In
         Whether there is a free slot in the result buffer, and which is the next one.
     slot_taken : Out(1)
-    entry : Out(stream of :func:`~hw.pim.bank.buffer.result_slots.slot_entry_layout`)
+    entry : Out(stream of :func:`~hw.pim.bank.buffer.result_frames.slot_entry_layout`)
         With ``slot_taken``, what will be in it. ``ready`` is not looked at.
     round : Out(stream of :func:`round_layout`)
     busy : Out(1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from amaranth.hdl import Module, Signal, signed
 
-from hw.pim.bank.terms import Sum, Terms
+from hw.pim.bank.shared_multiplier import Sum, Terms
 from hw_tests.bench import run_bench
-from hw_tests.pim.bank.terms_sample import TermsSample
+from hw_tests.pim.bank.shared_multiplier_sample import TermsSample
 
 
 def test_sums() -> None:
-    run_bench(TermsSample(), top="terms", module="hw_tests.pim.bank.terms_bench")
+    run_bench(TermsSample(), top="terms", module="hw_tests.pim.bank.shared_multiplier_bench")
 
 
 @pytest.mark.parametrize("place", [0, 1])

@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.pim.bank.terms import Sum, Terms
+from hw.pim.bank.shared_multiplier import Sum, Terms
 
 __all__ = ["FACTORS", "PRODUCTS", "WIDTH", "TermsSample"]
 

@@ -9,10 +9,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import fit, wire
-from hw.pim.bank.buffer.access import GROUP_BITS, RESULT_INDEX_BITS, RESULT_SLOTS
-from hw.pim.bank.buffer.result_slots import slot_entry_layout
+from hw.pim.bank.buffer.interface import GROUP_BITS, RESULT_INDEX_BITS, RESULT_SLOTS
+from hw.pim.bank.buffer.result_frames import slot_entry_layout
 from hw.pim.bank.units.lane import RING_ROUNDS
-from hw.pim.bank.units.spread import SPREAD, spread_of, turn
+from hw.pim.bank.units.lane_spread import SPREAD, spread_of, turn
 from hw.pim.work.layouts import INTERLEAVE, LANE_BITS, Jobs, Second
 
 __all__ = ["ProductIssue", "factors_layout", "sums_layout"]
@@ -73,7 +73,7 @@ class ProductIssue(wiring.Component):
     slot_free, slot : In
         Whether there is a free slot, and which is the next one.
     slot_taken : Out(1)
-    entry : Out(stream of :func:`~hw.pim.bank.buffer.result_slots.slot_entry_layout`)
+    entry : Out(stream of :func:`~hw.pim.bank.buffer.result_frames.slot_entry_layout`)
         What an elementwise job puts into a slot, with its last element. ``ready`` is not looked at.
     factors : Out(:func:`factors_layout`)
     busy : Out(1)

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import saturate
-from hw.pim.bank.buffer.access import RESULT_SLOTS
+from hw.pim.bank.buffer.interface import RESULT_SLOTS
 from hw.pim.work.layouts import LANE_BITS, NO_LINE, VECTOR_BITS, Jobs, Second
 from hw.stream.fifo import StreamFifo
 
