@@ -21,10 +21,10 @@ from hw.pim.scheduler.scheduler import Scheduler
 from hw.pim.vault.geometry import VaultGeometry
 from hw.pim.work.layouts import Jobs
 
-__all__ = ["PoolCore"]
+__all__ = ["PoolControl"]
 
 
-class PoolCore(wiring.Component):
+class PoolControl(wiring.Component):
     """Registers, check of descriptors, scheduler, the host's port to the memory, and the switch.
 
     No output depends combinationally on an input.

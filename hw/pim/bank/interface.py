@@ -16,7 +16,7 @@ class BankSignature(wiring.Signature):
     """What the pool gives to a bank and takes from it; the pool has it as ``Out``.
 
     No member depends combinationally on one of the other direction. What ``start`` starts goes to
-    all banks alike: the ``work`` of :class:`~hw.pim.pool_control.PoolCore`.
+    all banks alike: the ``work`` of :class:`~hw.pim.pool_control.PoolControl`.
 
     Members
     -------

@@ -16,10 +16,10 @@ from hw.pim.work.descriptor import Cause
 from hw.pim.work.layouts import Jobs
 from hw.pim.work.status import CAUSE_BITS, ID_BITS, SlotState
 
-__all__ = ["Slots"]
+__all__ = ["WorkTable"]
 
 
-class Slots(wiring.Component):
+class WorkTable(wiring.Component):
     """Accepts, starts and completes works (docs/pim.md, "The pool" and "Consistency").
 
     One thing at a time: a work is accepted or completed, then those that wait are tried in the
