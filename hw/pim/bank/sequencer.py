@@ -45,7 +45,7 @@ class Sequencer(wiring.Component):
 
     Members
     -------
-    pairs, adders : In
+    pairs, adders : In(LANE_BITS + 1)
         Of the bank: lanes with a multiplier and an adder, and adders. Constant.
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         Holds still from ``start`` to ``done``.
@@ -54,8 +54,9 @@ class Sequencer(wiring.Component):
     tile : In(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
         The last one has ``end``.
     load : Out(stream of :attr:`Jobs.load <hw.pim.work.layouts.Jobs.load>`)
-    loaded, loaded_buffer : In
-        A load is done, and which buffer it was for.
+    loaded : In(1)
+    loaded_buffer : In(:class:`~hw.pim.work.layouts.OperandBuffer`)
+        Pulse: a load is done, and which buffer it was for.
     job : Out(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
     release_first, release_second, release_third : In(1)
         Pulse: a half of that buffer is free again.

@@ -45,14 +45,14 @@ class MemorySwitch(wiring.Component):
 
     Members
     -------
-    bank_0_request, bank_1_request, ..., host_request :
-        In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
-    bank_0_response, bank_1_response, ..., host_response :
-        Out(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
-    vault_0_request, vault_1_request, ... :
-        Out(stream of :func:`~hw.pim.vault.interface.vault_request_layout`, with :attr:`tag_bits`)
-    vault_0_response, vault_1_response, ... :
-        In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
+    bank_0_request, bank_1_request, ..., host_request : \
+In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
+    bank_0_response, bank_1_response, ..., host_response : \
+Out(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
+    vault_0_request, vault_1_request, ... : \
+Out(stream of :func:`~hw.pim.vault.interface.vault_request_layout`, with :attr:`tag_bits`)
+    vault_0_response, vault_1_response, ... : \
+In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
     idle : Out(1)
         No request and no response is inside.
     """

@@ -49,12 +49,13 @@ class Dispenser(wiring.Component):
         With ``accept``: the work.
     start : In(1)
         ``slot``'s work starts on ``banks``.
-    slot, banks : In
-    owner : In(array)
+    slot : In(range(config.works))
+    banks : In(config.banks)
+    owner : In(array of range(config.works))
         The slot of each bank's work, from the cycle after ``start``.
     tile_0, tile_1, ... : Out(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
         To each bank; after the last tile of a work one with ``end``.
-    unended : Out
+    unended : Out(config.banks)
         Banks that have started, and not yet taken ``end``.
     """
 

@@ -33,12 +33,12 @@ class Scheduler(wiring.Component):
         Works that are offered, refused ones too.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         For the banks with ``start``, in that cycle; they must keep it.
-    start : Out
+    start : Out(config.banks)
         A pulse for each bank: it is to work.
     tile_0, tile_1, ... : Out(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
         To each bank, after its ``start`` until it has taken ``end``. A bank that is ready must stay
         so until it has its tile.
-    done : In
+    done : In(config.banks)
         For each bank, after ``end``: it has computed all its tiles, and all its writes have been
         answered. A pulse or longer; what it is before ``end`` has been taken does not matter.
     counts : In(array of :func:`~hw.pim.scheduler.tally.bank_counts_layout`)

@@ -94,7 +94,7 @@ class OperandBuffers(wiring.Component):
 
     Members
     -------
-    chunk : In
+    chunk : In(CHUNK_BITS)
         Logarithm of a vector's elements that are in a buffer at once, 3 or more. Must hold still
         while the buffers are used.
     write : In(:class:`OperandWriteSignature`)

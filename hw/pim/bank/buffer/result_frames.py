@@ -45,7 +45,7 @@ class ResultFrames(wiring.Component):
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
     free : Out(1)
         There is a free frame, ``frame``.
-    frame : Out
+    frame : Out(range(RESULT_FRAMES))
     taken : In(1)
         Pulse: ``frame`` is taken.
     entry : In(stream of :func:`frame_entry_layout`)

@@ -90,7 +90,7 @@ class RunWalker(wiring.Component):
     Members
     -------
     i : In(stream of :attr:`Jobs.walk <hw.pim.work.layouts.Jobs.walk>`)
-    context : In
+    context : In(context_bits)
         Goes with the runs of the walk that is taken in this cycle.
     o : Out(:class:`RunSignature`)
     """

@@ -54,7 +54,7 @@ class Walker(wiring.Component):
         are 1 or more, ``group_size`` 16 or less, and ``tap_column`` and ``tap_row`` less than
         ``columns`` and ``rows``. No coordinate is less than -2 ** 16, also not that of column 0
         and row 0, in the first line and in the others.
-    context : In
+    context : In(context_bits)
         Goes with the segments of the walk that is taken in this cycle.
     o : Out(stream of :func:`walked_layout`)
         The address of a segment that is ``zero`` is arbitrary.

@@ -82,7 +82,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         Pulse: the frame whose turn it is has been stored.
     release_first, release_second, release_third : Out(1)
         Pulse: as a job asked for, in the order of the jobs.
-    multiplications, additions : Out(5)
+    multiplications, additions : Out(LANE_BITS + 1)
         How many are done in this cycle; exact over a work.
     idle : Out(1)
         All jobs that were taken are done, and their stores have been handed over. Falls in the

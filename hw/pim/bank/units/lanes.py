@@ -62,7 +62,7 @@ class Lanes(wiring.Component):
 Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         As of :class:`~hw.pim.bank.units.compute.Compute`. The addend of an elementwise operation is
         read ``PRODUCT_CYCLES`` after its factors.
-    results : Out
+    results : Out(array of 32 bits for each lane)
         What the lanes have added up (or multiplied, if there is no adder).
     """
 

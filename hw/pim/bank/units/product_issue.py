@@ -70,7 +70,8 @@ class ProductIssue(wiring.Component):
         A reduction, when it begins.
     ring_freed : In(2)
         Rounds whose products are no longer needed.
-    frame_free, frame : In
+    frame_free : In(1)
+    frame : In(range(RESULT_FRAMES))
         Whether there is a free frame, and which is the next one.
     frame_taken : Out(1)
     entry : Out(stream of :func:`~hw.pim.bank.buffer.result_frames.frame_entry_layout`)

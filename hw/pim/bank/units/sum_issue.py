@@ -82,7 +82,8 @@ class TreeSequencer(wiring.Component):
     job : In(stream of :func:`~hw.pim.bank.units.product_issue.sums_layout`)
     produced : In(1)
         Pulse: a round of products begins to arrive in the ring.
-    frame_free, frame : In
+    frame_free : In(1)
+    frame : In(range(RESULT_FRAMES))
         Whether there is a free frame in the result buffer, and which is the next one.
     frame_taken : Out(1)
     entry : Out(stream of :func:`~hw.pim.bank.buffer.result_frames.frame_entry_layout`)
@@ -276,9 +277,9 @@ class RoundIssue(wiring.Component):
         to their places in turn, from five cycles later on.
     control : Out(:attr:`LaneGeometry.control <hw.pim.bank.units.lane.LaneGeometry.control>`)
         The fields for additions; the others are 0.
-    additions : Out(5)
+    additions : Out(LANE_BITS + 1)
         Additions begun in this cycle.
-    result : Out
+    result : Out(``enable``, ``frame``, ``index``, ``last``)
         ``enable``: the sums that the lanes show are results, number ``index`` of each lane, for
         ``frame``; ``last`` of the frame.
     busy : Out(1)
