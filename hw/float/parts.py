@@ -17,7 +17,9 @@ __all__ = [
     "Unpacked",
     "carry",
     "cat",
+    "delayed_pulse",
     "fit",
+    "hold",
     "leading_zeros",
     "mask_below",
     "register",
@@ -75,6 +77,28 @@ def register(m: Module, value: Bits, name: str) -> Bits:
     stage = Signal(Shape.cast(value.shape()), name=name, reset_less=True)
     m.d.sync += stage.eq(value)
     return stage
+
+
+def hold(m: Module, when: Bits, name: str, **values: Bits) -> Any:
+    """The ``values`` of the last cycle with ``when``, from the next one on, as attributes.
+
+    Each is in a register of its own, without reset: to simulate, one wide register that is taken
+    apart again costs several times as much.
+    """
+    registers = {
+        key: Signal(Shape.cast(value.shape()), name=f"{name}_{key}", reset_less=True)
+        for key, value in values.items()
+    }
+    with m.If(when):
+        m.d.sync += [registers[key].eq(value) for key, value in values.items()]
+    return SimpleNamespace(**registers)
+
+
+def delayed_pulse(m: Module, pulse: Bits, cycles: int, name: str) -> Bits:
+    """The bit ``pulse`` later by ``cycles``; a reset clears what is on its way."""
+    history = Signal(cycles, name=name)
+    m.d.sync += history.eq(Cat(pulse, history))
+    return history[-1]
 
 
 def carry(m: Module, cycles: int, name: str, **values: Bits) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,17 +10,16 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from hw.expose import expose
 from hw.pim.bank.bank import PimBank
 from hw.pim.bank.interface import BankSignature
 from hw.pim.config import PimConfig
-from hw.pim.pool_control import PoolCore
+from hw.pim.pool_control import PoolControl
 from hw.pim.vault.controller import VaultController
 from hw.pim.vault.interface import VaultSignature
 from hw.pim.vault.timing import VaultPart
 from hw.verilog import Shared
 
-__all__ = ["PimPool", "bank_kinds", "bank_module"]
+__all__ = ["PimPool", "bank_kinds", "bank_module", "expose"]
 
 
 def bank_module(multipliers: int, adders: int) -> str:
@@ -46,7 +46,7 @@ class PimPool(wiring.Component):
     Members
     -------
     s_axi, host_request, host_response, completed, started
-        Of :class:`~hw.pim.pool_control.PoolCore`.
+        Of :class:`~hw.pim.pool_control.PoolControl`.
     vault_0, vault_1, ... : Out(:class:`~hw.pim.vault.interface.VaultSignature`)
         The DRAM of the banks.
     """
@@ -54,7 +54,7 @@ class PimPool(wiring.Component):
     def __init__(self, config: PimConfig, part: VaultPart) -> None:
         self._config = config
         self._part = part.with_capacity(config.vault_bytes)
-        self._core = PoolCore(config, self._part.geometry)
+        self._control = PoolControl(config, self._part.geometry)
         super().__init__(
             {
                 **self._outside,
@@ -72,8 +72,8 @@ class PimPool(wiring.Component):
 
     @property
     def _outside(self) -> dict[str, wiring.Member]:
-        """Members of the core that are not for a bank or a vault."""
-        members = self._core.signature.members
+        """Members of the control that are not for a bank or a vault."""
+        members = self._control.signature.members
         return {
             name: members[name]
             for name in members
@@ -83,28 +83,41 @@ class PimPool(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         config = self._config
-        m.submodules.core = core = self._core
-        expose(m, self, core, self._outside)
+        m.submodules.control = control = self._control
+        expose(m, self, control, self._outside)
         kinds = bank_kinds(config)
         banks = {
             kind: PimBank(config, multipliers=kind[0], adders=kind[1])
             for kind in sorted(set(kinds))
         }
         controller = VaultController(
-            geometry=self._part.geometry, timing=self._part.timing, tag_bits=core.tag_bits
+            geometry=self._part.geometry, timing=self._part.timing, tag_bits=control.tag_bits
         )
         for number, kind in enumerate(kinds):
             bank: Any = Shared(banks[kind], name=bank_module(*kind))
             vault: Any = Shared(controller, name="pim_vault_controller")
             m.submodules[f"bank_{number}"] = bank
             m.submodules[f"controller_{number}"] = vault
-            # All of its ports but the work, which all banks have together.
+            # All of its members but the work, which all banks have together.
             own = BankSignature(config).flip()
-            ports = {name: getattr(bank, name) for name in own.members}
-            end = SimpleNamespace(signature=own, **ports)
-            wiring.connect(m, getattr(core, f"bank_{number}"), end)
-            m.d.comb += bank.work.eq(core.work)
-            wiring.connect(m, getattr(core, f"vault_{number}_request"), vault.i)
-            wiring.connect(m, vault.o, getattr(core, f"vault_{number}_response"))
+            end = SimpleNamespace(
+                signature=own, **{name: getattr(bank, name) for name in own.members}
+            )
+            wiring.connect(m, getattr(control, f"bank_{number}"), end)
+            m.d.comb += bank.work.eq(control.work)
+            wiring.connect(m, getattr(control, f"vault_{number}_request"), vault.i)
+            wiring.connect(m, vault.o, getattr(control, f"vault_{number}_response"))
             wiring.connect(m, vault.dram, wiring.flipped(getattr(self, f"vault_{number}")))
         return m
+
+
+def expose(m: Any, outer: Any, inner: Any, members: Mapping[str, wiring.Member]) -> None:
+    """Connects the ``members`` of ``inner`` with those of the same names of ``outer``.
+
+    Those that are signals and no interfaces must be outputs.
+    """
+    for name, member in members.items():
+        if member.is_port:
+            m.d.comb += getattr(outer, name).eq(getattr(inner, name))
+        else:
+            wiring.connect(m, getattr(inner, name), wiring.flipped(getattr(outer, name)))

@@ -21,10 +21,10 @@ from hw.pim.scheduler.scheduler import Scheduler
 from hw.pim.vault.geometry import VaultGeometry
 from hw.pim.work.layouts import Jobs
 
-__all__ = ["PoolCore"]
+__all__ = ["PoolControl"]
 
 
-class PoolCore(wiring.Component):
+class PoolControl(wiring.Component):
     """Registers, check of descriptors, scheduler, the host's port to the memory, and the switch.
 
     No output depends combinationally on an input.
@@ -40,19 +40,17 @@ class PoolCore(wiring.Component):
     -------
     s_axi : In(AXI4-Lite, 64 bits)
         The registers of ``pim.rdl``.
-    host_request, host_response :
-        In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`),
-        Out(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
+    host_request : In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
+    host_response : Out(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
         The host's way to the memory; results of running works cannot be seen.
-    completed : Out
+    completed : Out(config.works)
         A bit for each slot: the last work that had it has completed.
     started : Out(1)
         Pulse: a work starts. Of its result, what the host asked for before that is old.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         What banks that start are to work on.
     bank_0, bank_1, ... : Out(:class:`~hw.pim.bank.interface.BankSignature`)
-    vault_0_request, vault_0_response, ... :
-        As those of :class:`~hw.pim.memory.switch.MemorySwitch`.
+    all others: those of :class:`~hw.pim.memory.switch.MemorySwitch` that begin with ``vault``
     """
 
     s_axi: Any

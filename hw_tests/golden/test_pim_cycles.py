@@ -49,7 +49,7 @@ def _same_walk(walk: Walk, address: int) -> HardwareWalk:
     row_wrap = walk.row - (walk.tap_columns - 1) * walk.column
     image = walk.image or Image(y=0, x=0, vector_x=1, dilation=1, height=1, width=1)
     return HardwareWalk(
-        **{name: getattr(walk, name) for name in ("vectors", "vector", "slots", "length")},
+        **{name: getattr(walk, name) for name in ("vectors", "vector", "group_size", "length")},
         **{name: getattr(walk, name) for name in ("line", "line_left", "column")},
         **image._asdict(),
         address=address,
@@ -69,7 +69,7 @@ def _same_walk(walk: Walk, address: int) -> HardwareWalk:
 def _random_walk(rng: random.Random) -> Walk:
     rows, columns = rng.choice((1, 2, 3, 5)), rng.choice((1, 2, 3, 5, 11))
     tap = rng.randrange(rows * columns)
-    slots = rng.choice((1, 3, 6, 8))
+    group_size = rng.choice((1, 3, 6, 8))
     line = rng.choice((1, 2, 8, rng.randint(1, 60), 1000))
     line_left = rng.choice((rng.randint(1, line), max(1, line - rng.randint(0, 6))))
     row = rng.randint(0, 70)
@@ -83,11 +83,13 @@ def _random_walk(rng: random.Random) -> Walk:
         width=rng.choice((1, 9, rng.randint(1, 80), 1000)),
     )
     return Walk(
-        vectors=min(8 * slots, rng.choice((rng.randint(1, 64), line_left + rng.randint(0, 5)))),
+        vectors=min(
+            8 * group_size, rng.choice((rng.randint(1, 64), line_left + rng.randint(0, 5)))
+        ),
         vector=rng.choice((1, 1, -1, 2, 9, 50)),
         length=rng.randint(1, 40),
         column=rng.choice((0, 1, 1, 2)),
-        slots=slots,
+        group_size=group_size,
         across=rng.random() < 0.5,
         row=row,
         channel=rng.choice((row * rows, rng.randrange(2000))),

@@ -34,7 +34,7 @@ _PERIOD_NS = 2
 
 
 class BenchTransport:
-    """A :class:`~sw_driver.pim.transport.PimTransport` over the ports of ``dut``."""
+    """A :class:`~sw_driver.pim.transport.PimTransport` over the members of ``dut``."""
 
     name = "bench"
     timed = True

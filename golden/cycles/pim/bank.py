@@ -22,8 +22,8 @@ _HALVES = 2
 _LOADS = 4
 """Loads that are under way at once."""
 _JOBS_AHEAD = 4
-_SLOTS = 4
-_SLOT_RESULTS = 64
+_FRAMES = 4
+_FRAME_RESULTS = 64
 
 # Pipeline latencies, in cycles.
 START_TO_TILE = 14
@@ -41,9 +41,9 @@ FIFO_CYCLES = 2
 RELEASE_CYCLES = 11
 """From the last read of a buffer until it may be filled."""
 ELEMENTS_TO_STORE = 16
-"""From the last elements of a slot until its store is offered."""
+"""From the last elements of a frame until its store is offered."""
 NEXT_STORE = 4
-SLOT_CYCLES = 2
+FRAME_CYCLES = 2
 LANES_REST = 17
 """From the end of all rounds until the lanes are at rest."""
 REST_TO_DONE = 3
@@ -154,7 +154,7 @@ class Bank:
         self._dones: list[int] = []
         self._jobs: deque[tuple[_Job, int]] = deque()
         self._ended = False
-        self._slots: deque[int] = deque([cycle] * _SLOTS)
+        self._frames: deque[int] = deque([cycle] * _FRAMES)
         self._store_end: int | None = cycle
         self._last_store = self._last_offer = cycle - NEXT_WALK_SETUP
         self._stores_open = 0
@@ -257,7 +257,7 @@ class Bank:
         length: int,
         place: int,
         vectors: int,
-        slots: int,
+        group_size: int,
         first: int,
     ) -> tuple[Walk, int]:
         """The walk over ``length`` elements, from ``tap`` of ``channel`` on, of the vectors of
@@ -289,7 +289,7 @@ class Bank:
             vector=nest.vector,
             length=length,
             column=nest.column,
-            slots=slots,
+            group_size=group_size,
             across=form.across[place],
             row=nest.row,
             channel=nest.channel,
@@ -404,18 +404,18 @@ class Bank:
         self._free[name].append(self._kernel.now)
         self._notify()
 
-    def _slot(self) -> Step[int]:
-        while not self._slots:
+    def _frame(self) -> Step[int]:
+        while not self._frames:
             yield self._changed
-        return self._slots.popleft()
+        return self._frames.popleft()
 
     def _do_elements(self, job: _Job, cycle: int) -> Step[None]:
         form, tile, size = self._form, job.tile, self._elements
         now = cycle + 1
-        for first in range(0, job.length, _SLOT_RESULTS):
-            count = min(_SLOT_RESULTS, job.length - first)
-            slot = yield from self._slot()
-            now = max(now, slot) + -(-count // size)
+        for first in range(0, job.length, _FRAME_RESULTS):
+            count = min(_FRAME_RESULTS, job.length - first)
+            frame = yield from self._frame()
+            now = max(now, frame) + -(-count // size)
             self.element_cycles += -(-count // size)
             address = (
                 form.result_address
@@ -439,8 +439,8 @@ class Bank:
             if not job.complete:
                 self.lanes.group(group, ready, None)
                 continue
-            slot = yield from self._slot()
-            begun = self.lanes.group(group, ready, slot)
+            frame = yield from self._frame()
+            begun = self.lanes.group(group, ready, frame)
             seconds = min(together, job.second_count - base)
             address = (
                 form.result_address
@@ -454,7 +454,7 @@ class Bank:
                 vector=form.result_first,
                 length=seconds,
                 column=form.result_second,
-                slots=lanes,
+                group_size=lanes,
                 across=abs(form.result_first) == 1,
             )
             walk = self._in_lines(walk, tile, form.result_outer[0])
@@ -497,6 +497,6 @@ class Bank:
         self._hand_stores()
 
     def _stored(self, cycle: int) -> None:
-        self._slots.append(cycle + SLOT_CYCLES)
+        self._frames.append(cycle + FRAME_CYCLES)
         self._stores_open -= 1
         self._notify()

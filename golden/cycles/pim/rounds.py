@@ -126,8 +126,8 @@ class Lanes:
         self.product = max(self.product, cycle + 1)
         self._tree = max(self._tree, cycle + JOB_TO_TREE - 1) + 1
 
-    def group(self, group: Group, ready: int, slot: int | None) -> int:
-        """Does a group; returns when its last round of additions begins. With ``slot`` this is of
+    def group(self, group: Group, ready: int, frame: int | None) -> int:
+        """Does a group; returns when its last round of additions begins. With ``frame`` this is of
         results and waits until then."""
         origin = self.product
         ring = tuple(max(-1, freed - origin) for freed in self._freed)
@@ -137,19 +137,19 @@ class Lanes:
             max(self._tree - origin, -64),
             max(self._started - origin, -64),
             ring,
-            slot is not None,
+            frame is not None,
         )
         self.product = origin + product
         self.product_rounds += len(group.products)
         self.addition_rounds += group.additions
-        if slot is None:
+        if frame is None:
             self._tree, self._started = origin + tree, origin + started
             self._freed = [origin + each for each in freed]
             return self._started
         rounds, frees = group.products[-1]
         if len(rounds) > 1:
             frees = 0
-        moved = max(origin + tree, origin + started, slot)
+        moved = max(origin + tree, origin + started, frame)
         self._started = max(moved + 1, origin + started + 8)
         self._tree = moved + 2
         self._freed = [*(origin + each for each in freed), *[self._started] * frees]

@@ -40,7 +40,8 @@ class Walk(NamedTuple):
     """``length`` elements of each of ``vectors`` vectors.
 
     Elements are taps of ``tap_rows`` rows of ``tap_columns``, from ``tap`` on, then those of the
-    next channel. ``across``: neighbouring vectors are taken together, of ``slots`` side by side.
+    next channel. ``across``: neighbouring vectors are taken together, of ``group_size`` side by
+    side.
     After the ``line_left`` first vectors, and then after every ``line``, a line ends: the next one
     is ``line_step`` further on than the one that ends.
     """
@@ -49,7 +50,7 @@ class Walk(NamedTuple):
     vector: int
     length: int
     column: int
-    slots: int = 1
+    group_size: int = 1
     across: bool = False
     row: int = 0
     channel: int = 0
@@ -211,7 +212,7 @@ def _elements(
     if not walk.across:
         begins = np.broadcast_to(row_begins | single, at.shape)
         return at.ravel(), begins.ravel(), zero.ravel(), walk.column
-    slot = vector % walk.slots
+    member = vector % walk.group_size
     ends = np.diff(line, prepend=0) != 0
-    begins = np.broadcast_to((slot % 8 == 0) | ends | single, at.T.shape)
+    begins = np.broadcast_to((member % 8 == 0) | ends | single, at.T.shape)
     return at.T.ravel(), begins.ravel(), zero.T.ravel(), walk.vector

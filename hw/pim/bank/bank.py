@@ -104,7 +104,7 @@ class PimBank(wiring.Component):
                 getattr(sequencer, name).eq(getattr(compute, name))
                 for name in ("release_first", "release_second", "release_third")
             ),
-            compute.slot_freed.eq(storer.freed),
+            compute.frame_freed.eq(storer.freed),
             storer.written.eq(port.written),
             sequencer.drained.eq(compute.idle & storer.idle),
             self.done.eq(sequencer.done),

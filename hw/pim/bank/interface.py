@@ -16,7 +16,7 @@ class BankSignature(wiring.Signature):
     """What the pool gives to a bank and takes from it; the pool has it as ``Out``.
 
     No member depends combinationally on one of the other direction. What ``start`` starts goes to
-    all banks alike: the ``work`` of :class:`~hw.pim.pool_control.PoolCore`.
+    all banks alike: the ``work`` of :class:`~hw.pim.pool_control.PoolControl`.
 
     Members
     -------
@@ -29,7 +29,7 @@ class BankSignature(wiring.Signature):
         Always taken; in any order.
     done : In(1)
         Pulse: all tiles are done, and all results are in the memory.
-    multiplications, additions : In
+    multiplications, additions : In(LANE_BITS + 1)
         How many were done in a cycle; those of a work at the latest with ``done``.
     beats_read, beats_written : In(1)
         The memory has taken a request, likewise.

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import saturate, wire
-from hw.pim.bank.terms import Sum, Terms
+from hw.pim.bank.shared_multiplier import SharedMultiplier, Sum
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import (
     BEAT_WORDS,
@@ -45,7 +45,7 @@ class Sequencer(wiring.Component):
 
     Members
     -------
-    pairs, adders : In
+    pairs, adders : In(LANE_BITS + 1)
         Of the bank: lanes with a multiplier and an adder, and adders. Constant.
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         Holds still from ``start`` to ``done``.
@@ -54,8 +54,9 @@ class Sequencer(wiring.Component):
     tile : In(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
         The last one has ``end``.
     load : Out(stream of :attr:`Jobs.load <hw.pim.work.layouts.Jobs.load>`)
-    loaded, loaded_buffer : In
-        A load is done, and which buffer it was for.
+    loaded : In(1)
+    loaded_buffer : In(:class:`~hw.pim.work.layouts.OperandBuffer`)
+        Pulse: a load is done, and which buffer it was for.
     job : Out(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
     release_first, release_second, release_third : In(1)
         Pulse: a half of that buffer is free again.
@@ -147,7 +148,7 @@ class Sequencer(wiring.Component):
                 Sum(wraps[f"{name}_channel"], nest.channel, [row, column], negative=True),
             ]
 
-        terms = Terms(
+        multiplier = SharedMultiplier(
             m,
             width=max(word, COORDINATE_BITS),
             lists={
@@ -252,12 +253,12 @@ class Sequencer(wiring.Component):
         }
         no_lines = {"line": NO_LINE, "line_left": NO_LINE}
 
-        def vectors_of(nest: Any, address: Any, name: str, vectors: Any, slots: Any) -> Any:
+        def vectors_of(nest: Any, address: Any, name: str, vectors: Any, group_size: Any) -> Any:
             """The walk of a reduction's operand."""
             return {
                 "address": address,
                 "vectors": vectors,
-                "slots": slots,
+                "group_size": group_size,
                 "vector": nest.vector,
                 "length": length,
                 "across": work[f"{name}_across"],
@@ -287,7 +288,7 @@ class Sequencer(wiring.Component):
             return {
                 "address": address,
                 "vectors": 1,
-                "slots": 1,
+                "group_size": 1,
                 **no_lines,
                 "length": Mux(work[f"{name}_repeats"], copies, count),
                 "column": work[name].vector,
@@ -326,10 +327,10 @@ class Sequencer(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += terms.start["work"].eq(self.start)
+                m.d.comb += multiplier.start["work"].eq(self.start)
                 with m.If(self.start):
                     m.next = "WORK"
-            with m.State("WORK"), m.If(terms.done):
+            with m.State("WORK"), m.If(multiplier.done):
                 m.next = "TILE"
             with m.State("TILE"):
                 m.d.comb += self.tile.ready.eq(1)
@@ -341,14 +342,14 @@ class Sequencer(wiring.Component):
                 with m.If(tile.end):
                     m.next = "DRAIN"
                 with m.Else():
-                    m.d.comb += terms.start["tile"].eq(1)
+                    m.d.comb += multiplier.start["tile"].eq(1)
                     in_line = wire(m, (work.line - tile.first)[: len(work.line)], "in_line")
                     m.d.sync += [
                         target.eq(Mux(work.lines, saturate(vectors, VECTOR_BITS), NO_LINE))
                         for target, vectors in ((line, work.line), (line_left, in_line))
                     ]
                     m.next = "BASES"
-            with m.State("BASES"), m.If(terms.done):
+            with m.State("BASES"), m.If(multiplier.done):
                 with m.If(work.elementwise):
                     m.next = "ELEMENTS_first"
                 with m.Else():
@@ -367,10 +368,10 @@ class Sequencer(wiring.Component):
                     with m.Else():
                         m.next = following
             with m.State("CHUNK"):
-                m.d.comb += terms.start["chunk"].eq(1)
+                m.d.comb += multiplier.start["chunk"].eq(1)
                 m.d.sync += in_line_x.eq(x - left)
                 m.next = "OFFSETS"
-            with m.State("OFFSETS"), m.If(terms.done):
+            with m.State("OFFSETS"), m.If(multiplier.done):
                 m.next = "FIRST"
             with m.State("FIRST"):
                 vectors = vectors_of(work.first, first["chunk"], "first", tile.first_count, lanes)

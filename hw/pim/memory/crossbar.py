@@ -149,7 +149,9 @@ class _Input(wiring.Component):
     i : In(stream of :func:`crossbar_layout`)
     empty : Out(1)
         There is no payload.
-    to, follows, payload : Out
+    to : Out(range(outputs))
+    follows : Out(1)
+    payload : Out(width of ``shape``)
         The first one.
     served : In(1)
         It goes.
@@ -209,11 +211,11 @@ class _Output(wiring.Component):
         The inputs whose first payload is for this output, and those whose first payload follows.
     grant : Out(inputs)
         The one that is served, or none.
-    mover : Out
+    mover : Out(range(inputs))
         The number of the one that was served last, whose payload moves in the cycle after that.
-    payload : In
+    payload : In(width of ``shape``)
         What moves.
-    o : Out(stream)
+    o : Out(stream of ``shape``)
     busy : Out(1)
         Something moves or is in the queue.
     """

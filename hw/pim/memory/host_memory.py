@@ -33,9 +33,9 @@ class GateSignature(wiring.Signature):
     start : Out(1)
         A pulse, after ``closed``: the work of ``slot`` starts, with its result in ``span``. The
         port may be open from the next cycle on.
-    slot : Out
+    slot : Out(range(config.works))
     span : Out(:attr:`Jobs.span <hw.pim.work.layouts.Jobs.span>`)
-    completed : Out
+    completed : Out(config.works)
         A pulse for each slot: its work has completed.
     """
 
@@ -70,12 +70,12 @@ class HostMemory(wiring.Component):
 
     Members
     -------
-    request, memory_request : In, Out(stream of
-    :func:`~hw.pim.memory.memory_port.memory_request_layout`)
-        Of the host, and to the memory.
-    response, memory_response : Out, In(stream of
-        :func:`~hw.pim.memory.memory_port.memory_response_layout`)
-        To the host, and of the memory, in any order.
+    request : In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
+    response : Out(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
+        Of the host, and to it.
+    memory_request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
+    memory_response : In(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
+        To the memory, and of it, in any order.
     gate : In(:class:`GateSignature`)
     """
 

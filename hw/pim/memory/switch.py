@@ -45,14 +45,14 @@ class MemorySwitch(wiring.Component):
 
     Members
     -------
-    bank_0_request, bank_1_request, ..., host_request :
-        In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
-    bank_0_response, bank_1_response, ..., host_response :
-        Out(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
-    vault_0_request, vault_1_request, ... :
-        Out(stream of :func:`~hw.pim.vault.interface.vault_request_layout`, with :attr:`tag_bits`)
-    vault_0_response, vault_1_response, ... :
-        In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
+    bank_0_request, bank_1_request, ..., host_request : \
+In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
+    bank_0_response, bank_1_response, ..., host_response : \
+Out(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
+    vault_0_request, vault_1_request, ... : \
+Out(stream of :func:`~hw.pim.vault.interface.vault_request_layout`, with :attr:`tag_bits`)
+    vault_0_response, vault_1_response, ... : \
+In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
     idle : Out(1)
         No request and no response is inside.
     """
@@ -113,14 +113,14 @@ class MemorySwitch(wiring.Component):
         m.d.comb += self.idle.eq(requests.idle & responses.idle)
         return m
 
-    def _ask(self, m: Any, number: int, port: Any, crossbar: Any) -> None:
+    def _ask(self, m: Any, number: int, source: Any, crossbar: Any) -> None:
         """Splits an address, puts the source's number into the tag, and finds what follows."""
-        asked, into = port.payload, getattr(crossbar, f"i_{number}")
+        asked, into = source.payload, getattr(crossbar, f"i_{number}")
         carried = into.payload.payload
         vault, beat = self._place(m, asked.address)
         m.d.comb += [
-            into.valid.eq(port.valid),
-            port.ready.eq(into.ready),
+            into.valid.eq(source.valid),
+            source.ready.eq(into.ready),
             into.payload.to.eq(vault),
             carried.address.eq(beat << _BYTE_BITS),
             carried.tag.eq(Cat(asked.tag, Const(number, self.tag_bits - MEMORY_TAG_BITS))),
@@ -132,7 +132,7 @@ class MemorySwitch(wiring.Component):
         stretch = Cat(asked.address[_RUN_BEATS.bit_length() - 1 :], asked.write)
         last_stretch = Signal.like(stretch)
         m.d.comb += into.payload.follows.eq((stretch == last_stretch) & (run != _RUN_BEATS - 1))
-        with m.If(port.valid & port.ready):
+        with m.If(source.valid & source.ready):
             m.d.sync += [
                 last_stretch.eq(stretch),
                 run.eq(Mux(into.payload.follows, run + 1, 0)),
@@ -153,12 +153,12 @@ class MemorySwitch(wiring.Component):
             m.d.comb += [vault.eq(address[bank_beats:-1]), beat.eq(address[:bank_beats])]
         return vault, beat
 
-    def _answer(self, m: Any, port: Any, into: Any) -> None:
+    def _answer(self, m: Any, vault: Any, into: Any) -> None:
         """Takes the source's number from the tag."""
-        answered, carried = port.payload, into.payload.payload
+        answered, carried = vault.payload, into.payload.payload
         m.d.comb += [
-            into.valid.eq(port.valid),
-            port.ready.eq(into.ready),
+            into.valid.eq(vault.valid),
+            vault.ready.eq(into.ready),
             into.payload.to.eq(answered.tag[MEMORY_TAG_BITS:]),
             carried.tag.eq(answered.tag[:MEMORY_TAG_BITS]),
             carried.data.eq(answered.data),

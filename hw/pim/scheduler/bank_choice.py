@@ -30,17 +30,17 @@ class BankChoice(wiring.Component):
     -------
     start : In(1)
         A pulse; what follows is taken over.
-    named : In
+    named : In(config.banks)
         Banks that the work asks for, a bit for each; 0: ``units`` count.
-    near : In
+    near : In(config.banks)
         Banks that the work's tensors touch.
-    idle : In
+    idle : In(config.banks)
         Banks that may be chosen.
     units : In(UNITS_BITS)
         Units that the work takes.
     busy : Out(1)
         From the cycle after ``start`` until the choice is made.
-    banks : Out
+    banks : Out(config.banks)
         The choice, which stays; 0 if the work must wait.
     """
 

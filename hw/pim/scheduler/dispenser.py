@@ -49,12 +49,13 @@ class Dispenser(wiring.Component):
         With ``accept``: the work.
     start : In(1)
         ``slot``'s work starts on ``banks``.
-    slot, banks : In
-    owner : In(array)
+    slot : In(range(config.works))
+    banks : In(config.banks)
+    owner : In(array of range(config.works))
         The slot of each bank's work, from the cycle after ``start``.
     tile_0, tile_1, ... : Out(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
         To each bank; after the last tile of a work one with ``end``.
-    unended : Out
+    unended : Out(config.banks)
         Banks that have started, and not yet taken ``end``.
     """
 
@@ -122,10 +123,10 @@ class Dispenser(wiring.Component):
         m: Any = Module()
         banks, works = self._config.banks, self._config.works
         tile, offered, taken = Signal(self._jobs.tile), Signal(banks), Signal(banks)
-        ports = [getattr(self, f"tile_{bank}") for bank in range(banks)]
-        for number, port in enumerate(ports):
-            m.d.comb += [port.payload.eq(tile), port.valid.eq(offered[number])]
-        m.d.comb += taken.eq(offered & Cat(port.ready for port in ports))
+        tiles = [getattr(self, f"tile_{bank}") for bank in range(banks)]
+        for number, each in enumerate(tiles):
+            m.d.comb += [each.payload.eq(tile), each.valid.eq(offered[number])]
+        m.d.comb += taken.eq(offered & Cat(each.ready for each in tiles))
         m.d.sync += [
             offered.eq(offered & ~taken),
             self.unended.eq(
@@ -145,7 +146,7 @@ class Dispenser(wiring.Component):
             with m.If(bank[number]):
                 m.d.comb += slot.eq(self.owner[number])
         m.d.comb += [
-            asking.eq(Cat(port.ready for port in ports) & self.unended & ~offered),
+            asking.eq(Cat(each.ready for each in tiles) & self.unended & ~offered),
             extent.addr.eq(slot),
             place.addr.eq(slot),
             move.addr.eq(slot),

@@ -12,7 +12,7 @@ from hw.pim.config import PimConfig
 from hw.pim.memory.host_memory import GateSignature
 from hw.pim.scheduler.dispenser import Dispenser
 from hw.pim.scheduler.tally import WorkTally, bank_counts_layout
-from hw.pim.scheduler.work_table import Slots
+from hw.pim.scheduler.work_table import WorkTable
 from hw.pim.work.layouts import Jobs
 from hw.pim.work.status import SlotState, StatusSignature
 
@@ -33,12 +33,12 @@ class Scheduler(wiring.Component):
         Works that are offered, refused ones too.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         For the banks with ``start``, in that cycle; they must keep it.
-    start : Out
+    start : Out(config.banks)
         A pulse for each bank: it is to work.
     tile_0, tile_1, ... : Out(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
         To each bank, after its ``start`` until it has taken ``end``. A bank that is ready must stay
         so until it has its tile.
-    done : In
+    done : In(config.banks)
         For each bank, after ``end``: it has computed all its tiles, and all its writes have been
         answered. A pulse or longer; what it is before ``end`` has been taken does not matter.
     counts : In(array of :func:`~hw.pim.scheduler.tally.bank_counts_layout`)
@@ -77,53 +77,53 @@ class Scheduler(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        m.submodules.slots = slots = Slots(self._config)
+        m.submodules.table = table = WorkTable(self._config)
         m.submodules.dispenser = dispenser = Dispenser(self._config)
         m.submodules.tally = tally = WorkTally(self._config)
-        wiring.connect(m, wiring.flipped(self.i), slots.i)
-        wiring.connect(m, wiring.flipped(self.gate), slots.gate)
+        wiring.connect(m, wiring.flipped(self.i), table.i)
+        wiring.connect(m, wiring.flipped(self.gate), table.gate)
         for bank in range(self._config.banks):
             name = f"tile_{bank}"
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(dispenser, name))
         offered = self.i.payload
         m.d.comb += [
-            self.work.eq(slots.work),
-            self.start.eq(slots.start),
-            dispenser.accept.eq(slots.accept),
+            self.work.eq(table.work),
+            self.start.eq(table.start),
+            dispenser.accept.eq(table.accept),
             dispenser.work.eq(offered),
-            dispenser.start.eq(slots.starting),
-            dispenser.slot.eq(slots.slot),
-            dispenser.banks.eq(slots.banks),
-            dispenser.owner.eq(slots.owner),
+            dispenser.start.eq(table.starting),
+            dispenser.slot.eq(table.slot),
+            dispenser.banks.eq(table.banks),
+            dispenser.owner.eq(table.owner),
             tally.done.eq(self.counts),
-            tally.owner.eq(slots.owner),
-            tally.accept.eq(slots.accept),
+            tally.owner.eq(table.owner),
+            tally.accept.eq(table.accept),
             tally.multiplications.eq(offered.multiplications),
             tally.additions.eq(offered.additions),
-            tally.start.eq(slots.starting),
-            tally.complete.eq(slots.complete),
-            tally.slot.eq(slots.slot),
-            slots.collected.eq(tally.collected),
+            tally.start.eq(table.starting),
+            tally.complete.eq(table.complete),
+            tally.slot.eq(table.slot),
+            table.collected.eq(tally.collected),
         ]
-        working = slots.working & ~dispenser.unended
+        working = table.working & ~dispenser.unended
         m.d.sync += tally.finished.eq(working & (tally.finished | self.done))
-        self._report(m, slots, tally)
+        self._report(m, table, tally)
         return m
 
-    def _report(self, m: Any, slots: Any, tally: Any) -> None:
+    def _report(self, m: Any, table: Any, tally: Any) -> None:
         status = self.status
         record = status.record
         m.d.comb += [
-            status.cause.eq(slots.cause),
-            status.id.eq(slots.id),
-            status.idle.eq(slots.idle),
-            status.completed.eq(Cat(state == SlotState.COMPLETED for state in slots.states)),
-            tally.running.eq(Cat(state == SlotState.RUNNING for state in slots.states)),
-            slots.select.eq(status.select),
+            status.cause.eq(table.cause),
+            status.id.eq(table.id),
+            status.idle.eq(table.idle),
+            status.completed.eq(Cat(state == SlotState.COMPLETED for state in table.states)),
+            tally.running.eq(Cat(state == SlotState.RUNNING for state in table.states)),
+            table.select.eq(status.select),
             tally.select.eq(status.select),
-            record.id.eq(slots.selected_id),
-            record.banks.eq(slots.selected_banks),
-            record.state.eq(slots.states[status.select]),
+            record.id.eq(table.selected_id),
+            record.banks.eq(table.selected_banks),
+            record.state.eq(table.states[status.select]),
         ]
         with m.If(record.state != SlotState.NONE):
             m.d.comb += record.counts.eq(tally.counts)

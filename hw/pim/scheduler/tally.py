@@ -47,11 +47,11 @@ class WorkTally(wiring.Component):
     -------
     done : In(array of :func:`bank_counts_layout`)
         What each bank has done in this cycle.
-    owner : In(array)
+    owner : In(array of range(config.works))
         The slot of each bank's work.
-    finished : In
+    finished : In(config.banks)
         Banks that will not do more for their work.
-    collected : Out
+    collected : Out(config.banks)
         A pulse for a bank with ``finished``: what it has done is in the counts two cycles later, or
         three if one of them has ``accept``. May come again as long as it is ``finished``.
     accept : In(1)
@@ -60,11 +60,11 @@ class WorkTally(wiring.Component):
         With ``accept``: what the work amounts to.
     start, complete : In(1)
         The work of ``slot`` starts or completes.
-    slot : In
-    running : In
+    slot : In(range(config.works))
+    running : In(config.works)
         Slots whose works are running; a slot's bit rises after ``start`` and falls after
         ``complete``.
-    select : In
+    select : In(range(config.works))
         A slot.
     counts : Out(:func:`~hw.pim.work.status.work_counts_layout`)
         Of that slot in this cycle; undefined if it has had no work, and ``cycles`` until ``start``.

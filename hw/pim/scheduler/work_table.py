@@ -16,10 +16,10 @@ from hw.pim.work.descriptor import Cause
 from hw.pim.work.layouts import Jobs
 from hw.pim.work.status import CAUSE_BITS, ID_BITS, SlotState
 
-__all__ = ["Slots"]
+__all__ = ["WorkTable"]
 
 
-class Slots(wiring.Component):
+class WorkTable(wiring.Component):
     """Accepts, starts and completes works (docs/pim.md, "The pool" and "Consistency").
 
     One thing at a time: a work is accepted or completed, then those that wait are tried in the
@@ -37,32 +37,34 @@ class Slots(wiring.Component):
     -------
     i : In(stream of :attr:`Jobs.checked <hw.pim.work.layouts.Jobs.checked>`)
         Works that are offered.
-    cause, id : Out
+    cause : Out(CAUSE_BITS)
+    id : Out(ID_BITS)
         As in :class:`~hw.pim.work.status.StatusSignature`, from the cycle after that in which the
         work was taken from ``i``.
     states : Out(array of :class:`~hw.pim.work.status.SlotState`)
-    idle : Out
+    idle : Out(config.banks)
         Banks that work for no work.
-    working : Out
+    working : Out(config.banks)
         Banks whose part of a work is not yet ``collected``.
-    owner : Out(array)
+    owner : Out(array of range(config.works))
         The slot for which each bank works, or did.
-    collected : In
+    collected : In(config.banks)
         Pulses: the banks have done their parts, and all is counted.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
-    start : Out
+    start : Out(config.banks)
         Pulses: the banks take ``work``.
-    slot : Out
+    slot : Out(range(config.works))
         The slot that the following pulses are about.
     accept, starting, complete : Out(1)
         The work at ``i`` takes the slot; the slot's work starts in the next cycle, on ``banks``;
         it has completed.
-    banks : Out
+    banks : Out(config.banks)
         With ``starting``: the banks.
     gate : Out(:class:`~hw.pim.memory.host_memory.GateSignature`)
-    select : In
+    select : In(range(config.works))
         A slot.
-    selected_id, selected_banks : Out
+    selected_id : Out(ID_BITS)
+    selected_banks : Out(config.banks)
         Of that slot: the work's id, and the banks on which it runs or ran.
     """
 

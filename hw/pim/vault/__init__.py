@@ -1,0 +1,1 @@
+"""The vault of a bank: its interface to the DRAM, timing, and controller."""

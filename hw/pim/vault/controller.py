@@ -1,4 +1,4 @@
-"""The memory port of a bank of the PIM: the controller of one vault, closed page."""
+"""The controller of one vault, closed page: what stands between the switch and a bank's DRAM."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class VaultController(wiring.Component):
         )
         queue = table("queue", queue_layout, depth)
         put, get = queue.write_port(), queue.read_port(domain="comb")
-        head_slot, free_slot = Signal(range(depth)), Signal(range(depth))
+        head_entry, free_entry = Signal(range(depth)), Signal(range(depth))
         level = Signal(range(depth + 1))
         outstanding = Signal(range(self._responses + 1))
         accept, answer, issue = Signal(), Signal(), Signal()
@@ -181,11 +181,11 @@ class VaultController(wiring.Component):
             accept.eq(self.i.valid & self.i.ready),
             answer.eq(self.o.valid & self.o.ready),
             self.idle.eq(outstanding == 0),
-            get.addr.eq(head_slot),
+            get.addr.eq(head_entry),
         ]
         m.d.sync += [
-            head_slot.eq(head_slot + issue),
-            free_slot.eq(free_slot + accept),
+            head_entry.eq(head_entry + issue),
+            free_entry.eq(free_entry + accept),
             level.eq(level + accept - issue),
             outstanding.eq(outstanding + accept - answer),
         ]
@@ -195,16 +195,16 @@ class VaultController(wiring.Component):
         refresh_due = Signal()
         stretch = Cat(place.layer_high, place.bank, place.row)
         last_stretch, last_write = Signal.like(stretch), Signal()
-        last_slot = [Signal(range(depth), name=f"last_slot_{half}") for half in range(2)]
+        last_entry = [Signal(range(depth), name=f"last_entry_{half}") for half in range(2)]
         waiting = Signal(2)
         alive, alive_here, alive_there = Signal(2), Signal(), Signal()
-        # The bank of the request in this slot is not precharged after it.
+        # The bank of the request in this entry is not precharged after it.
         kept: Any = Signal(depth)
         same, joins = Signal(), Signal()
         for half in range(2):
             # All accesses end with what is queued when a refresh falls due.
             m.d.comb += alive[half].eq(
-                waiting[half] & ~(issue & (head_slot == last_slot[half])) & ~refresh_due
+                waiting[half] & ~(issue & (head_entry == last_entry[half])) & ~refresh_due
             )
         m.d.comb += [
             same.eq((stretch == last_stretch) & (request.write == last_write)),
@@ -217,17 +217,17 @@ class VaultController(wiring.Component):
             m.d.sync += [
                 last_stretch.eq(stretch),
                 last_write.eq(request.write),
-                kept.bit_select(free_slot, 1).eq(0),
+                kept.bit_select(free_entry, 1).eq(0),
             ]
             for half in range(2):
                 with m.If(place.layer_low == half):
-                    m.d.sync += [waiting[half].eq(1), last_slot[half].eq(free_slot)]
+                    m.d.sync += [waiting[half].eq(1), last_entry[half].eq(free_entry)]
                     with m.If(joins):
-                        m.d.sync += kept.bit_select(last_slot[half], 1).eq(1)
+                        m.d.sync += kept.bit_select(last_entry[half], 1).eq(1)
                 with m.Elif(~same):
                     m.d.sync += waiting[half].eq(0)
         m.d.comb += [
-            put.addr.eq(free_slot),
+            put.addr.eq(free_entry),
             put.en.eq(accept),
             put.data.first.eq(~joins),
             put.data.write.eq(request.write),
@@ -327,7 +327,7 @@ class VaultController(wiring.Component):
 
         # A bank is busy from its activate until it can be activated again.
         closing = Signal()
-        m.d.comb += closing.eq(issue & ~kept.bit_select(head_slot, 1))
+        m.d.comb += closing.eq(issue & ~kept.bit_select(head_entry, 1))
         head_bank = bank_of(head.layer, head.bank)
         for name, direction, distance in (
             ("read", ~head.write, distances.read_to_activate),

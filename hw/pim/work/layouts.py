@@ -249,8 +249,8 @@ class Jobs:
             {
                 "address": word,
                 "vectors": VECTOR_BITS,
-                # Vectors side by side: vector i is number i mod slots of group i div slots.
-                "slots": LANE_BITS + 1,
+                # Vectors side by side: vector i is member i mod size of group i div size.
+                "group_size": LANE_BITS + 1,
                 "vector": word,
                 "length": self.k_bits,
                 "across": 1,
@@ -279,8 +279,8 @@ class Jobs:
     def segment(self) -> data.StructLayout:
         """Up to eight elements in one beat.
 
-        Element i is at ``address`` + i · ``step`` and is number ``k`` + i of the vector (``slot``
-        of ``group``), or, with ``across``, number ``k`` of the vector ``slot`` + i.
+        Element i is at ``address`` + i · ``step`` and is number ``k`` + i of the vector (``member``
+        of ``group``), or, with ``across``, number ``k`` of the vector ``member`` + i.
         """
         return data.StructLayout(
             {
@@ -290,7 +290,7 @@ class Jobs:
                 "zero": 1,
                 "across": 1,
                 "group": 3,
-                "slot": LANE_BITS,
+                "member": LANE_BITS,
                 "k": self.k_bits,
                 "last": 1,
             }
@@ -335,10 +335,10 @@ class Jobs:
 
     @property
     def store(self) -> data.StructLayout:
-        """Results to write from a slot of the result buffer.
+        """Results to write from a frame of the result buffer.
 
-        The walk's vector i is lane i mod ``slots``; its element s is result number
-        i div ``slots`` + s · 2 ** ``interleave`` of the lane. With ``linear`` there is one vector,
-        and its elements lie one after the other.
+        The walk's vector i is lane i mod ``group_size``; its element s is result number
+        i div ``group_size`` + s · 2 ** ``interleave`` of the lane. With ``linear`` there is one
+        vector, and its elements lie one after the other.
         """
-        return data.StructLayout({"slot": 2, "linear": 1, "interleave": 2, "walk": self.walk})
+        return data.StructLayout({"frame": 2, "linear": 1, "interleave": 2, "walk": self.walk})

@@ -71,11 +71,11 @@ class StatusSignature(wiring.Signature):
         Why the last work that was offered was refused, or 0.
     id : Out(ID_BITS)
         The last work that was accepted, or 0.
-    idle : Out
+    idle : Out(config.banks)
         Banks that work for no work, a bit for each.
-    completed : Out
+    completed : Out(config.works)
         A bit for each slot: the work that had it last has completed. Fit for an interrupt.
-    select : In
+    select : In(range(config.works))
         A slot.
     record : Out(:func:`work_record_layout`)
         Of that slot, in the same cycle.

@@ -64,7 +64,7 @@ class Run:
 
     work: dict[str, int]
     jobs: list[Job] = field(default_factory=list)
-    # Of each operand, what is loaded one after the other: [eight lanes, group, slot, element].
+    # Of each operand, what is loaded one after the other: [eight lanes, group, member, element].
     loads: dict[str, list[Words]] = field(default_factory=lambda: {name: [] for name in OPERANDS})
     results: dict[int, int] = field(default_factory=dict)
     multiplications: int = 0
@@ -112,7 +112,7 @@ def reduced(products: Any) -> Words:
 
 
 def in_buffer(vectors: Words, lanes: int, buffers: int) -> Words:
-    """``vectors[v, k]`` as they lie in ``buffers`` of eight slots; the rest is poison."""
+    """``vectors[v, k]`` as they lie in ``buffers`` of groups of eight; the rest is poison."""
     words = np.full((buffers, 8, 8, vectors.shape[1]), 0x7FC0DEAD, np.uint32)
     for number, vector in enumerate(vectors):
         group, lane = divmod(number, lanes)
@@ -331,11 +331,11 @@ def elementwise(
 # The bank around it
 
 
-class ReadPort:
+class BufferRead:
     """Answers reads, two cycles later; what was not read is poison."""
 
     def __init__(self, dut: Any, name: str) -> None:
-        self._ports = {
+        self._members = {
             key: getattr(dut, f"{name}_{key}") for key in ("enable", "half", "group", "k", "wide")
         }
         self._data = getattr(dut, f"{name}_data")
@@ -343,23 +343,23 @@ class ReadPort:
         self.reads = 0
 
     def cycle(self, halves: list[Words | None]) -> None:
-        """``halves``: [group, slot, element] of the half, or nothing if it is not loaded."""
+        """``halves``: [group, member, element] of the half, or nothing if it is not loaded."""
         if self._next != self._shown:
             self._shown = self._data.value = self._next
         self._next = POISON
-        ports = self._ports
-        if not int(ports["enable"].value):
+        asked = self._members
+        if not int(asked["enable"].value):
             return
         self.reads += 1
-        words = halves[int(ports["half"].value)]
+        words = halves[int(asked["half"].value)]
         assert words is not None, "read of a half that is not loaded"
-        k = int(ports["k"].value)
-        if int(ports["wide"].value):
+        k = int(asked["k"].value)
+        if int(asked["wide"].value):
             row = np.full(8, 0x7FC0DEAD, np.uint32)
             some = words[0, 0, k & ~7 : (k & ~7) + 8]
             row[: len(some)] = some
         else:
-            row = words[int(ports["group"].value), :, k]
+            row = words[int(asked["group"].value), :, k]
         self._next = int.from_bytes(row.tobytes(), "little")
 
 
@@ -372,36 +372,36 @@ class Bank:
         # At the beginning of a run the storer does nothing for so long.
         self.hold_cycles = 0
         self._random = random.Random(f"{stalls} {seed}")
-        self.ports = {
-            "first": [ReadPort(dut, f"first_{group}") for group in range(GROUPS)],
-            "second": [ReadPort(dut, "second")],
-            "third": [ReadPort(dut, "third")],
+        self.buffers = {
+            "first": [BufferRead(dut, f"first_{group}") for group in range(GROUPS)],
+            "second": [BufferRead(dut, "second")],
+            "third": [BufferRead(dut, "third")],
         }
-        for name in ("job_valid", "store_ready", "slot_freed", "work"):
+        for name in ("job_valid", "store_ready", "frame_freed", "work"):
             getattr(dut, name).value = 0
         dut.rst.value = 1
         cocotb.start_soon(Clock(dut.clk, 2, unit="ns").start())
 
     async def reset(self, cycles: int = 3) -> None:
         self.dut.rst.value = 1
-        for name in ("job_valid", "store_ready", "slot_freed"):
+        for name in ("job_valid", "store_ready", "frame_freed"):
             getattr(self.dut, name).value = 0
         await ClockCycles(self.dut.clk, cycles)
         self.dut.rst.value = 0
-        self.next_slot = 0
+        self.next_frame = 0
         await RisingEdge(self.dut.clk)
 
     def _begin(self, run: Run) -> None:
         self.run = run
         self.halves: dict[str, list[list[Words | None]]] = {
-            name: [[None, None] for _ in self.ports[name]] for name in OPERANDS
+            name: [[None, None] for _ in self.buffers[name]] for name in OPERANDS
         }
         self.loaded = dict.fromkeys(OPERANDS, 0)
         self.released = dict.fromkeys(OPERANDS, 0)
         self.to_release: dict[str, int] = dict.fromkeys(OPERANDS, 0)
         self.offered = 0
         self.offering = False
-        self.slots: list[dict[tuple[int, int], int] | None] = [{} for _ in range(4)]
+        self.frames: list[dict[tuple[int, int], int] | None] = [{} for _ in range(4)]
         self.storing: deque[int] = deque()
         self.results: dict[int, int] = {}
         self.multiplications: list[int] = []
@@ -434,7 +434,7 @@ class Bank:
             await edge
             self._stores()
         await edge
-        dut.slot_freed.value = 0
+        dut.frame_freed.value = 0
         dut.store_ready.value = 0
         self.store_ready = False
         await edge
@@ -456,9 +456,9 @@ class Bank:
         return self.held < self.hold_cycles or self._pauses()
 
     def _reads(self) -> None:
-        for name, ports in self.ports.items():
-            for port, halves in zip(ports, self.halves[name], strict=True):
-                port.cycle(halves)
+        for name, buffers in self.buffers.items():
+            for buffer, halves in zip(buffers, self.halves[name], strict=True):
+                buffer.cycle(halves)
         self.multiplications.append(int(self.dut.multiplications.value))
         self.additions.append(int(self.dut.additions.value))
 
@@ -466,8 +466,8 @@ class Bank:
         dut = self.dut
         if not int(dut.result_enable.value):
             return
-        contents = self.slots[int(dut.result_slot.value)]
-        assert contents is not None, "a result for a slot that is not free"
+        contents = self.frames[int(dut.result_frame.value)]
+        assert contents is not None, "a result for a frame that is not free"
         words = int(dut.result_data.value)
         mask, index = int(dut.result_mask.value), int(dut.result_index.value)
         linear = int(dut.result_linear.value)
@@ -481,22 +481,22 @@ class Bank:
         dut = self.dut
         if self.store_ready and int(dut.store_valid.value):
             store = unpack(JOBS.store, int(dut.store_payload.value))
-            assert store["slot"] == self.next_slot, "slots out of turn"
-            self.next_slot = (self.next_slot + 1) % 4
+            assert store["frame"] == self.next_frame, "frames out of turn"
+            self.next_frame = (self.next_frame + 1) % 4
             self._store(store)
         self.store_ready = not self._storer_pauses()
         dut.store_ready.value = int(self.store_ready)
         freed = bool(self.storing) and not self._storer_pauses()
         if freed:
-            self.slots[self.storing.popleft()] = {}
-        dut.slot_freed.value = int(freed)
+            self.frames[self.storing.popleft()] = {}
+        dut.frame_freed.value = int(freed)
         self.held += 1
-        # A slot is empty, has results, or is being stored.
-        self.full_cycles += all(contents != {} for contents in self.slots)
+        # A frame is empty, has results, or is being stored.
+        self.full_cycles += all(contents != {} for contents in self.frames)
 
     def _store(self, store: dict[str, int]) -> None:
         walk = unpack(JOBS.walk, store["walk"])
-        contents = self.slots[store["slot"]]
+        contents = self.frames[store["frame"]]
         assert contents is not None
         self.stored += 1
         across = (walk["vector"] in (1, WORD_MASK)) and not store["linear"]
@@ -509,14 +509,14 @@ class Bank:
         for vector in range(walk["vectors"]):
             lines = (vector + walk["line"] - walk["line_left"]) // walk["line"]
             offset = (vector - lines) * walk["vector"] + lines * walk["line_wrap"]
-            turn, lane = divmod(vector, walk["slots"])
+            turn, lane = divmod(vector, walk["group_size"])
             for number in range(walk["length"]):
                 place = (lane, turn + (number << store["interleave"]))
                 address = walk["address"] + offset + number * walk["column"]
                 assert address & WORD_MASK not in self.results, "stored twice"
                 self.results[address & WORD_MASK] = contents[place]
-        self.slots[store["slot"]] = None
-        self.storing.append(store["slot"])
+        self.frames[store["frame"]] = None
+        self.storing.append(store["frame"])
 
     def _releases(self) -> None:
         for name in OPERANDS:
@@ -629,7 +629,7 @@ async def reductions(dut: Any, stalls: str) -> None:
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.parametrize(operation=list(Elementwise))
 async def elementwise_operations(dut: Any, operation: Elementwise) -> None:
-    """Every tail, slots that are full and not, many jobs in sequence."""
+    """Every tail, frames that are full and not, many jobs in sequence."""
     bank, rng = await start(dut)
     await bank.play(elementwise(operation, [*range(1, 10), *range(60, 70)], rng, "special", 1))
     await bank.play(elementwise(operation, [128, 130, 191, ELEMENTS], rng, "tiny", -7))
@@ -651,9 +651,9 @@ async def elementwise_stalls(dut: Any, stalls: str) -> None:
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def slow_storer(dut: Any) -> None:
-    """Products wait for the adders, results for free slots, stores for the storer."""
+    """Products wait for the adders, results for free frames, stores for the storer."""
     bank, rng = await start(dut)
-    # The slots are full after four groups, and the ring after 16 rounds more.
+    # The frames are full after four groups, and the ring after 16 rounds more.
     bank.hold_cycles = 8 * 7 * 4 + 8 * 16 + 200
     for case in (
         Reduction(
@@ -666,9 +666,9 @@ async def slow_storer(dut: Any) -> None:
         ),
     ):  # fmt: skip
         await bank.play(one(case, rng))
-        assert bank.full_cycles, "the slots did not run out"
+        assert bank.full_cycles, "the frames did not run out"
     await bank.play(elementwise(Elementwise.MULADD, [1, 200, 2, 3, 67], rng, "any", 1))
-    assert bank.full_cycles, "the slots did not run out"
+    assert bank.full_cycles, "the frames did not run out"
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")

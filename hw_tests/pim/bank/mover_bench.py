@@ -30,7 +30,7 @@ WORDS = 1 << JOBS.word_bits
 STACK_WORDS = CONFIG.stack_bytes // 4
 # Loads take from below, stores go above.
 DIVIDE = STACK_WORDS // 2
-PORTS = ("first_0", "first_1", "second", "third")
+BUFFERS = ("first_0", "first_1", "second", "third")
 READ_TAGS = 32
 WRITES = 32
 WORD = (1 << 32) - 1
@@ -115,19 +115,19 @@ class TB:
         self.loads = StreamSource(dut, "load", dut.clk, pause=STALLS[stalls])
         self.stores = StreamSource(dut, "store", dut.clk, pause=STALLS[stalls])
         self.elements: dict[tuple[str, int, int], dict[tuple[int, int], int]] = {}
-        """By port, half and group; then by slot in the port, and number."""
+        """By buffer, half and group; then by member in the buffer, and number."""
         self.stored = list(self.memory.words)
         self.done: list[int] = []
         self.done_cycles: list[int] = []
         self.load_cycles: list[int] = []
         self.freed = 0
-        self._slots = 0
+        self._frames = 0
         self.chunk = 3
 
     async def reset(self) -> None:
         cocotb.start_soon(Clock(self.dut.clk, 3200, unit="ps").start())
-        for port in PORTS:
-            getattr(self.dut, f"{port}_enable").value = 0
+        for name in BUFFERS:
+            getattr(self.dut, f"{name}_enable").value = 0
         self.dut.result_enable.value = 0
         self.dut.rst.value = 1
         cocotb.start_soon(self._watch())
@@ -169,14 +169,14 @@ class TB:
         self.loads.queue.append(pack(JOBS.load, **job))
         for element in elements_of(walk):
             value = 0 if element.zero else self.memory.words[element.address % WORDS]
-            group, slot = divmod(element.vector, walk.slots)
-            upper, slot = divmod(slot, 8)
-            port = {
+            group, member = divmod(element.vector, walk.group_size)
+            upper, member = divmod(member, 8)
+            name = {
                 OperandBuffer.FIRST: f"first_{upper}",
                 OperandBuffer.SECOND: ("second", "third")[upper],
                 OperandBuffer.THIRD: "third",
             }[buffer]
-            self.elements.setdefault((port, half, group), {})[slot, element.k] = value
+            self.elements.setdefault((name, half, group), {})[member, element.k] = value
 
     def random_load(self, buffer: OperandBuffer, half: int) -> None:
         words = CONFIG.first_words if buffer is OperandBuffer.FIRST else CONFIG.second_words
@@ -185,8 +185,10 @@ class TB:
         groups = max(1, vectors // 8)
         while True:
             walk = random_walk(self.random, WORDS, 1 << self.chunk)
-            slots = min(walk.slots, lanes)
-            walk = replace(walk, slots=slots, vectors=min(walk.vectors, slots * groups))
+            group_size = min(walk.group_size, lanes)
+            walk = replace(
+                walk, group_size=group_size, vectors=min(walk.vectors, group_size * groups)
+            )
             elements = elements_of(walk)
             if all(each.zero or each.address % WORDS < DIVIDE for each in elements):
                 break
@@ -197,44 +199,44 @@ class TB:
 
     async def check_buffers(self) -> None:
         """Reads all that was loaded, from all buffers at once, a command a cycle."""
-        reads: dict[str, list[tuple[int, int, int, int]]] = {port: [] for port in PORTS}
-        for (port, half, group), values in self.elements.items():
-            reads[port] += [(half, group, k, 0) for k in {k for _, k in values}]
+        reads: dict[str, list[tuple[int, int, int, int]]] = {name: [] for name in BUFFERS}
+        for (name, half, group), values in self.elements.items():
+            reads[name] += [(half, group, k, 0) for k in {k for _, k in values}]
             if group == 0:
                 # Only a multiple of eight counts.
                 places = {k + self.random.randrange(8) for _, k in values if k % 8 == 0}
-                reads[port] += [(half, group, k, 1) for k in places]
+                reads[name] += [(half, group, k, 1) for k in places]
         compared = 0
         for cycle in range(max(map(len, reads.values())) + READ_CYCLES + 1):
-            for port, commands in reads.items():
+            for name, commands in reads.items():
                 answered = cycle - READ_CYCLES - 1
                 if 0 <= answered < len(commands):
-                    found = int(getattr(self.dut, f"{port}_data").value)
-                    compared += self._compare(port, *commands[answered], found)
-                getattr(self.dut, f"{port}_enable").value = int(cycle < len(commands))
+                    found = int(getattr(self.dut, f"{name}_data").value)
+                    compared += self._compare(name, *commands[answered], found)
+                getattr(self.dut, f"{name}_enable").value = int(cycle < len(commands))
                 if cycle < len(commands):
-                    for name, value in zip(FIELDS, commands[cycle], strict=True):
-                        getattr(self.dut, f"{port}_{name}").value = value
+                    for field, value in zip(FIELDS, commands[cycle], strict=True):
+                        getattr(self.dut, f"{name}_{field}").value = value
             await RisingEdge(self.dut.clk)
         assert compared
 
-    def _compare(self, port: str, half: int, group: int, k: int, wide: int, found: int) -> int:
-        values, compared = self.elements[port, half, group], 0
+    def _compare(self, name: str, half: int, group: int, k: int, wide: int, found: int) -> int:
+        values, compared = self.elements[name, half, group], 0
         for place in range(8):
             at = (0, k - k % 8 + place) if wide else (place, k)
             if at in values:
                 value = found >> 32 * place & WORD
-                assert value == values[at], f"{port} {half} {group} {at}: {value:#x}"
+                assert value == values[at], f"{name} {half} {group} {at}: {value:#x}"
                 compared += 1
         return compared
 
     async def store(self, walk: Walk, *, linear: int, interleave: int) -> None:
-        """Writes results into the next slot when it is free, and queues their job."""
-        slot, self._slots = self._slots % 4, self._slots + 1
-        await self.until(lambda: self._slots - self.freed <= 4)
+        """Writes results into the next frame when it is free, and queues their job."""
+        frame, self._frames = self._frames % 4, self._frames + 1
+        await self.until(lambda: self._frames - self.freed <= 4)
         results: dict[tuple[int, int], int] = {}
         size = 4 if linear else LANES
-        self.dut.result_slot.value = slot
+        self.dut.result_frame.value = frame
         self.dut.result_linear.value = linear
         self.dut.result_enable.value = 1
         for index in range(0, 64, size) if linear else range(8):
@@ -246,10 +248,15 @@ class TB:
             self.dut.result_data.value = sum(word << 32 * i for i, word in enumerate(words))
             await RisingEdge(self.dut.clk)
         self.dut.result_enable.value = 0
-        job = {"slot": slot, "linear": linear, "interleave": interleave, "walk": walk.packed(JOBS)}
+        job = {
+            "frame": frame,
+            "linear": linear,
+            "interleave": interleave,
+            "walk": walk.packed(JOBS),
+        }
         self.stores.queue.append(pack(JOBS.store, **job))
         for element in elements_of(walk):
-            group, lane = divmod(element.vector, walk.slots)
+            group, lane = divmod(element.vector, walk.group_size)
             at = (0, element.k) if linear else (lane, group + (element.k << interleave))
             self.stored[element.address % WORDS] = results[at]
 
@@ -258,13 +265,13 @@ class TB:
         linear, interleave = int(rng.random() < 0.3), rng.randrange(4)
         while True:
             any_walk = random_walk(rng, WORDS, 64)
-            slots = rng.randint(1, LANES)
-            vectors = rng.randint(1, slots << interleave)
+            group_size = rng.randint(1, LANES)
+            vectors = rng.randint(1, group_size << interleave)
             length = rng.randint(1, 8 >> interleave)
             walk = Walk(
                 address=any_walk.address,
                 vectors=1 if linear else vectors,
-                slots=slots,
+                group_size=group_size,
                 vector=any_walk.vector,
                 length=rng.randint(1, 64) if linear else length,
                 across=0 if linear else any_walk.across,
@@ -300,7 +307,7 @@ async def random_jobs(dut: Any, stalls: str) -> None:
     jobs: deque[int] = deque()
     for chunk in bench_parameters()["chunks"]:
         await tb.set_chunk(chunk)
-        # The upper slots of the second operand are in the third one's place.
+        # The upper members of the second operand are in the third one's place.
         others = tb.random.choice((OperandBuffer.SECOND, OperandBuffer.THIRD))
         targets = [(buffer, half) for buffer in (OperandBuffer.FIRST, others) for half in range(2)]
         tb.random.shuffle(targets)
@@ -317,12 +324,12 @@ async def random_jobs(dut: Any, stalls: str) -> None:
     assert len(tb.done) == len(jobs)
 
 
-DENSE = Walk(address=64, vectors=8, slots=8, vector=32, length=32, column=1)
-ACROSS = Walk(address=64, vectors=8, slots=8, vector=1, length=32, column=64, across=1)
+DENSE = Walk(address=64, vectors=8, group_size=8, vector=32, length=32, column=1)
+ACROSS = Walk(address=64, vectors=8, group_size=8, vector=1, length=32, column=64, across=1)
 # Three rows of three taps of an image, eight outputs side by side, padded by one.
 IMAGE = Walk(
-    address=-33, vectors=8, slots=8, vector=1, length=27, column=1, across=1, columns=3, rows=3,
-    row_wrap=30, channel_wrap=958, bounded=1, y=-1, x=-1, height=32, width=32,
+    address=-33, vectors=8, group_size=8, vector=1, length=27, column=1, across=1, columns=3,
+    rows=3, row_wrap=30, channel_wrap=958, bounded=1, y=-1, x=-1, height=32, width=32,
 )  # fmt: skip
 
 

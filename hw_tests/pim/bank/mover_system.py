@@ -8,8 +8,8 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.pim.bank.buffer.access import BufferReadSignature, ResultWriteSignature
 from hw.pim.bank.buffer.buffers import CHUNK_BITS, OperandBuffers
+from hw.pim.bank.buffer.interface import BufferReadSignature, ResultWriteSignature
 from hw.pim.bank.move.bank_port import BankPort
 from hw.pim.bank.move.loader import Loader
 from hw.pim.bank.move.storer import Storer

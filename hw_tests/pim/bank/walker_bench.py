@@ -104,25 +104,27 @@ async def random_walks(dut: Any, name: str, stalls: str, count: int) -> None:
             assert each[-1] - each[0] == len(each) - 1, walk
 
 
-DENSE = Walk(address=64, vectors=16, slots=8, vector=64, length=64, column=1)
+DENSE = Walk(address=64, vectors=16, group_size=8, vector=64, length=64, column=1)
 
 
 IMAGE = Walk(address=700, length=24, column=1, bounded=1, height=9, width=9)
 ROWS = Walk(address=700, vectors=2, vector=90, length=24, column=1, row_wrap=1, channel_wrap=40)
 # Outputs of a padded image of two channels, from the middle of an output row on.
 LINES = Walk(
-    address=4000, vectors=21, slots=16, vector=1, length=18, column=1, columns=3, rows=3,
+    address=4000, vectors=21, group_size=16, vector=1, length=18, column=1, columns=3, rows=3,
     row_wrap=8, channel_wrap=68, bounded=1, y=-1, x=3, height=9, width=10, line=10, line_left=6,
     line_wrap=1, line_x=-1,
 )  # fmt: skip
 EDGES = [
     # The image begins and ends inside of a row.
     replace(IMAGE, x=-3, width=5),
-    replace(IMAGE, x=-3, width=5, vectors=20, slots=9, vector=1, across=1, length=2, column=40),
+    replace(
+        IMAGE, x=-3, width=5, vectors=20, group_size=9, vector=1, across=1, length=2, column=40
+    ),
     # Coordinates that have left the image for good, by steps as large as they come.
     replace(IMAGE, x=1, width=65535, dilation=65535),
     replace(IMAGE, y=1, height=65535, dilation=65535, columns=1, rows=30, row_wrap=3),
-    replace(IMAGE, vectors=30, slots=4, vector=5, length=1, width=65535, vector_x=65535),
+    replace(IMAGE, vectors=30, group_size=4, vector=5, length=1, width=65535, vector_x=65535),
     replace(IMAGE, x=(1 << 40) + 5, y=(1 << 40) + 5),
     # Rows longer than any vector, of which the low bits say less.
     replace(ROWS, columns=(1 << 20) + 3, row_wrap=9),
@@ -141,14 +143,14 @@ EDGES = [
             # Neighbours in memory in the order of the vectors, or not.
             replace(LINES, bounded=0),
             replace(LINES, bounded=0, line=3, line_left=2, line_wrap=100),
-            # Several lines in a group of slots; lines of one vector; all but the last in one.
+            # Several lines in a group; lines of one vector; all but the last in one.
             replace(LINES, line=2, line_left=1, line_wrap=9),
             replace(LINES, line=1, line_left=1, line_wrap=10),
             replace(LINES, line=1, line_left=20, line_wrap=-7),
             replace(LINES, vectors=128, length=1, line=1, line_left=127, line_wrap=-7),
-            # Lines that end with groups of slots, and with the walk.
-            replace(LINES, vectors=24, slots=8, line=8, line_left=8, line_wrap=3),
-            replace(LINES, vectors=24, slots=12, line=4, line_left=4, line_wrap=7),
+            # Lines that end with groups, and with the walk.
+            replace(LINES, vectors=24, group_size=8, line=8, line_left=8, line_wrap=3),
+            replace(LINES, vectors=24, group_size=12, line=4, line_left=4, line_wrap=7),
             replace(LINES, vectors=16, line=5, line_left=6, line_wrap=6),
             # The padding below, and outputs and taps that are some elements from one another.
             replace(LINES, y=7, line=5, line_left=5, line_wrap=6),
@@ -195,9 +197,9 @@ async def cycles_of_walks(dut: Any) -> None:
         latency.append(cycles)
 
     cocotb.start_soon(watch())
-    dense = Walk(address=64, vectors=16, slots=8, vector=64, length=64, column=1)
+    dense = Walk(address=64, vectors=16, group_size=8, vector=64, length=64, column=1)
     image = Walk(
-        address=0, vectors=8, slots=8, vector=1, length=9, across=1, column=1, row_wrap=30,
+        address=0, vectors=8, group_size=8, vector=1, length=9, across=1, column=1, row_wrap=30,
         channel_wrap=500, columns=3, rows=3, bounded=1, height=32, width=32,
     )  # fmt: skip
     one = Walk(address=9)

@@ -22,7 +22,7 @@ class Walk:
 
     address: int
     vectors: int = 1
-    slots: int = 1
+    group_size: int = 1
     vector: int = 0
     length: int = 1
     across: int = 0
@@ -81,7 +81,7 @@ class Segment:
     zero: int
     across: int
     group: int
-    slot: int
+    member: int
     k: int
     last: int
 
@@ -138,8 +138,8 @@ def segments_of(walk: Walk, words: int) -> list[Segment]:
             first, last = segment[0], segment[-1]
             same_run = (
                 element.k == last.k
-                and element.vector // walk.slots == last.vector // walk.slots
-                and element.vector % walk.slots // 8 == last.vector % walk.slots // 8
+                and element.vector // walk.group_size == last.vector // walk.group_size
+                and element.vector % walk.group_size // 8 == last.vector % walk.group_size // 8
                 and walk.line_and_place(element.vector)[0] == walk.line_and_place(last.vector)[0]
                 if walk.across
                 else element.vector == last.vector and element.run == last.run
@@ -164,8 +164,8 @@ def segments_of(walk: Walk, words: int) -> list[Segment]:
             count=len(segment),
             zero=int(segment[0].zero),
             across=walk.across,
-            group=segment[0].vector // walk.slots,
-            slot=segment[0].vector % walk.slots,
+            group=segment[0].vector // walk.group_size,
+            member=segment[0].vector % walk.group_size,
             k=segment[0].k,
             last=int(number == len(joined) - 1),
         )
@@ -195,8 +195,8 @@ def _stride(rng: random.Random, words: int) -> int:
 
 def random_walk(rng: random.Random, words: int, longest: int) -> Walk:
     """Any walk, of some hundred elements at most."""
-    slots = rng.randint(1, 16)
-    vectors = rng.choice((1, slots, min(2 * slots, 128), rng.randint(1, 8 * slots)))
+    group_size = rng.randint(1, 16)
+    vectors = rng.choice((1, group_size, min(2 * group_size, 128), rng.randint(1, 8 * group_size)))
     length = rng.randint(1, min(longest, rng.choice((1, 9, 60, longest))))
     length = max(1, min(length, 300 // vectors))
     columns = rng.choice((1, 2, 3, 5, 11, rng.randint(1, length), NEVER, rng.randint(1, NEVER)))
@@ -210,13 +210,13 @@ def random_walk(rng: random.Random, words: int, longest: int) -> Walk:
     dilation = rng.choice((1, 1, 1, 2, 3, rng.randint(1, 65535))) if bounded else rng.randrange(4)
     vector = _stride(rng, words)
     line = rng.choice(
-        (NO_LINE, rng.randint(1, 9), max(1, rng.choice((8, slots)) + rng.randint(-1, 1)))
+        (NO_LINE, rng.randint(1, 9), max(1, rng.choice((8, group_size)) + rng.randint(-1, 1)))
     )
     line_left = rng.choice((line, rng.randint(1, line)))
     walk = Walk(
         address=rng.randrange(words),
         vectors=vectors,
-        slots=slots,
+        group_size=group_size,
         vector=vector,
         length=length,
         across=rng.randrange(2),

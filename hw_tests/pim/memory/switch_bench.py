@@ -167,13 +167,13 @@ async def latency(dut: Any) -> None:
         idle = []
         for cycle in range(40):
             await RisingEdge(dut.clk)
-            for port in ways:
-                if int(getattr(dut, f"{port}_valid").value):
-                    times.setdefault(port, cycle)
+            for way in ways:
+                if int(getattr(dut, f"{way}_valid").value):
+                    times.setdefault(way, cycle)
             idle.append(int(dut.idle.value))
             user.step(cycle)
             vault.step(cycle)
-        asked, at_vault, answered, back = (times[port] for port in ways)
+        asked, at_vault, answered, back = (times[way] for way in ways)
         assert at_vault - asked == 3
         assert back - answered == 3
         busy = {*range(asked + 1, at_vault + 1), *range(answered + 1, back + 1)}

@@ -186,9 +186,9 @@ class Bank:
         self.done = bool(number % 2)
         """Between works it may be anything."""
         self.counts: deque[dict[str, int]] = deque()
-        self._valid = tb.port(f"tile_{number}_valid")
-        self._ready = tb.port(f"tile_{number}_ready")
-        self._payload = tb.port(f"tile_{number}_payload")
+        self._valid = tb.signal(f"tile_{number}_valid")
+        self._ready = tb.signal(f"tile_{number}_ready")
+        self._payload = tb.signal(f"tile_{number}_payload")
         self._ready.value = 0
 
     def step(self, start: Offered | None) -> int:
@@ -277,18 +277,18 @@ class TB:
         self.players = [Bank(self, number) for number in range(CONFIG.banks)]
         self.gate_opens_after = 0
 
-    def port(self, name: str) -> Any:
+    def signal(self, name: str) -> Any:
         return getattr(self.dut, name)
 
     def value(self, name: str) -> int:
-        return int(self.port(name).value)
+        return int(self.signal(name).value)
 
     async def reset(self) -> None:
         dut = self.dut
         cocotb.start_soon(Clock(dut.clk, 3200, unit="ps").start())
         dut.rst.value = 1
         for name in ("i_valid", "done", "counts", "gate_closed", "status_select"):
-            self.port(name).value = 0
+            self.signal(name).value = 0
         await ClockCycles(dut.clk, 4)
         dut.rst.value = 0
         cocotb.start_soon(self._run())
@@ -447,7 +447,7 @@ class TB:
         """Plays the host's port, which may take a while to close."""
         if not self.value("gate_closing"):
             self.gate_opens_after = self.rng.choice((0, 0, 0, 3, 20))
-            self.port("gate_closed").value = int(self.gate_opens_after == 0)
+            self.signal("gate_closed").value = int(self.gate_opens_after == 0)
             return
         starting, closed = self.value("gate_start"), self.value("gate_closed")
         assert starting == closed
@@ -459,7 +459,7 @@ class TB:
             assert (span["low"], span["high"]) == (expected.start // 4, (expected.stop - 1) // 4)
             assert self.value("gate_slot") == work.id % CONFIG.works
         self.gate_opens_after -= 1
-        self.port("gate_closed").value = int(self.gate_opens_after <= 0)
+        self.signal("gate_closed").value = int(self.gate_opens_after <= 0)
 
     async def _run(self) -> None:
         works = Works(self.rng)
@@ -473,7 +473,7 @@ class TB:
             started = self._start(mask) if mask else None
             self._check_status(select)
             select = self.rng.randrange(CONFIG.works)
-            self.port("status_select").value = select
+            self.signal("status_select").value = select
             for slot in range(CONFIG.works):
                 if self.value("gate_completed") >> slot & 1:
                     self._complete(slot)
@@ -485,9 +485,9 @@ class TB:
             for number, player in enumerate(self.players):
                 given = player.step(started if mask >> number & 1 else None)
                 counts |= given << number * bits
-            self.port("counts").value = counts
+            self.signal("counts").value = counts
             done = sum(player.done << player.number for player in self.players)
-            self.port("done").value = done
+            self.signal("done").value = done
             full = len(self.works) - len(self.completed) == CONFIG.works
             if (
                 offering is None
@@ -495,8 +495,8 @@ class TB:
                 and self.rng.random() < self.eager / (1 + 30 * full)
             ):
                 offering = self.offers.popleft()
-                self.port("i_payload").value = works.payload(offering)
-            self.port("i_valid").value = int(offering is not None)
+                self.signal("i_payload").value = works.payload(offering)
+            self.signal("i_valid").value = int(offering is not None)
 
 
 def random_works(tb: TB, words: int) -> Iterator[Offered]:

@@ -65,13 +65,13 @@ class TB:
         self.requests: list[Request] = []
         self._checked = 0
 
-    def port(self, name: str) -> Any:
+    def signal(self, name: str) -> Any:
         return getattr(self.dut, f"{self.name}_{name}")
 
     async def reset(self) -> None:
         cocotb.start_soon(Clock(self.dut.clk, 3200, unit="ps").start())
         self.dut.rst.value = 1
-        self.port("flush").value = 0
+        self.signal("flush").value = 0
         await ClockCycles(self.dut.clk, 4)
         self.dut.rst.value = 0
 
@@ -115,10 +115,10 @@ class TB:
     async def check_record(self) -> tuple[TraceReport, list[str]]:
         """Checks all answers, replays the commands through the checker, looks at their places."""
         self._check_answers()
-        assert not int(self.port("violation").value)
-        self.port("flush").value = 1
+        assert not int(self.signal("violation").value)
+        self.signal("flush").value = 1
         await ClockCycles(self.dut.clk, 2)
-        self.port("flush").value = 0
+        self.signal("flush").value = 0
         lines = Path(f"{self.name}.csv").read_text().splitlines()
         report = check_vault_trace(lines)
         assert report.violations == []
@@ -188,7 +188,7 @@ async def random_traffic(dut: Any, name: str, stalls: str, answers: str) -> None
     await tb.answered()
     await tb.check_record()
     await ClockCycles(dut.clk, 2)
-    assert int(tb.port("idle").value)
+    assert int(tb.signal("idle").value)
 
 
 def hot(rng: random.Random, stretches: int, count: int) -> Iterator[Request]:
@@ -229,18 +229,18 @@ async def latency(dut: Any) -> None:
             tb.send([request])
             cycles = 0
             # Nobody but the sink may be ahead: `ready` of an idle vault is set.
-            while not int(tb.port("i_valid").value):
+            while not int(tb.signal("i_valid").value):
                 await RisingEdge(dut.clk)
             idle = 0
             while len(tb.sink.taken) == before:
                 await RisingEdge(dut.clk)
                 cycles += 1
-                idle += int(tb.port("idle").value)
+                idle += int(tb.signal("idle").value)
             found.append(cycles - 1)
             # Before the request is taken and after the answer.
             assert idle <= 2
             await ClockCycles(dut.clk, 30)
-            assert int(tb.port("idle").value) == 1
+            assert int(tb.signal("idle").value) == 1
         await tb.check_record()
         dut._log.info("%s: read %d, write %d cycles", name, *found)
         assert tuple(found) == expected

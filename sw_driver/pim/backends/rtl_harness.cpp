@@ -47,10 +47,10 @@ struct Transfer {
 class Stack {
 public:
     explicit Stack(unsigned address_bits) : address_bits_(address_bits), parts_(&context_) {
-        core_.s_axi_wstrb = 0xff;
-        core_.s_axi_bready = 1;
-        core_.s_axi_rready = 1;
-        core_.host_response_ready = 1;
+        control_.s_axi_wstrb = 0xff;
+        control_.s_axi_bready = 1;
+        control_.s_axi_rready = 1;
+        control_.host_response_ready = 1;
     }
 
     ~Stack() {
@@ -105,34 +105,34 @@ public:
 
     // An access that has waited too long is given up and must not be followed by another one.
     int read_register(uint64_t offset, uint64_t limit, uint64_t* value) {
-        core_.s_axi_araddr = offset;
-        core_.s_axi_arvalid = 1;
-        for (uint64_t i = 0; !core_.s_axi_rvalid; ++i) {
+        control_.s_axi_araddr = offset;
+        control_.s_axi_arvalid = 1;
+        for (uint64_t i = 0; !control_.s_axi_rvalid; ++i) {
             if (i == limit) return kWaiting;
-            const bool taken = core_.s_axi_arready;
+            const bool taken = control_.s_axi_arready;
             tick();
-            if (taken) core_.s_axi_arvalid = 0;
+            if (taken) control_.s_axi_arvalid = 0;
         }
-        *value = core_.s_axi_rdata;
-        const bool refused = core_.s_axi_rresp != 0;
+        *value = control_.s_axi_rdata;
+        const bool refused = control_.s_axi_rresp != 0;
         tick();
         return refused ? kRefused : kOk;
     }
 
     int write_register(uint64_t offset, uint64_t limit, uint64_t value) {
-        core_.s_axi_awaddr = offset;
-        core_.s_axi_wdata = value;
-        core_.s_axi_awvalid = 1;
-        core_.s_axi_wvalid = 1;
-        for (uint64_t i = 0; !core_.s_axi_bvalid; ++i) {
+        control_.s_axi_awaddr = offset;
+        control_.s_axi_wdata = value;
+        control_.s_axi_awvalid = 1;
+        control_.s_axi_wvalid = 1;
+        for (uint64_t i = 0; !control_.s_axi_bvalid; ++i) {
             if (i == limit) return kWaiting;
-            const bool address_taken = core_.s_axi_awready;
-            const bool data_taken = core_.s_axi_wready;
+            const bool address_taken = control_.s_axi_awready;
+            const bool data_taken = control_.s_axi_wready;
             tick();
-            if (address_taken) core_.s_axi_awvalid = 0;
-            if (data_taken) core_.s_axi_wvalid = 0;
+            if (address_taken) control_.s_axi_awvalid = 0;
+            if (data_taken) control_.s_axi_wvalid = 0;
         }
-        const bool refused = core_.s_axi_bresp != 0;
+        const bool refused = control_.s_axi_bresp != 0;
         tick();
         return refused ? kRefused : kOk;
     }
@@ -143,9 +143,9 @@ public:
     bool consistent() {
         bool same = false;
         const bool ready = cycles_ % 2 != 0;
-        core_.s_axi_bready = core_.s_axi_rready = core_.host_response_ready = ready;
-        core_.s_axi_awaddr = core_.s_axi_araddr = ready ? 8 : 0;
-        core_.s_axi_wdata = ready;
+        control_.s_axi_bready = control_.s_axi_rready = control_.host_response_ready = ready;
+        control_.s_axi_awaddr = control_.s_axi_araddr = ready ? 8 : 0;
+        control_.s_axi_wdata = ready;
         cycle([&] {
             parts_.connect();
             std::array<uint64_t, Parts::kCount> fell;
@@ -157,7 +157,7 @@ public:
             parts_.each([&](auto& part) { rise(part, *next++); });
             same &= settled();
         });
-        core_.s_axi_bready = core_.s_axi_rready = core_.host_response_ready = 1;
+        control_.s_axi_bready = control_.s_axi_rready = control_.host_response_ready = 1;
         return same;
     }
 
@@ -175,7 +175,7 @@ public:
     int transfer(uint64_t cycles) {
         for (uint64_t i = 0; transfer_.left != 0; ++i) {
             if (i == cycles) return kWaiting;
-            if (transfer_.next < transfer_.bytes && !core_.host_request_valid) ask();
+            if (transfer_.next < transfer_.bytes && !control_.host_request_valid) ask();
             tick();
         }
         return kOk;
@@ -201,10 +201,10 @@ private:
     // As many cycles, or fewer if a work completes; says whether one has. Counts `cycles` down.
     template <typename Tick> bool run(uint64_t& cycles, Tick&& tick) {
         while (cycles != 0) {
-            const auto before = core_.completed;
+            const auto before = control_.completed;
             tick();
             --cycles;
-            if (core_.completed & ~before) return true;
+            if (control_.completed & ~before) return true;
         }
         return false;
     }
@@ -237,13 +237,13 @@ private:
 
     // A cycle, of which `step` does what the parts do.
     template <typename Step> void cycle(Step&& step) {
-        const bool taken = core_.host_request_valid && core_.host_request_ready;
-        if (core_.host_response_valid) answer();
-        starts_ += core_.started;
+        const bool taken = control_.host_request_valid && control_.host_request_ready;
+        if (control_.host_response_valid) answer();
+        starts_ += control_.started;
         if (__builtin_expect(trace_.on(), 0)) trace_commands();
         step();
         ++cycles_;
-        if (taken) core_.host_request_valid = 0;
+        if (taken) control_.host_request_valid = 0;
     }
 
     void trace_commands() {
@@ -307,16 +307,16 @@ private:
             address / kBeatBytes | static_cast<uint64_t>(tag - asked_.begin()) << address_bits_ |
             static_cast<uint64_t>(transfer_.write) << (address_bits_ + kTagBits);
         std::memcpy(payload + kBeatBytes / 4 + 1, &rest, sizeof rest);
-        static_assert(sizeof core_.host_request_payload <= sizeof payload, "addresses too long");
-        std::memcpy(&core_.host_request_payload, payload, sizeof core_.host_request_payload);
-        core_.host_request_valid = 1;
+        static_assert(sizeof control_.host_request_payload <= sizeof payload, "addresses too long");
+        std::memcpy(&control_.host_request_payload, payload, sizeof control_.host_request_payload);
+        control_.host_request_valid = 1;
         transfer_.next += bytes;
     }
 
     void answer() {
         uint32_t payload[kBeatBytes / 4 + 1];
-        static_assert(sizeof core_.host_response_payload == sizeof payload, "another response");
-        std::memcpy(payload, &core_.host_response_payload, sizeof payload);
+        static_assert(sizeof control_.host_response_payload == sizeof payload, "another response");
+        std::memcpy(payload, &control_.host_response_payload, sizeof payload);
         Asked& asked = asked_[payload[kBeatBytes / 4] % kTags];
         const bool written = payload[kBeatBytes / 4] / kTags & 1;
         asked.waits = false;
@@ -334,7 +334,7 @@ private:
     uint64_t starts_ = 0;
     VerilatedContext context_;
     Parts parts_;
-    Vpim_core& core_ = parts_.core;
+    Vpim_control& control_ = parts_.control;
     CommandTrace trace_;
     Transfer transfer_ = {};
     std::array<Asked, kTags> asked_ = {};

@@ -1,0 +1,1 @@
+"""The operand and result buffers of a bank, and their interfaces."""

@@ -13,15 +13,14 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.float.parts import mask_below, register, wire
-from hw.pim.bank.buffer.access import (
+from hw.float.parts import hold, mask_below, register, wire
+from hw.pim.bank.buffer.column_memory import shared_column
+from hw.pim.bank.buffer.interface import (
     COLUMNS,
-    RESULT_SLOTS,
+    RESULT_FRAMES,
     BufferReadSignature,
     ResultWriteSignature,
 )
-from hw.pim.bank.buffer.column import shared_column
-from hw.pim.bank.hold import hold
 from hw.pim.bank.move.bank_port import write_request_layout
 from hw.pim.config import PimConfig
 from hw.pim.placement import MAX_LANES
@@ -81,10 +80,10 @@ class OperandWriteSignature(wiring.Signature):
 class OperandBuffers(wiring.Component):
     """What a bank has loaded of the operands, in two halves each.
 
-    Vector ``slot`` of a group is in column (k + slot) mod 8 with element k, in row
-    (8 · group + slot) · 2 ** (``chunk`` - 3) + k div 8 of its half. The first operand's slots from
-    8 on are in a buffer of their own; those of the second, which only DOT has, are in the third
-    operand's.
+    Vector ``member`` of a group is in column (k + member) mod 8 with element k, in row
+    (8 · group + member) · 2 ** (``chunk`` - 3) + k div 8 of its half. The first operand's members
+    from 8 on are in a buffer of their own; those of the second, which only DOT has, are in the
+    third operand's.
 
     Parameters
     ----------
@@ -95,12 +94,12 @@ class OperandBuffers(wiring.Component):
 
     Members
     -------
-    chunk : In
+    chunk : In(CHUNK_BITS)
         Logarithm of a vector's elements that are in a buffer at once, 3 or more. Must hold still
         while the buffers are used.
     write : In(:class:`OperandWriteSignature`)
     first_0 (and first_1 from 9 lanes on), second, third : \
-In(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
+In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
     """
 
     chunk: Any
@@ -145,8 +144,10 @@ In(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
     def _write(self, m: Any, rows_bits: Any, buffers: dict[str, list[Any]]) -> None:
         write, segment = self.write, self.write.segment
         enable = register(m, write.enable, "write_enable")
-        k, slot, address = (_modulo(each) for each in (segment.k, segment.slot, segment.address))
-        upper = segment.slot[_COLUMN_BITS]
+        k, member, address = (
+            _modulo(each) for each in (segment.k, segment.member, segment.address)
+        )
+        upper = segment.member[_COLUMN_BITS]
         first = write.buffer == OperandBuffer.FIRST
         second = write.buffer == OperandBuffer.SECOND
         chosen = {
@@ -155,8 +156,8 @@ In(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
             "second": second & ~upper,
             "third": ~first & (~second | upper),
         }
-        start = wire(m, _modulo(k + slot), "start")
-        vector = Cat(Mux(segment.across, 0, slot), segment.group)
+        start = wire(m, _modulo(k + member), "start")
+        vector = Cat(Mux(segment.across, 0, member), segment.group)
         now = hold(
             m,
             write.enable,
@@ -208,24 +209,24 @@ In(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
         for name, columns in buffers.items():
             here = wire(m, Mux(enable & getattr(now, name), now.used, 0), f"write_{name}")
             for column, storage in enumerate(columns):
-                port = storage.write
+                into = storage.write
                 m.d.comb += [
-                    port.addr.eq(Cat(rows[column][: len(port.addr) - 1], now.half)),
-                    port.data.eq(values[column]),
-                    port.en.eq(here[column]),
+                    into.addr.eq(Cat(rows[column][: len(into.addr) - 1], now.half)),
+                    into.data.eq(values[column]),
+                    into.en.eq(here[column]),
                 ]
 
     def _read(self, m: Any, name: str, rows_bits: Any, columns: list[Any]) -> None:
-        port = getattr(self, name)
-        with m.If(port.enable):
+        asked = getattr(self, name)
+        with m.If(asked.enable):
             for column, storage in enumerate(columns):
                 read = storage.read
-                vector = Cat(_modulo(column - port.k), port.group)
-                row = Mux(port.wide, 0, vector << rows_bits) | port.k[_COLUMN_BITS:]
-                m.d.comb += read.addr.eq(Cat(row[: len(read.addr) - 1], port.half))
-        m.d.comb += [storage.read.en.eq(port.enable) for storage in columns]
-        enable = register(m, port.enable, f"{name}_enable")
-        start = register(m, Mux(port.wide, 0, _modulo(port.k)), f"{name}_start")
+                vector = Cat(_modulo(column - asked.k), asked.group)
+                row = Mux(asked.wide, 0, vector << rows_bits) | asked.k[_COLUMN_BITS:]
+                m.d.comb += read.addr.eq(Cat(row[: len(read.addr) - 1], asked.half))
+        m.d.comb += [storage.read.en.eq(asked.enable) for storage in columns]
+        enable = register(m, asked.enable, f"{name}_enable")
+        start = register(m, Mux(asked.wide, 0, _modulo(asked.k)), f"{name}_start")
         words = [
             Signal(32, name=f"{name}_word_{place}", reset_less=True) for place in range(COLUMNS)
         ]
@@ -236,13 +237,13 @@ In(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
                         word.eq(columns[(turn + place) % COLUMNS].read.data)
                         for place, word in enumerate(words)
                     ]
-        m.d.comb += [port.data[place].eq(word) for place, word in enumerate(words)]
+        m.d.comb += [asked.data[place].eq(word) for place, word in enumerate(words)]
 
 
 def result_read_layout(jobs: Jobs) -> data.StructLayout:
     """A segment of results of a walk, see :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`."""
     return data.StructLayout(
-        {"slot": range(RESULT_SLOTS), "linear": 1, "interleave": 2, "segment": jobs.segment}
+        {"frame": range(RESULT_FRAMES), "linear": 1, "interleave": 2, "segment": jobs.segment}
     )
 
 
@@ -252,10 +253,10 @@ def result_beat_layout(config: PimConfig) -> data.StructLayout:
 
 
 class ResultBuffer(wiring.Component):
-    """Results that wait to be stored: in each slot 64 for each eight lanes.
+    """Results that wait to be stored: in each frame 64 for each eight lanes.
 
     Number ``index`` of lane l is in column (index + l) mod 8 of its group's memory; with
-    ``linear``, number ``index`` of the slot is in column ``index`` mod 8 of the first group's.
+    ``linear``, number ``index`` of the frame is in column ``index`` mod 8 of the first group's.
     A beat leaves two cycles after its segment came.
 
     Parameters
@@ -267,7 +268,7 @@ class ResultBuffer(wiring.Component):
 
     Members
     -------
-    write : In(:class:`~hw.pim.bank.buffer.access.ResultWriteSignature`)
+    write : In(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
         With ``linear``, the results written in a cycle are in one row of eight.
     i : In(stream of :func:`result_read_layout`)
     o : Out(stream of :func:`result_beat_layout`)
@@ -295,7 +296,7 @@ class ResultBuffer(wiring.Component):
         for group in range(-(-self._lanes // COLUMNS)):
             groups.append([])
             for column in range(COLUMNS):
-                storage = shared_column(RESULT_SLOTS * COLUMNS)
+                storage = shared_column(RESULT_FRAMES * COLUMNS)
                 m.submodules[f"group_{group}_column_{column}"] = storage
                 groups[-1].append(storage)
         for group, columns in enumerate(groups):
@@ -314,7 +315,7 @@ class ResultBuffer(wiring.Component):
                         if lane < self._lanes:
                             row = Mux(write.linear, write.index[_COLUMN_BITS:], row)
                             m.d.comb += [
-                                storage.write.addr.eq(Cat(row, write.slot)),
+                                storage.write.addr.eq(Cat(row, write.frame)),
                                 storage.write.data.eq(write.data[lane]),
                                 storage.write.en.eq(write.mask[lane]),
                             ]
@@ -332,7 +333,7 @@ class ResultBuffer(wiring.Component):
 
         # The first result's number in its lane.
         number = wire(m, _modulo(segment.group + (segment.k << asked.interleave)), "number")
-        upper = segment.slot[_COLUMN_BITS]
+        upper = segment.member[_COLUMN_BITS]
         with m.If(take):
             for column in range(COLUMNS):
                 row = Signal(_COLUMN_BITS, name=f"row_{column}")
@@ -342,9 +343,9 @@ class ResultBuffer(wiring.Component):
                 with m.Elif(segment.across):
                     m.d.comb += row.eq(column - number)
                 with m.Else():
-                    m.d.comb += row.eq(segment.slot)
+                    m.d.comb += row.eq(segment.member)
                 m.d.comb += [
-                    columns[column].read.addr.eq(Cat(row, asked.slot)) for columns in groups
+                    columns[column].read.addr.eq(Cat(row, asked.frame)) for columns in groups
                 ]
         for group, columns in enumerate(groups):
             here = wire(m, take & (upper == group), f"read_{group}")
@@ -354,7 +355,7 @@ class ResultBuffer(wiring.Component):
             take,
             "now",
             # The first result's column; columns from a result to the next, as a power of two.
-            start=_modulo(Mux(asked.linear, segment.k, number + segment.slot)),
+            start=_modulo(Mux(asked.linear, segment.k, number + segment.member)),
             spread=Mux(asked.linear | segment.across, 0, asked.interleave),
             upper=upper,
             word=_modulo(segment.address),

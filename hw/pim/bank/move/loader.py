@@ -8,9 +8,8 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.float.parts import wire
+from hw.float.parts import hold, wire
 from hw.pim.bank.buffer.buffers import OperandWriteSignature
-from hw.pim.bank.hold import hold
 from hw.pim.bank.move.bank_port import READ_TAG_BITS, read_request_layout, read_response_layout
 from hw.pim.bank.move.walker import Walker
 from hw.pim.config import PimConfig

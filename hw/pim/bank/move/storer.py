@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.pim.bank.buffer.access import RESULT_SLOTS, ResultWriteSignature
 from hw.pim.bank.buffer.buffers import ResultBuffer
+from hw.pim.bank.buffer.interface import RESULT_FRAMES, ResultWriteSignature
 from hw.pim.bank.move.bank_port import write_request_layout
 from hw.pim.bank.move.walker import Walker
 from hw.pim.config import PimConfig
@@ -36,13 +36,13 @@ class Storer(wiring.Component):
     -------
     i : In(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
         The results must be in the buffer.
-    result : In(:class:`~hw.pim.bank.buffer.access.ResultWriteSignature`)
+    result : In(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
     request : Out(stream of :func:`~hw.pim.bank.move.bank_port.write_request_layout`)
     written : In(1)
         Pulse: a write has been answered.
     freed : Out(1)
         Pulse, in the order of the jobs: all of the job's writes have been issued, and what is in
-        its slot is no longer needed.
+        its frame is no longer needed.
     idle : Out(1)
         All jobs that were taken are done, and their writes have been answered.
     """
@@ -73,17 +73,17 @@ class Storer(wiring.Component):
         m.submodules.results = results = self._results
         wiring.connect(m, wiring.flipped(self.result), results.write)
         job, asked = self.i.payload, results.i.payload
-        context = Cat(asked.slot, asked.linear, asked.interleave)
+        context = Cat(asked.frame, asked.linear, asked.interleave)
         m.submodules.walker = walker = Walker(self._config, context_bits=len(context))
         beat, request = results.o.payload, self.request.payload
         outstanding = Signal(_OUTSTANDING_BITS)
-        jobs = Signal(range(2 * RESULT_SLOTS))
+        jobs = Signal(range(2 * RESULT_FRAMES))
         accept, issue, room = Signal(), Signal(), Signal()
         m.d.comb += [
             walker.i.valid.eq(self.i.valid),
             self.i.ready.eq(walker.i.ready),
             walker.i.payload.eq(job.walk),
-            walker.context.eq(Cat(job.slot, job.linear, job.interleave)),
+            walker.context.eq(Cat(job.frame, job.linear, job.interleave)),
             results.i.valid.eq(walker.o.valid),
             walker.o.ready.eq(results.i.ready),
             asked.segment.eq(walker.o.payload.segment),

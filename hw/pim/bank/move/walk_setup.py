@@ -36,7 +36,7 @@ class WalkSetup(wiring.Component):
         There is a walk, which stays until the cycle in which it is taken.
     done : Out(1)
         What follows is there.
-    columns, first_columns : Out
+    columns, first_columns : Out(:attr:`Jobs.k_bits <hw.pim.work.layouts.Jobs.k_bits>`)
         Elements that lie one after the other, in a row and in what is left of the first one, or
         more than any vector has.
     rows, first_rows : Out(16)

@@ -9,9 +9,8 @@ from amaranth.hdl import C, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.float.parts import saturate, wire
-from hw.pim.bank.hold import hold
-from hw.pim.bank.move.runs import RunBase, RunWalker
+from hw.float.parts import hold, saturate, wire
+from hw.pim.bank.move.walk_runs import RunBase, RunWalker
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import BEAT_WORDS, LANE_BITS, Jobs
 
@@ -19,7 +18,7 @@ __all__ = ["Walker", "walked_layout"]
 
 # Of a run: what belongs to its segments, and what only the first of them needs.
 _SEGMENT_KEPT = ("stride", "across", "group", "context")
-_KEPT = (*_SEGMENT_KEPT, "base", "distance", "slot", "k", "last")
+_KEPT = (*_SEGMENT_KEPT, "base", "distance", "member", "k", "last")
 
 
 def walked_layout(config: PimConfig, context_bits: int) -> data.StructLayout:
@@ -31,9 +30,9 @@ class Walker(wiring.Component):
     """Makes segments of walks, in order: vectors outside, elements inside, or, across, vice versa.
 
     A segment is one element, or up to eight neighbours, each the same distance of 1, -1 or 0 words
-    from the one before it. Neighbours are elements of a vector or, across, vectors whose slots are
-    in the same group of eight. They are in one beat of memory; those that are zero need not be. A
-    row ends a segment, unless the next one follows it in memory and the walk is not bounded; so
+    from the one before it. Neighbours are elements of a vector or, across, members 0 to 7, or from
+    8 on, of a group. They are in one beat of memory; those that are zero need not be. A row ends a
+    segment, unless the next one follows it in memory and the walk is not bounded; so
     does a channel, and, across, a line. Where a bounded walk's coordinate does not grow by one from
     element to element, each is a segment.
 
@@ -51,11 +50,11 @@ class Walker(wiring.Component):
     Members
     -------
     i : In(stream of :attr:`Jobs.walk <hw.pim.work.layouts.Jobs.walk>`)
-        ``vectors``, ``slots``, ``length``, ``columns``, ``rows``, ``line`` and ``line_left`` are 1
-        or more, ``slots`` 16 or less, and ``tap_column`` and ``tap_row`` less than ``columns`` and
-        ``rows``. No coordinate is less than -2 ** 16, also not that of column 0 and row 0, in the
-        first line and in the others.
-    context : In
+        ``vectors``, ``group_size``, ``length``, ``columns``, ``rows``, ``line`` and ``line_left``
+        are 1 or more, ``group_size`` 16 or less, and ``tap_column`` and ``tap_row`` less than
+        ``columns`` and ``rows``. No coordinate is less than -2 ** 16, also not that of column 0
+        and row 0, in the first line and in the others.
+    context : In(context_bits)
         Goes with the segments of the walk that is taken in this cycle.
     o : Out(stream of :func:`walked_layout`)
         The address of a segment that is ``zero`` is arbitrary.
@@ -153,7 +152,7 @@ class Walker(wiring.Component):
             Signal(word_bits, name=name, reset_less=True) for name in ("address", "outer")
         )
         left, k = (Signal(k_bits, name=name, reset_less=True) for name in ("part_left", "k"))
-        slot = Signal(LANE_BITS, reset_less=True)
+        member = Signal(LANE_BITS, reset_less=True)
         now = hold(m, load, "now", zero=part.zero, last=part.last)
         run = hold(
             m,
@@ -182,7 +181,7 @@ class Walker(wiring.Component):
             segment.zero.eq(now.zero),
             segment.across.eq(run.across),
             segment.group.eq(run.group),
-            segment.slot.eq(slot),
+            segment.member.eq(member),
             segment.k.eq(k),
             segment.last.eq(now.last & whole),
         ]
@@ -204,13 +203,13 @@ class Walker(wiring.Component):
                 with m.Case(RunBase.OUTER):
                     m.d.comb += base.eq(outer)
             first = wire(m, (base + part.run.distance)[:word_bits], "first")
-            m.d.sync += [address.eq(first), k.eq(part.run.k), slot.eq(part.run.slot)]
+            m.d.sync += [address.eq(first), k.eq(part.run.k), member.eq(part.run.member)]
             with m.If(part.run.base != RunBase.LAST):
                 m.d.sync += outer.eq(first)
         with m.Elif(load | moved):
             goes_on = load | ~whole
             m.d.sync += address.eq(address + span + Mux(goes_on, run.stride, 0))
             with m.If(moved & run.across):
-                m.d.sync += slot.eq(slot + count)
+                m.d.sync += member.eq(member + count)
             with m.Elif(moved):
                 m.d.sync += k.eq(k + count)

@@ -8,19 +8,18 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.float.parts import carry, wire
-from hw.pim.bank.buffer.access import (
+from hw.float.parts import carry, delayed_pulse, wire
+from hw.pim.bank.buffer.interface import (
     COLUMNS,
     RESULT_INDEX_BITS,
     BufferReadSignature,
     ResultWriteSignature,
 )
-from hw.pim.bank.buffer.result_slots import ResultSlots
+from hw.pim.bank.buffer.result_frames import ResultFrames
 from hw.pim.bank.units.lane import ADD_CYCLES, PRODUCT_CYCLES
 from hw.pim.bank.units.lanes import READ_CYCLES, Lanes
-from hw.pim.bank.units.products import ProductIssue, sums_layout
-from hw.pim.bank.units.pulse import delayed_pulse
-from hw.pim.bank.units.sums import RoundIssue, TreeSequencer
+from hw.pim.bank.units.product_issue import ProductIssue, sums_layout
+from hw.pim.bank.units.sum_issue import RoundIssue, TreeSequencer
 from hw.pim.config import PimConfig
 from hw.pim.placement import MAX_LANES
 from hw.pim.work.layouts import LANE_BITS, Elementwise, Jobs, Second
@@ -46,10 +45,10 @@ class Compute(wiring.Component):
     """Multipliers and adders of a bank, in lanes that do the same in the same cycle.
 
     ``L``, the number of lanes at work, is that of multipliers or of adders, whichever is less; for
-    SUM it is that of adders. First vector v of a job is in group v div L of the buffers, slot v mod
-    L: slots 0 to 7 in ``first_0``, from 8 on in ``first_1``. A shared second vector s is in group
-    s div 8, slot s mod 8 of ``second``; private ones lie like the first vectors, the slots from 8
-    on in ``third``, half ``third_half``.
+    SUM it is that of adders. First vector v of a job is member v mod L of group v div L in the
+    buffers: members 0 to 7 in ``first_0``, from 8 on in ``first_1``. A shared second vector s is
+    member s mod 8 of group s div 8 in ``second``; private ones lie like the first vectors, the
+    members from 8 on in ``third``, half ``third_half``.
 
     A reduction takes 8 cycles for an element, in which each lane multiplies for up to eight
     results; their additions go on beside that, in the order that the specification states. A
@@ -57,7 +56,7 @@ class Compute(wiring.Component):
     that. The sums of a channel that is not complete at the end of a job are kept for the next one.
     Elementwise, 4 results a cycle (2 or 1 if L is less) appear 14 cycles after the read.
 
-    Results go to the slots of the result buffer in turn. A slot takes the results of all first
+    Results go to the frames of the result buffer in turn. A frame takes the results of all first
     vectors for as many second ones as have room, or 64 results of an elementwise work; then its
     store follows. Halves are released when all of the job's reads have been done.
 
@@ -75,15 +74,15 @@ class Compute(wiring.Component):
     job : In(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
         The operands must be in the buffers.
     first_0 (and first_1 from 9 lanes on), second, third : \
-Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
-    result : Out(:class:`~hw.pim.bank.buffer.access.ResultWriteSignature`)
+Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
+    result : Out(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
     store : Out(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
-        The results are in the buffer. Slots come in turn: 0, 1, 2, 3, 0, ...
-    slot_freed : In(1)
-        Pulse: the slot whose turn it is has been stored.
+        The results are in the buffer. Frames come in turn: 0, 1, 2, 3, 0, ...
+    frame_freed : In(1)
+        Pulse: the frame whose turn it is has been stored.
     release_first, release_second, release_third : Out(1)
         Pulse: as a job asked for, in the order of the jobs.
-    multiplications, additions : Out(5)
+    multiplications, additions : Out(LANE_BITS + 1)
         How many are done in this cycle; exact over a work.
     idle : Out(1)
         All jobs that were taken are done, and their stores have been handed over. Falls in the
@@ -96,7 +95,7 @@ Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
     third: Any
     result: Any
     store: Any
-    slot_freed: Any
+    frame_freed: Any
     release_first: Any
     release_second: Any
     release_third: Any
@@ -124,7 +123,7 @@ Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
                 **{name: Out(BufferReadSignature(jobs)) for name in self._reads},
                 "result": Out(ResultWriteSignature(self._lanes)),
                 "store": Out(stream.Signature(jobs.store)),
-                "slot_freed": In(1),
+                "frame_freed": In(1),
                 "release_first": Out(1),
                 "release_second": Out(1),
                 "release_third": Out(1),
@@ -152,34 +151,34 @@ Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
         m.submodules.pending = pending = StreamFifo(shape=sums_layout(jobs), depth=_JOBS)
         m.submodules.tree = tree = TreeSequencer(jobs)
         m.submodules.rounds = rounds = RoundIssue(jobs, **units)
-        m.submodules.slots = slots = ResultSlots(jobs, **units)
+        m.submodules.frames = frames = ResultFrames(jobs, **units)
         m.submodules.lanes = lanes = Lanes(jobs, elements=self._elements, **units)
 
         wiring.connect(m, wiring.flipped(self.job), products.job)
         wiring.connect(m, products.sums, pending.i)
         wiring.connect(m, pending.o, tree.job)
         wiring.connect(m, tree.round, rounds.round)
-        wiring.connect(m, wiring.flipped(self.store), slots.store)
+        wiring.connect(m, wiring.flipped(self.store), frames.store)
         for name in self._reads:
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(lanes, name))
         entries = Mux(
             work.elementwise, products.entry.payload.as_value(), tree.entry.payload.as_value()
         )
         m.d.comb += [
-            *(part.work.eq(work) for part in (products, tree, rounds, slots, lanes)),
-            *(part.slot_free.eq(slots.free) for part in (products, tree)),
-            *(part.slot.eq(slots.slot) for part in (products, tree)),
-            slots.taken.eq(products.slot_taken | tree.slot_taken),
-            slots.freed.eq(self.slot_freed),
-            slots.entry.valid.eq(products.entry.valid | tree.entry.valid),
-            slots.entry.payload.eq(entries),
+            *(part.work.eq(work) for part in (products, tree, rounds, frames, lanes)),
+            *(part.frame_free.eq(frames.free) for part in (products, tree)),
+            *(part.frame.eq(frames.frame) for part in (products, tree)),
+            frames.taken.eq(products.frame_taken | tree.frame_taken),
+            frames.freed.eq(self.frame_freed),
+            frames.entry.valid.eq(products.entry.valid | tree.entry.valid),
+            frames.entry.payload.eq(entries),
             products.ring_freed.eq(rounds.ring_freed),
             tree.produced.eq(lanes.produced),
             lanes.factors.eq(products.factors),
             lanes.control.eq(rounds.control),
             self.result.data.eq(lanes.results),
         ]
-        self._write(m, products.factors, rounds.result, slots.written)
+        self._write(m, products.factors, rounds.result, frames.written)
         self._count(m, products.factors, rounds.additions)
         for number, name in enumerate(("first", "second", "third")):
             released = delayed_pulse(m, products.factors.release[number], _RELEASE_CYCLES, name)
@@ -194,7 +193,7 @@ Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
             m.d.sync += rest.eq(rest - 1)
         m.d.comb += [
             lanes.enable.eq(busy | (rest != 0)),
-            self.idle.eq(~busy & (rest == 0) & slots.idle),
+            self.idle.eq(~busy & (rest == 0) & frames.idle),
         ]
         return m
 
@@ -203,13 +202,13 @@ Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
         elementwise, result = self.work.elementwise, self.result
         enable = delayed_pulse(m, factors.enable & elementwise, _RESULT_CYCLES, "results")
         last = delayed_pulse(
-            m, factors.enable & factors.slot_last & elementwise, _RESULT_CYCLES, "slot_ends"
+            m, factors.enable & factors.frame_last & elementwise, _RESULT_CYCLES, "frame_ends"
         )
         place = carry(
             m,
             _RESULT_CYCLES,
             "place",
-            slot=factors.slot,
+            frame=factors.frame,
             index=factors.k[:RESULT_INDEX_BITS],
             count=factors.count,
         )
@@ -219,7 +218,7 @@ Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
             written.eq(sums.last | last),
             result.enable.eq(sums.enable | enable),
             result.linear.eq(elementwise),
-            result.slot.eq(Mux(elementwise, place.slot, sums.slot)),
+            result.frame.eq(Mux(elementwise, place.frame, sums.frame)),
             result.index.eq(Mux(elementwise, place.index, sums.index)),
             result.mask.eq(Cat(count > lane for lane in range(self._lanes))),
         ]

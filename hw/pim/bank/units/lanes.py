@@ -18,11 +18,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.clock_gate import ClockGate
-from hw.float.parts import Bits, carry, wire
-from hw.pim.bank.buffer.access import COLUMNS, BufferReadSignature
+from hw.float.parts import Bits, carry, delayed_pulse, wire
+from hw.pim.bank.buffer.interface import COLUMNS, BufferReadSignature
 from hw.pim.bank.units.lane import PRODUCT_CYCLES, RING_ROUNDS, Addend, Augend, Lane, LaneGeometry
-from hw.pim.bank.units.products import factors_layout
-from hw.pim.bank.units.pulse import delayed_pulse
+from hw.pim.bank.units.product_issue import factors_layout
 from hw.pim.work.layouts import BEAT_WORDS, INTERLEAVE, Elementwise, Jobs, Second
 from hw.verilog import Shared
 
@@ -52,17 +51,18 @@ class Lanes(wiring.Component):
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
     enable : In(1)
         The lanes' clock runs. From registers only; see :class:`~hw.clock_gate.ClockGate`.
-    factors : In(:func:`~hw.pim.bank.units.products.factors_layout`)
+    factors : In(:func:`~hw.pim.bank.units.product_issue.factors_layout`)
         Read in this cycle.
     produced : Out(1)
         Pulse: a round of products begins to arrive in the rings. A reduction's products do so
         8 cycles after ``factors``, those of SUM 3 cycles.
     control : In(:attr:`LaneGeometry.control <hw.pim.bank.units.lane.LaneGeometry.control>`)
         Of additions; what concerns products is added here.
-    first_0, first_1, second, third : Out(:class:`~hw.pim.bank.buffer.access.BufferReadSignature`)
+    first_0 (and first_1 from 9 lanes on), second, third : \
+Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         As of :class:`~hw.pim.bank.units.compute.Compute`. The addend of an elementwise operation is
         read ``PRODUCT_CYCLES`` after its factors.
-    results : Out
+    results : Out(array of 32 bits for each lane)
         What the lanes have added up (or multiplied, if there is no adder).
     """
 
@@ -187,14 +187,14 @@ class Lanes(wiring.Component):
         """``a``, ``b`` and ``c`` of each lane."""
         work, factors = self.work, self.factors
         elementwise, operation = work.elementwise, work.operation
-        arrived = carry(m, READ_CYCLES, "arrived", slot=factors.second[:3], element=factors.k[:3])
+        arrived = carry(m, READ_CYCLES, "arrived", member=factors.second[:3], element=factors.k[:3])
         addend_element = carry(m, PRODUCT_CYCLES, "addend", element=arrived.element).element
         private = work.second_kind == Second.PRIVATE
         words = {
             name: [getattr(self, name).data[column] for column in range(COLUMNS)]
             for name in ("first_0", "second", "third")
         }
-        shared = wire(m, Array(words["second"])[arrived.slot], "shared")
+        shared = wire(m, Array(words["second"])[arrived.member], "shared")
 
         def pick(name: str, element: Bits, lane: int) -> Bits:
             """The word for ``lane`` of those that come with the one of ``element``."""
@@ -203,9 +203,9 @@ class Lanes(wiring.Component):
 
         a, b, c = [], [], []
         for lane in range(self._lanes):
-            group, slot = divmod(lane, COLUMNS)
-            first = getattr(self, f"first_{group}").data[slot]
-            second = Mux(private, words["third" if group else "second"][slot], shared)
+            group, member = divmod(lane, COLUMNS)
+            first = getattr(self, f"first_{group}").data[member]
+            second = Mux(private, words["third" if group else "second"][member], shared)
             addend: Bits = Const(_MINUS_ZERO, 32)
             if lane < self._elements:
                 first = Mux(elementwise, pick("first_0", arrived.element, lane), first)

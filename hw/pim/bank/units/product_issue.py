@@ -9,10 +9,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import fit, wire
-from hw.pim.bank.buffer.access import GROUP_BITS, RESULT_INDEX_BITS, RESULT_SLOTS
-from hw.pim.bank.buffer.result_slots import slot_entry_layout
+from hw.pim.bank.buffer.interface import GROUP_BITS, RESULT_FRAMES, RESULT_INDEX_BITS
+from hw.pim.bank.buffer.result_frames import frame_entry_layout
 from hw.pim.bank.units.lane import RING_ROUNDS
-from hw.pim.bank.units.spread import SPREAD, spread_of, turn
+from hw.pim.bank.units.lane_spread import SPREAD, spread_of, turn
 from hw.pim.work.layouts import INTERLEAVE, LANE_BITS, Jobs, Second
 
 __all__ = ["ProductIssue", "factors_layout", "sums_layout"]
@@ -37,9 +37,9 @@ def factors_layout(jobs: Jobs) -> data.StructLayout:
             "count": LANE_BITS + 1,
             # The halves of first, second and third operand of which this is the last use.
             "release": 3,
-            # Elementwise: the slot, and whether this is the last of it.
-            "slot": range(RESULT_SLOTS),
-            "slot_last": 1,
+            # Elementwise: the frame, and whether this is the last of it.
+            "frame": range(RESULT_FRAMES),
+            "frame_last": 1,
         }
     )
 
@@ -59,7 +59,7 @@ class ProductIssue(wiring.Component):
 
     A reduction is done in rounds of eight cycles, one element of eight results each; a round begins
     when the ring has room for its products. Elementwise, ``elements`` go each cycle; the first of a
-    slot of the result buffer waits for a free one. Neither rounds, nor groups, nor jobs leave a
+    frame of the result buffer waits for a free one. Neither rounds, nor groups, nor jobs leave a
     cycle between them.
 
     Members
@@ -70,11 +70,13 @@ class ProductIssue(wiring.Component):
         A reduction, when it begins.
     ring_freed : In(2)
         Rounds whose products are no longer needed.
-    slot_free, slot : In
-        Whether there is a free slot, and which is the next one.
-    slot_taken : Out(1)
-    entry : Out(stream of :func:`~hw.pim.bank.buffer.result_slots.slot_entry_layout`)
-        What an elementwise job puts into a slot, with its last element. ``ready`` is not looked at.
+    frame_free : In(1)
+    frame : In(range(RESULT_FRAMES))
+        Whether there is a free frame, and which is the next one.
+    frame_taken : Out(1)
+    entry : Out(stream of :func:`~hw.pim.bank.buffer.result_frames.frame_entry_layout`)
+        What an elementwise job puts into a frame, with its last element. ``ready`` is not looked
+        at.
     factors : Out(:func:`factors_layout`)
     busy : Out(1)
     """
@@ -83,9 +85,9 @@ class ProductIssue(wiring.Component):
     job: Any
     sums: Any
     ring_freed: Any
-    slot_free: Any
-    slot: Any
-    slot_taken: Any
+    frame_free: Any
+    frame: Any
+    frame_taken: Any
     entry: Any
     factors: Any
     busy: Any
@@ -101,10 +103,10 @@ class ProductIssue(wiring.Component):
                 "job": In(stream.Signature(jobs.compute)),
                 "sums": Out(stream.Signature(sums_layout(jobs))),
                 "ring_freed": In(2),
-                "slot_free": In(1),
-                "slot": In(range(RESULT_SLOTS)),
-                "slot_taken": Out(1),
-                "entry": Out(stream.Signature(slot_entry_layout(jobs))),
+                "frame_free": In(1),
+                "frame": In(range(RESULT_FRAMES)),
+                "frame_taken": Out(1),
+                "entry": Out(stream.Signature(frame_entry_layout(jobs))),
                 "factors": Out(factors_layout(jobs)),
                 "busy": Out(1),
             }
@@ -129,7 +131,7 @@ class ProductIssue(wiring.Component):
             factors.second_half.eq(job.second_half),
             factors.third_half.eq(job.third_half),
             factors.k.eq(k),
-            factors.slot.eq(self.slot),
+            factors.frame.eq(self.frame),
         ]
         with m.If(ended):
             m.d.comb += factors.release.eq(
@@ -183,11 +185,11 @@ class ProductIssue(wiring.Component):
     ) -> None:
         elements = self._elements
         left = wire(m, (job.length - k)[: len(k)], "left")
-        begins = wire(m, k[:RESULT_INDEX_BITS] == 0, "slot_begins")
+        begins = wire(m, k[:RESULT_INDEX_BITS] == 0, "frame_begins")
         fills = k[:RESULT_INDEX_BITS] == (1 << RESULT_INDEX_BITS) - elements
         entry = self.entry.payload
         values = {
-            "slot": self.slot,
+            "frame": self.frame,
             "index": k & ~((1 << RESULT_INDEX_BITS) - 1),
             "length": k[:RESULT_INDEX_BITS] + factors.count,
             "vectors": 1,
@@ -197,14 +199,14 @@ class ProductIssue(wiring.Component):
         }
         fields = [fit(Value.cast(values[name]), field.width) for name, field in entry.shape()]
         m.d.comb += [
-            go.eq(busy & (~begins | self.slot_free)),
+            go.eq(busy & (~begins | self.frame_free)),
             end.eq(left <= elements),
             next_k.eq(Mux(end, 0, k + elements)),
             factors.enable.eq(go),
             factors.count.eq(Mux(end, left, elements)),
-            factors.slot_last.eq(end | fills),
-            self.slot_taken.eq(go & factors.slot_last),
-            self.entry.valid.eq(self.slot_taken),
+            factors.frame_last.eq(end | fills),
+            self.frame_taken.eq(go & factors.frame_last),
+            self.entry.valid.eq(self.frame_taken),
             # As one value: a constant field by itself would be a process that nothing starts.
             entry.as_value().eq(Cat(*fields)),
         ]

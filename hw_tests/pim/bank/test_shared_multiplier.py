@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 from amaranth.hdl import Module, Signal, signed
 
-from hw.pim.bank.terms import Sum, Terms
+from hw.pim.bank.shared_multiplier import SharedMultiplier, Sum
 from hw_tests.bench import run_bench
-from hw_tests.pim.bank.terms_sample import TermsSample
+from hw_tests.pim.bank.shared_multiplier_sample import SharedMultiplierSample
 
 
 def test_sums() -> None:
-    run_bench(TermsSample(), top="terms", module="hw_tests.pim.bank.terms_bench")
+    run_bench(
+        SharedMultiplierSample(),
+        top="multiplier",
+        module="hw_tests.pim.bank.shared_multiplier_bench",
+    )
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -20,4 +24,4 @@ def test_factors_with_a_sign_are_refused(place: int) -> None:
     factors[place] = Signal(signed(4), name="below_zero")
     sums = {"all": [Sum(Signal(8), 0, [(3, 5), (factors[0], factors[1])])]}
     with pytest.raises(ValueError, match=r"factors must be unsigned, got \(sig below_zero\)"):
-        Terms(Module(), width=8, lists=sums)
+        SharedMultiplier(Module(), width=8, lists=sums)

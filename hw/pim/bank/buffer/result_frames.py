@@ -1,4 +1,4 @@
-"""The slots of a bank's result buffer, and what is to be stored from them."""
+"""The frames of a bank's result buffer, and what is to be stored from them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import saturate
-from hw.pim.bank.buffer.access import RESULT_SLOTS
+from hw.pim.bank.buffer.interface import RESULT_FRAMES
 from hw.pim.work.layouts import LANE_BITS, NO_LINE, VECTOR_BITS, Jobs, Second
 from hw.stream.fifo import StreamFifo
 
-__all__ = ["ResultSlots", "slot_entry_layout"]
+__all__ = ["ResultFrames", "frame_entry_layout"]
 
 _MULTIPLY_CYCLES = 3
 
 
-def slot_entry_layout(jobs: Jobs) -> data.StructLayout:
-    """What is put into a slot: ``length`` results of each of ``vectors`` vectors.
+def frame_entry_layout(jobs: Jobs) -> data.StructLayout:
+    """What is put into a frame: ``length`` results of each of ``vectors`` vectors.
 
     The first result's number is ``index``, counted along the second vectors (elementwise, along the
     elements) from the one at ``address``. The first line of vectors has ``line_left``.
     """
     return data.StructLayout(
         {
-            "slot": range(RESULT_SLOTS),
+            "frame": range(RESULT_FRAMES),
             "index": 12,
             "length": 7,
             "vectors": VECTOR_BITS,
@@ -37,32 +37,32 @@ def slot_entry_layout(jobs: Jobs) -> data.StructLayout:
     )
 
 
-class ResultSlots(wiring.Component):
-    """Gives out slots in turn, and has them stored in the same order.
+class ResultFrames(wiring.Component):
+    """Gives out frames in turn, and has them stored in the same order.
 
     Members
     -------
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
     free : Out(1)
-        There is a free slot, ``slot``.
-    slot : Out
+        There is a free frame, ``frame``.
+    frame : Out(range(RESULT_FRAMES))
     taken : In(1)
-        Pulse: ``slot`` is taken.
-    entry : In(stream of :func:`slot_entry_layout`)
-        For each slot that is taken, in their order; there is always room.
+        Pulse: ``frame`` is taken.
+    entry : In(stream of :func:`frame_entry_layout`)
+        For each frame that is taken, in their order; there is always room.
     written : In(1)
-        Pulse: the results of the next slot in order are in the buffer.
+        Pulse: the results of the next frame in order are in the buffer.
     freed : In(1)
-        Pulse: the next slot in order has been stored.
+        Pulse: the next frame in order has been stored.
     store : Out(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
-        A slot that is written.
+        A frame that is written.
     idle : Out(1)
-        All slots that were taken have been handed to ``store``.
+        All frames that were taken have been handed to ``store``.
     """
 
     work: Any
     free: Any
-    slot: Any
+    frame: Any
     taken: Any
     entry: Any
     written: Any
@@ -78,9 +78,9 @@ class ResultSlots(wiring.Component):
             {
                 "work": In(jobs.work),
                 "free": Out(1),
-                "slot": Out(range(RESULT_SLOTS)),
+                "frame": Out(range(RESULT_FRAMES)),
                 "taken": In(1),
-                "entry": In(stream.Signature(slot_entry_layout(jobs))),
+                "entry": In(stream.Signature(frame_entry_layout(jobs))),
                 "written": In(1),
                 "freed": In(1),
                 "store": Out(stream.Signature(jobs.store)),
@@ -91,19 +91,22 @@ class ResultSlots(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         jobs, work, store = self._jobs, self.work, self.store.payload
-        free = Signal(range(RESULT_SLOTS + 1), init=RESULT_SLOTS)
+        free = Signal(range(RESULT_FRAMES + 1), init=RESULT_FRAMES)
         m.d.comb += self.free.eq(free != 0)
-        m.d.sync += [free.eq(free + self.freed - self.taken), self.slot.eq(self.slot + self.taken)]
+        m.d.sync += [
+            free.eq(free + self.freed - self.taken),
+            self.frame.eq(self.frame + self.taken),
+        ]
 
         m.submodules.entries = entries = StreamFifo(
-            shape=slot_entry_layout(jobs), depth=RESULT_SLOTS
+            shape=frame_entry_layout(jobs), depth=RESULT_FRAMES
         )
         wiring.connect(m, wiring.flipped(self.entry), entries.i)
-        entry = Signal(slot_entry_layout(jobs))
+        entry = Signal(frame_entry_layout(jobs))
         m.d.comb += entry.eq(entries.o.payload)
 
         # The entry stays while its address is worked out.
-        written = Signal(range(RESULT_SLOTS + 1))
+        written = Signal(range(RESULT_FRAMES + 1))
         age = Signal(range(_MULTIPLY_CYCLES + 1))
         handed = self.store.valid & self.store.ready
         m.d.comb += [
@@ -134,12 +137,12 @@ class ResultSlots(wiring.Component):
         lanes = Mux(work.second_kind == Second.NONE, self._adders, self._lanes)
         minus_one = (1 << jobs.word_bits) - 1
         m.d.comb += [
-            store.slot.eq(entry.slot),
+            store.frame.eq(entry.frame),
             store.linear.eq(work.elementwise),
             store.interleave.eq(entry.interleave),
             walk.address.eq(address),
             walk.vectors.eq(entry.vectors),
-            walk.slots.eq(lanes[: LANE_BITS + 1]),
+            walk.group_size.eq(lanes[: LANE_BITS + 1]),
             walk.vector.eq(result.first),
             walk.line.eq(Mux(work.lines, saturate(work.line, VECTOR_BITS), NO_LINE)),
             walk.line_left.eq(entry.line_left),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from amaranth.hdl import Cat, Mux, Signal, Value
 
-__all__ = ["Sum", "Terms"]
+__all__ = ["SharedMultiplier", "Sum"]
 
 
 class Sum(NamedTuple):
@@ -19,7 +19,7 @@ class Sum(NamedTuple):
     negative: bool = False
 
 
-class Terms:
+class SharedMultiplier:
     """Computes lists of sums, a product a cycle, modulo 2 ** ``width``; factors are unsigned.
 
     ``start[name]`` is to be a pulse; the sums of that list are then computed in their order, from
@@ -36,7 +36,7 @@ class Terms:
             for number, term in enumerate(item.terms)
         ]
         self.start = {name: Signal(name=f"start_{name}") for name in lists}
-        self.done = Signal(name="terms_done")
+        self.done = Signal(name="sums_done")
         step, active = Signal(range(len(steps) + 1)), Signal()
         last = Signal()
         end = 0

@@ -8,9 +8,8 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.float.parts import wire
-from hw.pim.bank.buffer.access import COLUMNS, GROUP_BITS
-from hw.pim.bank.hold import hold
+from hw.float.parts import hold, wire
+from hw.pim.bank.buffer.interface import COLUMNS, GROUP_BITS
 from hw.pim.bank.move.walk_setup import NEAR_BITS, WalkSetup, near
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import LANE_BITS, VECTOR_BITS, Jobs
@@ -20,7 +19,7 @@ __all__ = ["RunBase", "RunSignature", "RunWalker"]
 # Of the walk, as it is.
 _KEPT = (
     "across", "bounded", "column", "vector", "row_wrap", "channel_wrap", "line_wrap", "length",
-    "slots", "vectors", "line", "line_left", "height", "width",
+    "group_size", "vectors", "line", "line_left", "height", "width",
 )  # fmt: skip
 
 
@@ -39,7 +38,7 @@ class RunSignature(wiring.Signature):
     """``count`` elements, each ``stride`` from the one before it, the first ``distance`` from base.
 
     Element i is number ``k`` + i of its vector, or, with ``across``, number ``k`` of the vector
-    ``slot`` + i. With ``bounded``, ``x`` is one more with each, and the element is inside of the
+    ``member`` + i. With ``bounded``, ``x`` is one more with each, and the element is inside of the
     image if ``x`` is from 0 to ``width`` - 1 and ``y`` from 0 to ``height`` - 1. The fields have a
     handshake like a stream's payload.
     """
@@ -61,7 +60,7 @@ class RunSignature(wiring.Signature):
                 "height": Out(16),
                 "across": Out(1),
                 "group": Out(GROUP_BITS),
-                "slot": Out(LANE_BITS),
+                "member": Out(LANE_BITS),
                 "k": Out(jobs.k_bits),
                 "last": Out(1),
                 "context": Out(context_bits),
@@ -75,7 +74,7 @@ def _beyond(coordinate: Any, distance: Any) -> Any:
 
 
 class RunWalker(wiring.Component):
-    """Cuts a walk at the ends of rows, and, across, of lines and of groups of eight slots.
+    """Cuts a walk at the ends of rows, and, across, of lines and of eight members of a group.
 
     A bounded walk whose coordinate does not grow by one from element to element is cut between all
     elements. One run a cycle; the first comes five cycles after the walk, which is taken in the
@@ -91,7 +90,7 @@ class RunWalker(wiring.Component):
     Members
     -------
     i : In(stream of :attr:`Jobs.walk <hw.pim.work.layouts.Jobs.walk>`)
-    context : In
+    context : In(context_bits)
         Goes with the runs of the walk that is taken in this cycle.
     o : Out(:class:`RunSignature`)
     """
@@ -189,40 +188,40 @@ class RunWalker(wiring.Component):
     def _vectors(self, m: Any) -> tuple[Any, Any]:
         """The run's vectors: how many, and whether they are the last."""
         own, start, run = self._own, self.i.payload, self.o
-        slot, group, left, line_left = (
+        member, group, left, line_left = (
             Signal(bits, name=name, reset_less=True)
             for name, bits in (
-                ("slot", LANE_BITS),
+                ("member", LANE_BITS),
                 ("group", GROUP_BITS),
                 ("vectors_left", VECTOR_BITS),
                 ("line_left", VECTOR_BITS),
             )
         )
         room, most, count, end = Signal(4), Signal(4), Signal(4), Signal()
-        next_slot, slots_end = Signal(LANE_BITS + 1), Signal()
+        next_member, group_ends = Signal(LANE_BITS + 1), Signal()
         m.d.comb += [
-            # Up to the end of the group of slots.
-            room.eq(Mux(slot[3] | (own.slots <= COLUMNS), own.slots, COLUMNS) - slot),
+            # Up to the group's end, or its member 8.
+            room.eq(Mux(member[3] | (own.group_size <= COLUMNS), own.group_size, COLUMNS) - member),
             most.eq(Mux(left < room, left, room)),
             count.eq(Mux(~own.across | own.single, 1, Mux(line_left < most, line_left, most))),
             end.eq(left == count),
             self._line_end.eq(line_left == count),
-            next_slot.eq(slot + count),
-            slots_end.eq(next_slot == own.slots),
-            run.slot.eq(slot),
+            next_member.eq(member + count),
+            group_ends.eq(next_member == own.group_size),
+            run.member.eq(member),
             run.group.eq(group),
         ]
         with m.If(self._load | (self._taken & own.across & self._inner_end)):
             m.d.sync += [
-                slot.eq(0),
+                member.eq(0),
                 group.eq(0),
                 left.eq(Mux(self._load, start.vectors, own.vectors)),
                 line_left.eq(Mux(self._load, start.line_left, own.line_left)),
             ]
         with m.Elif(self._taken & (own.across | self._inner_end)):
             m.d.sync += [
-                slot.eq(Mux(slots_end, 0, next_slot)),
-                group.eq(group + slots_end),
+                member.eq(Mux(group_ends, 0, next_member)),
+                group.eq(group + group_ends),
                 left.eq(left - count),
                 line_left.eq(Mux(self._line_end, own.line, line_left - count)),
             ]

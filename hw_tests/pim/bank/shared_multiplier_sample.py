@@ -8,9 +8,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.pim.bank.terms import Sum, Terms
+from hw.pim.bank.shared_multiplier import SharedMultiplier, Sum
 
-__all__ = ["FACTORS", "PRODUCTS", "WIDTH", "TermsSample"]
+__all__ = ["FACTORS", "PRODUCTS", "WIDTH", "SharedMultiplierSample"]
 
 WIDTH = 33
 FACTORS = {"short": 3, "middle": 17, "long": WIDTH, "other_long": WIDTH}
@@ -20,7 +20,7 @@ PRODUCTS = {"one": 4, "two": 5}
 """How many products each list has."""
 
 
-class TermsSample(wiring.Component):
+class SharedMultiplierSample(wiring.Component):
     """A list ``one``, which starts with ``start_one``, and a list ``two``.
 
     Members
@@ -48,19 +48,19 @@ class TermsSample(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        ports: Any = self
-        short, middle, long, other_long = (getattr(ports, name) for name in FACTORS)
+        this: Any = self
+        short, middle, long, other_long = (getattr(this, name) for name in FACTORS)
         targets = {
-            name: Signal(getattr(ports, name).shape(), name=f"{name}_target")
+            name: Signal(getattr(this, name).shape(), name=f"{name}_target")
             for name in ("plus", "minus", "narrow", "ends", "of_plus")
         }
-        terms = Terms(
+        multiplier = SharedMultiplier(
             m,
             width=WIDTH,
             lists={
                 "one": [
-                    Sum(targets["plus"], ports.base, [(short, long), (long, middle)]),
-                    Sum(targets["minus"], ports.base, [(middle, other_long)], negative=True),
+                    Sum(targets["plus"], this.base, [(short, long), (long, middle)]),
+                    Sum(targets["minus"], this.base, [(middle, other_long)], negative=True),
                     Sum(targets["narrow"], 0, [(middle, 1)]),
                 ],
                 "two": [
@@ -74,7 +74,7 @@ class TermsSample(wiring.Component):
                 ],
             },
         )
-        m.d.comb += [getattr(ports, name).eq(target) for name, target in targets.items()]
-        m.d.comb += [terms.start[name].eq(getattr(ports, f"start_{name}")) for name in PRODUCTS]
-        m.d.comb += ports.done.eq(terms.done)
+        m.d.comb += [getattr(this, name).eq(target) for name, target in targets.items()]
+        m.d.comb += [multiplier.start[name].eq(getattr(this, f"start_{name}")) for name in PRODUCTS]
+        m.d.comb += this.done.eq(multiplier.done)
         return m

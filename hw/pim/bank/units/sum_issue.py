@@ -8,13 +8,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.float.parts import carry, wire
-from hw.pim.bank.buffer.access import RESULT_SLOTS
-from hw.pim.bank.buffer.result_slots import slot_entry_layout
+from hw.float.parts import carry, delayed_pulse, wire
+from hw.pim.bank.buffer.interface import RESULT_FRAMES
+from hw.pim.bank.buffer.result_frames import frame_entry_layout
 from hw.pim.bank.units.lane import ADD_CYCLES, RING_ROUNDS, Addend, Augend, LaneGeometry
-from hw.pim.bank.units.products import sums_layout
-from hw.pim.bank.units.pulse import delayed_pulse
-from hw.pim.bank.units.spread import SPREAD, turn
+from hw.pim.bank.units.lane_spread import SPREAD, turn
+from hw.pim.bank.units.product_issue import sums_layout
 from hw.pim.work.layouts import INTERLEAVE, LANE_BITS, Jobs, Second
 
 __all__ = ["Destination", "RoundIssue", "TreeSequencer", "round_layout"]
@@ -56,7 +55,7 @@ def round_layout() -> data.StructLayout:
             "counts": 1,
             # Rounds of products that are not needed after this.
             "frees": 2,
-            "slot": range(RESULT_SLOTS),
+            "frame": range(RESULT_FRAMES),
             # The first of its second vectors, by their number in the tile, and how many they are.
             "second": 12,
             "seconds": 4,
@@ -80,14 +79,15 @@ class TreeSequencer(wiring.Component):
     Members
     -------
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
-    job : In(stream of :func:`~hw.pim.bank.units.products.sums_layout`)
+    job : In(stream of :func:`~hw.pim.bank.units.product_issue.sums_layout`)
     produced : In(1)
         Pulse: a round of products begins to arrive in the ring.
-    slot_free, slot : In
-        Whether there is a free slot in the result buffer, and which is the next one.
-    slot_taken : Out(1)
-    entry : Out(stream of :func:`~hw.pim.bank.buffer.result_slots.slot_entry_layout`)
-        With ``slot_taken``, what will be in it. ``ready`` is not looked at.
+    frame_free : In(1)
+    frame : In(range(RESULT_FRAMES))
+        Whether there is a free frame in the result buffer, and which is the next one.
+    frame_taken : Out(1)
+    entry : Out(stream of :func:`~hw.pim.bank.buffer.result_frames.frame_entry_layout`)
+        With ``frame_taken``, what will be in it. ``ready`` is not looked at.
     round : Out(stream of :func:`round_layout`)
     busy : Out(1)
         A job is at work.
@@ -96,9 +96,9 @@ class TreeSequencer(wiring.Component):
     work: Any
     job: Any
     produced: Any
-    slot_free: Any
-    slot: Any
-    slot_taken: Any
+    frame_free: Any
+    frame: Any
+    frame_taken: Any
     entry: Any
     round: Any
     busy: Any
@@ -110,10 +110,10 @@ class TreeSequencer(wiring.Component):
                 "work": In(jobs.work),
                 "job": In(stream.Signature(sums_layout(jobs))),
                 "produced": In(1),
-                "slot_free": In(1),
-                "slot": In(range(RESULT_SLOTS)),
-                "slot_taken": Out(1),
-                "entry": Out(stream.Signature(slot_entry_layout(jobs))),
+                "frame_free": In(1),
+                "frame": In(range(RESULT_FRAMES)),
+                "frame_taken": Out(1),
+                "entry": Out(stream.Signature(frame_entry_layout(jobs))),
                 "round": Out(stream.Signature(round_layout())),
                 "busy": Out(1),
             }
@@ -172,12 +172,12 @@ class TreeSequencer(wiring.Component):
         seconds = wire(m, (job.second_count - base)[:12], "seconds_left")
         whole = wire(m, Const(INTERLEAVE, 4) >> job.spread.interleave, "seconds_together")
         m.d.comb += [
-            self.round.payload.slot.eq(self.slot),
+            self.round.payload.frame.eq(self.frame),
             self.round.payload.second.eq(job.second + base),
             self.round.payload.seconds.eq(Mux(seconds < whole, seconds, whole)),
             self.round.payload.spread.eq(job.spread),
-            self.entry.valid.eq(self.slot_taken),
-            entry.slot.eq(self.slot),
+            self.entry.valid.eq(self.frame_taken),
+            entry.frame.eq(self.frame),
             entry.index.eq(self.round.payload.second),
             entry.length.eq(self.round.payload.seconds),
             entry.vectors.eq(job.first_count),
@@ -211,8 +211,8 @@ class TreeSequencer(wiring.Component):
         is_result = ends & last_channel
         moved = wire(m, self.round.valid & self.round.ready, "moved")
         m.d.comb += [
-            self.round.valid.eq(levels & is_round & (~is_result | self.slot_free)),
-            self.slot_taken.eq(moved & is_result),
+            self.round.valid.eq(levels & is_round & (~is_result | self.frame_free)),
+            self.frame_taken.eq(moved & is_result),
             done.eq(Mux(is_round, moved & (ends | (~last & ~bits[1])), ~skips)),
         ]
         with m.If(begin):
@@ -277,11 +277,11 @@ class RoundIssue(wiring.Component):
         to their places in turn, from five cycles later on.
     control : Out(:attr:`LaneGeometry.control <hw.pim.bank.units.lane.LaneGeometry.control>`)
         The fields for additions; the others are 0.
-    additions : Out(5)
+    additions : Out(LANE_BITS + 1)
         Additions begun in this cycle.
-    result : Out
+    result : Out(``enable``, ``frame``, ``index``, ``last``)
         ``enable``: the sums that the lanes show are results, number ``index`` of each lane, for
-        ``slot``; ``last`` of the slot.
+        ``frame``; ``last`` of the frame.
     busy : Out(1)
         A round is at work; its sums appear up to 16 cycles later.
     """
@@ -307,7 +307,7 @@ class RoundIssue(wiring.Component):
                 "additions": Out(LANE_BITS + 1),
                 "result": Out(
                     data.StructLayout(
-                        {"enable": 1, "slot": range(RESULT_SLOTS), "index": 3, "last": 1}
+                        {"enable": 1, "frame": range(RESULT_FRAMES), "index": 3, "last": 1}
                     )
                 ),
                 "busy": Out(1),
@@ -363,7 +363,7 @@ class RoundIssue(wiring.Component):
             write=now.write.as_value(),
             destination=now.destination.as_value(),
             counts=now.counts,
-            slot=now.slot,
+            frame=now.frame,
         )
         # The result's state begins at a multiple of its number of places.
         state = wire(
@@ -386,7 +386,7 @@ class RoundIssue(wiring.Component):
             # The places of what is no result are another's, or nobody's.
             partial=live & (one.destination == Destination.PARTIAL.value),
             sum=live & (one.destination == Destination.SUM.value),
-            slot=one.slot,
+            frame=one.frame,
         )
         is_result = live & (one.destination == Destination.RESULT.value)
         chosen = carry(m, 1, "chosen", augend=two.augend, addend=two.addend)
@@ -398,7 +398,7 @@ class RoundIssue(wiring.Component):
             write=two.write,
             partial=two.partial,
             sum=two.sum,
-            slot=two.slot,
+            frame=two.frame,
         )
         m.d.sync += self.additions.eq(Mux(live & one.counts, one.count, 0))
         control = self.control
@@ -415,7 +415,7 @@ class RoundIssue(wiring.Component):
             control.sum_write.eq(sums.sum),
             control.sum_write_place.eq(sums.write),
             self.result.enable.eq(delayed_pulse(m, is_result, 1 + ADD_CYCLES, "is_result")),
-            self.result.slot.eq(sums.slot),
+            self.result.frame.eq(sums.frame),
             self.result.index.eq(sums.rho),
             self.result.last.eq(ends),
         ]

@@ -1,4 +1,4 @@
-"""Ports between a bank's buffers and those that use them."""
+"""The interfaces between a bank's buffers and those that use them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hw.pim.work.layouts import Jobs
 __all__ = [
     "COLUMNS",
     "GROUP_BITS",
+    "RESULT_FRAMES",
     "RESULT_INDEX_BITS",
-    "RESULT_SLOTS",
     "BufferReadSignature",
     "ResultWriteSignature",
 ]
@@ -24,11 +24,11 @@ COLUMNS = 8
 GROUP_BITS = 3
 """A buffer holds up to 2 ** ``GROUP_BITS`` groups of eight vectors."""
 
-RESULT_SLOTS = 4
-"""Parts of the result buffer, of which each is written while others are stored."""
+RESULT_FRAMES = 4
+"""Frames: parts of the result buffer, of which each is written while others are stored."""
 
 RESULT_INDEX_BITS = 6
-"""A slot holds 2 ** ``RESULT_INDEX_BITS`` words for each group of eight lanes."""
+"""A frame holds 2 ** ``RESULT_INDEX_BITS`` words for each group of eight lanes."""
 
 
 class BufferReadSignature(wiring.Signature):
@@ -63,12 +63,12 @@ class ResultWriteSignature(wiring.Signature):
     """Results of the lanes, as the writer of the result buffer sees it.
 
     In a cycle with ``enable``, lane i with ``mask[i]`` has in ``data[i]`` the result number
-    ``index`` (0 to 7) of its own; with ``linear``, the result number ``index`` + i of the slot. A
+    ``index`` (0 to 7) of its own; with ``linear``, the result number ``index`` + i of the frame. A
     reader finds it there from the next cycle on.
     """
 
     enable: Any
-    slot: Any
+    frame: Any
     linear: Any
     index: Any
     mask: Any
@@ -78,7 +78,7 @@ class ResultWriteSignature(wiring.Signature):
         super().__init__(
             {
                 "enable": Out(1),
-                "slot": Out(range(RESULT_SLOTS)),
+                "frame": Out(range(RESULT_FRAMES)),
                 "linear": Out(1),
                 "index": Out(RESULT_INDEX_BITS),
                 "mask": Out(lanes),
