@@ -186,7 +186,7 @@ def import_torch() -> tuple[Any, str]:
     """
     try:
         if find_spec("torch") is None:
-            return None, "PyTorch is not installed (pip install -e '.[gpu]')"
+            return None, "PyTorch is not installed (pip install -e '.[torch]')"
         torch = import_module("torch")
         # A folder of that name would be imported as well.
         return torch, torch.__version__

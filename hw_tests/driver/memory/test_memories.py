@@ -658,10 +658,10 @@ def test_without_pytorch_there_is_the_stand_in(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "torch", None)
     gpu = open_gpu(DEVICE, capacity_bytes=5000)
     assert isinstance(gpu, GpuStandIn)
-    assert gpu.reason == "PyTorch is not installed (pip install -e '.[gpu]')"
+    assert gpu.reason == "PyTorch is not installed (pip install -e '.[torch]')"
     assert gpu.reason in repr(gpu)
     assert gpu.capacity_bytes == 5000
-    with pytest.raises(errors.GpuError, match=r"gpu stand-in .*\.\[gpu\].*array"):
+    with pytest.raises(errors.GpuError, match=r"gpu stand-in .*\.\[torch\].*array"):
         gpu.tensor(gpu.allocate(64), FakeTorch.float32)
 
 
