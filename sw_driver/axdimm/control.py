@@ -175,13 +175,13 @@ class DriverControl:
             entries += [
                 MemoryEntry(
                     memory=memory.name,
-                    channel=each.channel,
+                    channel=channel,
                     total_bytes=each.total_bytes,
                     free_bytes=each.free_bytes,
                     largest_free_bytes=each.largest_free_bytes,
                     allocations=each.allocations,
                 )
-                for each in memory.free_space()
+                for channel, each in memory.free_space().items()
             ]
         return entries
 
