@@ -59,11 +59,17 @@ class DirectFile:
 
     def __init__(self, path: str, *, capacity_bytes: int | None = None) -> None:
         self.path = path
+        self.direct: bool
+        """Whether transfers go past the page cache."""
+        self.capacity_bytes: int
+        """What may be used, a multiple of :data:`BLOCK_BYTES`."""
+        self.status: os.stat_result
+        """Of the file when it was opened."""
         try:
             with ExitStack() as undo:
                 created = capacity_bytes is not None and not os.path.exists(path)
                 flags = os.O_CREAT if created else _flags_for(path)
-                self._file, self._direct = _open(path, flags)
+                self._file, self.direct = _open(path, flags)
                 undo.callback(self._file.close)
                 if created:
                     undo.callback(os.unlink, os.path.realpath(path))
@@ -71,27 +77,12 @@ class DirectFile:
                 if capacity_bytes is not None and stat.S_ISREG(self.status.st_mode):
                     _reserve(self._file.fileno(), self.status.st_size, capacity_bytes)
                 self._smallest_bytes = self._size()
-                self._capacity_bytes = self._checked_capacity(capacity_bytes)
+                self.capacity_bytes = self._checked_capacity(capacity_bytes)
                 undo.pop_all()
         except NoSuchStorageError:
             raise
         except (OSError, ValueError) as error:
             raise _refusal(path, error, capacity_bytes) from error
-
-    @property
-    def direct(self) -> bool:
-        """Whether transfers go past the page cache."""
-        return self._direct
-
-    @property
-    def capacity_bytes(self) -> int:
-        """What may be used, a multiple of :data:`BLOCK_BYTES`."""
-        return self._capacity_bytes
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return self._file.closed
 
     def read(self, offset: int, buffer: NDArray[np.uint8]) -> None:
         """Fills ``buffer``, an aligned one of whole blocks, from ``offset`` on.

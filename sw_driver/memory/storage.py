@@ -50,6 +50,7 @@ class Storage:
         self._operations = 0
         self._bytes_read = 0
         self._bytes_written = 0
+        self._closed = False
         self._lock = threading.Lock()
 
     def statistics(self) -> StorageStatistics:
@@ -102,10 +103,11 @@ class Storage:
     def close(self) -> None:
         """Closes the file, which unlocks it, once no transfer is in progress."""
         with self._lock:
+            self._closed = True
             self.file.close()
 
     def _begin(self) -> None:
-        if self.file.closed:
+        if self._closed:
             raise ClosedError(f"{self.file.path} was closed", path=self.file.path)
         self._operations += 1
 
