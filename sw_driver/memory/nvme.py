@@ -104,7 +104,7 @@ class NvmeStorage:
         """Makes a regular file or block device a storage, and returns its number.
 
         What it contains is overwritten as memory on it is used. It is locked for this process until
-        :meth:`close` or the end of the process, however it ends.
+        :meth:`close` or the end of the process, and of those forked from it, however they end.
 
         Parameters
         ----------
