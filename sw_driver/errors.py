@@ -170,7 +170,7 @@ class StorageInUseError(StorageError):
 
 
 class StorageChangedError(StorageError):
-    """The storage is smaller than it was when it was registered."""
+    """The storage was found to be smaller than when it was registered, and is used no more."""
 
 
 class StorageIOError(StorageError):
@@ -178,7 +178,7 @@ class StorageIOError(StorageError):
 
 
 class LostDataError(StorageError):
-    """A write of these bytes failed, or the file was cut off: they are undefined until written."""
+    """A write of these bytes failed: they are undefined until written."""
 
 
 class KernelError(AxdimmError):

@@ -13,7 +13,7 @@ import numpy as np
 from sw_driver.axdimm.channel import Channel, Mode, ModePolicy
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.memory.allocations import checked_channel
-from sw_driver.memory.interface import Memory
+from sw_driver.memory.interface import FreeSpace, Memory
 from sw_driver.runtime.context import Context
 from sw_driver.runtime.streams import Stream
 from sw_driver.transport import Transport
@@ -156,34 +156,24 @@ class DriverControl:
 
     def memory(self) -> list[MemoryEntry]:
         """See :class:`.Controlled`."""
-        entries: list[MemoryEntry] = []
+        spaces: list[tuple[str, int, FreeSpace]] = []
         for number in range(len(self._channels)):
             state = self._channel(number)
             with state.exclusive(PATIENCE_S):
-                statistics = state.allocator.statistics()
-            entries.append(
-                {
-                    "memory": "axdimm",
-                    "channel": number,
-                    "total_bytes": statistics.total_bytes,
-                    "free_bytes": statistics.free_bytes,
-                    "largest_free_bytes": statistics.largest_free_bytes,
-                    "allocations": statistics.allocations,
-                }
-            )
+                spaces.append(("axdimm", number, state.allocator.statistics()))
         for memory in self._memories():
-            entries += [
-                MemoryEntry(
-                    memory=memory.name,
-                    channel=each.channel,
-                    total_bytes=each.total_bytes,
-                    free_bytes=each.free_bytes,
-                    largest_free_bytes=each.largest_free_bytes,
-                    allocations=each.allocations,
-                )
-                for each in memory.free_space()
-            ]
-        return entries
+            spaces += [(memory.name, *each) for each in memory.free_space().items()]
+        return [
+            {
+                "memory": name,
+                "channel": channel,
+                "total_bytes": space.total_bytes,
+                "free_bytes": space.free_bytes,
+                "largest_free_bytes": space.largest_free_bytes,
+                "allocations": space.allocations,
+            }
+            for name, channel, space in spaces
+        ]
 
     def peek(self, channel: int, address: int, nbytes: int, backdoor: bool = False) -> bytes:
         """See :class:`.Controlled`."""

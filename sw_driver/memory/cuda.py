@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.errors import AlignmentError, ClosedError, GpuError, OutOfMemoryError
-from sw_driver.memory.allocations import AllocationTable, checked_channel, checked_size
-from sw_driver.memory.host import typed_bytes
+from sw_driver.errors import AlignmentError, GpuError, OutOfMemoryError
+from sw_driver.memory.allocations import AllocationTable
 from sw_driver.memory.interface import FreeSpace, Leg
+from sw_driver.memory.pieces import Piece, PieceMemory
 from sw_driver.memory.pointers import GpuPointer, Pointer
+from sw_driver.memory.timing import GpuTiming
 from sw_driver.runtime.schedule import Schedule
-
-if TYPE_CHECKING:
-    from sw_driver.memory.gpu import GpuTiming
 
 __all__ = ["CudaMemory", "tensor_of"]
 
@@ -30,8 +27,8 @@ COPY_LIMIT_S = 60.0
 POLL_S = 50e-6
 
 
-class CudaMemory:
-    """The memory of the machine's NVIDIA GPUs; a channel is a GPU's index. Any thread may call.
+class CudaMemory(PieceMemory[GpuPointer]):
+    """The memory of the machine's NVIDIA GPUs; a channel is a GPU's index.
 
     Copies go over a stream of their own on each GPU, as in the paper (section 5.2), after all that
     was queued on PyTorch's default stream of that GPU when they began; a program that computes on
@@ -44,86 +41,26 @@ class CudaMemory:
     ----------
     torch: the module; its CUDA must be available.
     device: number of the opened device, for the pointers.
-    timing: simulated time of transfers, whatever GPU there really is.
     """
 
-    name = "gpu"
     reason: str | None = None
     """A stand-in says here why it is one."""
+    timing = GpuTiming()
+    """Simulated time of transfers, whatever GPU there really is."""
 
-    def __init__(self, torch: Any, device: int, timing: GpuTiming) -> None:
-        self.timing = timing
-        self.allocations = AllocationTable(GpuPointer, device=device, source="MallocGpu")
+    def __init__(self, torch: Any, device: int) -> None:
+        super().__init__("gpu", AllocationTable(GpuPointer, device=device, source="MallocGpu"))
         self._torch = torch
-        self._lock = threading.Lock()
-        self._tensors: dict[int, Any] = {}
         self._streams: dict[int, Any] = {}
         self._abandoned: list[tuple[Any, Any]] = []
-        self._closed = False
         names = [torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())]
         self.description = ", ".join(names)
+        self.channels = len(names)
         self.schedules = [Schedule(f"GPU {gpu}") for gpu in range(len(names))]
         # Here already it shows whether a GPU can really be used.
         self._stream(0)
 
-    def __repr__(self) -> str:
-        return (
-            f"<{self.name} {self.description}: {len(self._tensors)} allocations of "
-            f"{self.allocated_bytes} bytes>"
-        )
-
-    @property
-    def allocated_bytes(self) -> int:
-        """Bytes of the allocations that there are, as asked for."""
-        return sum(tensor.numel() for tensor in list(self._tensors.values()))
-
-    def allocate(self, nbytes: int, channel: int | None = None) -> GpuPointer:
-        """Allocates memory of GPU ``channel``; None is GPU 0.
-
-        Raises :class:`~sw_driver.errors.InvalidSizeError`,
-        :class:`~sw_driver.errors.NoSuchChannelError`,
-        :class:`~sw_driver.errors.OutOfMemoryError`, :class:`~sw_driver.errors.GpuError` and
-        :class:`~sw_driver.errors.ClosedError`.
-        """
-        size = checked_size("nbytes", nbytes, minimum=1)
-        gpu = checked_channel(
-            0 if channel is None else channel, len(self.schedules), f" or None in {self.name}"
-        )
-        cuda = self._torch.cuda
-        with self._lock, self._reported("allocation", gpu, size):
-            self._refuse_closed()
-            free, capacity = cuda.mem_get_info(gpu)
-            try:
-                if size > capacity:
-                    raise cuda.OutOfMemoryError
-                # PyTorch reuses memory in the order of the stream that it was allocated on: the
-                # one that copies wait for.
-                with cuda.stream(cuda.default_stream(gpu)):
-                    tensor = self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{gpu}")
-            except cuda.OutOfMemoryError:
-                raise OutOfMemoryError(
-                    f"no room for {size} bytes on GPU {gpu}: {free} of {capacity} bytes are free, "
-                    "and what PyTorch keeps",
-                    nbytes=size,
-                    gpu=gpu,
-                    free_bytes=free,
-                    capacity_bytes=capacity,
-                ) from None
-            pointer = self.allocations.add(channel=gpu, address=tensor.data_ptr(), nbytes=size)
-            self._tensors[pointer.allocation] = tensor
-        return pointer
-
-    def free(self, pointer: Any) -> None:
-        """Frees an allocation; tensors in it stay valid, since PyTorch keeps the memory for them.
-
-        Raises what :meth:`~sw_driver.memory.allocations.AllocationTable.remove` raises, and
-        :class:`~sw_driver.errors.ClosedError`.
-        """
-        with self._lock:
-            self._refuse_closed()
-            del self._tensors[self.allocations.remove(pointer).number]
-
-    def free_space(self) -> list[FreeSpace]:
+    def free_space(self) -> Mapping[int, FreeSpace]:
         """Of GPU 0 and those with allocations, without what PyTorch keeps for later ones.
 
         Other programs share it, and it need not be free in one piece. Other GPUs are left alone:
@@ -133,18 +70,15 @@ class CudaMemory:
         with self._lock:
             self._refuse_closed()
             used = Counter(each.channel for each in self.allocations)
-            spaces = []
+            spaces = {}
             for gpu in sorted({0, *used}):
                 with self._reported("look at memory", gpu, 0):
                     free, capacity = self._torch.cuda.mem_get_info(gpu)
-                spaces.append(
-                    FreeSpace(
-                        channel=gpu,
-                        total_bytes=capacity,
-                        free_bytes=free,
-                        largest_free_bytes=free,
-                        allocations=used[gpu],
-                    )
+                spaces[gpu] = FreeSpace(
+                    total_bytes=capacity,
+                    free_bytes=free,
+                    largest_free_bytes=free,
+                    allocations=used[gpu],
                 )
             return spaces
 
@@ -160,8 +94,7 @@ class CudaMemory:
         and :class:`~sw_driver.errors.AlignmentError` if ``pointer`` is not at a multiple of the
         element's size.
         """
-        nbytes = typed_bytes(self.allocations, pointer, dtype.itemsize, count)
-        return tensor_of(pointer, self._bytes(pointer, nbytes), dtype)
+        return tensor_of(pointer, self._elements(pointer, dtype.itemsize, count), dtype)
 
     def array(self, pointer: GpuPointer, *_: object) -> NDArray[Any]:
         """Refused, with :class:`~sw_driver.errors.GpuError`: only the stand-in has arrays."""
@@ -210,17 +143,32 @@ class CudaMemory:
 
     def close(self) -> None:
         """Gives all allocations back to PyTorch. Calling it twice does no harm."""
-        with self._lock:
-            self._closed = True
-            self._tensors.clear()
-            self._streams.clear()
+        super().close()
+        self._streams.clear()
 
-    def _bytes(self, pointer: GpuPointer, nbytes: int) -> Any:
-        with self._lock:
-            self._refuse_closed()
-            allocation = self.allocations.range(pointer, nbytes)
-            start = pointer.address - allocation.address
-            return self._tensors[allocation.number][start : start + nbytes]
+    def _obtain(self, size: int, channel: int) -> Piece:
+        cuda = self._torch.cuda
+        with self._reported("allocation", channel, size):
+            free, capacity = cuda.mem_get_info(channel)
+            try:
+                if size > capacity:
+                    raise cuda.OutOfMemoryError
+                # PyTorch reuses memory in the order of the stream that it was allocated on: the
+                # one that copies wait for.
+                with cuda.stream(cuda.default_stream(channel)):
+                    tensor = self._torch.empty(
+                        size, dtype=self._torch.uint8, device=f"cuda:{channel}"
+                    )
+            except cuda.OutOfMemoryError:
+                raise OutOfMemoryError(
+                    f"no room for {size} bytes on GPU {channel}: {free} of {capacity} bytes are "
+                    "free, and what PyTorch keeps",
+                    nbytes=size,
+                    gpu=channel,
+                    free_bytes=free,
+                    capacity_bytes=capacity,
+                ) from None
+        return Piece(tensor, tensor.data_ptr())
 
     def _stream(self, gpu: int) -> Any:
         with self._lock:
@@ -275,10 +223,6 @@ class CudaMemory:
                 gpu=gpu,
                 nbytes=nbytes,
             ) from error
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{self.name} was closed")
 
 
 def tensor_of(pointer: GpuPointer, data: Any, dtype: Any) -> Any:

@@ -2,59 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from math import isfinite
 from typing import Any, TypeAlias
 
 from sw_driver.errors import GpuError, OutOfMemoryError
-from sw_driver.memory.allocations import AllocationTable, checked_size
+from sw_driver.memory.allocations import AllocationTable
 from sw_driver.memory.cuda import CudaMemory, tensor_of
-from sw_driver.memory.host import HostMemory, MappedMemory, Pages, typed_bytes
+from sw_driver.memory.host import HostMemory, MappedMemory
 from sw_driver.memory.interface import FreeSpace, Leg
+from sw_driver.memory.pieces import Piece
 from sw_driver.memory.pointers import GpuPointer, Pointer
+from sw_driver.memory.timing import GpuTiming, LinkTiming
 from sw_driver.runtime.schedule import Schedule
 
-__all__ = ["STAND_IN_BYTES", "GpuMemory", "GpuStandIn", "GpuTiming", "import_torch", "open_gpu"]
+__all__ = ["STAND_IN_BYTES", "GpuMemory", "GpuStandIn", "import_torch", "open_gpu"]
 
 STAND_IN_BYTES = 16 << 30
 """Capacity of the stand-in, as of the smaller V100; the host gives memory as it is touched."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuTiming:
-    """Simulated time of transfers between a GPU and the host.
-
-    The defaults are those of a V100 on PCIe 3.0 x16 with pinned host memory. About 12 GB/s is what
-    such GPUs reach of the link's 15.75 GB/s: 12 GB/s for the V100 (ZaidQureshi/bam, issue 54),
-    12.2 to the device and 12.9 from it, as NVIDIA's bandwidthTest counts, for the P100 before it
-    (mpicbg-scicomp/gearshifft, pull request 82). A small copy takes about 7 us with cudaMemcpy,
-    measured by NVIDIA on a machine with V100s (developer.nvidia.com/gdrcopy).
-
-    Raises ``ValueError`` for a rate that is not positive or a latency that is negative.
-    """
-
-    host_to_device_gb_per_s: float = 12.0
-    """GB are 10^9 bytes."""
-    device_to_host_gb_per_s: float = 12.0
-    latency_us: float = 7.0
-    """From the call to the first byte, for every transfer."""
-
-    def __post_init__(self) -> None:
-        for name in ("host_to_device_gb_per_s", "device_to_host_gb_per_s"):
-            rate = getattr(self, name)
-            if not isinstance(rate, int | float) or not isfinite(rate) or rate <= 0:
-                raise ValueError(f"{name} must be a positive number, got {rate!r}")
-        latency = self.latency_us
-        if not isinstance(latency, int | float) or not isfinite(latency) or latency < 0:
-            raise ValueError(f"latency_us must be a number of at least 0, got {latency!r}")
-
-    def duration_ns(self, nbytes: int, *, writing: bool) -> float:
-        """Time of a transfer of ``nbytes`` from or, ``writing``, to the GPU."""
-        rate = self.host_to_device_gb_per_s if writing else self.device_to_host_gb_per_s
-        return 1e3 * self.latency_us + nbytes / rate
 
 
 class GpuStandIn(MappedMemory[GpuPointer]):
@@ -64,9 +31,9 @@ class GpuStandIn(MappedMemory[GpuPointer]):
     ----------
     device: number of the opened device, for its pointers.
     reason: why there is no GPU.
+    torch: the module, if it can be used without a GPU.
     timing: of its transfers.
     capacity_bytes: of all allocations together.
-    torch: the module, if it can be used without a GPU.
     """
 
     def __init__(
@@ -74,26 +41,19 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         device: int,
         *,
         reason: str,
-        timing: GpuTiming,
-        capacity_bytes: int = STAND_IN_BYTES,
         torch: Any = None,
+        timing: LinkTiming | None = None,
+        capacity_bytes: int = STAND_IN_BYTES,
     ) -> None:
         name = "gpu stand-in (host memory)"
         source = f"MallocGpu of the {name}"
         super().__init__(name, AllocationTable(GpuPointer, device=device, source=source))
-        self.capacity_bytes = checked_size("capacity_bytes", capacity_bytes, minimum=1)
+        self.capacity_bytes = capacity_bytes
         self.reason = reason
-        self.timing = timing
+        self.description = f"stand-in in host memory: {reason}"
+        self.timing = timing or GpuTiming()
         self._torch = torch
         self.schedules = [Schedule("GPU 0 stand-in")]
-
-    def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, {self.reason}>"
-
-    @property
-    def description(self) -> str:
-        """What it is, in words."""
-        return f"stand-in in host memory: {self.reason}"
 
     def tensor(self, pointer: GpuPointer, dtype: Any, count: int | None = None) -> Any:
         """As :meth:`~sw_driver.memory.cuda.CudaMemory.tensor`, of a tensor in host memory.
@@ -104,28 +64,26 @@ class GpuStandIn(MappedMemory[GpuPointer]):
             raise GpuError(
                 f"tensors of the {self.name} need PyTorch: {self.reason}; array() does without"
             )
-        nbytes = typed_bytes(self.allocations, pointer, dtype.itemsize, count)
-        return tensor_of(pointer, self._torch.from_numpy(self._bytes(pointer, nbytes)), dtype)
+        data = self._torch.from_numpy(self._elements(pointer, dtype.itemsize, count))
+        return tensor_of(pointer, data, dtype)
 
-    def free_space(self) -> list[FreeSpace]:
+    def free_space(self) -> Mapping[int, FreeSpace]:
         """Of the one GPU."""
         with self._lock:
             free = self.capacity_bytes - self.allocated_bytes
-            return [
-                FreeSpace(
-                    channel=0,
-                    total_bytes=self.capacity_bytes,
-                    free_bytes=free,
-                    largest_free_bytes=free,
-                    allocations=len(self._pages),
-                )
-            ]
+            space = FreeSpace(
+                total_bytes=self.capacity_bytes,
+                free_bytes=free,
+                largest_free_bytes=free,
+                allocations=len(self._pieces),
+            )
+            return {0: space}
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
         """One: transfers in either direction take turns, as on the GPU's own stream."""
         return [Leg(self.schedules[0], self.timing.duration_ns(nbytes, writing=writing))]
 
-    def _obtain(self, size: int) -> Pages:
+    def _obtain(self, size: int, channel: int) -> Piece:
         free = self.capacity_bytes - self.allocated_bytes
         if size > free:
             raise OutOfMemoryError(
@@ -135,20 +93,14 @@ class GpuStandIn(MappedMemory[GpuPointer]):
                 free_bytes=free,
                 capacity_bytes=self.capacity_bytes,
             )
-        return super()._obtain(size)
+        return super()._obtain(size, channel)
 
 
 GpuMemory: TypeAlias = CudaMemory | GpuStandIn
 """What :func:`open_gpu` returns; ``reason`` is None for CUDA."""
 
 
-def open_gpu(
-    device: int,
-    *,
-    host: HostMemory | None = None,
-    timing: GpuTiming | None = None,
-    capacity_bytes: int = STAND_IN_BYTES,
-) -> GpuMemory:
+def open_gpu(device: int, *, host: HostMemory | None = None) -> GpuMemory:
     """Opens the GPUs of the machine or, where there are none that PyTorch can use, the stand-in.
 
     Imports PyTorch, which takes seconds: call it when a program first asks for GPU memory.
@@ -157,24 +109,19 @@ def open_gpu(
     ----------
     device: number of the opened device, for the pointers.
     host: memory that is to be pinned for the GPU from now on.
-    timing: simulated time of transfers.
-    capacity_bytes: of the stand-in.
     """
-    timing = timing or GpuTiming()
     torch, reason = import_torch()
     if torch is not None:
         try:
             if torch.cuda.is_available():
-                memory = CudaMemory(torch, device, timing)
+                memory = CudaMemory(torch, device)
                 if host is not None:
                     host.pin_with(memory.pinned_bytes)
                 return memory
             reason = f"PyTorch {torch.__version__} finds no CUDA GPU"
         except Exception as error:  # a broken driver raises what it likes
             reason = f"PyTorch cannot use the GPU ({_said(error)})"
-    return GpuStandIn(
-        device, reason=reason, timing=timing, capacity_bytes=capacity_bytes, torch=torch
-    )
+    return GpuStandIn(device, reason=reason, torch=torch)
 
 
 @cache
@@ -186,7 +133,7 @@ def import_torch() -> tuple[Any, str]:
     """
     try:
         if find_spec("torch") is None:
-            return None, "PyTorch is not installed (pip install -e '.[gpu]')"
+            return None, "PyTorch is not installed (pip install -e '.[torch]')"
         torch = import_module("torch")
         # A folder of that name would be imported as well.
         return torch, torch.__version__

@@ -6,96 +6,34 @@ import ctypes
 import mmap
 import os
 import resource
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sw_driver.errors import ClosedError, HostBufferError, OutOfMemoryError
-from sw_driver.memory.allocations import AllocationTable, checked_channel, checked_size
+from sw_driver.errors import HostBufferError, OutOfMemoryError
+from sw_driver.memory.allocations import AllocationTable
+from sw_driver.memory.hostbuffer import zeroed_pages
 from sw_driver.memory.interface import FreeSpace, Leg
+from sw_driver.memory.pieces import Piece, PieceMemory
 from sw_driver.memory.pointers import HostPointer, Pointer
-from sw_driver.runtime.schedule import Schedule
 
-__all__ = ["HostMemory", "MappedMemory", "Pages", "typed_bytes"]
+__all__ = ["HostMemory", "MappedMemory"]
 
 P = TypeVar("P", bound=Pointer)
 
 
-@dataclass(frozen=True)
-class Pages:
-    """What one allocation lies in."""
+class MappedMemory(PieceMemory[P]):
+    """A memory in anonymous pages of the process.
 
-    data: NDArray[np.uint8]
-    locked: bool = False
-    """Whether the system may neither move them nor write them to swap."""
-
-
-class MappedMemory(Generic[P]):
-    """A memory in anonymous pages of the process. Any thread may call.
-
-    Allocations start on a page, read zero at first, and cost memory as they are touched. Arrays
-    of an allocation stay valid after it is freed, since Python keeps the pages for them; pointers
-    do not.
-
-    Parameters
-    ----------
-    name: as in reports and messages.
-    allocations: the memory's table, empty.
+    Allocations start on a page, read zero at first, and cost memory as they are touched.
     """
 
-    schedules: Sequence[Schedule] = ()
-
-    def __init__(self, name: str, allocations: AllocationTable[P]) -> None:
-        self.name = name
-        self.allocations = allocations
-        self._lock = threading.Lock()
-        self._pages: dict[int, Pages] = {}
-        self._closed = False
-
-    def __repr__(self) -> str:
-        return f"<{self.name}: {len(self._pages)} allocations of {self.allocated_bytes} bytes>"
-
-    @property
-    def allocated_bytes(self) -> int:
-        """Bytes of the allocations that there are, as asked for."""
-        return sum(pages.data.size for pages in list(self._pages.values()))
-
-    def allocate(self, nbytes: int, channel: int | None = None) -> P:
-        """Allocates memory. There is one channel, 0.
-
-        Raises :class:`~sw_driver.errors.InvalidSizeError`,
-        :class:`~sw_driver.errors.NoSuchChannelError`,
-        :class:`~sw_driver.errors.OutOfMemoryError` and :class:`~sw_driver.errors.ClosedError`.
-        """
-        size = checked_size("nbytes", nbytes, minimum=1)
-        number = checked_channel(0 if channel is None else channel, 1, f" or None in {self.name}")
-        with self._lock:
-            self._refuse_closed()
-            pages = self._obtain(size)
-            pointer = self.allocations.add(
-                channel=number, address=pages.data.ctypes.data, nbytes=size
-            )
-            self._pages[pointer.allocation] = pages
-        return pointer
-
-    def free(self, pointer: Any) -> None:
-        """Frees an allocation; its pages go back to the system when no array needs them.
-
-        Raises what :meth:`~sw_driver.memory.allocations.AllocationTable.remove` raises, and
-        :class:`~sw_driver.errors.ClosedError`.
-        """
-        with self._lock:
-            self._refuse_closed()
-            del self._pages[self.allocations.remove(pointer).number]
-
-    def free_space(self) -> Sequence[FreeSpace]:
+    def free_space(self) -> Mapping[int, FreeSpace]:
         """Of none: it has what the system gives."""
-        return ()
+        return {}
 
     def array(
         self, pointer: P, dtype: DTypeLike = np.uint8, count: int | None = None
@@ -115,8 +53,7 @@ class MappedMemory(Generic[P]):
                 f"elements of dtype {kind} do not lie in memory as bytes: expected a numeric dtype",
                 dtype=str(kind),
             )
-        nbytes = typed_bytes(self.allocations, pointer, kind.itemsize, count)
-        return self._bytes(pointer, nbytes).view(kind)
+        return self._elements(pointer, kind.itemsize, count).view(kind)
 
     def read(self, pointer: P, destination: NDArray[np.uint8]) -> None:
         """Copies the bytes from ``pointer`` on to ``destination``, as many as it holds."""
@@ -126,23 +63,9 @@ class MappedMemory(Generic[P]):
         """Copies ``source`` to the bytes from ``pointer`` on."""
         np.copyto(self._bytes(pointer, source.nbytes), source)
 
-    def close(self) -> None:
-        """Gives up all allocations. Calling it twice does no harm."""
-        with self._lock:
-            self._closed = True
-            self._pages.clear()
-
-    def _bytes(self, pointer: P, nbytes: int) -> NDArray[np.uint8]:
-        with self._lock:
-            self._refuse_closed()
-            allocation = self.allocations.range(pointer, nbytes)
-            start = pointer.address - allocation.address
-            return self._pages[allocation.number].data[start : start + nbytes]
-
-    def _obtain(self, size: int) -> Pages:
+    def _obtain(self, size: int, channel: int) -> Piece:
         try:
-            # Private, so that a process that forks does not share them with its child.
-            data = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            data = zeroed_pages(size)
         except (OSError, OverflowError) as error:
             raise OutOfMemoryError(
                 f"no room for {size} bytes in {self.name}: the system gives none ({error}); "
@@ -150,11 +73,7 @@ class MappedMemory(Generic[P]):
                 nbytes=size,
                 allocated_bytes=self.allocated_bytes,
             ) from None
-        return Pages(np.frombuffer(data, dtype=np.uint8))
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{self.name} was closed")
+        return Piece(data, data.ctypes.data)
 
 
 class HostMemory(MappedMemory[HostPointer]):
@@ -182,13 +101,13 @@ class HostMemory(MappedMemory[HostPointer]):
     @property
     def locked_bytes(self) -> int:
         """Bytes of the allocations that are page-locked, of ``allocated_bytes``."""
-        return sum(pages.data.size for pages in list(self._pages.values()) if pages.locked)
+        return sum(len(piece.data) for piece in list(self._pieces.values()) if piece.locked)
 
     def is_locked(self, pointer: HostPointer) -> bool:
         """Whether the allocation that ``pointer`` points into is page-locked."""
         with self._lock:
             self._refuse_closed()
-            return self._pages[self.allocations.check(pointer).number].locked
+            return self._pieces[self.allocations.check(pointer).number].locked
 
     def pin_with(self, pin: Callable[[int], NDArray[np.uint8]]) -> None:
         """Takes new allocations from ``pin``, which returns that many page-locked bytes.
@@ -202,27 +121,13 @@ class HostMemory(MappedMemory[HostPointer]):
         """None: see the class."""
         return []
 
-    def _obtain(self, size: int) -> Pages:
+    def _obtain(self, size: int, channel: int) -> Piece:
         if self._pin:
             with suppress(RuntimeError):
-                return Pages(self._pin(size), locked=True)
-        pages = super()._obtain(size)
-        return Pages(pages.data, locked=_lock(pages.data, self.locked_bytes))
-
-
-def typed_bytes(
-    allocations: AllocationTable[Any], pointer: Any, itemsize: int, count: int | None
-) -> int:
-    """Bytes of ``count`` elements from ``pointer`` on, without it of all that there is room for.
-
-    Raises :class:`~sw_driver.errors.ForeignPointerError`,
-    :class:`~sw_driver.errors.FreedPointerError`, :class:`~sw_driver.errors.InvalidSizeError`.
-    """
-    allocation = allocations.check(pointer)
-    if count is None:
-        rest = allocation.address + allocation.nbytes - pointer.address
-        return max(rest, 0) // itemsize * itemsize
-    return checked_size("count", count) * itemsize
+                data = self._pin(size)
+                return Piece(data, data.ctypes.data, locked=True)
+        piece = super()._obtain(size, channel)
+        return Piece(piece.data, piece.address, locked=_lock(piece.data, self.locked_bytes))
 
 
 _libc = ctypes.CDLL(None)

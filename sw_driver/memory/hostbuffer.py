@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import HostBufferError
 
-__all__ = ["byte_view"]
+__all__ = ["byte_view", "zeroed_pages"]
 
 
 def byte_view(buffer: Any, nbytes: int | None, *, writable: bool) -> NDArray[np.uint8]:
@@ -49,3 +50,13 @@ def byte_view(buffer: Any, nbytes: int | None, *, writable: bool) -> NDArray[np.
     if isinstance(buffer, np.ndarray):
         return buffer.reshape(-1).view(np.uint8)[:nbytes]
     return np.frombuffer(view.cast("B"), dtype=np.uint8, count=nbytes)
+
+
+def zeroed_pages(nbytes: int) -> NDArray[np.uint8]:
+    """Zeroed memory of at least 1 byte that starts on a page and costs memory as it is touched.
+
+    Raises ``OSError`` or ``OverflowError`` if the system gives none.
+    """
+    # Private, so that a process that forks does not share it with its child.
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, dtype=np.uint8)

@@ -6,7 +6,7 @@ would take is simulated, by schedules that an operation occupies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,15 +30,16 @@ class Leg:
 
 @dataclass(frozen=True, kw_only=True)
 class FreeSpace:
-    """How much of one channel of a memory is free."""
+    """How much of a memory, or of one channel of it, is free."""
 
-    channel: int
     total_bytes: int
+    """Bytes that can be allocated when nothing is."""
     free_bytes: int
+    """Bytes not allocated."""
     largest_free_bytes: int
-    """Of the largest allocation that may succeed."""
+    """Bytes of the largest allocation that may succeed."""
     allocations: int
-    """Those that have a share here, not yet freed."""
+    """Those that have a share here and have not been freed."""
 
 
 class Memory(Protocol):
@@ -68,7 +69,7 @@ class Memory(Protocol):
         """Frees an allocation; raises what :meth:`AllocationTable.remove` raises."""
         ...
 
-    def free_space(self) -> Sequence[FreeSpace]:
+    def free_space(self) -> Mapping[int, FreeSpace]:
         """Of each channel; nothing of a memory that has no size of its own."""
         ...
 

@@ -6,24 +6,14 @@ __all__ = ["Intervals"]
 
 
 class Intervals:
-    """A set of integers, kept as few ranges ``[start, end)``. Not safe for threads.
-
-    An empty range, ``end`` not above ``start``, may be given anywhere and changes nothing.
-    """
+    """A set of integers, kept as ranges ``[start, end)``. Not safe for threads."""
 
     def __init__(self) -> None:
         # Ascending; no two touch.
         self._ranges: list[tuple[int, int]] = []
 
-    @property
-    def total(self) -> int:
-        """How many integers are in the set."""
-        return sum(end - start for start, end in self._ranges)
-
     def add(self, start: int, end: int) -> None:
-        """Puts a range into the set."""
-        if start >= end:
-            return
+        """Puts a range, which is not empty, into the set."""
         apart = []
         for low, high in self._ranges:
             if high < start or end < low:
@@ -34,8 +24,6 @@ class Intervals:
 
     def remove(self, start: int, end: int) -> None:
         """Takes a range out of the set."""
-        if start >= end:
-            return
         rests = [
             rest
             for low, high in self._ranges

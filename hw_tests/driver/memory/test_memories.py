@@ -35,10 +35,11 @@ from sw_driver import errors
 from sw_driver.memory import cuda
 from sw_driver.memory.allocations import AllocationTable
 from sw_driver.memory.cuda import CudaMemory
-from sw_driver.memory.gpu import GpuStandIn, GpuTiming, import_torch, open_gpu
+from sw_driver.memory.gpu import GpuStandIn, import_torch, open_gpu
 from sw_driver.memory.host import HostMemory
 from sw_driver.memory.interface import FreeSpace, Memory
 from sw_driver.memory.pointers import GpuPointer, HostPointer
+from sw_driver.memory.timing import GpuTiming, LinkTiming, NvmeTiming
 
 DEVICE = 7
 CAPACITY = 1 << 20
@@ -122,6 +123,9 @@ class FakeTensor:
 
     def __getitem__(self, part: slice) -> FakeTensor:
         return replace(self, data=self.data[part])
+
+    def __len__(self) -> int:
+        return self.data.size
 
     def numel(self) -> int:
         return self.data.size
@@ -237,9 +241,7 @@ def fake_cuda(torch: FakeTorch, host: HostMemory | None = None) -> CudaMemory:
 
 
 def stand_in(capacity_bytes: int = CAPACITY) -> GpuStandIn:
-    return GpuStandIn(
-        DEVICE, reason="for the test", timing=GpuTiming(), capacity_bytes=capacity_bytes
-    )
+    return GpuStandIn(DEVICE, reason="for the test", capacity_bytes=capacity_bytes)
 
 
 @pytest.fixture(autouse=True)
@@ -441,7 +443,7 @@ def maps(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[mmap.mmap]:
             alive.add(made)
             return made
 
-    monkeypatch.setattr("sw_driver.memory.host.mmap.mmap", Counted)
+    monkeypatch.setattr("sw_driver.memory.hostbuffer.mmap.mmap", Counted)
     return alive
 
 
@@ -594,7 +596,10 @@ def test_the_stand_in_says_so_everywhere() -> None:
     pointer = gpu.allocate(100)
     assert gpu.name == "gpu stand-in (host memory)"
     assert gpu.description == "stand-in in host memory: for the test"
-    assert repr(gpu) == ("<gpu stand-in (host memory): 1 allocations of 100 bytes, for the test>")
+    assert repr(gpu) == (
+        "<gpu stand-in (host memory): 1 allocations of 100 bytes, "
+        "stand-in in host memory: for the test>"
+    )
     assert [schedule.name for schedule in gpu.schedules] == ["GPU 0 stand-in"]
     for refused in (
         lambda: gpu.allocate(CAPACITY),
@@ -614,13 +619,9 @@ def test_the_stand_in_has_a_capacity() -> None:
     assert refusal.value.details == {"nbytes": 401, "free_bytes": 400, "capacity_bytes": 1000}
     gpu.allocate(400)
     gpu.free(first)
-    [space] = gpu.free_space()
-    assert space == FreeSpace(
-        channel=0, total_bytes=1000, free_bytes=600, largest_free_bytes=600, allocations=1
-    )
+    space = FreeSpace(total_bytes=1000, free_bytes=600, largest_free_bytes=600, allocations=1)
+    assert gpu.free_space() == {0: space}
     gpu.allocate(600)
-    with pytest.raises(errors.InvalidSizeError, match="capacity_bytes"):
-        stand_in(capacity_bytes=0)
 
 
 def test_memory_of_the_stand_in_is_taken_as_it_is_touched() -> None:
@@ -656,12 +657,11 @@ def torch_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> 
 
 def test_without_pytorch_there_is_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    gpu = open_gpu(DEVICE, capacity_bytes=5000)
+    gpu = open_gpu(DEVICE)
     assert isinstance(gpu, GpuStandIn)
-    assert gpu.reason == "PyTorch is not installed (pip install -e '.[gpu]')"
+    assert gpu.reason == "PyTorch is not installed (pip install -e '.[torch]')"
     assert gpu.reason in repr(gpu)
-    assert gpu.capacity_bytes == 5000
-    with pytest.raises(errors.GpuError, match=r"gpu stand-in .*\.\[gpu\].*array"):
+    with pytest.raises(errors.GpuError, match=r"gpu stand-in .*\.\[torch\].*array"):
         gpu.tensor(gpu.allocate(64), FakeTorch.float32)
 
 
@@ -799,14 +799,14 @@ def test_channels_are_gpus() -> None:
     assert [leg.schedule for leg in gpu.legs(pointer, 64, writing=True)] == [gpu.schedules[2]]
     with pytest.raises(errors.NoSuchChannelError, match="from 0 to 2"):
         gpu.allocate(64, 3)
-    assert repr(gpu) == ("<gpu Double 0, Double 1, Double 2: 1 allocations of 64 bytes>")
+    assert repr(gpu) == ("<gpu: 1 allocations of 64 bytes, Double 0, Double 1, Double 2>")
     # GPU 1 is not used, and stays so.
     free = {"total_bytes": CAPACITY, "free_bytes": CAPACITY - 100}
     free["largest_free_bytes"] = free["free_bytes"]
-    assert gpu.free_space() == [
-        FreeSpace(channel=0, **free, allocations=0),
-        FreeSpace(channel=2, **free, allocations=1),
-    ]
+    assert gpu.free_space() == {
+        0: FreeSpace(**free, allocations=0),
+        2: FreeSpace(**free, allocations=1),
+    }
 
 
 def test_when_the_gpu_is_full_the_message_has_the_sizes() -> None:
@@ -908,7 +908,7 @@ def test_tensors_are_the_memory() -> None:
 
 
 def test_a_transfer_takes_its_latency_and_its_bytes() -> None:
-    timing = GpuTiming(host_to_device_gb_per_s=10, device_to_host_gb_per_s=5, latency_us=2)
+    timing = LinkTiming(write_gb_per_s=10, read_gb_per_s=5, latency_us=2)
     gpu = GpuStandIn(DEVICE, reason="for the test", timing=timing)
     pointer = gpu.allocate(1 << 20)
     (leg,) = gpu.legs(pointer, 1_000_000, writing=True)
@@ -919,27 +919,35 @@ def test_a_transfer_takes_its_latency_and_its_bytes() -> None:
     gpu.close()
 
 
-def test_the_timing_is_that_of_a_v100_by_default() -> None:
-    timing = stand_in().timing
-    # 1 GB: the link's 12 GB/s, of at most 15.75 (8 GT/s, 16 lanes, 128b/130b), and 7 us.
+@pytest.mark.parametrize(
+    ("timing", "lanes", "gb_per_s", "latency_us"),
+    [(GpuTiming(), 16, 12, 7), (NvmeTiming(), 4, 3.45, 70)],
+)
+def test_the_default_rates_are_below_those_of_the_link(
+    timing: LinkTiming, lanes: int, gb_per_s: float, latency_us: float
+) -> None:
+    link_gb_per_s = lanes * 8 * 128 / 130 / 8
+    assert 0.7 * link_gb_per_s < gb_per_s < link_gb_per_s
     for writing in (False, True):
-        assert timing.duration_ns(10**9, writing=writing) == pytest.approx(83_340_333, rel=1e-6)
+        expected_ns = 1e3 * latency_us + 10**9 / gb_per_s
+        assert timing.duration_ns(10**9, writing=writing) == pytest.approx(expected_ns, rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("host_to_device_gb_per_s", 0),
-        ("host_to_device_gb_per_s", float("nan")),
-        ("device_to_host_gb_per_s", -1),
-        ("device_to_host_gb_per_s", "12"),
+        ("write_gb_per_s", 0),
+        ("write_gb_per_s", float("nan")),
+        ("read_gb_per_s", -1),
+        ("read_gb_per_s", "12"),
         ("latency_us", -0.1),
         ("latency_us", float("inf")),
     ],
 )
 def test_times_that_make_no_sense_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"{name} must be .* got {value!r}"):
-        GpuTiming(**{name: value})
+    with pytest.raises(ValueError, match=rf"{name} is {value!r}: expected a finite number "):
+        NvmeTiming(**{name: value})
+    assert NvmeTiming(latency_us=0).duration_ns(0, writing=True) == 0
 
 
 # PyTorch itself.
@@ -950,7 +958,7 @@ def test_a_tensor_of_the_stand_in_shares_its_memory() -> None:
         pytest.skip("PyTorch is not installed")
     import torch  # type: ignore[import-not-found]
 
-    gpu = GpuStandIn(DEVICE, reason="for the test", timing=GpuTiming(), torch=torch)
+    gpu = GpuStandIn(DEVICE, reason="for the test", torch=torch)
     pointer = gpu.allocate(403)
     tensor = gpu.tensor(pointer, torch.float32)
     assert tensor.shape == (100,)

@@ -12,7 +12,7 @@ from golden.adam import AdamConstants
 
 __all__ = ["NO_TORCH", "numpy_adam", "torch_adam"]
 
-NO_TORCH = "torch is not installed, so its fused Adam was not measured: pip install torch"
+NO_TORCH = "torch is not installed, so its fused Adam was not measured: pip install -e '.[torch]'"
 
 Floats = NDArray[np.float32]
 
