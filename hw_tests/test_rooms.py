@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -97,3 +98,11 @@ def test_only_the_simulation_uses_what_is_for_simulation_only() -> None:
         if module.startswith("hw.") and not module.startswith("hw.sim"):
             used = {other for other in imports if other.startswith("hw.sim")}
             assert not used, f"{module} imports {used}"
+
+
+def test_the_picture_shows_every_room() -> None:
+    picture = (ROOT / "docs" / "pictures" / "rooms.svg").read_text()
+    shown = set(re.findall(r"[\w.]+/|\w+\.py", picture))
+    for package in ("hw", "golden", "sw_driver"):
+        folders = {f"{path.parent.name}/" for path in (ROOT / package).glob("*/*.py")}
+        assert folders <= shown, f"{package}: {folders - shown}"
