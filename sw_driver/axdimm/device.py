@@ -266,7 +266,7 @@ class Axdimm(Copies):
     @property
     def name(self) -> str | None:
         """Under which the device is listed on this machine; None if it was given as a transport."""
-        return None if self._lock is None else self._lock.name
+        return None if self._lock is None else self._lock.entry.name
 
     @property
     def backdoor(self) -> bool:
