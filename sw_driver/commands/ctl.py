@@ -264,12 +264,12 @@ def _opened(text: str | None, arguments: argparse.Namespace) -> Iterator[_Target
 
     from sw_driver.axdimm.backends import BackendOptions, open_backend
     from sw_driver.axdimm.bare_control import TransportControl
-    from sw_driver.control.client import ControlClient
+    from sw_driver.control.client import connect
     from sw_driver.control.exclusive import DeviceName, open_devices
 
     found = _find(text, open_devices())
     if not isinstance(found, DeviceName):
-        client = ControlClient(found)
+        client = connect(found)
         yield _Target(client, client.describe())
         return
     progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
@@ -293,14 +293,14 @@ def _opened(text: str | None, arguments: argparse.Namespace) -> Iterator[_Target
 
 def _list(arguments: argparse.Namespace) -> int:
     from sw_driver.control import ControlError
-    from sw_driver.control.client import ControlClient
+    from sw_driver.control.client import connect
     from sw_driver.control.exclusive import open_devices
     from sw_driver.errors import BusyError, ClosedError
 
     rows: list[dict[str, Any]] = []
     for entry in open_devices():
         row: dict[str, Any] = {**asdict(entry), "channels": None, "modes": None, "running": None}
-        client = ControlClient(entry, answer_limit_s=LIST_ANSWER_LIMIT_S)
+        client = connect(entry, answer_limit_s=LIST_ANSWER_LIMIT_S)
         try:
             row["channels"] = client.describe()["channels"]
             states = [client.channel_state(channel) for channel in range(row["channels"])]
