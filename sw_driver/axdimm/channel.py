@@ -33,7 +33,7 @@ from .hostcache import HostCache
 from .registers import RegisterWindow, arbiter_registers, kernel_registers
 from .runs import ACTIVITY_REGISTERS, PARAMETERS_PER_BEAT, AdamResult, AdamRun, DramActivity
 
-__all__ = ["LINK_TRACK", "Channel", "Mode", "ModePolicy", "Shared"]
+__all__ = ["LINK_TRACK", "Channel", "CopiedBytes", "Mode", "ModePolicy", "Shared"]
 
 LINK_TRACK = "host link"
 MODE_POLL_FABRIC_CYCLES = 8
@@ -89,6 +89,16 @@ class Shared:
     """Raises :class:`~sw_driver.errors.ClosedError` if the device cannot be used any more."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CopiedBytes:
+    """Bytes copied since the device was opened, by the way they took."""
+
+    link_to_device: int = 0
+    link_to_host: int = 0
+    backdoor_to_device: int = 0
+    backdoor_to_host: int = 0
+
+
 class Channel:
     """A channel; :class:`~sw_driver.axdimm.device.Axdimm` has one for each of the module's.
 
@@ -122,7 +132,7 @@ class Channel:
         self.follower = Worker(f"nearmem-channel{number}")
         self.run: AdamRun | None = None
         self.copied: dict[str, int] = {}
-        """Bytes by the way they took, see :class:`~sw_driver.axdimm.device.CopiedBytes`."""
+        """Bytes by the way they took, see :class:`CopiedBytes`."""
         self.occupied_until = 0
         """Simulated time at which the last copy ended."""
         self._mode_unsure = False

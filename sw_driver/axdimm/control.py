@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from sw_driver.axdimm.channel import Channel, Mode, ModePolicy, Shared
+from hw.csr.register_map import load_registers
+from sw_driver.axdimm.channel import Channel, CopiedBytes, Mode, ModePolicy, Shared
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.memory.allocations import checked_channel
-from sw_driver.memory.interface import Memory
+from sw_driver.memory.allocator import MemoryStatistics
+from sw_driver.memory.interface import FreeSpace, Memory
 from sw_driver.runtime.streams import Stream
 from sw_driver.transport import Transport
 
@@ -27,10 +29,16 @@ from ..control import (
     RegisterValue,
     check_range,
 )
-from .bare_control import COUNTERS
 from .register_access import find_register, read_registers, write_register
 
-__all__ = ["DriverControl"]
+__all__ = ["COUNTERS", "DriverControl"]
+
+COUNTERS = tuple(
+    register.name
+    for register in load_registers("axdimm_arbiter").registers
+    if [field.name for field in register.fields] == ["count"]
+)
+"""Registers of the arbiter that count."""
 
 
 class DriverControl:
@@ -85,8 +93,6 @@ class DriverControl:
 
     def channel_state(self, channel: int) -> ChannelState:
         """See :class:`.Controlled`."""
-        from sw_driver.axdimm.device import CopiedBytes  # which has this module
-
         state = self._channel(channel)
         arbiter = arbiter_registers(self._beside(state), state.number)
         values = arbiter.read_many(["status", *COUNTERS])
@@ -126,7 +132,7 @@ class DriverControl:
             self.set_mode(channel, codes.get(str(value), str(value)))
             return
         with self._alone(channel) as state:
-            write_register(self._transport, state.number, register, value)
+            write_register(self._transport, state.number, path, value)
             if (path.window, path.register.name) == ("kernel", "control"):
                 state.unfinished = True
 
@@ -157,33 +163,13 @@ class DriverControl:
 
     def memory(self) -> list[MemoryEntry]:
         """See :class:`.Controlled`."""
+        self._shared.check_open()
         entries: list[MemoryEntry] = []
-        for number in range(len(self._channels)):
-            state = self._channel(number)
+        for state in self._channels:
             with state.exclusive(PATIENCE_S):
-                statistics = state.allocator.statistics()
-            entries.append(
-                {
-                    "memory": "axdimm",
-                    "channel": number,
-                    "total_bytes": statistics.total_bytes,
-                    "free_bytes": statistics.free_bytes,
-                    "largest_free_bytes": statistics.largest_free_bytes,
-                    "allocations": statistics.allocations,
-                }
-            )
+                entries.append(_entry("axdimm", state.number, state.allocator.statistics()))
         for memory in self._memories():
-            entries += [
-                MemoryEntry(
-                    memory=memory.name,
-                    channel=each.channel,
-                    total_bytes=each.total_bytes,
-                    free_bytes=each.free_bytes,
-                    largest_free_bytes=each.largest_free_bytes,
-                    allocations=each.allocations,
-                )
-                for each in memory.free_space()
-            ]
+            entries += [_entry(memory.name, each.channel, each) for each in memory.free_space()]
         return entries
 
     def peek(self, channel: int, address: int, nbytes: int, backdoor: bool = False) -> bytes:
@@ -223,3 +209,14 @@ class DriverControl:
             self._beside(state)
             state.check_idle()
             yield state
+
+
+def _entry(memory: str, channel: int, space: FreeSpace | MemoryStatistics) -> MemoryEntry:
+    return {
+        "memory": memory,
+        "channel": channel,
+        "total_bytes": space.total_bytes,
+        "free_bytes": space.free_bytes,
+        "largest_free_bytes": space.largest_free_bytes,
+        "allocations": space.allocations,
+    }

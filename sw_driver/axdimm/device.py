@@ -49,7 +49,7 @@ from ..runtime.watchdog import Watchdog
 from ..runtime.workers import Worker
 from ..transport import LINE_BYTES, Transport
 from .backends import BackendOptions, check_backend, open_backend
-from .channel import LINK_TRACK, Channel, Mode, ModePolicy, Shared
+from .channel import LINK_TRACK, Channel, CopiedBytes, Mode, ModePolicy, Shared
 from .control import DriverControl
 from .copies import BufferEnd, ChannelEnd, End, MemoryEnd, check_overlap, copy
 from .hostcache import HostCache
@@ -83,16 +83,6 @@ STALL_TIMEOUT_S = 120.0
 _device_numbers = itertools.count(1)
 _open_devices: weakref.WeakSet[Axdimm] = weakref.WeakSet()
 """Closed when the program ends, so that timelines are written and nothing runs on in threads."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CopiedBytes:
-    """Bytes copied since the device was opened, by the way they took."""
-
-    link_to_device: int = 0
-    link_to_host: int = 0
-    backdoor_to_device: int = 0
-    backdoor_to_host: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,14 +197,14 @@ class Axdimm(Copies):
             gate=self._gate,
             check_open=self._check_open,
         )
+        self._controlled = DriverControl(
+            self._shared,
+            self._channels,
+            streams=lambda: self._streams,
+            memories=lambda: self._memories,
+            stand_ins=self._stand_ins,
+        )
         if self._lock is not None:
-            self._controlled = DriverControl(
-                self._shared,
-                self._channels,
-                streams=lambda: self._streams,
-                memories=lambda: self._memories,
-                stand_ins=self._stand_ins,
-            )
             self._control = ControlServer(self._controlled, self._lock)
         _open_devices.add(self)
 
@@ -267,6 +257,11 @@ class Axdimm(Copies):
     def name(self) -> str | None:
         """Under which the device is listed on this machine; None if it was given as a transport."""
         return None if self._lock is None else self._lock.entry.name
+
+    @property
+    def controlled(self) -> DriverControl:
+        """What ``nearmem ctl`` sees of the device, and does to it."""
+        return self._controlled
 
     @property
     def backdoor(self) -> bool:

@@ -262,8 +262,8 @@ def _opened(text: str | None, arguments: argparse.Namespace) -> Iterator[_Target
     """The device that is meant: another process's, or a fresh one that is closed at the end."""
     from rich.console import Console
 
+    from sw_driver.axdimm import Axdimm
     from sw_driver.axdimm.backends import BackendOptions, open_backend
-    from sw_driver.axdimm.bare_control import TransportControl
     from sw_driver.control.client import connect
     from sw_driver.control.exclusive import DeviceName, open_devices
 
@@ -281,9 +281,9 @@ def _opened(text: str | None, arguments: argparse.Namespace) -> Iterator[_Target
     except (RuntimeError, OSError) as error:
         raise Failure(str(error)) from error
     try:
-        control = TransportControl(transport)
-        own = {"name": found.model, "device": found.model, "preset": found.preset}
-        yield _Target(control, {**own, **control.describe()})
+        with Axdimm(transport) as device:  # one without a name is not listed
+            own = {"name": found.model, "device": found.model, "preset": found.preset}
+            yield _Target(device.controlled, {**own, **device.controlled.describe()})
     finally:
         transport.close()
 
