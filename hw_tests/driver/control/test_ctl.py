@@ -808,7 +808,7 @@ def test_watch_ends(
                 else:
                     live.end()
 
-        monkeypatch.setattr("sw_driver.commands.ctl.time", Clock)
+        monkeypatch.setattr("sw_driver.commands.ctl_actions.time", Clock)
         status = ctl("watch", "--json")
         output = capsys.readouterr()
         assert output.out.count("\n") == 1
@@ -831,7 +831,7 @@ def test_a_process_that_is_stopped(
         for ask in (device.describe, lambda: device.poke(0, 0, bytes(CHUNK_BYTES))):
             with pytest.raises(BusyError, match=rf"{live.pid} .* no answer"):
                 ask()
-        monkeypatch.setattr("sw_driver.commands.ctl.LIST_ANSWER_LIMIT_S", 0)
+        monkeypatch.setattr("sw_driver.commands.ctl_actions.LIST_ANSWER_LIMIT_S", 0)
         assert "no answer" in printed(capsys, "list")
         live.process.send_signal(signal.SIGCONT)
         assert answer(capsys, "info")["pid"] == live.pid
@@ -1178,7 +1178,7 @@ def test_watch_shows_what_is_done_and_how_fast(
             cls.slept.append(seconds)
             cls.now_s += seconds
 
-    monkeypatch.setattr("sw_driver.commands.ctl.time", Clock)
+    monkeypatch.setattr("sw_driver.commands.ctl_actions.time", Clock)
     table = printed(capsys, "watch", "--interval", "0.5", "--count", "2")
     assert Clock.slept == [0.5]
     assert "Adam [bold] (25%)" in table
@@ -1203,7 +1203,7 @@ def test_watch_says_that_the_device_was_closed(
         def sleep(seconds: float) -> None:
             scripted.answers["channel_state"] = channel_state
 
-    monkeypatch.setattr("sw_driver.commands.ctl.time", Clock)
+    monkeypatch.setattr("sw_driver.commands.ctl_actions.time", Clock)
     assert printed(capsys, "watch").endswith("the device was closed: open it again.\n")
 
 
