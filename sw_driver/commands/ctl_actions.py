@@ -1,4 +1,4 @@
-"""What ``nearmem ctl`` does. Slow to load, so only when it is asked for.
+"""What ``nearmem ctl`` does. The hardware is loaded by the actions that need it.
 
 An action returns its result twice, as JSON has it (None if it has printed it) and as it is shown.
 """
@@ -25,14 +25,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from hw.adam.rule import CONSTANTS
-from sw_driver.axdimm import Axdimm
-from sw_driver.axdimm.backends import BACKENDS, BackendOptions, open_backend
 from sw_driver.control import ChannelState, ControlError, Controlled, RegisterValue
 from sw_driver.control.client import connect
 from sw_driver.control.exclusive import DeviceEntry, DeviceName, open_devices, parse_device
 from sw_driver.errors import BusyError, ClosedError, NoSuchDeviceError, WrongModeError
-from sw_driver.experiments.sweep.keys import Key, SweepError
 
 from . import Failure, Refusal
 
@@ -148,6 +144,8 @@ def _registers(arguments: argparse.Namespace) -> Result:
 
 
 def _fields(row: RegisterValue) -> str:
+    from hw.adam.rule import CONSTANTS
+
     fields = row["fields"]
     if row["window"] == "kernel" and row["name"] in CONSTANTS:
         fields = {name: f"{np.uint32(bits).view(np.float32):.9g}" for name, bits in fields.items()}
@@ -398,6 +396,8 @@ class _Target:
 
 def _find(text: str | None, entries: Sequence[DeviceEntry]) -> DeviceEntry | DeviceName:
     """The open device that ``text`` names, or the backend."""
+    from sw_driver.axdimm.backends import BACKENDS
+
     named = {entry.name: entry for entry in entries}
     opened = ", ".join(named)
     fresh = f"or name a backend ({', '.join(BACKENDS)}) to look at a fresh device"
@@ -444,6 +444,9 @@ def _split(
 @contextmanager
 def _opened(text: str | None, arguments: argparse.Namespace) -> Iterator[_Target]:
     """The device that is meant: another process's, or a fresh one that is closed at the end."""
+    from sw_driver.axdimm import Axdimm
+    from sw_driver.axdimm.backends import BackendOptions, open_backend
+
     found = _find(text, open_devices())
     if isinstance(found, DeviceEntry):
         control = connect(found)
@@ -483,6 +486,8 @@ def _advising(target: _Target, channel: int) -> Iterator[None]:
 
 def _number(name: str, text: str) -> int:
     """An integer: decimal, ``0x...``, or with KiB, MiB or GiB behind it."""
+    from sw_driver.experiments.sweep.keys import Key, SweepError
+
     with suppress(ValueError):
         return int(text, 0)
     try:

@@ -117,7 +117,7 @@ class _Remote:
                     pid=self._entry.pid,
                 )
             time.sleep(RETRY_S)
-        reason = str(error) or "it ended the connection"
+        reason = getattr(error, "strerror", None) or str(error) or "it ended the connection"
         if "too long" in reason:  # of a Unix socket's 107 bytes
             reason += ": name a shorter runtime directory with NEARMEM_RUNTIME_DIR"
         path = socket_path(self._entry.name)
