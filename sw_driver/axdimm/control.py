@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hw.csr.register_map import load_registers
 from sw_driver.axdimm.channel import Channel, Mode, ModePolicy
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.memory.allocations import checked_channel
@@ -28,10 +29,16 @@ from ..control import (
     RegisterValue,
     check_range,
 )
-from .bare_control import COUNTERS
 from .register_access import find_register, read_registers, write_register
 
-__all__ = ["DriverControl"]
+__all__ = ["COUNTERS", "DriverControl"]
+
+COUNTERS = tuple(
+    register.name
+    for register in load_registers("axdimm_arbiter").registers
+    if [field.name for field in register.fields] == ["count"]
+)
+"""Registers of the arbiter that count."""
 
 
 class DriverControl:
@@ -125,7 +132,7 @@ class DriverControl:
             self.set_mode(channel, codes.get(str(value), str(value)))
             return
         with self._alone(channel) as state:
-            write_register(self._transport, state.number, register, value)
+            write_register(self._transport, state.number, path, value)
             if (path.window, path.register.name) == ("kernel", "control"):
                 state.unfinished = True
 

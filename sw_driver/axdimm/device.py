@@ -23,6 +23,7 @@ from ..runtime.timeline import Timeline
 from ..transport import Transport
 from .backends import BackendOptions
 from .channel import CopiedBytes, Mode, ModePolicy
+from .control import DriverControl
 from .launch import launch_adam
 from .mapping import MappedView
 from .memcpy import Copies
@@ -114,7 +115,12 @@ class Axdimm(Copies):
     def name(self) -> str | None:
         """Under which the device is listed on this machine; None if it was given as a transport."""
         lock = self._session.lock
-        return None if lock is None else lock.name
+        return None if lock is None else lock.entry.name
+
+    @property
+    def controlled(self) -> DriverControl:
+        """What ``nearmem ctl`` sees of the device, and does to it."""
+        return self._session.control
 
     @property
     def backdoor(self) -> bool:

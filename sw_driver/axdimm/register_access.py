@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hw.csr.register_map import Field, Register, RegisterMap, load_registers
+from hw.csr.register_map import Field, Register, load_registers
 from sw_driver.axdimm.registers import RegisterWindow, arbiter_registers, kernel_registers
 from sw_driver.errors import WrongModeError
 from sw_driver.transport import Transport
@@ -15,13 +15,7 @@ from ..control import NoSuchRegisterError, RegisterAccessError, RegisterValue
 
 __all__ = ["RegisterPath", "find_register", "read_registers", "write_register"]
 
-MAPS: dict[str, RegisterMap] = {
-    "arbiter": load_registers("axdimm_arbiter"),
-    "kernel": load_registers("axdimm_kernel"),
-}
 WINDOWS = {"arbiter": arbiter_registers, "kernel": kernel_registers}
-KERNEL_NOTE = "answers in acceleration mode only"
-REGISTER_BITS = 64
 
 
 @dataclass(frozen=True)
@@ -37,11 +31,25 @@ class RegisterPath:
         return name if self.field is None else f"{name}.{self.field.name}"
 
 
-ALL = [
+REGISTERS = [
     RegisterPath(window, register)
-    for window, registers in MAPS.items()
-    for register in registers.registers
+    for window in WINDOWS
+    for register in load_registers(f"axdimm_{window}").registers
 ]
+
+
+def _by_name(registers: Iterable[RegisterPath]) -> dict[str, list[RegisterPath]]:
+    """What each name with and without its window, of a register and of a field, may mean."""
+    found: dict[str, list[RegisterPath]] = {}
+    for each in registers:
+        for field in (None, *each.register.fields):
+            path = RegisterPath(each.window, each.register, field)
+            for name in (str(path), str(path).partition(".")[2]):
+                found.setdefault(name, []).append(path)
+    return found
+
+
+NAMES = _by_name(REGISTERS)
 
 
 def find_register(name: str) -> RegisterPath:
@@ -55,36 +63,15 @@ def find_register(name: str) -> RegisterPath:
 
 
 def _matches(name: str) -> list[RegisterPath]:
-    window, dot, rest = name.partition(".")
-    windows = [window] if dot and window in MAPS else list(MAPS)
-    register_name, dot, field_name = (rest if len(windows) == 1 else name).partition(".")
-    found: list[RegisterPath] = []
-    for path in ALL:
-        if path.window not in windows or path.register.name != register_name:
-            continue
-        fields = [field for field in path.register.fields if field.name == field_name]
-        if not dot:
-            found.append(path)
-        elif fields:
-            found.append(RegisterPath(path.window, path.register, fields[0]))
-    if not found:
-        raise NoSuchRegisterError(f"no register {name!r}: {_expected(name)}", name=name)
-    return found
-
-
-def _expected(name: str) -> str:
-    """What may have been meant by a name that is none."""
-    full = [str(path) for path in ALL]
-    full += [
-        str(RegisterPath(path.window, path.register, field))
-        for path in ALL
-        for field in path.register.fields
-    ]
-    # Without the window, too, or the last part of a name would have to make up for it.
-    near = difflib.get_close_matches(name, full + [path.partition(".")[2] for path in full])
-    if not near:
-        return "expected [arbiter.|kernel.]REGISTER; without any, all are shown"
-    return f"did you mean {' or '.join(near)}?"
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES)
+        expected = (
+            f"did you mean {' or '.join(near)}?"
+            if near
+            else "expected [arbiter.|kernel.]REGISTER; without any, all are shown"
+        )
+        raise NoSuchRegisterError(f"no register {name!r}: {expected}", name=name)
+    return NAMES[name]
 
 
 def read_registers(
@@ -94,22 +81,13 @@ def read_registers(
 
     A name without a window means the register of that name in each. For the owner of the channel.
     """
-    paths = ALL if names is None else [path for name in names for path in _matches(name)]
-    windows = {name: WINDOWS[name](transport, channel) for name in MAPS}
-    readable = {"arbiter": True, "kernel": _accelerating(windows["arbiter"])}
-    values = {
-        window: windows[window].read_many(
-            [path.register.name for path in paths if path.window == window]
-        )
-        for window in windows
-        if readable[window]
-    }
-    return [
-        _decoded(path, values[path.window][path.register.name])
-        if readable[path.window]
-        else _described(path, KERNEL_NOTE)
-        for path in paths
-    ]
+    paths = REGISTERS if names is None else [path for name in names for path in _matches(name)]
+    accelerating = _accelerating(arbiter_registers(transport, channel))
+    values: dict[str, dict[str, int]] = {"kernel": {}}
+    for window in WINDOWS if accelerating else ["arbiter"]:
+        names = [path.register.name for path in paths if path.window == window]
+        values[window] = WINDOWS[window](transport, channel).read_many(names)
+    return [_decoded(path, values[path.window].get(path.register.name)) for path in paths]
 
 
 def _accelerating(arbiter: RegisterWindow) -> bool:
@@ -117,41 +95,38 @@ def _accelerating(arbiter: RegisterWindow) -> bool:
     return arbiter.read_field("status", "mode") == mode.code("acceleration")
 
 
-def _described(path: RegisterPath, note: str = "") -> RegisterValue:
+def _decoded(path: RegisterPath, value: int | None) -> RegisterValue:
+    fields = path.register.fields if path.field is None else (path.field,)
+    decoded: dict[str, int | str] = {}
+    if value is None:
+        note = "answers in acceleration mode only"
+    else:
+        for field in fields:
+            if field.sw_readable:
+                code = field.extract(value)
+                decoded[field.name] = {n: name for name, n in field.encoding}.get(code, code)
+        note = "" if decoded else "can only be written"
     return {
         "window": path.window,
         "name": path.register.name,
         "offset": path.register.offset_bytes,
-        "value": None,
-        "fields": {},
+        "value": value if decoded else None,
+        "fields": decoded,
         "note": note,
     }
 
 
-def _decoded(path: RegisterPath, value: int) -> RegisterValue:
-    fields = path.register.fields if path.field is None else (path.field,)
-    readable = [field for field in fields if field.sw_readable]
-    if not readable:
-        return _described(path, "can only be written")
-    entry = _described(path)
-    entry["value"] = value
-    for field in readable:
-        code = field.extract(value)
-        names = {number: name for name, number in field.encoding}
-        entry["fields"][field.name] = names.get(code, code)
-    return entry
-
-
-def write_register(transport: Transport, channel: int, name: str, value: int | str) -> None:
+def write_register(
+    transport: Transport, channel: int, path: RegisterPath, value: int | str
+) -> None:
     """Writes a register or changes a field; see :meth:`.Controlled.write_register`.
 
     The other fields that can be written keep their values. For the owner of the channel.
     """
-    path = find_register(name)
     register = path.register
-    writable = sum(field.mask for field in register.fields if field.sw_writable)
-    field = path.field or (register.fields[0] if len(register.fields) == 1 else None)
-    mask = writable if field is None else field.mask & writable
+    fields = register.fields if path.field is None else (path.field,)
+    field = fields[0] if len(fields) == 1 else None
+    mask = sum(each.mask for each in fields if each.sw_writable)
     if not mask:
         raise RegisterAccessError(f"{path} can only be read", register=str(path))
     number = _number(path, field, value)
@@ -163,14 +138,13 @@ def write_register(transport: Transport, channel: int, name: str, value: int | s
             width=field.width,
         )
     bits = number if field is None else number << field.lsb
-    if bits & ~mask or bits >= 1 << REGISTER_BITS:
+    if bits & ~mask:
         raise RegisterAccessError(
             f"{number:#x} sets bits of {path} that cannot be written: those that can are {mask:#x}",
             register=str(path),
             value=number,
             mask=mask,
         )
-    window = WINDOWS[path.window](transport, channel)
     if path.window == "kernel" and not _accelerating(arbiter_registers(transport, channel)):
         raise WrongModeError(
             f"channel {channel} is in normal mode, in which its kernel's registers cannot be "
@@ -179,8 +153,10 @@ def write_register(transport: Transport, channel: int, name: str, value: int | s
             mode="normal",
             needed="acceleration",
         )
-    if mask != writable:
-        bits |= window.read(register.name) & writable & ~mask
+    window = WINDOWS[path.window](transport, channel)
+    kept = sum(each.mask for each in register.fields if each.sw_writable) & ~mask
+    if kept:
+        bits |= window.read(register.name) & kept
     window.write({register.name: bits})
 
 

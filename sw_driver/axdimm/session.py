@@ -116,16 +116,16 @@ class Session:
             shared: dict[str, Any] = {"link": Schedule(LINK_TRACK), "allocations": self.allocations}
             for number in range(self.transport.channels):
                 self.channels.append(Channel(self.context, number, stagger=stagger, **shared))
+            self.control = DriverControl(
+                self.context,
+                self.channels,
+                streams=lambda: self.streams,
+                memories=lambda: self._memories,
+                stand_ins=self._stand_ins,
+            )
+            """What ``nearmem ctl`` sees of the device. Its server keeps no device open."""
             if self.lock is not None:
-                # The server itself does not keep a device open that a program has dropped.
-                self._control = DriverControl(
-                    self.context,
-                    self.channels,
-                    streams=lambda: self.streams,
-                    memories=lambda: self._memories,
-                    stand_ins=self._stand_ins,
-                )
-                resources.callback(ControlServer(self._control, self.lock).close)
+                resources.callback(ControlServer(self.control, self.lock).close)
             self._resources = resources.pop_all()
         _open.add(self)
 

@@ -1,8 +1,7 @@
 """What others may see of an opened device, and do to it: for ``nearmem ctl``.
 
 The process that has the device open answers on a Unix socket (:mod:`.server`); whoever asks uses
-:mod:`.client`. Both ends, and a bare transport (:mod:`sw_driver.axdimm.bare_control`), have the
-methods of :class:`Controlled`.
+:mod:`.client`. Both ends have the methods of :class:`Controlled`, and no device is known here.
 """
 
 from __future__ import annotations

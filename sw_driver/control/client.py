@@ -2,193 +2,127 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import os
-import socket
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Client
+from typing import Any, cast
 
 from sw_driver.control.exclusive import DeviceEntry, open_devices, socket_path
 from sw_driver.errors import BusyError, ClosedError
 
-from . import AllocationEntry, ChannelState, ControlError, MemoryEntry, RegisterValue, check_range
-from .protocol import CHUNK_BYTES, error_from, request_line
-from .server import ANSWER_LIMIT_S
+from . import ControlError, Controlled, check_range
+from .protocol import REQUEST_LIMIT_BYTES, REQUESTS, decoded, encoded, error_from
 
-__all__ = ["ControlClient"]
+__all__ = ["CHUNK_BYTES", "connect"]
 
-MARGIN_S = 1.0
-"""What an answer may take longer than the service allows itself."""
-RETRY_S = 0.02
+ANSWER_LIMIT_S = 6.0
 ANSWER_LIMIT_BYTES = 1 << 28
-RECEIVE_BYTES = 1 << 18
-SOCKET_PATH_BYTES = 107
-"""Longest path of a Unix socket on Linux (``sun_path``, less the zero at its end)."""
+CHUNK_BYTES = 1 << 16
+"""Most bytes of memory in a request: a socket takes them though the process is stopped."""
+CLOSING_LIMIT_S = 1.0
+"""How long a process may take to close a device after its service."""
+RETRY_S = 0.02
 
 
-class ControlClient:
-    """An open device of another process, as a :class:`.Controlled`.
+def connect(entry: DeviceEntry, *, answer_limit_s: float = ANSWER_LIMIT_S) -> Controlled:
+    """An open device of another process. Nothing is asked yet.
 
-    Every call raises what the device raises, and besides
+    Every call, whose arguments have to be positional, raises what the device raises, and besides
 
     - :class:`~sw_driver.errors.BusyError`: no answer in time,
     - :class:`~sw_driver.errors.ClosedError`: the device is not open any more,
     - :class:`.ControlError`: the process has it open, but does not answer requests.
 
-    Peeks and pokes of more than 512 KiB are made in several requests: the device may change
+    Peeks and pokes of more than 64 KiB are made in several requests: the device may change
     between them.
     """
+    return cast(Controlled, _Remote(entry, answer_limit_s))
 
-    def __init__(self, entry: DeviceEntry, *, answer_limit_s: float = ANSWER_LIMIT_S) -> None:
+
+class _Remote:
+    def __init__(self, entry: DeviceEntry, answer_limit_s: float) -> None:
         self._entry = entry
-        self._limit_s = answer_limit_s + MARGIN_S
+        self._limit_s = answer_limit_s
 
-    def describe(self) -> dict[str, Any]:
-        """See :class:`.Controlled`."""
-        return self._ask("describe")
-
-    def channel_state(self, channel: int) -> ChannelState:
-        """See :class:`.Controlled`."""
-        return self._ask("channel_state", channel=channel)
-
-    def registers(self, channel: int, names: Sequence[str] | None = None) -> list[RegisterValue]:
-        """See :class:`.Controlled`."""
-        return self._ask("registers", channel=channel, names=None if names is None else list(names))
-
-    def write_register(self, channel: int, register: str, value: int | str) -> None:
-        """See :class:`.Controlled`."""
-        self._ask("write_register", channel=channel, register=register, value=value)
-
-    def set_mode(self, channel: int, mode: str) -> None:
-        """See :class:`.Controlled`."""
-        self._ask("set_mode", channel=channel, mode=mode)
-
-    def allocations(self) -> list[AllocationEntry]:
-        """See :class:`.Controlled`."""
-        return self._ask("allocations")
-
-    def memory(self) -> list[MemoryEntry]:
-        """See :class:`.Controlled`."""
-        return self._ask("memory")
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in REQUESTS:
+            raise AttributeError(name)
+        return partial(self._ask, name)
 
     def peek(self, channel: int, address: int, nbytes: int, backdoor: bool = False) -> bytes:
-        """See :class:`.Controlled`."""
-        if nbytes > CHUNK_BYTES:  # refused whole if at all
-            check_range(self.describe()["capacity_bytes"], address, nbytes)
-        parts = [
-            self._ask(
-                "peek",
-                channel=channel,
-                address=address + offset,
-                nbytes=min(CHUNK_BYTES, nbytes - offset),
-                backdoor=backdoor,
-            )
-            for offset in range(0, max(nbytes, 1), CHUNK_BYTES)
-        ]
-        return b"".join(map(base64.b64decode, parts))
+        return b"".join(
+            self._ask("peek", channel, start, size, backdoor)
+            for start, size in self._chunks(address, nbytes)
+        )
 
     def poke(self, channel: int, address: int, data: bytes, backdoor: bool = False) -> None:
-        """See :class:`.Controlled`."""
-        if len(data) > CHUNK_BYTES:
-            check_range(self.describe()["capacity_bytes"], address, len(data))
-        for offset in range(0, max(len(data), 1), CHUNK_BYTES):
-            self._ask(
-                "poke",
-                channel=channel,
-                address=address + offset,
-                data=data[offset : offset + CHUNK_BYTES],
-                backdoor=backdoor,
-            )
+        for start, size in self._chunks(address, len(data)):
+            self._ask("poke", channel, start, data[start - address :][:size], backdoor)
 
-    def _ask(self, name: str, **parameters: Any) -> Any:
+    def _chunks(self, address: int, nbytes: int) -> list[tuple[int, int]]:
+        """Address and size of each request; raises :class:`.AddressError` for all or none."""
+        if nbytes <= CHUNK_BYTES:
+            return [(address, nbytes)]
+        check_range(self._ask("describe")["capacity_bytes"], address, nbytes)
+        return [
+            (address + offset, min(CHUNK_BYTES, nbytes - offset))
+            for offset in range(0, nbytes, CHUNK_BYTES)
+        ]
+
+    def _ask(self, *request: Any) -> Any:
         """The result of a request."""
-        line = request_line(name, parameters)
-        deadline = time.monotonic() + self._limit_s
+        message = encoded(request)
+        if len(message) > REQUEST_LIMIT_BYTES:
+            raise ControlError(
+                f"the request has {len(message)} bytes: send {REQUEST_LIMIT_BYTES} at most"
+            )
         try:
-            answer = self._exchange(line, deadline)
-        except TimeoutError as error:
-            raise BusyError(
-                f"process {self._entry.pid} ({self._entry.program}), which has device "
-                f"{self._entry.name!r} open, gave no answer in {self._limit_s} s",
-                name=self._entry.name,
-                pid=self._entry.pid,
-            ) from error
-        except OSError as error:
+            with Client(str(socket_path(self._entry.name)), "AF_UNIX") as connection:
+                connection.send_bytes(message)
+                if not connection.poll(self._limit_s):
+                    raise BusyError(
+                        f"{self._who} gave no answer in {self._limit_s} s: try again; the request "
+                        "may still be carried out",
+                        name=self._entry.name,
+                        pid=self._entry.pid,
+                    )
+                answer = connection.recv_bytes(ANSWER_LIMIT_BYTES)
+        except (OSError, EOFError) as error:
             raise self._absent(error) from error
-        if answer is None:
-            raise self._absent(ConnectionError("it ended the connection"))
+        content = decoded(answer)
         try:
-            content = json.loads(answer)
             if "error" not in content:
                 return content["result"]
-        except (ValueError, TypeError, KeyError) as error:
+            failure = error_from(*content["error"])
+        except (TypeError, KeyError) as error:
             raise ControlError(
-                f"process {self._entry.pid} gave an answer that is none: {answer!r:.60}"
+                f"{self._who} gave an answer that is none: {answer!r:.60}"
             ) from error
-        raise error_from(content["error"])
+        raise failure
 
-    def _exchange(self, line: bytes, deadline: float) -> bytes | None:
-        """Sends a line and returns the one that comes back; None if none does."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            while True:
-                connection.settimeout(_left(deadline))
-                try:
-                    connection.connect(str(socket_path(self._entry.name)))
-                    break
-                except BlockingIOError:  # many clients are waiting to be accepted
-                    time.sleep(RETRY_S)
-            # A service that refuses answers without reading all, and its answer says why.
-            with suppress(BrokenPipeError, ConnectionResetError):
-                connection.sendall(line)
-            answer = bytearray()
-            while not answer.endswith(b"\n"):
-                connection.settimeout(_left(deadline))
-                try:
-                    received = connection.recv(RECEIVE_BYTES)
-                except ConnectionResetError:
-                    received = b""
-                if not received:
-                    return None
-                answer += received
-                if len(answer) > ANSWER_LIMIT_BYTES:
-                    raise ConnectionError(f"its answer has more than {ANSWER_LIMIT_BYTES} bytes")
-            return bytes(answer)
+    @property
+    def _who(self) -> str:
+        entry = self._entry
+        return f"process {entry.pid} ({entry.program}), which has device {entry.name!r} open,"
 
-    def _absent(self, error: OSError) -> ControlError | ClosedError:
+    def _absent(self, error: Exception) -> ControlError | ClosedError:
         """Why nobody answers."""
-        deadline = time.monotonic() + MARGIN_S
-        # A process that closes the device ends the service first.
-        while self._entry in open_devices():
-            if time.monotonic() > deadline:
-                break
+        deadline = time.monotonic() + CLOSING_LIMIT_S
+        while time.monotonic() < deadline:
+            if self._entry not in open_devices():
+                return ClosedError(
+                    f"device {self._entry.name!r} was closed by process {self._entry.pid}",
+                    name=self._entry.name,
+                    pid=self._entry.pid,
+                )
             time.sleep(RETRY_S)
-        else:
-            return ClosedError(
-                f"device {self._entry.name!r} was closed by process {self._entry.pid}",
-                name=self._entry.name,
-                pid=self._entry.pid,
-            )
-        reason = error.strerror or str(error)
-        path = str(socket_path(self._entry.name))
-        length = len(os.fsencode(path))
-        if length > SOCKET_PATH_BYTES:
-            reason = (
-                f"the path {path!r} has {length} bytes, a Unix socket's {SOCKET_PATH_BYTES} at "
-                "most: name a shorter runtime directory with NEARMEM_RUNTIME_DIR"
-            )
+        reason = getattr(error, "strerror", None) or str(error) or "it ended the connection"
+        if "too long" in reason:  # of a Unix socket's 107 bytes
+            reason += ": name a shorter runtime directory with NEARMEM_RUNTIME_DIR"
+        path = socket_path(self._entry.name)
         return ControlError(
-            f"process {self._entry.pid} ({self._entry.program}) has device {self._entry.name!r} "
-            f"open, but answers no requests ({reason})",
+            f"{self._who} answers no requests at {str(path)!r} ({reason})",
             name=self._entry.name,
             pid=self._entry.pid,
         )
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
