@@ -700,7 +700,7 @@ def _seconds(text: str) -> float:
 
 def _number(name: str, text: str) -> int:
     """An integer: decimal, ``0x...``, or with KiB, MiB or GiB behind it."""
-    from sw_driver.experiments.sweep.keys import Key, SweepError
+    from sw_driver.experiments.settings import Key, SweepError
 
     try:
         return int(text, 0)

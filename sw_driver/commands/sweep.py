@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from sw_driver.experiments.sweep.grid import Grid
-    from sw_driver.experiments.sweep.keys import SweepError
+    from sw_driver.experiments.settings import SweepError
     from sw_driver.experiments.sweep.store import ResultStore, write_csv
     from sw_driver.simulator.buildcache import build_root
     from sw_driver.simulator.synthesis import RESOURCES, SynthesisError, find_yosys
@@ -332,7 +332,7 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
     from sw_driver.axdimm.runs import DRAM_TIMES
-    from sw_driver.experiments.sweep.keys import text_of
+    from sw_driver.experiments.settings import text_of
     from sw_driver.simulator.synthesis import RESOURCES
 
     fixed = ", ".join(f"{name} {text_of(name, value)}" for name, value in grid.fixed.items())

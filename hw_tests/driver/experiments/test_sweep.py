@@ -26,7 +26,7 @@ from sw_driver.experiments import adamjob
 from sw_driver.experiments.sweep import executors, measure
 from sw_driver.experiments.sweep.executors import DaskCluster, Processes
 from sw_driver.experiments.sweep.grid import Grid, Point
-from sw_driver.experiments.sweep.keys import KEYS, SweepError
+from sw_driver.experiments.settings import KEYS, SweepError
 from sw_driver.experiments.sweep.measure import FIGURES, FLOPS_PER_PARAMETER, measure_step
 from sw_driver.experiments.sweep.store import ResultStore
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from .grid import Point, sources_key
-from .keys import SweepError
+from sw_driver.experiments.settings import SweepError
 
 __all__ = ["DaskCluster", "Executor", "Processes"]
 

@@ -18,7 +18,7 @@ from sw_driver.memory.allocator import BANK_BLOCK_BYTES, BANK_SLOTS, ChannelAllo
 from sw_driver.simulator.buildcache import content_key
 from sw_driver.transport import kernel_window
 
-from .keys import SweepError, Value, key, plain, text_of
+from sw_driver.experiments.settings import SweepError, Value, key, plain, text_of
 
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig

@@ -16,7 +16,7 @@ from sw_driver.axdimm.runs import DRAM_TIMES
 from sw_driver.experiments.training.report import PAPER_MPARAMS_PER_S
 
 from .grid import Grid
-from .keys import KEYS, Value, text_of
+from sw_driver.experiments.settings import KEYS, Value, text_of
 from .measure import BYTES_PER_PARAMETER, FLOPS_PER_PARAMETER
 
 __all__ = ["roofline", "throughput", "time_breakdown", "write_plots"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from .keys import SweepError, plain
+from sw_driver.experiments.settings import SweepError, plain
 
 __all__ = ["ResultStore", "write_csv"]
 
