@@ -120,7 +120,7 @@ def _module(arguments: argparse.Namespace, progress: Console) -> ModuleFigures:
     from sw_driver.axdimm.backends import BackendOptions
     from sw_driver.experiments.adamjob import AdamJob
     from sw_driver.experiments.baseline.report import ModuleFigures
-    from sw_driver.experiments.training.report import ceiling_mparams_per_s
+    from sw_driver.experiments.figures import ceiling_mparams_per_s
 
     options = BackendOptions(
         preset=arguments.config,

@@ -96,8 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures what is missing, writes and prints; returns the exit status."""
     from rich.console import Console
 
-    from sw_driver.experiments.sweep.grid import Grid
     from sw_driver.experiments.settings import SweepError
+    from sw_driver.experiments.sweep.grid import Grid
     from sw_driver.experiments.sweep.store import ResultStore, write_csv
     from sw_driver.simulator.buildcache import build_root
     from sw_driver.simulator.synthesis import RESOURCES, SynthesisError, find_yosys

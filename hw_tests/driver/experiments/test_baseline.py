@@ -17,8 +17,9 @@ from sw_driver.experiments.baseline.check import Operands, differing, special_op
 from sw_driver.experiments.baseline.frameworks import numpy_adam, torch_adam
 from sw_driver.experiments.baseline.library import CpuLibrary, Variant, aligned_floats
 from sw_driver.experiments.baseline.measure import HYPERPARAMETERS, Measurement, Timing, ceiling_of
-from sw_driver.experiments.baseline.report import PAPER_ROWS, ceiling_mparams_per_s
+from sw_driver.experiments.baseline.report import PAPER_ROWS
 from sw_driver.experiments.baseline.traffic import ADAM, COPY, READ, TRIAD, Traffic
+from sw_driver.experiments.figures import fitting_mparams_per_s
 from sw_driver.simulator.compiler import CompilerError, native_target, run_compiler
 from sw_driver.transport import Transport
 
@@ -188,7 +189,7 @@ def test_bytes_of_each_loop() -> None:
 
 def test_the_papers_ceilings_follow_from_its_bandwidths() -> None:
     for bandwidth, row in zip((6.4, 25.6), PAPER_ROWS, strict=True):
-        ceiling = ceiling_mparams_per_s(bandwidth)
+        ceiling = fitting_mparams_per_s(bandwidth)
         assert ceiling == pytest.approx(row["ceiling_mparams_per_s"], abs=0.005)
         assert row["mparams_per_s"] / ceiling == pytest.approx(row["efficiency"], abs=0.0005)
 

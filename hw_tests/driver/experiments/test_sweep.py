@@ -23,10 +23,10 @@ from sw_driver.axdimm.backends import BackendOptions, module_config
 from sw_driver.axdimm.runs import DRAM_TIMES
 from sw_driver.cli import main
 from sw_driver.experiments import adamjob
+from sw_driver.experiments.settings import KEYS, SweepError
 from sw_driver.experiments.sweep import executors, measure
 from sw_driver.experiments.sweep.executors import DaskCluster, Processes
 from sw_driver.experiments.sweep.grid import Grid, Point
-from sw_driver.experiments.settings import KEYS, SweepError
 from sw_driver.experiments.sweep.measure import FIGURES, FLOPS_PER_PARAMETER, measure_step
 from sw_driver.experiments.sweep.store import ResultStore
 

@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 
 from sw_driver.axdimm.runs import PARAMETER_BYTES
+from sw_driver.experiments.figures import fitting_mparams_per_s
 
 from .machine import Machine
 from .measure import CpuFigures, Measurement, ceiling_of, working_set_bytes
@@ -17,7 +18,6 @@ from .traffic import ADAM, COPY
 __all__ = [
     "PAPER_ROWS",
     "ModuleFigures",
-    "ceiling_mparams_per_s",
     "figures",
     "notes",
     "tables",
@@ -68,11 +68,6 @@ class ModuleFigures:
         return self.mparams_per_s / self.ceiling_mparams_per_s
 
 
-def ceiling_mparams_per_s(gb_per_s: float) -> float:
-    """Parameters, in 10^6 a second, whose bytes fit into a bandwidth."""
-    return gb_per_s * 1e3 / ADAM.moved_bytes(streaming=False)
-
-
 def _row(row: Measurement, ceiling: float) -> dict[str, Any]:
     low, high = row.mparams_per_s_quartiles
     return {
@@ -105,7 +100,7 @@ def _ceiling(loop: Measurement) -> dict[str, Any]:
         "loop": loop.name,
         "threads": loop.threads,
         "gb_per_s": loop.moved_gb_per_s,
-        "mparams_per_s": ceiling_mparams_per_s(loop.moved_gb_per_s),
+        "mparams_per_s": fitting_mparams_per_s(loop.moved_gb_per_s),
     }
 
 
@@ -122,7 +117,7 @@ def figures(
     parameters = cpu.adam[0].values
     fastest_loop = ceiling_of(cpu.bandwidth)
     fastest_copy = ceiling_of(row for row in cpu.bandwidth if row.traffic == COPY)
-    ceiling = ceiling_mparams_per_s(fastest_loop.moved_gb_per_s)
+    ceiling = fitting_mparams_per_s(fastest_loop.moved_gb_per_s)
     exact = [row for row in cpu.adam if row.bit_exact]
     best = {
         count: max((row for row in exact if row.threads == count), key=lambda r: r.mparams_per_s)

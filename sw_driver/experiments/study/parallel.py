@@ -15,6 +15,7 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.experiments.adamjob import AdamJob
+from sw_driver.experiments.figures import mparams_per_s
 from sw_driver.experiments.study import check_memory
 from sw_driver.memory.pointers import AxdimmPointer
 
@@ -125,7 +126,7 @@ def _copy(to_device: bool) -> str:
 
 
 def _speed(job: AdamJob, fabric_cycles: int) -> float:
-    return job.parameters / fabric_cycles * job.device.transport.fabric_mhz
+    return mparams_per_s(job.parameters, fabric_cycles, job.device.transport.fabric_mhz)
 
 
 def _kernel(job: AdamJob, channel: int) -> float:

@@ -12,8 +12,8 @@ from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import RegisterWindow, kernel_registers
-from sw_driver.axdimm.runs import BEATS_PER_GROUP, PARAMETERS_PER_BEAT
 from sw_driver.experiments.adamjob import AdamJob
+from sw_driver.experiments.figures import beats_mparams_per_s
 from sw_driver.experiments.study import check_memory
 from sw_driver.transport import LINE_BYTES
 
@@ -110,4 +110,4 @@ def _kernel_mparams_per_s(
         raise RuntimeError("the kernel was done before the host: measure with more parameters")
     cycles = after["cycles"] - before["cycles"]
     beats = sum(after[name] - before[name] for name in ("beats_read", "beats_written"))
-    return beats / cycles * fabric_mhz * PARAMETERS_PER_BEAT / BEATS_PER_GROUP
+    return beats_mparams_per_s(beats, cycles, fabric_mhz)

@@ -13,8 +13,9 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from typing import Any, Protocol
 
-from .grid import Point, sources_key
 from sw_driver.experiments.settings import SweepError
+
+from .grid import Point, sources_key
 
 __all__ = ["DaskCluster", "Executor", "Processes"]
 

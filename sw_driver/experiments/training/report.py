@@ -9,38 +9,24 @@ from typing import Any
 
 from rich.table import Table
 
-from sw_driver.axdimm.runs import BEATS_PER_GROUP, PARAMETERS_PER_BEAT, DramActivity
+from sw_driver.axdimm.runs import DramActivity
+from sw_driver.experiments.figures import (
+    PAPER_EFFICIENCY,
+    PAPER_FABRIC_MHZ,
+    PAPER_MPARAMS_PER_S,
+    ceiling_mparams_per_s,
+    mparams_per_s,
+)
 
 from .trainer import ChannelFigures, TrainingResult
 
 __all__ = [
-    "PAPER_EFFICIENCY",
-    "PAPER_MPARAMS_PER_S",
     "activity_table",
-    "ceiling_mparams_per_s",
     "report",
     "summary_table",
     "write_loss_curve",
     "write_report",
 ]
-
-PAPER_FABRIC_MHZ = 200.0
-"""Paper section 3.1."""
-
-PAPER_MPARAMS_PER_S = 789.38
-"""Measured on the AXDIMM, both channels (paper Table 5)."""
-
-PAPER_EFFICIENCY = 0.863
-"""Of the bandwidth's ceiling (paper Table 5)."""
-
-
-def ceiling_mparams_per_s(channels: int, fabric_mhz: float = PAPER_FABRIC_MHZ) -> float:
-    """What the DRAM's peak bandwidth allows, in 10^6 parameters a second.
-
-    A channel moves one beat of 64 bytes a fabric cycle, and 16 parameters take 7 beats (4 loads
-    and 3 stores of 4 bytes each): 457.14 for a channel of the paper's module, 914.29 for both.
-    """
-    return channels * fabric_mhz * PARAMETERS_PER_BEAT / BEATS_PER_GROUP
 
 
 def _figures(
@@ -56,7 +42,7 @@ def _figures(
 ) -> dict[str, Any]:
     speed = None
     if result.timed and fabric_cycles:
-        speed = params * result.steps / fabric_cycles * fabric_mhz
+        speed = mparams_per_s(params * result.steps, fabric_cycles, fabric_mhz)
     rate = simulated_fabric_cycles / device_seconds if result.timed and device_seconds else None
     return {
         "bit_exact": bit_exact,
@@ -117,7 +103,8 @@ def report(
     ``fabric_cycles``: of the kernel, from START to DONE, summed over the steps; for the module the
     slower channel's in each step, since the channels run at once.
     ``mparams_per_s``: parameters updated in these cycles of ``fabric_mhz``, in millions a second.
-    ``efficiency``: ``mparams_per_s`` as a share of :func:`ceiling_mparams_per_s`.
+    ``efficiency``: ``mparams_per_s`` as a share of
+    :func:`~sw_driver.experiments.figures.ceiling_mparams_per_s`.
     ``refresh_limit``: the share that the DRAM's refresh leaves in the long run; short runs can
     exceed it.
     ``host_seconds``: host time of the training loop, checks included.
