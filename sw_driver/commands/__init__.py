@@ -19,7 +19,6 @@ __all__ = [
     "COMMANDS",
     "Failure",
     "Refusal",
-    "announcer",
     "driving",
     "integer",
     "open_device",
@@ -122,12 +121,8 @@ def progress_console(arguments: argparse.Namespace) -> Console:
     with ``--json`` or ``--quiet``."""
     from rich.console import Console
 
-    return Console(stderr=True, quiet=arguments.json or getattr(arguments, "quiet", False))
-
-
-def announcer(console: Console) -> Callable[[str], None]:
-    """Prints what a backend announces, such as the build of a simulator."""
-    return lambda message: console.print(message, highlight=False)
+    quiet = arguments.json or getattr(arguments, "quiet", False)
+    return Console(stderr=True, quiet=quiet, highlight=False)
 
 
 def print_table(table: Table) -> None:

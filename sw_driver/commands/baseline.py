@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, driving, integer, open_device
+from . import Failure, Refusal, driving, integer, open_device, progress_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,8 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.experiments.baseline.report import figures, notes, tables
     from sw_driver.simulator.compiler import CompilerError
 
-    # What is no result goes to stderr, so that --json leaves stdout to the figures.
-    progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
+    progress = progress_console(arguments)
     machine = this_machine()
     needed = needed_bytes(arguments.parameters)
     if machine.available_bytes and needed > machine.available_bytes:
@@ -122,10 +121,7 @@ def _module(arguments: argparse.Namespace, progress: Console) -> ModuleFigures:
     from sw_driver.experiments.baseline.report import ModuleFigures
     from sw_driver.experiments.figures import ceiling_mparams_per_s
 
-    options = BackendOptions(
-        preset=arguments.config,
-        announce=lambda message: progress.print(message, highlight=False),
-    )
+    options = BackendOptions(preset=arguments.config, announce=progress.print)
     with (
         open_device(arguments.backend, options) as device,
         driving(out_of_memory="run fewer --module-parameters, 16 bytes of a channel each"),

@@ -59,7 +59,6 @@ def run_sweep(
         if found:
             progress.print(
                 f"{found} of {len(points)} points have been measured before, see {store.path}",
-                highlight=False,
                 soft_wrap=True,
             )
         try:
@@ -108,14 +107,13 @@ def _executor(
     if any(point.backend == "rtl" for point in points.values()):
         progress.print(
             "each configuration's simulator is built when it is first measured, about a minute",
-            highlight=False,
             soft_wrap=True,
         )
     if cluster is None:
         return executors.Processes(jobs or _default_jobs(points.values()))
     workers = executors.DaskCluster(cluster)
     if workers.workers == 0:
-        progress.print("the cluster has no workers yet: waiting for them", highlight=False)
+        progress.print("the cluster has no workers yet: waiting for them")
     return workers
 
 
