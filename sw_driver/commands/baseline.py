@@ -12,8 +12,6 @@ from . import Failure, Refusal, driving, integer, open_device, progress_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sw_driver.experiments.baseline.report import ModuleFigures
-
 __all__ = ["add_parser", "run"]
 
 DEFAULT_PARAMETERS = 1 << 26
@@ -115,11 +113,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _module(arguments: argparse.Namespace, progress: Console) -> ModuleFigures:
+def _module(arguments: argparse.Namespace, progress: Console) -> dict[str, Any]:
     from sw_driver.axdimm.backends import BackendOptions
-    from sw_driver.experiments.adamjob import AdamJob
-    from sw_driver.experiments.baseline.report import ModuleFigures
-    from sw_driver.experiments.figures import ceiling_mparams_per_s
+    from sw_driver.experiments.baseline.measure import MismatchError, measure_module
 
     options = BackendOptions(preset=arguments.config, announce=progress.print)
     with (
@@ -133,20 +129,7 @@ def _module(arguments: argparse.Namespace, progress: Console) -> ModuleFigures:
                 f"the backend {arguments.backend!r} has no clock, so the module has no speed: "
                 "choose another --backend, or --no-module"
             )
-        job = AdamJob(device, arguments.module_parameters)
-        results = job.step(1)
-        bit_exact = job.bit_exact()
-        if not bit_exact:
-            raise Failure(
-                f"the module's p, m and v are not the golden model's (backend {transport.name!r})"
-            )
-        return ModuleFigures(
-            backend=transport.name,
-            channels=device.channels,
-            lanes=device.configuration(0).lanes,
-            parameters_per_channel=arguments.module_parameters,
-            fabric_cycles=max(result.fabric_cycles for result in results),
-            mparams_per_s=job.mparams_per_s(results),
-            ceiling_mparams_per_s=ceiling_mparams_per_s(device.channels, transport.fabric_mhz),
-            bit_exact=bit_exact,
-        )
+        try:
+            return measure_module(device, arguments.module_parameters)
+        except MismatchError as error:
+            raise Failure(str(error)) from error

@@ -29,7 +29,7 @@ HYPERPARAMETERS: _Hyperparameters = {
     "beta1": 0.9,
     "beta2": 0.999,
     "eps": 1e-8,
-    "weight_decay": 0.0,
+    "weight_decay": 0.01,
 }
 
 
