@@ -13,10 +13,12 @@ from sw_driver.axdimm.runs import PARAMETER_BYTES, AdamResult, AdamRun
 from sw_driver.experiments.figures import mparams_per_s
 from sw_driver.memory.pointers import AxdimmPointer
 
-__all__ = ["HYPERPARAMETERS", "AdamJob"]
+__all__ = ["HYPERPARAMETERS", "AdamJob", "Hyperparameters"]
 
 
-class _Hyperparameters(TypedDict):
+class Hyperparameters(TypedDict):
+    """Of a job, the same in all its steps."""
+
     lr: float
     beta1: float
     beta2: float
@@ -24,7 +26,7 @@ class _Hyperparameters(TypedDict):
     weight_decay: float
 
 
-HYPERPARAMETERS: _Hyperparameters = {
+HYPERPARAMETERS: Hyperparameters = {
     "lr": 1e-3,
     "beta1": 0.9,
     "beta2": 0.999,

@@ -12,6 +12,7 @@ __all__ = [
     "beats_mparams_per_s",
     "ceiling_mparams_per_s",
     "fitting_mparams_per_s",
+    "gb_per_s",
     "mparams_per_s",
 ]
 
@@ -38,6 +39,11 @@ def beats_mparams_per_s(beats: int, fabric_cycles: int, fabric_mhz: float) -> fl
     return mparams_per_s(beats, fabric_cycles, fabric_mhz) * PARAMETERS_PER_BEAT / BEATS_PER_GROUP
 
 
+def gb_per_s(nbytes: int, fabric_cycles: int, fabric_mhz: float) -> float:
+    """Bandwidth in 10^9 bytes a second."""
+    return nbytes / (fabric_cycles * 1e3 / fabric_mhz)
+
+
 def ceiling_mparams_per_s(channels: int, fabric_mhz: float = PAPER_FABRIC_MHZ) -> float:
     """What the DRAM's peak bandwidth allows, in 10^6 parameters a second.
 
@@ -47,6 +53,6 @@ def ceiling_mparams_per_s(channels: int, fabric_mhz: float = PAPER_FABRIC_MHZ) -
     return channels * fabric_mhz * PARAMETERS_PER_BEAT / BEATS_PER_GROUP
 
 
-def fitting_mparams_per_s(gb_per_s: float) -> float:
+def fitting_mparams_per_s(bandwidth_gb_per_s: float) -> float:
     """Parameters, in 10^6 a second, whose bytes fit into a bandwidth."""
-    return gb_per_s * 1e3 / BYTES_PER_PARAMETER
+    return bandwidth_gb_per_s * 1e3 / BYTES_PER_PARAMETER

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from golden.adam import adam_constants, adam_step
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import AdamResult, DramActivity
+from sw_driver.experiments.adamjob import Hyperparameters
 
 from .data import CLASSES, PIXELS, Digits
 from .mlp import Mlp
@@ -30,6 +31,14 @@ __all__ = [
 
 Array = NDArray[np.float32]
 
+_HYPERPARAMETERS: Hyperparameters = {
+    "lr": 3e-3,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 1e-4,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
@@ -39,11 +48,6 @@ class TrainingSettings:
     seed: int = 1
     batch_images: int = 256
     hidden: tuple[int, ...] = (256, 320)
-    lr: float = 3e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +148,7 @@ class _Share:
             self._device.MemcpyHost2Axdimm(pointer, data, self._nbytes, backdoor=False)
         self.device_seconds += time.perf_counter() - start
 
-    def step(self, gradient: Array, settings: TrainingSettings, t: int) -> None:
+    def step(self, gradient: Array, t: int) -> None:
         """Gradients in over the link, the kernel's run, parameters out over the link."""
         start = time.perf_counter()
         device, channel = self._device, self._channel
@@ -156,20 +160,16 @@ class _Share:
             self._v,
             self._g,
             self.params,
-            settings.lr,
-            settings.beta1,
-            settings.beta2,
-            settings.eps,
-            settings.weight_decay,
-            t,
-            channel,
+            **_HYPERPARAMETERS,
+            t=t,
+            channel=channel,
         )
         self.results.append(run.wait())
         device.SetArbiterNormal(channel)
         device.MemcpyAxdimm2Host(self.values, self._p, self._nbytes, backdoor=False)
         self.device_seconds += time.perf_counter() - start
 
-    def compare(self, gradient: Array, settings: TrainingSettings, t: int) -> list[Mismatch]:
+    def compare(self, gradient: Array, t: int) -> list[Mismatch]:
         """Advances the golden state from ``gradient`` and compares p, m and v bit for bit.
 
         The golden state is its own: nothing of the device enters it after the first values. The
@@ -177,15 +177,7 @@ class _Share:
         does not read, come through the backdoor.
         """
         p, m, v = self._golden
-        constants = adam_constants(
-            lr=settings.lr,
-            beta1=settings.beta1,
-            beta2=settings.beta2,
-            eps=settings.eps,
-            weight_decay=settings.weight_decay,
-            t=t,
-        )
-        self._golden = adam_step(p, gradient, m, v, constants)
+        self._golden = adam_step(p, gradient, m, v, adam_constants(**_HYPERPARAMETERS, t=t))
         moments = (np.empty_like(p), np.empty_like(p))
         for pointer, data in zip((self._m, self._v), moments, strict=True):
             self._device.MemcpyAxdimm2Host(data, pointer, self._nbytes, backdoor=True)
@@ -303,7 +295,7 @@ class Trainer:
                 parts = np.array_split(gradient, len(shares))
                 at_once(
                     *(
-                        partial(share.step, part, settings, step)
+                        partial(share.step, part, step)
                         for share, part in zip(shares, parts, strict=True)
                     )
                 )
@@ -311,7 +303,7 @@ class Trainer:
                 mismatches = [
                     mismatch
                     for share, part in zip(shares, parts, strict=True)
-                    for mismatch in share.compare(part, settings, step)
+                    for mismatch in share.compare(part, step)
                 ]
                 parameters = np.concatenate([share.values for share in shares])
                 if mismatches:
