@@ -156,6 +156,22 @@ class _Arrays:
             pattern = rng.random(min(_PATTERN, parameters), dtype=np.float32)
             library.fill(array, pattern, threads=threads)
 
+    def loop(
+        self,
+        name: str,
+        traffic: Traffic,
+        threads: int,
+        run: Callable[[int], object],
+        *,
+        streaming: bool = False,
+        bit_exact: bool | None = None,
+    ) -> Loop:
+        """A loop over the arrays."""
+        return Loop(
+            name=name, threads=threads, values=self.p.size, traffic=traffic, run=run,
+            streaming=streaming, bit_exact=bit_exact,
+        )  # fmt: skip
+
 
 def _adam_loop(library: CpuLibrary, arrays: _Arrays, threads: int, streaming: bool) -> Loop:
     def run(t: int) -> None:
@@ -165,15 +181,8 @@ def _adam_loop(library: CpuLibrary, arrays: _Arrays, threads: int, streaming: bo
         )  # fmt: skip
 
     exact = library.variant is Variant.EXACT
-    return Loop(
-        name="C++" + (", streaming" if streaming else "") + ("" if exact else ", fast"),
-        threads=threads,
-        values=arrays.p.size,
-        traffic=ADAM,
-        run=run,
-        streaming=streaming,
-        bit_exact=exact,
-    )
+    name = "C++" + (", streaming" if streaming else "") + ("" if exact else ", fast")
+    return arrays.loop(name, ADAM, threads, run, streaming=streaming, bit_exact=exact)
 
 
 def _torch_loops(arrays: _Arrays, thread_counts: Iterable[int]) -> list[Loop]:
@@ -181,72 +190,48 @@ def _torch_loops(arrays: _Arrays, thread_counts: Iterable[int]) -> list[Loop]:
     if step is None:
         return []
     return [
-        Loop(
-            name="torch, fused Adam",
-            threads=threads,
-            values=arrays.p.size,
-            traffic=ADAM,
-            run=lambda _, step=step, threads=threads: step(threads),
-            bit_exact=False,
+        arrays.loop(
+            "torch, fused Adam", ADAM, n, lambda _, n=n, step=step: step(n), bit_exact=False
         )
-        for threads in thread_counts
+        for n in thread_counts
     ]
 
 
 def _numpy_loop(arrays: _Arrays) -> Loop:
     step = numpy_adam(arrays.p, arrays.g, arrays.m, arrays.v)
     # The bits of its NaNs are not the normative ones.
-    return Loop(
-        name="numpy",
-        threads=1,
-        values=arrays.p.size,
-        traffic=ADAM,
-        run=lambda t: step(_constants(t)),
-        bit_exact=False,
-    )
+    return arrays.loop("numpy", ADAM, 1, lambda t: step(_constants(t)), bit_exact=False)
 
 
 def _bandwidth_loops(library: CpuLibrary, arrays: _Arrays, threads: int) -> list[Loop]:
-    # Reads go over two arrays, one after the other: as many bytes as a copy, so that no cache holds
-    # them either.
-    cases = [
-        Loop(
-            name="read",
-            threads=threads,
-            values=arrays.p.size,
-            traffic=READ,
-            run=lambda _: [library.read(each, threads=threads) for each in (arrays.m, arrays.v)],
-        ),
-        Loop(
-            name="Adam's traffic alone",
-            threads=threads,
-            values=arrays.p.size,
-            traffic=ADAM,
-            run=lambda _: library.update(arrays.p, arrays.g, arrays.m, arrays.v, threads=threads),
-        ),
+    p, g, m, v, target = arrays.p, arrays.g, arrays.m, arrays.v, arrays.target
+
+    def read(_: int) -> None:
+        # Two arrays, one after the other: as many bytes as a copy, so that no cache holds them.
+        for each in (m, v):
+            library.read(each, threads=threads)
+
+    def update(_: int) -> None:
+        library.update(p, g, m, v, threads=threads)
+
+    loops = [
+        arrays.loop("read", READ, threads, read),
+        arrays.loop("Adam's traffic alone", ADAM, threads, update),
     ]
     for streaming in _stores(library):
+
+        def copy(_: int, streaming: bool = streaming) -> None:
+            library.copy(target, g, threads=threads, streaming=streaming)
+
+        def triad(_: int, streaming: bool = streaming) -> None:
+            library.triad(target, g, m, threads=threads, streaming=streaming)
+
         suffix = ", streaming" if streaming else ""
-        how = {"threads": threads, "streaming": streaming}
-        cases += [
-            Loop(
-                name=f"copy{suffix}",
-                threads=threads,
-                values=arrays.p.size,
-                traffic=COPY,
-                run=lambda _, how=how: library.copy(arrays.target, arrays.g, **how),
-                streaming=streaming,
-            ),
-            Loop(
-                name=f"triad{suffix}",
-                threads=threads,
-                values=arrays.p.size,
-                traffic=TRIAD,
-                run=lambda _, how=how: library.triad(arrays.target, arrays.g, arrays.m, **how),
-                streaming=streaming,
-            ),
+        loops += [
+            arrays.loop(f"copy{suffix}", COPY, threads, copy, streaming=streaming),
+            arrays.loop(f"triad{suffix}", TRIAD, threads, triad, streaming=streaming),
         ]
-    return cases
+    return loops
 
 
 def _stores(library: CpuLibrary) -> tuple[bool, ...]:
