@@ -120,7 +120,7 @@ def timed_result() -> TrainingResult:
         channel=0,
         bit_exact=True,
         params=50_000,
-        kernel_fabric_cycles=240_000,
+        fabric_cycles=240_000,
         simulated_fabric_cycles=400_000,
         device_seconds=2.0,
         beats_read=125_000,
@@ -147,9 +147,10 @@ def timed_result() -> TrainingResult:
         losses=(2.0, 1.0),
         test_accuracy=0.5,
         fabric_cycles=250_000,
+        simulated_fabric_cycles=800_000,
         host_seconds=3.0,
         device_seconds=2.5,
-        channels=(channel, replace(channel, channel=1, kernel_fabric_cycles=245_000)),
+        channels=(channel, replace(channel, channel=1, fabric_cycles=245_000)),
     )
 
 

@@ -43,9 +43,11 @@ def run_sweep(
     resources: adds what each kernel takes on an FPGA.
     progress: shows how it gets on.
 
-    Raises :class:`SweepError` if the sweep cannot be made as asked for, before anything is
-    measured; :class:`~sw_driver.simulator.synthesis.SynthesisError`; and ``OSError`` if the table
-    cannot be written.
+    Raises
+    ------
+    SweepError: the sweep cannot be made as asked for; nothing was measured.
+    SynthesisError: a kernel was not synthesized.
+    OSError: the table cannot be written.
     """
     points = [(point.key(), point) for point in grid.points()]
     if cluster is None:

@@ -18,7 +18,7 @@ from sw_driver.experiments.figures import (
     mparams_per_s,
 )
 
-from .trainer import ChannelFigures, TrainingResult
+from .trainer import ChannelFigures, Share, TrainingResult
 
 __all__ = [
     "activity_table",
@@ -30,28 +30,21 @@ __all__ = [
 
 
 def _figures(
-    result: TrainingResult,
-    *,
-    channels: int,
-    fabric_mhz: float,
-    bit_exact: bool,
-    params: int,
-    fabric_cycles: int,
-    simulated_fabric_cycles: int,
-    device_seconds: float,
+    result: TrainingResult, share: Share, *, channels: int, fabric_mhz: float
 ) -> dict[str, Any]:
-    speed = None
-    if result.timed and fabric_cycles:
-        speed = mparams_per_s(params * result.steps, fabric_cycles, fabric_mhz)
-    rate = simulated_fabric_cycles / device_seconds if result.timed and device_seconds else None
+    speed = rate = None
+    if result.timed and share.fabric_cycles:
+        speed = mparams_per_s(share.params * result.steps, share.fabric_cycles, fabric_mhz)
+    if result.timed and share.device_seconds:
+        rate = share.simulated_fabric_cycles / share.device_seconds
     return {
-        "bit_exact": bit_exact,
-        "params": params,
+        "bit_exact": share.bit_exact,
+        "params": share.params,
         "steps": result.steps,
         "loss_first": result.losses[0] if result.losses else None,
         "loss_last": result.losses[-1] if result.losses else None,
         "test_accuracy": result.test_accuracy,
-        "fabric_cycles": fabric_cycles if result.timed else None,
+        "fabric_cycles": share.fabric_cycles if result.timed else None,
         "mparams_per_s": speed,
         "efficiency": None
         if speed is None
@@ -64,16 +57,7 @@ def _figures(
 def _channel(result: TrainingResult, channel: ChannelFigures, fabric_mhz: float) -> dict[str, Any]:
     return {
         "channel": channel.channel,
-        **_figures(
-            result,
-            channels=1,
-            fabric_mhz=fabric_mhz,
-            bit_exact=channel.bit_exact,
-            params=channel.params,
-            fabric_cycles=channel.kernel_fabric_cycles,
-            simulated_fabric_cycles=channel.simulated_fabric_cycles,
-            device_seconds=channel.device_seconds,
-        ),
+        **_figures(result, channel, channels=1, fabric_mhz=fabric_mhz),
         "beats_read": channel.beats_read,
         "beats_written": channel.beats_written,
         "idle_fabric_cycles": channel.idle_fabric_cycles if result.timed else None,
@@ -120,16 +104,7 @@ def report(
     keys, with the loss and accuracy of the whole job.
     """
     return {
-        **_figures(
-            result,
-            channels=len(result.channels),
-            fabric_mhz=fabric_mhz,
-            bit_exact=result.bit_exact,
-            params=result.params,
-            fabric_cycles=result.fabric_cycles,
-            simulated_fabric_cycles=sum(c.simulated_fabric_cycles for c in result.channels),
-            device_seconds=result.device_seconds,
-        ),
+        **_figures(result, result, channels=len(result.channels), fabric_mhz=fabric_mhz),
         "fabric_mhz": fabric_mhz,
         "refresh_limit": refresh_limit if result.timed else None,
         "channels": [_channel(result, channel, fabric_mhz) for channel in result.channels],

@@ -24,6 +24,7 @@ __all__ = [
     "ChannelFigures",
     "Mismatch",
     "MismatchError",
+    "Share",
     "Trainer",
     "TrainingResult",
     "TrainingSettings",
@@ -82,18 +83,25 @@ class MismatchError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChannelFigures:
+class Share:
+    """What a part of the device did, over all steps."""
+
+    bit_exact: bool
+    params: int
+    fabric_cycles: int
+    """Sum over the steps of the kernel's CYCLES counter; of several channels, which run at once,
+    the slowest one's."""
+    simulated_fabric_cycles: int
+    """All fabric cycles, copies and mode switches included, those of several channels added."""
+    device_seconds: float
+    """Host time in which at least one channel was inside a call of the driver."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelFigures(Share):
     """What one channel did, over all steps."""
 
     channel: int
-    bit_exact: bool
-    params: int
-    kernel_fabric_cycles: int
-    """Sum of the kernel's CYCLES counter."""
-    simulated_fabric_cycles: int
-    """All fabric cycles of the channel, copies and mode switches included."""
-    device_seconds: float
-    """Host time inside calls of the driver."""
     beats_read: int
     beats_written: int
     idle_fabric_cycles: int
@@ -102,22 +110,16 @@ class ChannelFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingResult:
+class TrainingResult(Share):
     """What the job did."""
 
-    bit_exact: bool
     timed: bool
-    params: int
     steps: int
     losses: tuple[float, ...]
     """Of the batch of each step, before the step."""
     test_accuracy: float
-    fabric_cycles: int
-    """Sum over the steps of the slower channel's CYCLES counter: they run at once."""
     host_seconds: float
     """Host time of the training loop, checks included."""
-    device_seconds: float
-    """Host time in which at least one channel was inside a call of the driver."""
     channels: tuple[ChannelFigures, ...]
 
 
@@ -208,7 +210,7 @@ class _Share:
             channel=self._channel,
             bit_exact=self.bit_exact,
             params=self.params,
-            kernel_fabric_cycles=sum(result.fabric_cycles for result in self.results),
+            fabric_cycles=sum(result.fabric_cycles for result in self.results),
             simulated_fabric_cycles=cycles,
             device_seconds=self.device_seconds,
             beats_read=sum(result.beats_read for result in self.results),
@@ -329,6 +331,7 @@ class Trainer:
     def _result(
         self, parameters: Array, shares: list[_Share], host_seconds: float
     ) -> TrainingResult:
+        channels = tuple(share.figures() for share in shares)
         return TrainingResult(
             bit_exact=all(share.bit_exact for share in shares),
             timed=self._device.transport.timed,
@@ -341,5 +344,6 @@ class Trainer:
             fabric_cycles=self._fabric_cycles,
             host_seconds=host_seconds,
             device_seconds=self._device_seconds,
-            channels=tuple(share.figures() for share in shares),
+            simulated_fabric_cycles=sum(each.simulated_fabric_cycles for each in channels),
+            channels=channels,
         )
