@@ -14,6 +14,7 @@ from typing import Any
 
 from sw_driver.experiments.settings import SweepError
 
+from . import measure
 from .grid import Point, sources_key
 
 __all__ = ["DaskCluster", "Processes"]
@@ -24,19 +25,6 @@ Figures = dict[str, Any]
 Outcomes = Generator[tuple[str, Figures], None, None]
 """The figures of all points, by their keys, as they come. What is under way when the generator is
 closed, or an exception passes through it, is given up."""
-
-
-def _measure(point: Point) -> Figures:
-    # Numpy and the driver take their time to load, and who only describes a sweep needs neither.
-    from .measure import measure_point
-
-    return measure_point(point)
-
-
-def _lost(reason: str) -> Figures:
-    from .measure import failed
-
-    return failed(reason)
 
 
 def _work(points: Connection) -> None:
@@ -56,7 +44,7 @@ def _work(points: Connection) -> None:
 
     threading.Thread(target=watch, daemon=True).start()
     while True:
-        points.send(_measure(points.recv()))
+        points.send(measure.measure_point(points.recv()))
 
 
 class _Worker:
@@ -112,7 +100,7 @@ class Processes:
                     try:
                         figures = worker.pipe.recv()
                     except (EOFError, OSError):
-                        figures = _lost("the process that measured it died, or was killed")
+                        figures = measure.failed("the process that measured it died, or was killed")
                         worker = None
                     if waiting:
                         begin(worker or hire())
@@ -125,7 +113,7 @@ def _measure_same_sources(point: Point, expected: str) -> Figures:
             "the cluster's worker has other sources of nearmem than the machine that asks: install "
             "the same version on both"
         )
-    return _measure(point)
+    return measure.measure_point(point)
 
 
 class DaskCluster:
@@ -171,7 +159,7 @@ class DaskCluster:
                 if error is None:
                     figures = future.result()
                 else:
-                    figures = _lost(f"{type(error).__name__}: {error}")
+                    figures = measure.failed(f"{type(error).__name__}: {error}")
                 future.release()
                 yield keys[future], figures
         finally:
