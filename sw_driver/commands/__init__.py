@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from sw_driver.axdimm import Axdimm
     from sw_driver.axdimm.backends import BackendOptions
 
@@ -20,6 +23,8 @@ __all__ = [
     "integer",
     "open_device",
     "output_file",
+    "print_table",
+    "progress_console",
 ]
 
 COMMANDS = (
@@ -109,3 +114,23 @@ def driving(*, out_of_memory: str) -> Iterator[None]:
         raise Refusal(f"{error}: {out_of_memory}") from error
     except (AxdimmError, DeviceFault, DeviceTimeout) as error:
         raise Failure(f"the device failed: {error}") from error
+
+
+def progress_console(arguments: argparse.Namespace) -> Console:
+    """Shows what is no result, on stderr, so that ``--json`` leaves stdout to the figures; nothing
+    with ``--json`` or ``--quiet``."""
+    from rich.console import Console
+
+    quiet = arguments.json or getattr(arguments, "quiet", False)
+    return Console(stderr=True, quiet=quiet, highlight=False)
+
+
+def print_table(table: Table) -> None:
+    """Prints a table on stdout. What goes into a file is not squeezed into a screen."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        wide = console.options.update(width=10_000)
+        console.width = max(console.width, console.measure(table, options=wide).maximum)
+    console.print(table)

@@ -7,12 +7,10 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, driving, integer, open_device
+from . import Failure, Refusal, driving, integer, open_device, progress_console
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from sw_driver.experiments.baseline.report import ModuleFigures
 
 __all__ = ["add_parser", "run"]
 
@@ -79,8 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.experiments.baseline.report import figures, notes, tables
     from sw_driver.simulator.compiler import CompilerError
 
-    # What is no result goes to stderr, so that --json leaves stdout to the figures.
-    progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
+    progress = progress_console(arguments)
     machine = this_machine()
     needed = needed_bytes(arguments.parameters)
     if machine.available_bytes and needed > machine.available_bytes:
@@ -116,16 +113,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _module(arguments: argparse.Namespace, progress: Console) -> ModuleFigures:
+def _module(arguments: argparse.Namespace, progress: Console) -> dict[str, Any]:
     from sw_driver.axdimm.backends import BackendOptions
-    from sw_driver.experiments.adamjob import AdamJob
-    from sw_driver.experiments.baseline.report import ModuleFigures
-    from sw_driver.experiments.training.report import ceiling_mparams_per_s
+    from sw_driver.experiments.baseline.measure import MismatchError, measure_module
 
-    options = BackendOptions(
-        preset=arguments.config,
-        announce=lambda message: progress.print(message, highlight=False),
-    )
+    options = BackendOptions(preset=arguments.config, announce=progress.print)
     with (
         open_device(arguments.backend, options) as device,
         driving(out_of_memory="run fewer --module-parameters, 16 bytes of a channel each"),
@@ -137,20 +129,7 @@ def _module(arguments: argparse.Namespace, progress: Console) -> ModuleFigures:
                 f"the backend {arguments.backend!r} has no clock, so the module has no speed: "
                 "choose another --backend, or --no-module"
             )
-        job = AdamJob(device, arguments.module_parameters)
-        results = job.step(1)
-        bit_exact = job.bit_exact()
-        if not bit_exact:
-            raise Failure(
-                f"the module's p, m and v are not the golden model's (backend {transport.name!r})"
-            )
-        return ModuleFigures(
-            backend=transport.name,
-            channels=device.channels,
-            lanes=device.configuration(0).lanes,
-            parameters_per_channel=arguments.module_parameters,
-            fabric_cycles=max(result.fabric_cycles for result in results),
-            mparams_per_s=job.mparams_per_s(results),
-            ceiling_mparams_per_s=ceiling_mparams_per_s(device.channels, transport.fabric_mhz),
-            bit_exact=bit_exact,
-        )
+        try:
+            return measure_module(device, arguments.module_parameters)
+        except MismatchError as error:
+            raise Failure(str(error)) from error

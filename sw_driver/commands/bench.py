@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, driving, integer, open_device
+from . import Failure, driving, integer, open_device, progress_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,23 +43,18 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints."""
-    from rich.console import Console
     from rich.progress import track
 
     from sw_driver.axdimm.backends import BackendOptions
     from sw_driver.experiments.speed.comparison import missing
     from sw_driver.experiments.speed.driven import measure_driven
 
-    # What is no result goes to stderr, so that --json leaves stdout to the figures.
-    progress = Console(stderr=True, quiet=arguments.json)
+    progress = progress_console(arguments)
     if arguments.compare and (names := missing()):
         raise Failure(
             f"--compare needs {', '.join(names)}: pip install -e '.[dev]' in the project's folder"
         )
-    options = BackendOptions(
-        preset=arguments.config,
-        announce=lambda message: progress.print(message, highlight=False),
-    )
+    options = BackendOptions(preset=arguments.config, announce=progress.print)
 
     def tracked(repetitions: range) -> Iterable[int]:
         return track(repetitions, description="measuring", console=progress)

@@ -486,7 +486,7 @@ def _advising(target: _Target, channel: int) -> Iterator[None]:
 
 def _number(name: str, text: str) -> int:
     """An integer: decimal, ``0x...``, or with KiB, MiB or GiB behind it."""
-    from sw_driver.experiments.sweep.keys import Key, SweepError
+    from sw_driver.experiments.settings import Key, SweepError
 
     with suppress(ValueError):
         return int(text, 0)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, integer, output_file
+from . import Failure, Refusal, integer, output_file, progress_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -153,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.pim.report import bank_map, layer_table, notes
     from sw_driver.transport import DeviceFault, DeviceTimeout
 
-    progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
+    progress = progress_console(arguments)
     if arguments.validate is not None:
         if arguments.dram_trace is not None:
             raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
         transport = open_pim(
             arguments.backend,
             config,
-            announce=lambda message: progress.print(message, highlight=False),
+            announce=progress.print,
             dram_trace=arguments.dram_trace,
         )
         long = _are_long(transport, jobs)
@@ -365,9 +365,6 @@ def _validate(arguments: argparse.Namespace, progress: Console) -> int:
     from sw_driver.pim.validation import compare_jobs, compare_works, draw, jobs
     from sw_driver.transport import DeviceFault, DeviceTimeout
 
-    def announce(message: str) -> None:
-        progress.print(message, highlight=False)
-
     count, most = arguments.validate, arguments.most_products
     try:
         config = configure(arguments.config)
@@ -382,8 +379,8 @@ def _validate(arguments: argparse.Namespace, progress: Console) -> int:
         compared: list[Comparison] = list(
             track(
                 chain(
-                    compare_jobs(config, passes, announce=announce),
-                    compare_works(config, works, announce=announce),
+                    compare_jobs(config, passes, announce=progress.print),
+                    compare_works(config, works, announce=progress.print),
                 ),
                 description="comparing",
                 total=count,

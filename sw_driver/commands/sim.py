@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import Refusal, driving, integer, open_device, output_file
+from . import Refusal, driving, integer, open_device, output_file, progress_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,12 +89,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the job and returns the exit status."""
-    from rich.console import Console
-
+    from sw_driver.experiments.training.trainer import TrainingSettings
     from sw_driver.simulator.buildcache import build_root
 
-    # What is no result goes to stderr, so that --json leaves stdout to the report.
-    progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
+    progress = progress_console(arguments)
     folder = arguments.out if arguments.out is not None else build_root() / "sim"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,8 +100,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise Refusal(
             f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
         ) from error
-
-    from sw_driver.experiments.training.trainer import TrainingSettings
 
     settings = TrainingSettings(steps=arguments.steps, seed=arguments.seed)
     options = _options(arguments, progress)
@@ -128,7 +124,7 @@ def _options(arguments: argparse.Namespace, progress: Console) -> BackendOptions
         settings={name: value for name, value in wanted.items() if value is not None},
         wave=arguments.wave,
         dram_trace=arguments.dram_trace,
-        announce=lambda message: progress.print(message, highlight=False),
+        announce=progress.print,
     )
 
 

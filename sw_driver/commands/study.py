@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-from . import Failure, Refusal, driving, integer
+from . import Failure, Refusal, driving, integer, print_table, progress_console
 
 __all__ = ["add_parser", "run"]
 
@@ -63,21 +62,17 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints."""
-    from rich.console import Console
     from rich.table import Table
 
     from sw_driver.axdimm.backends import BackendOptions, module_config
 
-    progress = Console(stderr=True, quiet=arguments.json or arguments.quiet)
+    progress = progress_console(arguments)
     channels = 1 if arguments.name == "fcfs" else 2
     options = BackendOptions(preset=arguments.config, settings={"channels": channels})
     try:
         config = module_config(options)
     except ValueError as error:
         raise Refusal(str(error)) from error
-
-    def announce(message: str) -> None:
-        progress.print(message, highlight=False)
 
     def rows() -> Iterator[dict[str, Any]]:
         from sw_driver.experiments.study.parallel import measure_parallel
@@ -88,14 +83,14 @@ def run(arguments: argparse.Namespace) -> int:
                 config,
                 parameters=arguments.parameters,
                 window_fabric_cycles=arguments.window,
-                announce=announce,
+                announce=progress.print,
             )
         else:
             yield from measure_parallel(
                 config,
                 parameters=arguments.parameters,
                 copy_bytes=1024 * arguments.copy_kib,
-                announce=announce,
+                announce=progress.print,
             )
 
     done = []
@@ -118,8 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         table.add_column(_HEADS[name], justify="left" if name in _WORDS else "right")
     for row in done:
         table.add_row(*(_cell(name, row.get(name)) for name in heads))
-    # Wide enough for all columns where nobody looks at a window.
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    print_table(table)
     return 0
 
 

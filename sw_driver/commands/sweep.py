@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, integer
+from . import Failure, Refusal, integer, print_table, progress_console
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
-    from sw_driver.experiments.sweep.executors import Executor
-    from sw_driver.experiments.sweep.grid import Grid, Point
-    from sw_driver.experiments.sweep.store import ResultStore
+    from sw_driver.experiments.sweep.grid import Grid
 
 __all__ = ["add_parser", "run"]
 
@@ -31,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
         "sweep",
         help="measure all combinations of settings",
         description="Measures one Adam step, on all channels at once, for every combination of the "
-        "axes' values. Results go to results.jsonl as they come; what is there is not measured "
+        "axes' values. Results go to results.sqlite as they come; what is there is not measured "
         "again, so an interrupted sweep goes on where it was. At the end results.csv and plots are "
         "written. The exit status is 1 if a point failed or was not bit-exact.",
         epilog="Keys are all options of the configuration (lanes, block_bytes, queue_depth, "
@@ -94,13 +87,12 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures what is missing, writes and prints; returns the exit status."""
-    from rich.console import Console
-
+    from sw_driver.experiments.settings import SweepError
     from sw_driver.experiments.sweep.grid import Grid
-    from sw_driver.experiments.sweep.keys import SweepError
-    from sw_driver.experiments.sweep.store import ResultStore, write_csv
+    from sw_driver.experiments.sweep.plots import write_plots
+    from sw_driver.experiments.sweep.run import run_sweep
     from sw_driver.simulator.buildcache import build_root
-    from sw_driver.simulator.synthesis import RESOURCES, SynthesisError, find_yosys
+    from sw_driver.simulator.synthesis import SynthesisError, find_yosys
 
     if arguments.dask is not None and arguments.jobs is not None:
         raise Refusal(
@@ -112,8 +104,6 @@ def run(arguments: argparse.Namespace) -> int:
             find_yosys()
         except SynthesisError as error:
             raise Refusal(str(error)) from error
-    # What is no result goes to stderr, so that --json leaves stdout to the rows.
-    progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
     folder = arguments.out if arguments.out is not None else build_root() / "sweep"
     try:
         grid = Grid.parse(
@@ -124,195 +114,32 @@ def run(arguments: argparse.Namespace) -> int:
             axes=arguments.axis,
             arithmetic=arguments.arithmetic,
         )
-        points = [(point.key(), point) for point in grid.points()]
-        if arguments.dask is None:
-            _check_host_memory(point for _, point in points)
-        with ResultStore(folder) as store:
-            if store.note is not None:
-                print(f"nearmem: {store.note}", file=sys.stderr)
-            # Two descriptions may be of one machine.
-            missing = {key: point for key, point in points if store.find(key) is None}
-            found = sum(key not in missing for key, _ in points)
-            if found:
-                progress.print(
-                    f"{found} of {len(points)} points have been measured before, see {store.path}",
-                    highlight=False,
-                    soft_wrap=True,
-                )
-            with closing(_executor(arguments, missing, progress)) as executor:
-                try:
-                    if missing:
-                        _measure(executor, missing, store, progress)
-                finally:
-                    rows = _rows(grid, points, store)
-                    write_csv(folder / "results.csv", _columns(grid), rows)
-            if arguments.resources:
-                _add_resources(rows, [point for _, point in points], progress)
-                write_csv(folder / "results.csv", [*_columns(grid), *RESOURCES], rows)
-        return _report(arguments, grid, rows, folder)
+        rows = run_sweep(
+            grid,
+            folder,
+            jobs=arguments.jobs,
+            cluster=arguments.dask,
+            resources=arguments.resources,
+            progress=progress_console(arguments),
+        )
+        plots = write_plots(folder, grid, rows)
     except SweepError as error:
         raise Refusal(str(error)) from error
+    except SynthesisError as error:
+        raise Failure(str(error)) from error
     except OSError as error:
         raise Failure(f"cannot write the results to {str(folder)!r}: {error}") from error
-
-
-def _check_host_memory(points: Iterable[Point]) -> None:
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for point in points:
-        needed = point.host_bytes()
-        if needed > present:
-            raise Refusal(
-                f"the point {point.label} needs about {needed / 1e9:.1f} GB of memory to be "
-                f"simulated, this machine has {present / 1e9:.1f} GB: take a smaller count, or a "
-                "cluster with --dask"
-            )
-
-
-@contextmanager
-def _termination_interrupts() -> Iterator[None]:
-    """A request to terminate ends the sweep as Ctrl-C does, with everything written."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # only the main thread handles signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _default_jobs(points: Iterable[Point]) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    # The RTL's channels are threads of their own.
-    threads = max(point.config().channels if point.backend == "rtl" else 1 for point in points)
-    return max(1, (cores or 1) // threads)
-
-
-def _executor(
-    arguments: argparse.Namespace, points: Mapping[str, Point], progress: Console
-) -> Executor:
-    from sw_driver.experiments.sweep.executors import DaskCluster, Processes
-
-    if not points:
-        return Processes(1)
-    if arguments.backend == "rtl":
-        progress.print(
-            "each configuration's simulator is built when it is first measured, about a minute",
-            highlight=False,
-            soft_wrap=True,
-        )
-    if arguments.dask is None:
-        return Processes(arguments.jobs or _default_jobs(points.values()))
-    cluster = DaskCluster(arguments.dask)
-    if cluster.workers == 0:
-        progress.print("the cluster has no workers yet: waiting for them", highlight=False)
-    return cluster
-
-
-def _measure(
-    executor: Executor, points: Mapping[str, Point], store: ResultStore, progress: Console
-) -> None:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    with (
-        _termination_interrupts(),
-        Progress(
-            TextColumn("point"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.fields[last]}"),
-            TimeElapsedColumn(),
-            TextColumn("left:"),
-            TimeRemainingColumn(),
-            console=progress,
-        ) as bar,
-        closing(executor.run(points)) as outcomes,
-    ):
-        task = bar.add_task("", total=len(points), last="")
-        for key, figures in outcomes:
-            point = points[key]
-            store.add(
-                key,
-                {"backend": point.backend, "arithmetic": point.arithmetic, **point.settings}
-                | figures,
-            )
-            speed = figures["mparams_per_s"]
-            last = "failed" if figures["error"] else "untimed"
-            bar.update(task, advance=1, last=last if speed is None else f"last {speed:.1f} MP/s")
-
-
-def _add_resources(rows: list[dict[str, Any]], points: list[Point], progress: Console) -> None:
-    """Adds to each row what a channel's kernel takes on an FPGA."""
-    from rich.progress import track
-
-    from sw_driver.simulator.synthesis import SynthesisError, kernel_resources
-
-    work = list(zip(rows, points, strict=True))
-    for row, point in track(work, description="synthesizing", console=progress):
-        try:
-            row |= kernel_resources(point.config().kernel)
-        except SynthesisError as error:
-            raise Failure(str(error)) from error
-
-
-def _columns(grid: Grid) -> list[str]:
-    from sw_driver.experiments.sweep.measure import FIGURES
-
-    return ["key", "backend", "arithmetic", *grid.names, *FIGURES]
-
-
-def _rows(
-    grid: Grid, points: Iterable[tuple[str, Point]], store: ResultStore
-) -> list[dict[str, Any]]:
-    """The grid's results so far. What was measured under another description of the same machine
-    has the grid's."""
-    columns = _columns(grid)
-    rows = []
-    for key, point in points:
-        row = store.get(key)
-        if row is not None:
-            described = {**row, **point.settings}
-            rows.append({name: described[name] for name in columns})
-    return rows
-
-
-def _report(
-    arguments: argparse.Namespace, grid: Grid, rows: list[dict[str, Any]], folder: Path
-) -> int:
-    from rich.console import Console
-
-    from sw_driver.experiments.sweep.plots import write_plots
-
-    plots = write_plots(folder, grid, rows)
     if arguments.json:
         print(json.dumps(rows, indent=2))
     elif not arguments.quiet:
-        console = Console()
-        table = _table(grid, rows)
-        # What goes into a file is not squeezed into a screen.
-        if not console.is_terminal:
-            wide = console.options.update(width=10_000)
-            console.width = max(console.width, console.measure(table, options=wide).maximum)
-        console.print(table)
-        console.print(
-            f"Results: {folder / 'results.csv'}, {folder / 'results.jsonl'}",
-            highlight=False,
-            soft_wrap=True,
-        )
-        for plot in plots:
-            console.print(f"Plot: {plot}", highlight=False, soft_wrap=True)
+        print_table(_table(grid, rows))
+        files = f"{folder / 'results.csv'}, {folder / 'results.sqlite'}"
+        print("\n".join([f"Results: {files}", *(f"Plot: {plot}" for plot in plots)]))
+    return _complain(grid, rows)
+
+
+def _complain(grid: Grid, rows: list[dict[str, Any]]) -> int:
+    """Says which points failed; returns the exit status."""
     status = 0
     for row in rows:
         what = None
@@ -332,7 +159,7 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
     from sw_driver.axdimm.runs import DRAM_TIMES
-    from sw_driver.experiments.sweep.keys import text_of
+    from sw_driver.experiments.settings import text_of
     from sw_driver.simulator.synthesis import RESOURCES
 
     fixed = ", ".join(f"{name} {text_of(name, value)}" for name, value in grid.fixed.items())

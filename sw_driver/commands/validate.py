@@ -7,10 +7,10 @@ import json
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, integer
+from . import Failure, integer, print_table, progress_console
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
     from sw_driver.experiments.validation import Comparison
 
@@ -40,19 +40,17 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compares and prints."""
-    from rich.console import Console
     from rich.progress import track
 
     from sw_driver.experiments.validation import compare, draw
     from sw_driver.transport import DeviceTimeout
 
-    progress = Console(stderr=True, quiet=arguments.json or arguments.quiet)
     comparisons: list[Comparison] = []
     try:
         for group in track(
             draw(arguments.configurations, arguments.seed),
             description="comparing",
-            console=progress,
+            console=progress_console(arguments),
         ):
             comparisons += compare(group)
     except (RuntimeError, DeviceTimeout) as error:
@@ -76,10 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _summarize(figures: dict[str, Any], comparisons: list[Comparison], *, quiet: bool) -> None:
-    from rich.console import Console
-
     if not quiet:
-        _print(comparisons, Console())
+        print_table(_table(comparisons))
     print(
         f"{figures['configurations']} configurations, seed {figures['seed']}: "
         f"{figures['exact']} exact, error of the fabric cycles: median "
@@ -104,7 +100,7 @@ def _described(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _print(comparisons: list[Comparison], console: Console) -> None:
+def _table(comparisons: list[Comparison]) -> Table:
     from rich.table import Table
 
     table = Table(title="Fabric cycles from START to DONE")
@@ -126,7 +122,7 @@ def _print(comparisons: list[Comparison], console: Console) -> None:
             f"{each.error:+.3%}",
             f"{each.account_error:.3%}",
         )
-    console.print(table)
+    return table
 
 
 def _settings(preset: str, settings: dict[str, Any]) -> str:

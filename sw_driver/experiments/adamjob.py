@@ -9,14 +9,16 @@ from numpy.typing import NDArray
 
 from golden.adam import adam_constants, adam_step
 from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm.runs import PARAMETER_BYTES, AdamResult, AdamRun
+from sw_driver.experiments.figures import mparams_per_s
+from sw_driver.memory.pointers import AxdimmPointer
 
-from ..axdimm.runs import PARAMETER_BYTES, AdamResult, AdamRun
-from ..memory.pointers import AxdimmPointer
-
-__all__ = ["HYPERPARAMETERS", "AdamJob"]
+__all__ = ["HYPERPARAMETERS", "AdamJob", "Hyperparameters"]
 
 
-class _Hyperparameters(TypedDict):
+class Hyperparameters(TypedDict):
+    """Of a job, the same in all its steps."""
+
     lr: float
     beta1: float
     beta2: float
@@ -24,12 +26,12 @@ class _Hyperparameters(TypedDict):
     weight_decay: float
 
 
-HYPERPARAMETERS: _Hyperparameters = {
+HYPERPARAMETERS: Hyperparameters = {
     "lr": 1e-3,
     "beta1": 0.9,
     "beta2": 0.999,
     "eps": 1e-8,
-    "weight_decay": 0.0,
+    "weight_decay": 0.01,
 }
 
 
@@ -76,8 +78,8 @@ class AdamJob:
     def mparams_per_s(self, results: list[AdamResult]) -> float:
         """Parameters of all channels in the time of the slowest, in 10^6 a second."""
         slowest = max(result.fabric_cycles for result in results)
-        fabric_mhz = self.device.transport.fabric_mhz
-        return len(results) * self.parameters / slowest * fabric_mhz
+        updated = len(results) * self.parameters
+        return mparams_per_s(updated, slowest, self.device.transport.fabric_mhz)
 
     def bit_exact(self) -> bool:
         """Whether, after step 1 alone, p, m and v are what the golden model makes of them.

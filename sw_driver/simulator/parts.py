@@ -13,7 +13,7 @@ from sw_driver.simulator.buildcache import verilator_env
 from sw_driver.simulator.compiler import COMPILER
 
 from .library import C_FLAGS, HARNESS_HEADERS, LINK, OPT_FAST, OPT_SLOW, cached_library, model_args
-from .parts_header import EVALUATION_ARGS, parts_header
+from .parts_header import parts_header
 from .runtime import run_tool, runtime_library
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def parts_library(
             for each in builds:
                 each.result()
         weights = {model.name: (model / "fast.o").stat().st_size for model in models}
-        (folder / "parts.h").write_text(parts_header(assembly, weights, folder))
+        (folder / "parts.h").write_text(parts_header(assembly, weights))
         _link(name, harness, models, folder)
         for model in models:
             shutil.rmtree(model)
@@ -80,7 +80,7 @@ def parts_library(
         name=name,
         sources=[harness, *_SOURCES, *HARNESS_HEADERS],
         unused=unused,
-        parameters=[*parameters, *model_args(name), *EVALUATION_ARGS, LINK, OPT_FAST, OPT_SLOW],
+        parameters=[*parameters, *model_args(name), LINK, OPT_FAST, OPT_SLOW],
     )
 
 
@@ -91,7 +91,7 @@ def _includes(folder: Path) -> list[str]:
 
 def _build_model(module: str, folder: Path) -> None:
     """Verilates and compiles the model of ``module``, whose Verilog is in ``folder``."""
-    arguments = [*model_args(module), *EVALUATION_ARGS, "-Mdir", ".", f"{module}.v"]
+    arguments = [*model_args(module), "-Mdir", ".", f"{module}.v"]
     run_tool(["verilator", *arguments], folder)
     # Not by Verilator's makefile, which compiles each file by itself and the headers beforehand:
     # that takes longer, and 140 MB.

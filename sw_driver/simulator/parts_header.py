@@ -1,21 +1,14 @@
-"""The header with the parts of an assembly: their evaluation, and what moves between them."""
+"""The header with the parts of an assembly, and what moves between them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from .runtime import BuildError
 
 if TYPE_CHECKING:
     from hw.sim.assembly import Assembly
 
-__all__ = ["EVALUATION_ARGS", "parts_header"]
-
-EVALUATION_ARGS = ["--inline-cfuncs", "0", "--inline-cfuncs-product", "0"]
-"""Verilator's arguments for a model whose evaluation is nothing but calls of functions."""
+__all__ = ["parts_header"]
 
 _HEADER = """\
 // The parts of the design, and what connects them. Generated.
@@ -26,21 +19,10 @@ _HEADER = """\
 
 {includes}
 
-// Each of these brings a part to what it is after a change of its clock, and returns the triggers
-// that the change has raised. What has one of the triggers `left_out` is not evaluated.
-
-{evaluations}
-// The falling edge of a part's clock, at which it takes its inputs. Returns what `rise` is given.
-template <typename Part> uint64_t fall(Part& part) {{
-    part.clk = 0;
-    return evaluate(part, 0);
-}}
-
-// The rising edge. What depends on an input will be evaluated when the clock falls, and is not
-// needed before.
-template <typename Part> void rise(Part& part, uint64_t fell) {{
-    part.clk = 1;
-    evaluate(part, fell);
+// An edge of a part's clock. At the falling one it takes its inputs.
+template <typename Part> void edge(Part& part, bool clock) {{
+    part.clk = clock;
+    part.eval();
 }}
 
 template <typename Port> using Value = std::remove_reference_t<Port>;
@@ -48,10 +30,7 @@ template <typename Port> using Value = std::remove_reference_t<Port>;
 struct Parts {{
     explicit Parts(VerilatedContext* context)
         : {constructors} {{
-        each([](auto& part) {{
-            part.clk = 1;
-            part.eval();
-        }});
+        each([](auto& part) {{ edge(part, true); }});
     }}
 
     {members}
@@ -135,37 +114,11 @@ _EACH_OF = """\
     }}
 """
 
-_EVALUATE = """\
-{declarations}
 
-inline uint64_t evaluate(V{module}& part, uint64_t left_out) {{
-    auto* const root = part.rootp;
-    {begin}
-    const uint64_t raised = root->__VnbaTriggered[0U];
-    {steps}
-    root->__VnbaTriggered[0U] = 0;
-    return raised;
-}}
-"""
+def parts_header(assembly: Assembly, weights: Mapping[str, int]) -> str:
+    """The structure ``Parts`` of an assembly, and the edges of a part's clock.
 
-_GROUP = re.compile(
-    r" {4}if \(\((\w+) & vlSelfRef\.__VnbaTriggered\[0U\]\)\) {\n((?: {8}\w+\(vlSelf\);\n)+) {4}}\n"
-)
-_CALL = re.compile(r"(\w+)\(vlSelf\);")
-
-
-def parts_header(assembly: Assembly, weights: Mapping[str, int], folder: Path) -> str:
-    """The structure ``Parts`` and the functions ``fall`` and ``rise``, the edges of a part's clock.
-
-    Parameters
-    ----------
-    assembly: the parts.
-    weights: of each module; they say about how long its evaluation takes.
-    folder: where Verilator's models are, in a folder for each module.
-
-    Raises
-    ------
-    BuildError: Verilator's code is not what is expected of this version.
+    ``weights``, of each module, say about how long its evaluation takes.
     """
     instances = assembly.instances
     shares = _shares({name: weights[module] for name, module in instances.items()})
@@ -199,15 +152,7 @@ def parts_header(assembly: Assembly, weights: Mapping[str, int], folder: Path) -
         return _lines((f"own.value_{number} = {source};" for number, source in sources), 12)
 
     return _HEADER.format(
-        includes=_lines(
-            (
-                f'#include "V{module}{part}.h"'
-                for module in assembly.components
-                for part in ("", "___024root")
-            ),
-            0,
-        ),
-        evaluations="\n".join(_evaluate(each, folder / each) for each in assembly.components),
+        includes=_lines((f'#include "V{module}.h"' for module in assembly.components), 0),
         constructors=", ".join(f'{name}(context, "{name}")' for name in instances),
         members=_lines((f"V{module} {name};" for name, module in instances.items()), 4),
         count=len(instances),
@@ -241,56 +186,3 @@ def _shares(weights: Mapping[str, int]) -> tuple[list[str], list[str]]:
         shares[lighter].append(name)
         sums[lighter] += weights[name]
     return shares
-
-
-def _evaluate(module: str, folder: Path) -> str:
-    """A function that does what Verilator's own does at an edge of the clock.
-
-    That one also keeps account of threads, looks again whether what it has done raised a trigger,
-    which does not happen here, and has no way to leave something out.
-    """
-    root = f"V{module}___024root"
-    text = "".join(path.read_text() for path in sorted(folder.glob(f"{root}__*.cpp")))
-
-    def body(function: str) -> str:
-        begin = rf"^void {root}___{function}\({root}\* vlSelf\) {{.*?// Body\n"
-        found = re.search(rf"{begin}(.*?)^}}", text, re.DOTALL | re.MULTILINE)
-        if not found:
-            raise BuildError(f"Verilator's model of {module} has no function {function}")
-        return found[1]
-
-    def refuse(what: object) -> None:
-        raise BuildError(f"in Verilator's model of {module} this is not expected: {what}")
-
-    phases = re.findall(r"(\w+___eval_phase__\w+)\(vlSelf\)", body("eval"))
-    inputs, triggers, functions = (f"{root}___eval_phase__{name}" for name in ("ico", "act", "nba"))
-    if phases not in ([triggers, functions], [inputs, triggers, functions]):
-        refuse(phases)
-    calls = [f"while ({triggers}(root)) {{}}"]
-    if inputs in phases:
-        first = "root->__VicoFirstIteration"
-        calls = [f"{first} = 1;", f"while ({inputs}(root)) {first} = 0;", *calls]
-    rest, steps = body("eval_nba"), list[tuple[str, str]]()
-    while group := _GROUP.match(rest):
-        rest = rest[group.end() :]
-        steps += [(group[1], function) for function in _CALL.findall(group[2])]
-    if rest:
-        refuse(repr(rest[:200]))
-    return _EVALUATE.format(
-        module=module,
-        declarations=_lines(
-            [
-                *(f"bool {phase}({root}*);" for phase in phases[:-1]),
-                *(f"void {function}({root}*);" for _, function in steps),
-            ],
-            0,
-        ),
-        begin=_lines(calls, 4),
-        steps=_lines(
-            (
-                f"if (raised & {of} && !(left_out & {of})) {function}(root);"
-                for of, function in steps
-            ),
-            4,
-        ),
-    )

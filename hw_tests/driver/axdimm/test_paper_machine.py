@@ -12,7 +12,7 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.errors import ClosedError
-from sw_driver.experiments.training.report import ceiling_mparams_per_s
+from sw_driver.experiments.figures import ceiling_mparams_per_s
 
 BLOCK = 16384 // 4
 LINE = 64

@@ -14,6 +14,7 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
 from sw_driver.axdimm.runs import DRAM_TIMES
+from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
 from sw_driver.experiments.sweep.grid import Grid
 from sw_driver.experiments.sweep.measure import FIGURES
 from sw_driver.experiments.sweep.plots import (
@@ -23,7 +24,6 @@ from sw_driver.experiments.sweep.plots import (
     time_breakdown,
     write_plots,
 )
-from sw_driver.experiments.training.report import PAPER_MPARAMS_PER_S
 
 GRIDS = {
     "lanes and blocks": ["lanes=1,2,4,8,16", "block_bytes=1KiB,2KiB,4KiB,8KiB,16KiB,32KiB,64KiB"],

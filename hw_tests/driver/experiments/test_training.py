@@ -11,14 +11,10 @@ from hw_tests.driver.transports import SpoilingTransport
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.runs import DramActivity
+from sw_driver.experiments.figures import ceiling_mparams_per_s, fitting_mparams_per_s
 from sw_driver.experiments.training.data import CLASSES, PIXELS, load_split_digits
 from sw_driver.experiments.training.mlp import Mlp
-from sw_driver.experiments.training.report import (
-    activity_table,
-    ceiling_mparams_per_s,
-    report,
-    summary_table,
-)
+from sw_driver.experiments.training.report import activity_table, report, summary_table
 from sw_driver.experiments.training.trainer import (
     ChannelFigures,
     MismatchError,
@@ -116,6 +112,7 @@ def test_one_wrong_bit_in_any_tensor_is_found(tensor: str) -> None:
 def test_ceilings_are_those_of_the_paper() -> None:
     assert ceiling_mparams_per_s(1) == pytest.approx(457.14, abs=0.01)
     assert ceiling_mparams_per_s(2) == pytest.approx(914.29, abs=0.01)
+    assert fitting_mparams_per_s(25.6) == pytest.approx(ceiling_mparams_per_s(2))
 
 
 def timed_result() -> TrainingResult:
@@ -123,7 +120,7 @@ def timed_result() -> TrainingResult:
         channel=0,
         bit_exact=True,
         params=50_000,
-        kernel_fabric_cycles=240_000,
+        fabric_cycles=240_000,
         simulated_fabric_cycles=400_000,
         device_seconds=2.0,
         beats_read=125_000,
@@ -150,9 +147,10 @@ def timed_result() -> TrainingResult:
         losses=(2.0, 1.0),
         test_accuracy=0.5,
         fabric_cycles=250_000,
+        simulated_fabric_cycles=800_000,
         host_seconds=3.0,
         device_seconds=2.5,
-        channels=(channel, replace(channel, channel=1, kernel_fabric_cycles=245_000)),
+        channels=(channel, replace(channel, channel=1, fabric_cycles=245_000)),
     )
 
 

@@ -1,9 +1,8 @@
-"""Simulation in parts: evaluation edge by edge, and two shares, against Verilator's own."""
+"""Simulation in parts: in two shares as all together."""
 
 from __future__ import annotations
 
 import ctypes
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from hw.clock_gate import ClockGate
 from hw.sim.assembly import Assembly, PoweredUp, Wire
 from sw_driver.simulator.library import load_library
 from sw_driver.simulator.parts import parts_library
-from sw_driver.simulator.parts_header import parts_header
-from sw_driver.simulator.runtime import BuildError
 
 CYCLES = 20_000
 
@@ -83,7 +80,7 @@ def simulation() -> Any:
     return load_library(path, signatures)
 
 
-def test_all_ways_to_simulate_are_the_same(simulation: Any) -> None:
+def test_both_ways_to_simulate_are_the_same(simulation: Any) -> None:
     """Every output of every part in every cycle."""
     assert simulation.nm_same(CYCLES) == CYCLES
 
@@ -100,76 +97,3 @@ def test_free_outputs_are_those_without_a_wire() -> None:
     free = ring().free_outputs()
     assert {port for _, port in free} == {"edges", "run"}
     assert [name for name, port in free if port == "edges"] == NAMES
-
-
-def verilated(assembly: Assembly, folder: Path, **functions: str) -> None:
-    """As if Verilator had made each module's evaluation with these functions' bodies."""
-    for module in assembly.components:
-        root = f"V{module}___024root"
-        (folder / module).mkdir()
-        text = (
-            f"void {root}___{name}({root}* vlSelf) {{\n    // Body\n{body.format(root)}}}\n"
-            for name, body in functions.items()
-        )
-        (folder / module / f"{root}__0.cpp").write_text("\n".join(text))
-
-
-def phases(*names: str) -> str:
-    return "".join(f"    {{0}}___eval_phase__{name}(vlSelf);\n" for name in names)
-
-
-def triggered(by: str, word: int, calls: str) -> str:
-    return f"    if (({by}ULL & vlSelfRef.__VnbaTriggered[{word}U])) {{{{\n{calls}    }}}}\n"
-
-
-def test_all_that_verilator_evaluates_is_evaluated_in_its_order(tmp_path: Path) -> None:
-    assembly = ring()
-    calls = "        Vx_f(vlSelf);\n        Vx_e(vlSelf);\n"
-    last = "        Vx_a(vlSelf);\n"
-    body = triggered("6", 0, calls) + triggered("0x0b", 0, last)
-    verilated(assembly, tmp_path, eval=phases("ico", "act", "nba"), eval_nba=body)
-    header = parts_header(assembly, dict.fromkeys(assembly.components, 1), tmp_path)
-    steps = re.findall(r"if \(raised & (\w+) && !\(left_out & (\w+)\)\) (\w+)\(root\);", header)
-    each = [("6ULL", "6ULL", "Vx_f"), ("6ULL", "6ULL", "Vx_e"), ("0x0bULL", "0x0bULL", "Vx_a")]
-    assert steps == 2 * each
-    kind = "Vkind_27___024root___eval_phase__"
-    assert header.index(f"({kind}ico(root))") < header.index(f"({kind}act(root))")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param("    vlSelfRef.o = vlSelfRef.i;\n", id="an assignment"),
-        pytest.param(
-            triggered("1", 0, "        vlSelfRef.o = 1;\n"),
-            id="an assignment with a trigger",
-        ),
-        pytest.param(
-            triggered("1", 1, "        Vx_f(vlSelf);\n"),
-            id="more than 64 triggers",
-        ),
-    ],
-)
-def test_code_that_is_not_expected_of_verilator_is_refused(tmp_path: Path, body: str) -> None:
-    """Rather than left out of the simulation."""
-    assembly = ring()
-    verilated(assembly, tmp_path, eval=phases("act", "nba"), eval_nba=body)
-    with pytest.raises(BuildError, match=r"model of kind_40503 this is not expected: '    "):
-        parts_header(assembly, dict.fromkeys(assembly.components, 1), tmp_path)
-
-
-@pytest.mark.parametrize("names", [("act", "inact", "nba"), ("nba", "act"), ("act",)])
-def test_phases_that_are_not_expected_of_verilator_are_refused(
-    tmp_path: Path, names: tuple[str, ...]
-) -> None:
-    assembly = ring()
-    verilated(assembly, tmp_path, eval=phases(*names), eval_nba="")
-    with pytest.raises(BuildError, match=rf"this is not expected: \[.*phase__{names[-1]}'\]"):
-        parts_header(assembly, dict.fromkeys(assembly.components, 1), tmp_path)
-
-
-def test_a_function_that_verilator_did_not_make_is_missed(tmp_path: Path) -> None:
-    assembly = ring()
-    verilated(assembly, tmp_path, eval=phases("act", "nba"))
-    with pytest.raises(BuildError, match="model of kind_40503 has no function eval_nba"):
-        parts_header(assembly, dict.fromkeys(assembly.components, 1), tmp_path)

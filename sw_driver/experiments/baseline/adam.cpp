@@ -105,7 +105,6 @@ void adam_streaming(float* __restrict p, const float* __restrict g, float* __res
 
 // Compiled so that it does not become memcpy, which decides for itself whether to stream.
 void copy(float* __restrict to, const float* __restrict from, uint64_t n) {
-    // Not memcpy, which chooses for itself whether to stream.
     for (uint64_t i = 0; i < n; ++i) to[i] = from[i];
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from sw_driver.simulator.buildcache import cached_build, content_key
 from sw_driver.simulator.compiler import native_target, run_compiler
+from sw_driver.simulator.library import load_library
 
 __all__ = ["ALIGNMENT_BYTES", "CpuLibrary", "Variant", "aligned_floats"]
 
@@ -74,14 +74,6 @@ def aligned_floats(count: int) -> Floats:
     return raw[start : start + 4 * count].view(np.float32)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Vectorised:
-    """Bytes of the vectors that the compiler made of each kernel's loop; 0 where it made none."""
-
-    plain: int
-    streaming: int
-
-
 def _vector_bytes(source: str, log: str, loop: str) -> int:
     """Widest vectors that ``log`` reports for the loop marked ``// vectorised: LOOP``."""
     number = next(
@@ -96,10 +88,10 @@ def _vector_bytes(source: str, log: str, loop: str) -> int:
 class CpuLibrary:
     """The kernels in one :class:`Variant`.
 
-    All arrays are contiguous float32 of one length; ``threads`` is at least 1. Streaming stores go
-    past the caches and need arrays aligned to :data:`ALIGNMENT_BYTES`; where the instruction set
-    has none (:attr:`streams`) they are ordinary ones. ``ValueError`` for arrays that do not fit.
-    Raises ``CompilerError`` if the compiler is missing or fails.
+    All arrays are contiguous float32 of one length and ``threads`` is at least 1; neither is
+    checked. Streaming stores go past the caches and need arrays aligned to
+    :data:`ALIGNMENT_BYTES`; where the instruction set has none (:attr:`streams`) they are ordinary
+    ones. Raises ``CompilerError`` if the compiler is missing or fails.
     """
 
     def __init__(self, variant: Variant) -> None:
@@ -116,44 +108,17 @@ class CpuLibrary:
         text = log.read_text() if log.exists() else ""
         self.variant = variant
         self.flags = flags
-        self.vectorised = Vectorised(
-            plain=_vector_bytes(source, text, "plain"),
-            streaming=_vector_bytes(source, text, "streaming"),
-        )
-        self._library = ctypes.CDLL(str(folder / _LIBRARY))
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(self._library, name)
-            function.restype = result
-            function.argtypes = arguments
+        self.vector_bytes = {
+            loop: _vector_bytes(source, text, loop) for loop in ("plain", "streaming")
+        }
+        """Of the kernel's loops with ordinary and with streaming stores; 0 where the compiler made
+        no vectors."""
+        self._library = load_library(folder / _LIBRARY, _SIGNATURES)
 
     @property
     def streams(self) -> bool:
         """Whether streaming stores are any different from ordinary ones on this machine."""
         return bool(self._library.nb_streams())
-
-    @staticmethod
-    def _check(
-        arrays: dict[str, Floats], threads: int, written: tuple[str, ...], *, streaming: bool
-    ) -> int:
-        """The length of all arrays."""
-        lengths = {array.size for array in arrays.values()}
-        if len(lengths) > 1:
-            sizes = {name: array.size for name, array in arrays.items()}
-            raise ValueError(f"the arrays must be of one length, got {sizes}")
-        if threads < 1:
-            raise ValueError(f"threads must be at least 1, got {threads}")
-        for name, array in arrays.items():
-            if array.dtype != np.float32 or not array.flags.c_contiguous:
-                raise ValueError(f"{name} must be a contiguous float32 array, got {array.dtype}")
-        for name in written:
-            if not arrays[name].flags.writeable:
-                raise ValueError(f"{name} is written, but the array is read-only")
-            if streaming and arrays[name].ctypes.data % ALIGNMENT_BYTES:
-                raise ValueError(
-                    f"{name} must start at a multiple of {ALIGNMENT_BYTES} bytes to be streamed: "
-                    "use aligned_floats"
-                )
-        return lengths.pop()
 
     def adam(
         self,
@@ -170,51 +135,35 @@ class CpuLibrary:
 
         ``constants`` in the order of ``golden.adam.AdamConstants``.
         """
-        arrays = {"p": p, "g": g, "m": m, "v": v}
-        count = self._check(arrays, threads, ("p", "m", "v"), streaming=streaming)
         values = np.array(constants, np.float32)
-        if values.shape != (9,):
-            raise ValueError(f"expected nine constants, got {len(constants)}")
         self._library.nb_adam(
-            *(array.ctypes.data for array in arrays.values()),
-            count,
-            values.ctypes.data,
-            threads,
-            streaming,
+            *_addresses(p, g, m, v), p.size, values.ctypes.data, threads, streaming
         )
 
     def update(self, p: Floats, g: Floats, m: Floats, v: Floats, *, threads: int = 1) -> None:
         """Adds ``g`` to ``p``, ``m`` and ``v``: the traffic of :meth:`adam`, little else."""
-        arrays = {"p": p, "g": g, "m": m, "v": v}
-        count = self._check(arrays, threads, ("p", "m", "v"), streaming=False)
-        self._library.nb_update(*(array.ctypes.data for array in arrays.values()), count, threads)
+        self._library.nb_update(*_addresses(p, g, m, v), p.size, threads)
 
     def read(self, source: Floats, *, threads: int = 1) -> int:
         """Reads ``source`` and returns the exclusive or of its values' bits."""
-        count = self._check({"source": source}, threads, (), streaming=False)
-        return self._library.nb_read(source.ctypes.data, count, threads)
+        return self._library.nb_read(*_addresses(source), source.size, threads)
 
     def copy(
         self, to: Floats, source: Floats, *, threads: int = 1, streaming: bool = False
     ) -> None:
         """``to = source``."""
-        count = self._check({"to": to, "source": source}, threads, ("to",), streaming=streaming)
-        self._library.nb_copy(to.ctypes.data, source.ctypes.data, count, threads, streaming)
+        self._library.nb_copy(*_addresses(to, source), to.size, threads, streaming)
 
     def triad(
         self, to: Floats, a: Floats, b: Floats, *, threads: int = 1, streaming: bool = False
     ) -> None:
         """``to = a + 3 * b``."""
-        arrays = {"to": to, "a": a, "b": b}
-        count = self._check(arrays, threads, ("to",), streaming=streaming)
-        self._library.nb_triad(
-            *(array.ctypes.data for array in arrays.values()), count, threads, streaming
-        )
+        self._library.nb_triad(*_addresses(to, a, b), to.size, threads, streaming)
 
     def fill(self, to: Floats, pattern: Floats, *, threads: int = 1) -> None:
         """Repeats ``pattern`` over ``to``, by the threads that will work on it."""
-        self._check({"to": to}, threads, ("to",), streaming=False)
-        self._check({"pattern": pattern}, threads, (), streaming=False)
-        if not pattern.size:
-            raise ValueError("the pattern is empty, expected at least one value")
-        self._library.nb_fill(to.ctypes.data, pattern.ctypes.data, pattern.size, to.size, threads)
+        self._library.nb_fill(*_addresses(to, pattern), pattern.size, to.size, threads)
+
+
+def _addresses(*arrays: Floats) -> list[int]:
+    return [array.ctypes.data for array in arrays]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from golden.adam import AdamConstants, adam_constants
+from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import PARAMETER_BYTES
+from sw_driver.experiments.adamjob import HYPERPARAMETERS, AdamJob
+from sw_driver.experiments.figures import ceiling_mparams_per_s
 
 from .check import differing, special_operands
 from .frameworks import numpy_adam, torch_adam
@@ -18,69 +22,58 @@ from .library import CpuLibrary, Variant, aligned_floats
 from .traffic import ADAM, COPY, READ, TRIAD, Traffic
 
 __all__ = [
-    "HYPERPARAMETERS",
     "CpuFigures",
-    "Measurement",
+    "Loop",
     "MismatchError",
-    "Timing",
     "ceiling_of",
     "measure_cpu",
+    "measure_module",
     "needed_bytes",
     "working_set_bytes",
 ]
-
-HYPERPARAMETERS = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01}
 
 _CHECKED_RANDOM = 50_000
 _PATTERN = 1 << 16
 
 
 class MismatchError(RuntimeError):
-    """The kernel that is called exact is not."""
+    """What is called exact is not."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
-    """Times of one loop over all repetitions, in seconds."""
+class Loop:
+    """A loop over ``values`` values of each of its streams, and how long it took."""
 
-    seconds: tuple[float, ...]
+    name: str
+    threads: int
+    values: int
+    traffic: Traffic
+    run: Callable[[int], object]
+    """Called with the step, which counts from 1."""
+    streaming: bool = False
+    """Its stores go past the caches."""
+    bit_exact: bool | None = None
+    """Equal to the golden model; None for what is not Adam."""
+    seconds: list[float] = field(default_factory=list)
+    """Of all repetitions."""
 
     @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
-
-    @property
-    def quartiles(self) -> tuple[float, float]:
+    def quartiles_seconds(self) -> tuple[float, float]:
         """The lower and the upper; of fewer than four repetitions the extremes."""
         if len(self.seconds) < 4:
             return min(self.seconds), max(self.seconds)
         low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
         return low, high
 
-
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """A loop over ``values`` values of each of its streams."""
-
-    name: str
-    threads: int
-    values: int
-    traffic: Traffic
-    streaming: bool
-    """Its stores go past the caches."""
-    bit_exact: bool | None
-    """Equal to the golden model; None for what is not Adam."""
-    timing: Timing
-
     @property
     def mparams_per_s(self) -> float:
         """10^6 values of each stream in a second, from the median."""
-        return self.values / self.timing.median / 1e6
+        return self.values / statistics.median(self.seconds) / 1e6
 
     @property
     def mparams_per_s_quartiles(self) -> tuple[float, float]:
         """The same, from the upper and the lower quartile of the times."""
-        low, high = self.timing.quartiles
+        low, high = self.quartiles_seconds
         return self.values / high / 1e6, self.values / low / 1e6
 
     @property
@@ -103,8 +96,8 @@ class Measurement:
 class CpuFigures:
     """What :func:`measure_cpu` found."""
 
-    adam: tuple[Measurement, ...]
-    bandwidth: tuple[Measurement, ...]
+    adam: tuple[Loop, ...]
+    bandwidth: tuple[Loop, ...]
     vector_bytes: int
     """Of the exact kernel's loop; 0 if the compiler did not vectorise it."""
     checked_values: int
@@ -113,17 +106,6 @@ class CpuFigures:
     """torch is installed and was measured."""
     fast_pays: bool
     """The variant that is not bit-exact is faster by more than the spread of the repetitions."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Case:
-    name: str
-    threads: int
-    traffic: Traffic
-    run: Callable[[int], object]
-    """Called with the step, which counts from 1."""
-    streaming: bool = False
-    bit_exact: bool | None = None
 
 
 def working_set_bytes(parameters: int) -> int:
@@ -137,7 +119,7 @@ def needed_bytes(parameters: int) -> int:
     return 9 * PARAMETER_BYTES * parameters
 
 
-def ceiling_of(bandwidth: Iterable[Measurement]) -> Measurement:
+def ceiling_of(bandwidth: Iterable[Loop]) -> Loop:
     """The fastest of the loops whose traffic is certain, of all if it is of none."""
     loops = list(bandwidth)
     certain = [loop for loop in loops if loop.certain]
@@ -174,8 +156,24 @@ class _Arrays:
             pattern = rng.random(min(_PATTERN, parameters), dtype=np.float32)
             library.fill(array, pattern, threads=threads)
 
+    def loop(
+        self,
+        name: str,
+        traffic: Traffic,
+        threads: int,
+        run: Callable[[int], object],
+        *,
+        streaming: bool = False,
+        bit_exact: bool | None = None,
+    ) -> Loop:
+        """A loop over the arrays."""
+        return Loop(
+            name=name, threads=threads, values=self.p.size, traffic=traffic, run=run,
+            streaming=streaming, bit_exact=bit_exact,
+        )  # fmt: skip
 
-def _adam_case(library: CpuLibrary, arrays: _Arrays, threads: int, streaming: bool) -> _Case:
+
+def _adam_loop(library: CpuLibrary, arrays: _Arrays, threads: int, streaming: bool) -> Loop:
     def run(t: int) -> None:
         library.adam(
             arrays.p, arrays.g, arrays.m, arrays.v, _constants(t),
@@ -183,109 +181,71 @@ def _adam_case(library: CpuLibrary, arrays: _Arrays, threads: int, streaming: bo
         )  # fmt: skip
 
     exact = library.variant is Variant.EXACT
-    return _Case(
-        name="C++" + (", streaming" if streaming else "") + ("" if exact else ", fast"),
-        threads=threads,
-        traffic=ADAM,
-        run=run,
-        streaming=streaming,
-        bit_exact=exact,
-    )
+    name = "C++" + (", streaming" if streaming else "") + ("" if exact else ", fast")
+    return arrays.loop(name, ADAM, threads, run, streaming=streaming, bit_exact=exact)
 
 
-def _torch_cases(arrays: _Arrays, thread_counts: Iterable[int]) -> list[_Case]:
+def _torch_loops(arrays: _Arrays, thread_counts: Iterable[int]) -> list[Loop]:
     step = torch_adam(arrays.p, arrays.g, **HYPERPARAMETERS)
     if step is None:
         return []
     return [
-        _Case(
-            name="torch, fused Adam",
-            threads=threads,
-            traffic=ADAM,
-            run=lambda _, step=step, threads=threads: step(threads),
-            bit_exact=False,
+        arrays.loop(
+            "torch, fused Adam", ADAM, n, lambda _, n=n, step=step: step(n), bit_exact=False
         )
-        for threads in thread_counts
+        for n in thread_counts
     ]
 
 
-def _numpy_case(arrays: _Arrays) -> _Case:
+def _numpy_loop(arrays: _Arrays) -> Loop:
     step = numpy_adam(arrays.p, arrays.g, arrays.m, arrays.v)
     # The bits of its NaNs are not the normative ones.
-    return _Case(
-        name="numpy", threads=1, traffic=ADAM, run=lambda t: step(_constants(t)), bit_exact=False
-    )
+    return arrays.loop("numpy", ADAM, 1, lambda t: step(_constants(t)), bit_exact=False)
 
 
-def _bandwidth_cases(library: CpuLibrary, arrays: _Arrays, threads: int) -> list[_Case]:
-    # Reads go over two arrays, one after the other: as many bytes as a copy, so that no cache holds
-    # them either.
-    cases = [
-        _Case(
-            name="read",
-            threads=threads,
-            traffic=READ,
-            run=lambda _: [library.read(each, threads=threads) for each in (arrays.m, arrays.v)],
-        ),
-        _Case(
-            name="Adam's traffic alone",
-            threads=threads,
-            traffic=ADAM,
-            run=lambda _: library.update(arrays.p, arrays.g, arrays.m, arrays.v, threads=threads),
-        ),
+def _bandwidth_loops(library: CpuLibrary, arrays: _Arrays, threads: int) -> list[Loop]:
+    p, g, m, v, target = arrays.p, arrays.g, arrays.m, arrays.v, arrays.target
+
+    def read(_: int) -> None:
+        # Two arrays, one after the other: as many bytes as a copy, so that no cache holds them.
+        for each in (m, v):
+            library.read(each, threads=threads)
+
+    def update(_: int) -> None:
+        library.update(p, g, m, v, threads=threads)
+
+    loops = [
+        arrays.loop("read", READ, threads, read),
+        arrays.loop("Adam's traffic alone", ADAM, threads, update),
     ]
     for streaming in _stores(library):
+
+        def copy(_: int, streaming: bool = streaming) -> None:
+            library.copy(target, g, threads=threads, streaming=streaming)
+
+        def triad(_: int, streaming: bool = streaming) -> None:
+            library.triad(target, g, m, threads=threads, streaming=streaming)
+
         suffix = ", streaming" if streaming else ""
-        how = {"threads": threads, "streaming": streaming}
-        cases += [
-            _Case(
-                name=f"copy{suffix}",
-                threads=threads,
-                traffic=COPY,
-                run=lambda _, how=how: library.copy(arrays.target, arrays.g, **how),
-                streaming=streaming,
-            ),
-            _Case(
-                name=f"triad{suffix}",
-                threads=threads,
-                traffic=TRIAD,
-                run=lambda _, how=how: library.triad(arrays.target, arrays.g, arrays.m, **how),
-                streaming=streaming,
-            ),
+        loops += [
+            arrays.loop(f"copy{suffix}", COPY, threads, copy, streaming=streaming),
+            arrays.loop(f"triad{suffix}", TRIAD, threads, triad, streaming=streaming),
         ]
-    return cases
+    return loops
 
 
 def _stores(library: CpuLibrary) -> tuple[bool, ...]:
     return (False, True) if library.streams else (False,)
 
 
-def _time(
-    cases: list[_Case],
-    values: int,
-    repetitions: int,
-    track: Callable[[range], Iterable[int]],
-) -> list[Measurement]:
-    seconds: list[list[float]] = [[] for _ in cases]
+def _time(loops: list[Loop], repetitions: int, track: Callable[[range], Iterable[int]]) -> None:
     for repetition in track(range(repetitions + 1)):
-        for case, times in zip(cases, seconds, strict=True):
+        for loop in loops:
             start = time.perf_counter()
-            case.run(repetition + 1)
+            loop.run(repetition + 1)
             spent = time.perf_counter() - start
             if repetition:
-                times.append(spent)
-    return [
-        Measurement(
-            name=case.name,
-            threads=case.threads,
-            values=values,
-            traffic=case.traffic,
-            streaming=case.streaming,
-            bit_exact=case.bit_exact,
-            timing=Timing(seconds=tuple(times)),
-        )
-        for case, times in zip(cases, seconds, strict=True)
-    ]
+                loop.seconds.append(spent)
 
 
 def measure_cpu(
@@ -306,16 +266,14 @@ def measure_cpu(
     exact, fast = CpuLibrary(Variant.EXACT), CpuLibrary(Variant.FAST)
     checked_values = _check(exact, counts)
     arrays = _Arrays(exact, parameters, threads)
-    groups = {
-        "exact": [_adam_case(exact, arrays, n, how) for how in _stores(exact) for n in counts],
-        "fast": [_adam_case(fast, arrays, n, False) for n in counts],
-        "torch": _torch_cases(arrays, counts),
-        "numpy": [_numpy_case(arrays)],
-        "bandwidth": [case for n in counts for case in _bandwidth_cases(exact, arrays, n)],
+    rows = {
+        "exact": [_adam_loop(exact, arrays, n, how) for how in _stores(exact) for n in counts],
+        "fast": [_adam_loop(fast, arrays, n, False) for n in counts],
+        "torch": _torch_loops(arrays, counts),
+        "numpy": [_numpy_loop(arrays)],
+        "bandwidth": [loop for n in counts for loop in _bandwidth_loops(exact, arrays, n)],
     }
-    cases = [case for group in groups.values() for case in group]
-    measured = iter(_time(cases, parameters, repetitions, track))
-    rows = {name: [next(measured) for _ in group] for name, group in groups.items()}
+    _time([loop for group in rows.values() for loop in group], repetitions, track)
     fastest = max(rows["exact"], key=lambda row: row.mparams_per_s)
     fast_pays = any(
         row.mparams_per_s_quartiles[0] > fastest.mparams_per_s_quartiles[1] for row in rows["fast"]
@@ -328,8 +286,36 @@ def measure_cpu(
             *rows["numpy"],
         ),
         bandwidth=tuple(rows["bandwidth"]),
-        vector_bytes=exact.vectorised.plain,
+        vector_bytes=exact.vector_bytes["plain"],
         checked_values=checked_values,
         torch=bool(rows["torch"]),
         fast_pays=fast_pays,
     )
+
+
+def measure_module(device: Axdimm, parameters: int) -> dict[str, Any]:
+    """A step of Adam on ``parameters`` in each channel of the simulated module, as JSON has it.
+
+    ``fabric_cycles``: of the slowest channel. Raises :class:`MismatchError` if it is not the golden
+    model's step, and what the driver raises.
+    """
+    transport = device.transport
+    job = AdamJob(device, parameters)
+    results = job.step(1)
+    if not job.bit_exact():
+        raise MismatchError(
+            f"the module's p, m and v are not the golden model's (backend {transport.name!r})"
+        )
+    speed = job.mparams_per_s(results)
+    ceiling = ceiling_mparams_per_s(device.channels, transport.fabric_mhz)
+    return {
+        "backend": transport.name,
+        "channels": device.channels,
+        "lanes": device.configuration(0).lanes,
+        "parameters_per_channel": parameters,
+        "fabric_cycles": max(result.fabric_cycles for result in results),
+        "mparams_per_s": speed,
+        "ceiling_mparams_per_s": ceiling,
+        "bit_exact": True,
+        "efficiency": speed / ceiling,
+    }

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
 from sw_driver.axdimm.runs import PARAMETER_BYTES
+from sw_driver.experiments.figures import fitting_mparams_per_s
 
 from .machine import Machine
-from .measure import CpuFigures, Measurement, ceiling_of, working_set_bytes
+from .measure import CpuFigures, Loop, ceiling_of, working_set_bytes
 from .traffic import ADAM, COPY
 
 __all__ = [
     "PAPER_ROWS",
-    "ModuleFigures",
-    "ceiling_mparams_per_s",
     "figures",
     "notes",
     "tables",
@@ -47,33 +46,7 @@ PAPER_HOST_GB_PER_S = 6.4
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModuleFigures:
-    """The simulated module, as it ran in the same run of the command."""
-
-    backend: str
-    channels: int
-    lanes: int
-    parameters_per_channel: int
-    fabric_cycles: int
-    """Of the slowest channel."""
-    mparams_per_s: float
-    ceiling_mparams_per_s: float
-    bit_exact: bool | None
-    """Equal to the golden model; None where it was not compared."""
-
-    @property
-    def efficiency(self) -> float:
-        """Share of the ceiling."""
-        return self.mparams_per_s / self.ceiling_mparams_per_s
-
-
-def ceiling_mparams_per_s(gb_per_s: float) -> float:
-    """Parameters, in 10^6 a second, whose bytes fit into a bandwidth."""
-    return gb_per_s * 1e3 / ADAM.moved_bytes(streaming=False)
-
-
-def _row(row: Measurement, ceiling: float) -> dict[str, Any]:
+def _row(row: Loop, ceiling: float) -> dict[str, Any]:
     low, high = row.mparams_per_s_quartiles
     return {
         "name": row.name,
@@ -84,11 +57,11 @@ def _row(row: Measurement, ceiling: float) -> dict[str, Any]:
         "ceiling_mparams_per_s": ceiling,
         "efficiency": row.mparams_per_s / ceiling,
         "bit_exact": row.bit_exact,
-        "seconds": list(row.timing.seconds),
+        "seconds": row.seconds,
     }
 
 
-def _bandwidth_row(row: Measurement) -> dict[str, Any]:
+def _bandwidth_row(row: Loop) -> dict[str, Any]:
     return {
         "name": row.name,
         "threads": row.threads,
@@ -96,21 +69,21 @@ def _bandwidth_row(row: Measurement) -> dict[str, Any]:
         "counted_gb_per_s": row.counted_gb_per_s,
         "moved_bytes_per_value": row.traffic.moved_bytes(streaming=row.streaming),
         "counted_bytes_per_value": row.traffic.counted_bytes,
-        "seconds": list(row.timing.seconds),
+        "seconds": row.seconds,
     }
 
 
-def _ceiling(loop: Measurement) -> dict[str, Any]:
+def _ceiling(loop: Loop) -> dict[str, Any]:
     return {
         "loop": loop.name,
         "threads": loop.threads,
         "gb_per_s": loop.moved_gb_per_s,
-        "mparams_per_s": ceiling_mparams_per_s(loop.moved_gb_per_s),
+        "mparams_per_s": fitting_mparams_per_s(loop.moved_gb_per_s),
     }
 
 
 def figures(
-    cpu: CpuFigures, machine: Machine, module: ModuleFigures | None, *, threads: int
+    cpu: CpuFigures, machine: Machine, module: dict[str, Any] | None, *, threads: int
 ) -> dict[str, Any]:
     """All figures, ready for JSON.
 
@@ -122,7 +95,7 @@ def figures(
     parameters = cpu.adam[0].values
     fastest_loop = ceiling_of(cpu.bandwidth)
     fastest_copy = ceiling_of(row for row in cpu.bandwidth if row.traffic == COPY)
-    ceiling = ceiling_mparams_per_s(fastest_loop.moved_gb_per_s)
+    ceiling = fitting_mparams_per_s(fastest_loop.moved_gb_per_s)
     exact = [row for row in cpu.adam if row.bit_exact]
     best = {
         count: max((row for row in exact if row.threads == count), key=lambda r: r.mparams_per_s)
@@ -133,7 +106,7 @@ def figures(
     values: dict[str, Any] = {
         "machine": asdict(machine),
         "parameters": parameters,
-        "repetitions": len(cpu.adam[0].timing.seconds),
+        "repetitions": len(cpu.adam[0].seconds),
         "threads": threads,
         "working_set_bytes": (ADAM.reads * PARAMETER_BYTES) * parameters,
         "smallest_working_set_bytes": smallest,
@@ -156,9 +129,9 @@ def figures(
         "paper_ratio": PAPER_ROWS[1]["mparams_per_s"] / PAPER_ROWS[0]["mparams_per_s"],
     }
     if module is not None:
-        values["module"] = {**asdict(module), "efficiency": module.efficiency}
+        values["module"] = module
         values["module_ratio"] = {
-            str(count): module.mparams_per_s / row.mparams_per_s for count, row in best.items()
+            str(count): module["mparams_per_s"] / row.mparams_per_s for count, row in best.items()
         }
     return values
 

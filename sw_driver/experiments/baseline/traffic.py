@@ -20,12 +20,6 @@ class Traffic:
     written_only: int
     """Those of the written streams that the loop does not read."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.written_only <= self.writes:
-            raise ValueError(
-                f"written_only must be from 0 to writes = {self.writes}, got {self.written_only}"
-            )
-
     @property
     def read_bytes(self) -> int:
         """Read for one value of each stream, by the loop itself."""

@@ -15,6 +15,7 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.experiments.adamjob import AdamJob
+from sw_driver.experiments.figures import gb_per_s, mparams_per_s
 from sw_driver.experiments.study import check_memory
 from sw_driver.memory.pointers import AxdimmPointer
 
@@ -54,7 +55,7 @@ class _Copier:
             if not np.array_equal(back, self._data):
                 raise RuntimeError(f"channel {self._channel}: what was copied did not come back")
         cycles = transport.now(self._channel) - before
-        return self._data.nbytes / (cycles * 1e3 / transport.fabric_mhz)
+        return gb_per_s(self._data.nbytes, cycles, transport.fabric_mhz)
 
 
 def measure_parallel(
@@ -117,7 +118,7 @@ def _two_copies_gb_per_s(transport: VerilatedTransport, copiers: list[_Copier]) 
     with ThreadPoolExecutor(max_workers=2) as threads:
         list(threads.map(copy, range(2)))
     cycles = max(end for _, end in spans) - min(start for start, _ in spans)
-    return copiers[0].nbytes / (cycles * 1e3 / transport.fabric_mhz)
+    return gb_per_s(copiers[0].nbytes, cycles, transport.fabric_mhz)
 
 
 def _copy(to_device: bool) -> str:
@@ -125,7 +126,7 @@ def _copy(to_device: bool) -> str:
 
 
 def _speed(job: AdamJob, fabric_cycles: int) -> float:
-    return job.parameters / fabric_cycles * job.device.transport.fabric_mhz
+    return mparams_per_s(job.parameters, fabric_cycles, job.device.transport.fabric_mhz)
 
 
 def _kernel(job: AdamJob, channel: int) -> float:

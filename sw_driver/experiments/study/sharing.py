@@ -12,8 +12,8 @@ from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import RegisterWindow, kernel_registers
-from sw_driver.axdimm.runs import BEATS_PER_GROUP, PARAMETERS_PER_BEAT
 from sw_driver.experiments.adamjob import AdamJob
+from sw_driver.experiments.figures import beats_mparams_per_s, gb_per_s
 from sw_driver.experiments.study import check_memory
 from sw_driver.transport import LINE_BYTES
 
@@ -89,11 +89,11 @@ def _host(
     start = transport.fabric_cycles(0)
     reads = np.zeros(addresses.size, np.bool_)
     latencies, late = transport.stream(0, addresses, reads, interval_fabric_cycles=interval)
-    cycle_ns = 1e3 / transport.fabric_mhz
-    nanoseconds = (transport.fabric_cycles(0) - start) * cycle_ns
+    cycles, fabric_mhz = transport.fabric_cycles(0) - start, transport.fabric_mhz
+    cycle_ns = 1e3 / fabric_mhz
     return {
-        "offered_gb_per_s": LINE_BYTES / (interval * cycle_ns),
-        "host_gb_per_s": addresses.size * LINE_BYTES / nanoseconds,
+        "offered_gb_per_s": gb_per_s(LINE_BYTES, interval, fabric_mhz),
+        "host_gb_per_s": gb_per_s(addresses.size * LINE_BYTES, cycles, fabric_mhz),
         "latency_median_ns": float(np.median(latencies)) * cycle_ns,
         "latency_p99_ns": float(np.percentile(latencies, 99)) * cycle_ns,
         "latency_worst_ns": float(latencies.max()) * cycle_ns,
@@ -110,4 +110,4 @@ def _kernel_mparams_per_s(
         raise RuntimeError("the kernel was done before the host: measure with more parameters")
     cycles = after["cycles"] - before["cycles"]
     beats = sum(after[name] - before[name] for name in ("beats_read", "beats_written"))
-    return beats / cycles * fabric_mhz * PARAMETERS_PER_BEAT / BEATS_PER_GROUP
+    return beats_mparams_per_s(beats, cycles, fabric_mhz)

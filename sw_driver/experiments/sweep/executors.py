@@ -8,135 +8,103 @@ import os
 import signal
 import threading
 from collections.abc import Generator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
-from typing import Any, Protocol
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any
 
+from sw_driver.experiments.settings import SweepError
+
+from . import measure
 from .grid import Point, sources_key
-from .keys import SweepError
 
-__all__ = ["DaskCluster", "Executor", "Processes"]
+__all__ = ["DaskCluster", "Processes"]
 
 CONNECT_SECONDS = 10
 
 Figures = dict[str, Any]
+Outcomes = Generator[tuple[str, Figures], None, None]
+"""The figures of all points, by their keys, as they come. What is under way when the generator is
+closed, or an exception passes through it, is given up."""
 
 
-Outcome = tuple[str, Figures]
+def _work(points: Connection) -> None:
+    """What a worker does: it measures what it is sent, until it is ended.
 
-
-class Executor(Protocol):
-    """Measures points."""
-
-    def run(self, points: Mapping[str, Point]) -> Generator[Outcome, None, None]:
-        """The figures of all points, by their keys, as they come.
-
-        What is under way when the generator is closed, or an exception passes through it, is
-        given up.
-        """
-        ...
-
-    def close(self) -> None:
-        """Releases what the executor holds."""
-        ...
-
-
-def _measure(point: Point) -> Figures:
-    # Numpy and the driver take their time to load, and who only describes a sweep needs neither.
-    from .measure import measure_point
-
-    return measure_point(point)
-
-
-def _lost(reason: str) -> Figures:
-    from .measure import failed
-
-    return failed(reason)
-
-
-def _end_with_parent() -> None:
-    """Gives a worker, with the compilers that it starts, a session of its own, so that they end
-    together: when the parent says so, or by themselves when it is gone."""
+    With the compilers that it starts it has a session of its own, so that they end together: when
+    the parent says so, or by themselves when it is gone.
+    """
     with suppress(OSError):
         os.setsid()
     parent = multiprocessing.parent_process()
+    assert parent is not None
 
     def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os.killpg(0, signal.SIGKILL)
+        parent.join()
+        os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
+    while True:
+        points.send(measure.measure_point(points.recv()))
+
+
+class _Worker:
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, others = context.Pipe()
+        self._process = context.Process(target=_work, args=(others,), daemon=True)
+        self._process.start()
+        others.close()
+
+    def end(self) -> None:
+        """Ends it at once, with what it started."""
+        assert self._process.pid is not None
+        # One that has just begun has no session of its own yet.
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError, PermissionError):
+                kill(self._process.pid, signal.SIGKILL)
+        self._process.join()
 
 
 class Processes:
     """``jobs`` processes of this machine, each measuring a point at a time.
 
-    A process that dies (killed, out of memory, a crash in compiled code) takes its pool with it;
-    the points that were under way are then measured again, each alone, to find out whose fault it
-    was.
+    A process that dies (killed, out of memory, a crash in compiled code) costs its point alone.
     """
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
 
-    def run(self, points: Mapping[str, Point]) -> Generator[Outcome, None, None]:
-        """See :class:`Executor`."""
-        waiting = dict(points)
-        while waiting:
-            suspects = yield from self._pool(waiting, self._jobs)
-            for key in suspects:
-                if (yield from self._pool({key: points[key]}, 1)):
-                    yield key, _lost("the process that measured it died, or was killed")
+    def run(self, points: Mapping[str, Point]) -> Outcomes:
+        """Measures the points."""
+        waiting = list(points.items())[::-1]
+        running: dict[Any, tuple[_Worker, str]] = {}
 
-    def close(self) -> None:
-        """See :class:`Executor`."""
+        with ExitStack() as stack:
 
-    def _pool(self, waiting: dict[str, Point], jobs: int) -> Generator[Outcome, None, list[str]]:
-        """Measures what is ``waiting``, and takes it from there, until nothing is or a process
-        dies; returns the keys of what was under way then."""
-        others = set(multiprocessing.active_children())
-        pool = ProcessPoolExecutor(
-            min(jobs, len(waiting)),
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_end_with_parent,
-        )
-        running: dict[Future[Figures], str] = {}
-        finished = False
-        try:
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    key = next(iter(waiting))
-                    running[pool.submit(_measure, waiting[key])] = key
-                    del waiting[key]
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    figures = future.result()
-                    yield running.pop(future), figures
-            finished = True
-        except BrokenProcessPool:
-            # What was done by then is not lost.
-            for future in [each for each in running if _is_well(each)]:
-                yield running.pop(future), future.result()
-        finally:
-            if not finished:
-                for child in set(multiprocessing.active_children()) - others:
-                    _end(child.pid)
-            pool.shutdown(cancel_futures=True)
-        return list(running.values())
+            def hire() -> _Worker:
+                worker = _Worker()
+                stack.callback(worker.end)
+                return worker
 
+            def begin(worker: _Worker) -> None:
+                key, point = waiting.pop()
+                running[worker.pipe] = worker, key
+                with suppress(OSError):  # of one that has died, as its end of the pipe will tell
+                    worker.pipe.send(point)
 
-def _is_well(future: Future[Figures]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is None
-
-
-def _end(worker: int | None) -> None:
-    if worker is None:
-        return
-    # A worker that has not come to its initializer is no group yet.
-    for kill in (os.killpg, os.kill):
-        with suppress(ProcessLookupError, PermissionError):
-            kill(worker, signal.SIGKILL)
+            while waiting and len(running) < self._jobs:
+                begin(hire())
+            while running:
+                for pipe in wait(list(running)):
+                    worker, key = running.pop(pipe)
+                    try:
+                        figures = worker.pipe.recv()
+                    except (EOFError, OSError):
+                        figures = measure.failed("the process that measured it died, or was killed")
+                        worker = None
+                    if waiting:
+                        begin(worker or hire())
+                    yield key, figures
 
 
 def _measure_same_sources(point: Point, expected: str) -> Figures:
@@ -145,7 +113,7 @@ def _measure_same_sources(point: Point, expected: str) -> Figures:
             "the cluster's worker has other sources of nearmem than the machine that asks: install "
             "the same version on both"
         )
-    return _measure(point)
+    return measure.measure_point(point)
 
 
 class DaskCluster:
@@ -179,8 +147,8 @@ class DaskCluster:
         """Workers that the scheduler has now."""
         return len(self._client.scheduler_info(n_workers=-1)["workers"])
 
-    def run(self, points: Mapping[str, Point]) -> Generator[Outcome, None, None]:
-        """See :class:`Executor`."""
+    def run(self, points: Mapping[str, Point]) -> Outcomes:
+        """Measures the points, once: then the cluster is left."""
         keys = {
             self._client.submit(_measure_same_sources, point, sources_key(), pure=False): key
             for key, point in points.items()
@@ -191,12 +159,9 @@ class DaskCluster:
                 if error is None:
                     figures = future.result()
                 else:
-                    figures = _lost(f"{type(error).__name__}: {error}")
+                    figures = measure.failed(f"{type(error).__name__}: {error}")
                 future.release()
                 yield keys[future], figures
         finally:
             self._client.cancel(list(keys))
-
-    def close(self) -> None:
-        """See :class:`Executor`."""
-        self._client.close()
+            self._client.close()

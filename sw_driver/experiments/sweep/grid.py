@@ -14,11 +14,10 @@ from sw_driver.axdimm.backends import SIMULATED_CAPACITY_BYTES, BackendOptions, 
 from sw_driver.axdimm.backends.cycles import cycle_config
 from sw_driver.axdimm.runs import PARAMETER_BYTES
 from sw_driver.errors import OutOfMemoryError
+from sw_driver.experiments.settings import SweepError, Value, key, plain, text_of
 from sw_driver.memory.allocator import BANK_BLOCK_BYTES, BANK_SLOTS, ChannelAllocator
 from sw_driver.simulator.buildcache import content_key
 from sw_driver.transport import kernel_window
-
-from .keys import SweepError, Value, key, plain, text_of
 
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
@@ -35,25 +34,16 @@ _NOT_OPTIONS = ("preset", "count", "stagger")
 
 _ROOT = Path(__file__).parents[3]
 _SOURCES = ("hw", "golden", "sw_driver")
-_NOT_MEASURED = ("sw_driver/commands/", "sw_driver/experiments/")
-_MEASURES = (
-    "sw_driver/experiments/adamjob.py",
-    "sw_driver/experiments/sweep/grid.py",
-    "sw_driver/experiments/sweep/measure.py",
-)
 
 
 @lru_cache
 def sources_key() -> str:
-    """Changes with every source that what is measured may depend on."""
+    """Changes with every source of the hardware, the golden models and the driver."""
     parts: list[str | bytes] = []
     for folder in _SOURCES:
         for path in sorted((_ROOT / folder).rglob("*")):
-            name = path.relative_to(_ROOT).as_posix()
-            if path.suffix not in (".py", ".v", ".rdl", ".cpp", ".h"):
-                continue
-            if name in _MEASURES or not name.startswith(_NOT_MEASURED):
-                parts += [name, path.read_bytes()]
+            if path.suffix in (".py", ".v", ".rdl", ".cpp", ".h"):
+                parts += [path.relative_to(_ROOT).as_posix(), path.read_bytes()]
     return content_key(parts)
 
 

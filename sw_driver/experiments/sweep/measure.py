@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sw_driver.axdimm import Axdimm
-from sw_driver.axdimm.runs import BEATS_PER_GROUP, DRAM_TIMES, PARAMETER_BYTES
+from sw_driver.axdimm.runs import DRAM_TIMES, DramActivity
 from sw_driver.experiments.adamjob import AdamJob
+from sw_driver.experiments.figures import BYTES_PER_PARAMETER, ceiling_mparams_per_s
 
 from .grid import Point
 
@@ -16,16 +17,12 @@ if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
 
 __all__ = [
-    "BYTES_PER_PARAMETER",
     "FIGURES",
     "FLOPS_PER_PARAMETER",
     "failed",
     "measure_point",
     "measure_step",
 ]
-
-BYTES_PER_PARAMETER = BEATS_PER_GROUP * PARAMETER_BYTES
-"""DRAM bytes of a parameter's update: p, g, m, v are loaded, p, m, v are stored, in FP32."""
 
 FLOPS_PER_PARAMETER = 16
 """Operations of a parameter's update, counted from its formula: nine multiplications, five
@@ -86,8 +83,6 @@ def measure_step(
 
     What needs a clock is None on an untimed backend. Raises what the driver raises.
     """
-    from sw_driver.experiments.training.report import ceiling_mparams_per_s
-
     job = AdamJob(device, count, fill=check)
     start = time.perf_counter()
     results = job.step(1)
@@ -119,8 +114,8 @@ def measure_step(
     }
     activities = [result.activity for result in results if result.activity is not None]
     if activities:
-        counts = [{**asdict(each), "row_hits": each.row_hits} for each in activities]
-        figures |= {name: sum(count[name] for count in counts) for name in counts[0]}
+        total = DramActivity.total(activities)
+        figures |= {**asdict(total), "row_hits": total.row_hits}
     return figures
 
 

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from sw_driver.axdimm.runs import DRAM_TIMES
-from sw_driver.experiments.training.report import PAPER_MPARAMS_PER_S
+from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
+from sw_driver.experiments.settings import KEYS, Value, text_of
 
 from .grid import Grid
-from .keys import KEYS, Value, text_of
-from .measure import BYTES_PER_PARAMETER, FLOPS_PER_PARAMETER
+from .measure import FLOPS_PER_PARAMETER
 
 __all__ = ["roofline", "throughput", "time_breakdown", "write_plots"]
 

@@ -1,105 +1,64 @@
-"""Results of sweeps on disk: JSON lines that survive an interruption, and a table of them."""
+"""The results of a folder's sweeps, in a database that survives an interruption."""
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from filelock import FileLock, Timeout
+from sw_driver.experiments.settings import SweepError
 
-from .keys import SweepError, plain
-
-__all__ = ["ResultStore", "write_csv"]
-
-
-_BEGINNING = b'{"key": "'
+__all__ = ["ResultStore"]
 
 
 class ResultStore:
-    """The file ``results.jsonl`` of a folder: a line a measured point, found again by its key.
+    """The file ``results.sqlite`` of a folder: a row a measured point, found by its key.
 
-    A line is written at once and whole, or else cut: a process that is killed while it writes
-    leaves a last line without an end, which is dropped when the file is opened. Of lines with
-    the same key the last counts. While it is open no other process can open it.
-
-    Attributes
-    ----------
-    note: what had to be dropped, in words; None if nothing.
-
-    Raises :class:`SweepError` if the folder cannot be written, is in use, or holds something else.
+    A result is on disk when :meth:`add` returns. While the file is open no other process can open
+    it. Raises :class:`SweepError` if the folder cannot be written, is in use, or has a file of that
+    name that is something else.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "results.jsonl"
-        self.note: str | None = None
-        self._rows: dict[str, dict[str, Any]] = {}
-        self._lock = FileLock(folder / "results.lock")
+        self.path = folder / "results.sqlite"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire(blocking=False)
-            self._file = self.path.open("a+b")
-        except Timeout as error:
-            raise SweepError(
-                f"another sweep writes to {str(folder)!r}: wait for it, or give another --out"
-            ) from error
-        except OSError as error:
-            raise SweepError(
-                f"cannot write to the folder {str(folder)!r} ({error.strerror}): give another with "
-                "--out"
-            ) from error
+            self._database = sqlite3.connect(self.path, timeout=0, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise self._unusable(error) from error
         try:
-            self._read()
-        except BaseException:
-            self.close()
-            raise
-
-    def _read(self) -> None:
-        self._file.seek(0)
-        whole, newline, torn = self._file.read().rpartition(b"\n")
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                row = json.loads(line)
-                self._rows[row["key"]] = row
-            except (ValueError, KeyError, TypeError) as error:
-                raise self._foreign(number) from error
-        if torn:
-            if not torn.startswith(_BEGINNING[: len(torn)]):
-                raise self._foreign(whole.count(b"\n") + len(newline) + 1)
-            self._file.truncate(len(whole) + len(newline))
-            self.note = (
-                f"the last line of {self.path} was torn, by an interruption while it was written: "
-                "dropped"
+            self._database.executescript(
+                "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;"
+                "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, row TEXT NOT NULL);"
+                "COMMIT"
             )
+        except sqlite3.Error as error:
+            self._database.close()
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                raise SweepError(
+                    f"another sweep writes to {str(folder)!r}: wait for it, or give another --out"
+                ) from error
+            raise self._unusable(error) from error
 
-    def _foreign(self, number: int) -> SweepError:
+    def _unusable(self, error: Exception) -> SweepError:
         return SweepError(
-            f"line {number} of {str(self.path)!r} is not a result of a sweep: move the file away, "
-            "or give another folder with --out"
+            f"cannot keep results in {str(self.path)!r} ({error}): give another folder with --out, "
+            "or move away what is there"
         )
 
-    def find(self, key: str) -> dict[str, Any] | None:
-        """The result of a point that was measured without an error."""
-        row = self._rows.get(key)
-        return None if row is None or row.get("error") else row
-
     def get(self, key: str) -> dict[str, Any] | None:
-        """The result of a point, whether it failed or not."""
-        return self._rows.get(key)
+        """The result of a point, whether it failed or not; None if it was not measured."""
+        found = self._database.execute("SELECT row FROM results WHERE key = ?", (key,)).fetchone()
+        return None if found is None else json.loads(found[0])
 
     def add(self, key: str, row: Mapping[str, Any]) -> None:
-        """Stores a result."""
-        self._rows[key] = {"key": key, **row}
-        self._file.write(json.dumps(self._rows[key]).encode() + b"\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """Lets others write."""
-        self._file.close()
-        self._lock.release()
+        """Stores a result, in place of an earlier one."""
+        self._database.execute(
+            "INSERT OR REPLACE INTO results VALUES (?, ?)", (key, json.dumps(row))
+        )
 
     def __enter__(self) -> ResultStore:
         return self
@@ -110,13 +69,4 @@ class ResultStore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
-
-
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes a table: ``true`` and ``false`` as the options have them, nothing for None."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        for row in rows:
-            writer.writerow(["" if row[name] is None else plain(row[name]) for name in columns])
+        self._database.close()

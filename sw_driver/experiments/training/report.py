@@ -9,63 +9,42 @@ from typing import Any
 
 from rich.table import Table
 
-from sw_driver.axdimm.runs import BEATS_PER_GROUP, PARAMETERS_PER_BEAT, DramActivity
+from sw_driver.axdimm.runs import DramActivity
+from sw_driver.experiments.figures import (
+    PAPER_EFFICIENCY,
+    PAPER_FABRIC_MHZ,
+    PAPER_MPARAMS_PER_S,
+    ceiling_mparams_per_s,
+    mparams_per_s,
+)
 
-from .trainer import ChannelFigures, TrainingResult
+from .trainer import ChannelFigures, Share, TrainingResult
 
 __all__ = [
-    "PAPER_EFFICIENCY",
-    "PAPER_MPARAMS_PER_S",
     "activity_table",
-    "ceiling_mparams_per_s",
     "report",
     "summary_table",
     "write_loss_curve",
     "write_report",
 ]
 
-PAPER_FABRIC_MHZ = 200.0
-"""Paper section 3.1."""
-
-PAPER_MPARAMS_PER_S = 789.38
-"""Measured on the AXDIMM, both channels (paper Table 5)."""
-
-PAPER_EFFICIENCY = 0.863
-"""Of the bandwidth's ceiling (paper Table 5)."""
-
-
-def ceiling_mparams_per_s(channels: int, fabric_mhz: float = PAPER_FABRIC_MHZ) -> float:
-    """What the DRAM's peak bandwidth allows, in 10^6 parameters a second.
-
-    A channel moves one beat of 64 bytes a fabric cycle, and 16 parameters take 7 beats (4 loads
-    and 3 stores of 4 bytes each): 457.14 for a channel of the paper's module, 914.29 for both.
-    """
-    return channels * fabric_mhz * PARAMETERS_PER_BEAT / BEATS_PER_GROUP
-
 
 def _figures(
-    result: TrainingResult,
-    *,
-    channels: int,
-    fabric_mhz: float,
-    bit_exact: bool,
-    params: int,
-    fabric_cycles: int,
-    simulated_fabric_cycles: int,
-    device_seconds: float,
+    result: TrainingResult, share: Share, *, channels: int, fabric_mhz: float
 ) -> dict[str, Any]:
-    speed = None
-    if result.timed and fabric_cycles:
-        speed = params * result.steps / fabric_cycles * fabric_mhz
-    rate = simulated_fabric_cycles / device_seconds if result.timed and device_seconds else None
+    speed = rate = None
+    if result.timed and share.fabric_cycles:
+        speed = mparams_per_s(share.params * result.steps, share.fabric_cycles, fabric_mhz)
+    if result.timed and share.device_seconds:
+        rate = share.simulated_fabric_cycles / share.device_seconds
     return {
-        "bit_exact": bit_exact,
-        "params": params,
+        "bit_exact": share.bit_exact,
+        "params": share.params,
         "steps": result.steps,
         "loss_first": result.losses[0] if result.losses else None,
         "loss_last": result.losses[-1] if result.losses else None,
         "test_accuracy": result.test_accuracy,
-        "fabric_cycles": fabric_cycles if result.timed else None,
+        "fabric_cycles": share.fabric_cycles if result.timed else None,
         "mparams_per_s": speed,
         "efficiency": None
         if speed is None
@@ -78,16 +57,7 @@ def _figures(
 def _channel(result: TrainingResult, channel: ChannelFigures, fabric_mhz: float) -> dict[str, Any]:
     return {
         "channel": channel.channel,
-        **_figures(
-            result,
-            channels=1,
-            fabric_mhz=fabric_mhz,
-            bit_exact=channel.bit_exact,
-            params=channel.params,
-            fabric_cycles=channel.kernel_fabric_cycles,
-            simulated_fabric_cycles=channel.simulated_fabric_cycles,
-            device_seconds=channel.device_seconds,
-        ),
+        **_figures(result, channel, channels=1, fabric_mhz=fabric_mhz),
         "beats_read": channel.beats_read,
         "beats_written": channel.beats_written,
         "idle_fabric_cycles": channel.idle_fabric_cycles if result.timed else None,
@@ -117,7 +87,8 @@ def report(
     ``fabric_cycles``: of the kernel, from START to DONE, summed over the steps; for the module the
     slower channel's in each step, since the channels run at once.
     ``mparams_per_s``: parameters updated in these cycles of ``fabric_mhz``, in millions a second.
-    ``efficiency``: ``mparams_per_s`` as a share of :func:`ceiling_mparams_per_s`.
+    ``efficiency``: ``mparams_per_s`` as a share of
+    :func:`~sw_driver.experiments.figures.ceiling_mparams_per_s`.
     ``refresh_limit``: the share that the DRAM's refresh leaves in the long run; short runs can
     exceed it.
     ``host_seconds``: host time of the training loop, checks included.
@@ -133,16 +104,7 @@ def report(
     keys, with the loss and accuracy of the whole job.
     """
     return {
-        **_figures(
-            result,
-            channels=len(result.channels),
-            fabric_mhz=fabric_mhz,
-            bit_exact=result.bit_exact,
-            params=result.params,
-            fabric_cycles=result.fabric_cycles,
-            simulated_fabric_cycles=sum(c.simulated_fabric_cycles for c in result.channels),
-            device_seconds=result.device_seconds,
-        ),
+        **_figures(result, result, channels=len(result.channels), fabric_mhz=fabric_mhz),
         "fabric_mhz": fabric_mhz,
         "refresh_limit": refresh_limit if result.timed else None,
         "channels": [_channel(result, channel, fabric_mhz) for channel in result.channels],

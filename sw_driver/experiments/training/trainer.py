@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from golden.adam import adam_constants, adam_step
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import AdamResult, DramActivity
+from sw_driver.experiments.adamjob import Hyperparameters
 
 from .data import CLASSES, PIXELS, Digits
 from .mlp import Mlp
@@ -23,12 +24,21 @@ __all__ = [
     "ChannelFigures",
     "Mismatch",
     "MismatchError",
+    "Share",
     "Trainer",
     "TrainingResult",
     "TrainingSettings",
 ]
 
 Array = NDArray[np.float32]
+
+_HYPERPARAMETERS: Hyperparameters = {
+    "lr": 3e-3,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 1e-4,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +49,6 @@ class TrainingSettings:
     seed: int = 1
     batch_images: int = 256
     hidden: tuple[int, ...] = (256, 320)
-    lr: float = 3e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,18 +83,25 @@ class MismatchError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChannelFigures:
+class Share:
+    """What a part of the device did, over all steps."""
+
+    bit_exact: bool
+    params: int
+    fabric_cycles: int
+    """Sum over the steps of the kernel's CYCLES counter; of several channels, which run at once,
+    the slowest one's."""
+    simulated_fabric_cycles: int
+    """All fabric cycles, copies and mode switches included, those of several channels added."""
+    device_seconds: float
+    """Host time in which at least one channel was inside a call of the driver."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelFigures(Share):
     """What one channel did, over all steps."""
 
     channel: int
-    bit_exact: bool
-    params: int
-    kernel_fabric_cycles: int
-    """Sum of the kernel's CYCLES counter."""
-    simulated_fabric_cycles: int
-    """All fabric cycles of the channel, copies and mode switches included."""
-    device_seconds: float
-    """Host time inside calls of the driver."""
     beats_read: int
     beats_written: int
     idle_fabric_cycles: int
@@ -98,22 +110,16 @@ class ChannelFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingResult:
+class TrainingResult(Share):
     """What the job did."""
 
-    bit_exact: bool
     timed: bool
-    params: int
     steps: int
     losses: tuple[float, ...]
     """Of the batch of each step, before the step."""
     test_accuracy: float
-    fabric_cycles: int
-    """Sum over the steps of the slower channel's CYCLES counter: they run at once."""
     host_seconds: float
     """Host time of the training loop, checks included."""
-    device_seconds: float
-    """Host time in which at least one channel was inside a call of the driver."""
     channels: tuple[ChannelFigures, ...]
 
 
@@ -144,7 +150,7 @@ class _Share:
             self._device.MemcpyHost2Axdimm(pointer, data, self._nbytes, backdoor=False)
         self.device_seconds += time.perf_counter() - start
 
-    def step(self, gradient: Array, settings: TrainingSettings, t: int) -> None:
+    def step(self, gradient: Array, t: int) -> None:
         """Gradients in over the link, the kernel's run, parameters out over the link."""
         start = time.perf_counter()
         device, channel = self._device, self._channel
@@ -156,20 +162,16 @@ class _Share:
             self._v,
             self._g,
             self.params,
-            settings.lr,
-            settings.beta1,
-            settings.beta2,
-            settings.eps,
-            settings.weight_decay,
-            t,
-            channel,
+            **_HYPERPARAMETERS,
+            t=t,
+            channel=channel,
         )
         self.results.append(run.wait())
         device.SetArbiterNormal(channel)
         device.MemcpyAxdimm2Host(self.values, self._p, self._nbytes, backdoor=False)
         self.device_seconds += time.perf_counter() - start
 
-    def compare(self, gradient: Array, settings: TrainingSettings, t: int) -> list[Mismatch]:
+    def compare(self, gradient: Array, t: int) -> list[Mismatch]:
         """Advances the golden state from ``gradient`` and compares p, m and v bit for bit.
 
         The golden state is its own: nothing of the device enters it after the first values. The
@@ -177,15 +179,7 @@ class _Share:
         does not read, come through the backdoor.
         """
         p, m, v = self._golden
-        constants = adam_constants(
-            lr=settings.lr,
-            beta1=settings.beta1,
-            beta2=settings.beta2,
-            eps=settings.eps,
-            weight_decay=settings.weight_decay,
-            t=t,
-        )
-        self._golden = adam_step(p, gradient, m, v, constants)
+        self._golden = adam_step(p, gradient, m, v, adam_constants(**_HYPERPARAMETERS, t=t))
         moments = (np.empty_like(p), np.empty_like(p))
         for pointer, data in zip((self._m, self._v), moments, strict=True):
             self._device.MemcpyAxdimm2Host(data, pointer, self._nbytes, backdoor=True)
@@ -216,7 +210,7 @@ class _Share:
             channel=self._channel,
             bit_exact=self.bit_exact,
             params=self.params,
-            kernel_fabric_cycles=sum(result.fabric_cycles for result in self.results),
+            fabric_cycles=sum(result.fabric_cycles for result in self.results),
             simulated_fabric_cycles=cycles,
             device_seconds=self.device_seconds,
             beats_read=sum(result.beats_read for result in self.results),
@@ -303,7 +297,7 @@ class Trainer:
                 parts = np.array_split(gradient, len(shares))
                 at_once(
                     *(
-                        partial(share.step, part, settings, step)
+                        partial(share.step, part, step)
                         for share, part in zip(shares, parts, strict=True)
                     )
                 )
@@ -311,7 +305,7 @@ class Trainer:
                 mismatches = [
                     mismatch
                     for share, part in zip(shares, parts, strict=True)
-                    for mismatch in share.compare(part, settings, step)
+                    for mismatch in share.compare(part, step)
                 ]
                 parameters = np.concatenate([share.values for share in shares])
                 if mismatches:
@@ -337,6 +331,7 @@ class Trainer:
     def _result(
         self, parameters: Array, shares: list[_Share], host_seconds: float
     ) -> TrainingResult:
+        channels = tuple(share.figures() for share in shares)
         return TrainingResult(
             bit_exact=all(share.bit_exact for share in shares),
             timed=self._device.transport.timed,
@@ -349,5 +344,6 @@ class Trainer:
             fabric_cycles=self._fabric_cycles,
             host_seconds=host_seconds,
             device_seconds=self._device_seconds,
-            channels=tuple(share.figures() for share in shares),
+            simulated_fabric_cycles=sum(each.simulated_fabric_cycles for each in channels),
+            channels=channels,
         )
