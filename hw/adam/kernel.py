@@ -17,9 +17,9 @@ from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.csr.register_map import load_registers
+from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
-from hw.stream.bursts import BEAT_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["CHECK_CYCLES", "CSR_ADDR_WIDTH", "AdamKernel"]
@@ -27,7 +27,7 @@ __all__ = ["CHECK_CYCLES", "CSR_ADDR_WIDTH", "AdamKernel"]
 CSR_ADDR_WIDTH = 12
 """Width of the register addresses in bits: a window of 4 KB."""
 
-_LINE_BITS = BEAT_BYTES.bit_length() - 1
+LINE_BYTE_BITS = LINE_BYTE_BITS
 _TENSORS = (*(f"{name}_in" for name in INPUTS), *(f"{name}_out" for name in OUTPUTS))
 
 
@@ -95,9 +95,7 @@ class AdamKernel(wiring.Component):
                 "s_axi": In(
                     AXI4LiteSignature(addr_width=CSR_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
                 ),
-                "m_axi": Out(
-                    AXI4Signature(addr_width=config.address_width, data_width=BEAT_BYTES * 8)
-                ),
+                "m_axi": Out(AXI4Signature(addr_width=config.address_width, data_width=LINE_BITS)),
                 "busy": Out(1),
                 "begins": Out(1),
                 "running": Out(1),
@@ -127,7 +125,7 @@ class AdamKernel(wiring.Component):
         ]
 
         # The settings of the run, taken over at START. Addresses are line numbers from here on.
-        full_line = Signal(COUNT_WIDTH - _LINE_BITS)
+        full_line = Signal(COUNT_WIDTH - LINE_BYTE_BITS)
         lines = Array(
             Signal.like(full_line, name=f"line_{name}", reset_less=True) for name in _TENSORS
         )
@@ -139,7 +137,7 @@ class AdamKernel(wiring.Component):
         block_bits = config.block_beats.bit_length() - 1
         part_bits = PARAMETERS_PER_BEAT.bit_length() - 1
         rounds = Signal(config.rounds)
-        last_strobes = Signal(BEAT_BYTES)
+        last_strobes = Signal(LINE_BYTES)
         m.d.comb += [
             beats_before_last.eq((count - 1) >> part_bits),
             beats.eq(beats_before_last + 1),
@@ -173,14 +171,14 @@ class AdamKernel(wiring.Component):
         start_run, stop, flush = Signal(), Signal(), Signal()
         for index, name in enumerate(INPUTS):
             m.submodules[f"fifo_{name}_in"] = fifo = StreamFifo(
-                shape=BEAT_BYTES * 8, depth=config.fifo_beats
+                shape=LINE_BITS, depth=config.fifo_beats
             )
             wiring.connect(m, loader.o[index], fifo.i)
             wiring.connect(m, fifo.o, getattr(lanes.i, name))
             m.d.comb += fifo.flush.eq(flush)
         for index, name in enumerate(OUTPUTS):
             m.submodules[f"fifo_{name}_out"] = fifo = StreamFifo(
-                shape=BEAT_BYTES * 8, depth=config.fifo_beats
+                shape=LINE_BITS, depth=config.fifo_beats
             )
             wiring.connect(m, getattr(lanes.o, name), fifo.i)
             wiring.connect(m, fifo.o, writer.i[index])
@@ -207,9 +205,9 @@ class AdamKernel(wiring.Component):
         ]
 
         axi = self.m_axi
-        size = _LINE_BITS
+        size = LINE_BYTE_BITS
         m.d.comb += [
-            axi.araddr.eq(loader.ar.payload.line << _LINE_BITS),
+            axi.araddr.eq(loader.ar.payload.line << LINE_BYTE_BITS),
             axi.arlen.eq(loader.ar.payload.len),
             axi.arsize.eq(size),
             axi.arburst.eq(BURST_INCR),
@@ -220,7 +218,7 @@ class AdamKernel(wiring.Component):
             loader.r.payload.last.eq(axi.rlast),
             loader.r.valid.eq(axi.rvalid),
             axi.rready.eq(loader.r.ready),
-            axi.awaddr.eq(writer.aw.payload.line << _LINE_BITS),
+            axi.awaddr.eq(writer.aw.payload.line << LINE_BYTE_BITS),
             axi.awlen.eq(writer.aw.payload.len),
             axi.awsize.eq(size),
             axi.awburst.eq(BURST_INCR),
@@ -251,7 +249,7 @@ class AdamKernel(wiring.Component):
                         second.eq(lines[other]),
                         may_be_same.eq(same),
                     ]
-        out_of_range = first + beats > config.memory_bytes // BEAT_BYTES
+        out_of_range = first + beats > config.memory_bytes // LINE_BYTES
         overlap = (
             (first < second + beats) & (second < first + beats) & ~(may_be_same & (first == second))
         )
@@ -286,13 +284,15 @@ class AdamKernel(wiring.Component):
             with m.State("IDLE"), m.If(csr.control_start):
                 m.d.sync += [
                     *(
-                        line.eq(getattr(csr, f"{name}_address")[_LINE_BITS:])
+                        line.eq(getattr(csr, f"{name}_address")[LINE_BYTE_BITS:])
                         for name, line in zip(_TENSORS, lines, strict=True)
                     ),
                     *(kept.eq(getattr(csr, f"{name}_value")) for name, kept in constants.items()),
                     count.eq(csr.count_count),
                     unaligned.eq(
-                        Cat(getattr(csr, f"{name}_address")[:_LINE_BITS] for name in _TENSORS).any()
+                        Cat(
+                            getattr(csr, f"{name}_address")[:LINE_BYTE_BITS] for name in _TENSORS
+                        ).any()
                     ),
                     cause.eq(cause_of("none")),
                     step.eq(0),

@@ -11,13 +11,13 @@ from amaranth.lib.wiring import In, Out
 from hw.adam.config import KernelConfig
 from hw.adam.rule import CONSTANTS, INPUTS, OUTPUTS
 from hw.clock_gate import ClockGate
-from hw.stream.bursts import BEAT_BYTES
+from hw.line import LINE_BITS
 from hw.stream.rounds import RoundWalker
 from hw.verilog import Shared
 
 __all__ = ["AdamLanes", "ConstantsSignature"]
 
-_BEAT_BITS = BEAT_BYTES * 8
+LINE_BITS = LINE_BITS
 
 
 class ConstantsSignature(wiring.Signature):
@@ -72,7 +72,7 @@ class AdamLanes(wiring.Component):
         self._config = config
         self._unit = unit
         self._unit_name = unit_name
-        beat = stream.Signature(_BEAT_BITS)
+        beat = stream.Signature(LINE_BITS)
         super().__init__(
             {
                 "start": In(1),
@@ -93,7 +93,7 @@ class AdamLanes(wiring.Component):
         m = Module()
         config = self._config
         parts = config.cycles_per_beat
-        part_bits = _BEAT_BITS // parts
+        part_bits = LINE_BITS // parts
 
         # Rounds that are ready at either side, and the round at work.
         m.submodules.issue_walker = issue = RoundWalker(layout=config.rounds, tensors=1)
@@ -206,7 +206,7 @@ class AdamLanes(wiring.Component):
             if parts == 1:
                 m.d.comb += o.payload.eq(value)
                 continue
-            earlier = Signal(_BEAT_BITS - part_bits, name=f"earlier_{name}", reset_less=True)
+            earlier = Signal(LINE_BITS - part_bits, name=f"earlier_{name}", reset_less=True)
             with m.If(results_valid):
                 m.d.compute += earlier.eq(Cat(earlier, value)[part_bits:])
             m.d.comb += o.payload.eq(Cat(earlier, value))

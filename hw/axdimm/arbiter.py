@@ -9,7 +9,7 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_bridge import DramBridge, RegisterBridge
-from hw.axdimm.host_link import LINE_BYTES, HostLinkSignature
+from hw.axdimm.host_link import HostLinkSignature
 from hw.axdimm.host_port import HostPort
 from hw.axdimm.run_account import RunCountsSignature
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
@@ -17,6 +17,7 @@ from hw.csr.bank import CsrBank
 from hw.csr.register_map import load_registers
 from hw.dram.controller import COUNTER_BITS
 from hw.dram.interface import SLOTS
+from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
 
 __all__ = ["WINDOW_BYTES", "Arbiter", "Mode"]
 
@@ -87,9 +88,7 @@ class Arbiter(wiring.Component):
         self._block_bytes = block_bytes
         self._port = HostPort(address_width=self._address_width, read_latency=read_latency)
         self._registers = load_registers("axdimm_arbiter")
-        axi = AXI4Signature(
-            addr_width=self._address_width, data_width=8 * LINE_BYTES, id_width=id_width
-        )
+        axi = AXI4Signature(addr_width=self._address_width, data_width=LINE_BITS, id_width=id_width)
         super().__init__(
             {
                 "link": In(HostLinkSignature(address_width=self._address_width)),
@@ -136,7 +135,7 @@ class Arbiter(wiring.Component):
         m.d.comb += [
             dram.i.payload.eq(request),
             kernel_registers.i.payload.eq(request),
-            csr.address.eq(request.line[:place_bits] << (LINE_BYTES.bit_length() - 1)),
+            csr.address.eq(request.line[:place_bits] << LINE_BYTE_BITS),
             csr.write_data.eq(request.data[:64]),
         ]
         with m.If(page.all()):

@@ -8,9 +8,9 @@ from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.host_link import LINE_BITS, LINE_BYTES
 from hw.axdimm.host_port import TAG_BITS, HostRequest, HostResult
 from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature, Response
+from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["DramBridge", "RegisterBridge"]
@@ -44,7 +44,7 @@ class DramBridge(wiring.Component):
         self._outstanding = outstanding
         super().__init__(
             {
-                "i": In(stream.Signature(HostRequest(line_width=address_width - 6))),
+                "i": In(stream.Signature(HostRequest(line_width=line_width(address_width)))),
                 "axi": Out(
                     AXI4Signature(addr_width=address_width, data_width=LINE_BITS, id_width=id_width)
                 ),
@@ -66,9 +66,9 @@ class DramBridge(wiring.Component):
         m.d.comb += [
             self.idle.eq((writes == 0) & (reads == 0)),
             axi.bready.eq(1),
-            axi.awsize.eq(LINE_BYTES.bit_length() - 1),
+            axi.awsize.eq(LINE_BYTE_BITS),
             axi.awburst.eq(BURST_INCR),
-            axi.arsize.eq(LINE_BYTES.bit_length() - 1),
+            axi.arsize.eq(LINE_BYTE_BITS),
             axi.arburst.eq(BURST_INCR),
             axi.wstrb.eq(Const(-1, LINE_BYTES)),
             axi.wlast.eq(1),
@@ -110,9 +110,9 @@ class DramBridge(wiring.Component):
         with m.If(axi.arready):
             m.d.sync += axi.arvalid.eq(0)
         with m.If(write):
-            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(request.line << 6)]
+            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(request.line << LINE_BYTE_BITS)]
         with m.If(read):
-            m.d.sync += [axi.arvalid.eq(1), axi.araddr.eq(request.line << 6)]
+            m.d.sync += [axi.arvalid.eq(1), axi.araddr.eq(request.line << LINE_BYTE_BITS)]
 
         m.d.comb += [
             self.o.valid.eq(axi.rvalid),
@@ -145,7 +145,7 @@ class RegisterBridge(wiring.Component):
     def __init__(self, *, address_width: int) -> None:
         super().__init__(
             {
-                "i": In(stream.Signature(HostRequest(line_width=address_width - 6))),
+                "i": In(stream.Signature(HostRequest(line_width=line_width(address_width)))),
                 "axi": Out(AXI4LiteSignature(addr_width=12, data_width=64)),
                 "o": Out(stream.Signature(HostResult())),
                 "idle": Out(1),
@@ -169,8 +169,8 @@ class RegisterBridge(wiring.Component):
                 m.d.comb += [self.i.ready.eq(1), self.idle.eq(1)]
                 m.d.sync += [
                     tag.eq(request.tag),
-                    axi.awaddr.eq(request.line << 6),
-                    axi.araddr.eq(request.line << 6),
+                    axi.awaddr.eq(request.line << LINE_BYTE_BITS),
+                    axi.araddr.eq(request.line << LINE_BYTE_BITS),
                     axi.wdata.eq(request.data[:64]),
                 ]
                 with m.If(self.i.valid & request.write):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["LINE_BITS", "LINE_BYTES", "HostLinkSignature"]
+from hw.line import LINE_BITS, line_width
 
-LINE_BYTES = 64
-LINE_BITS = 8 * LINE_BYTES
+__all__ = ["HostLinkSignature"]
 
 
 class HostLinkSignature(wiring.Signature):
@@ -42,7 +41,7 @@ class HostLinkSignature(wiring.Signature):
             {
                 "req_valid": Out(1),
                 "req_write": Out(1),
-                "req_line": Out(address_width - 6),
+                "req_line": Out(line_width(address_width)),
                 "req_data": Out(LINE_BITS),
                 "req_ready": In(1),
                 "rsp_valid": In(1),

@@ -9,7 +9,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.host_link import LINE_BITS, HostLinkSignature
+from hw.axdimm.host_link import HostLinkSignature
+from hw.line import LINE_BITS, line_width
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["MAX_READ_LATENCY", "HostPort", "HostRequest", "HostResult"]
@@ -77,7 +78,7 @@ class HostPort(wiring.Component):
             raise ValueError(f"queue_lines must be from 8 to 128, got {queue_lines!r}")
         self._read_latency = read_latency
         self._queue_lines = queue_lines
-        self._request = HostRequest(line_width=address_width - 6)
+        self._request = HostRequest(line_width=line_width(address_width))
         super().__init__(
             {
                 "link": In(HostLinkSignature(address_width=address_width)),

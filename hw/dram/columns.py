@@ -8,11 +8,11 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dram.address_map import LINE_OFFSET_BITS
 from hw.dram.fabric_timing import FabricTiming
 from hw.dram.geometry import DramGeometry
 from hw.dram.request import request_layout
 from hw.dram.rows import TIME_BITS
+from hw.line import AXI_BURST_BITS
 
 __all__ = ["ColumnScheduler"]
 
@@ -78,8 +78,8 @@ class ColumnScheduler(wiring.Component):
         geometry, timing = self._geometry, self._timing
         m: Any = Module()
 
-        beat = Signal(LINE_OFFSET_BITS)
-        offset = Signal(LINE_OFFSET_BITS)
+        beat = Signal(AXI_BURST_BITS)
+        offset = Signal(AXI_BURST_BITS)
         group = Signal(geometry.bank_group_bits)
         line = self.request.line
         m.d.comb += [

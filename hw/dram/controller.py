@@ -14,12 +14,13 @@ from hw.dram.columns import ColumnScheduler
 from hw.dram.config import ControllerConfig
 from hw.dram.fabric_timing import COLUMN_SLOT, FabricTiming
 from hw.dram.frontend import AxiFrontEnd
-from hw.dram.geometry import BURST_BYTES, BURST_COLUMNS, DramGeometry
+from hw.dram.geometry import BURST_COLUMNS, DramGeometry
 from hw.dram.interface import DramCommand, DramSignature
 from hw.dram.refresh import RefreshScheduler
 from hw.dram.request import RequestQueue
 from hw.dram.rows import TIME_BITS, RowScheduler
 from hw.dram.timing import DramTiming
+from hw.line import LINE_BITS
 
 __all__ = ["COUNTERS", "COUNTER_BITS", "Ddr4Controller"]
 
@@ -125,9 +126,7 @@ class Ddr4Controller(wiring.Component):
         super().__init__(
             {
                 "s_axi": In(
-                    AXI4Signature(
-                        addr_width=addr_width, data_width=8 * BURST_BYTES, id_width=id_width
-                    )
+                    AXI4Signature(addr_width=addr_width, data_width=LINE_BITS, id_width=id_width)
                 ),
                 "dram": Out(DramSignature(geometry)),
                 "prompt": In(1),

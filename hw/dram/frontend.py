@@ -10,9 +10,9 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR, AXI4Signature, Response
-from hw.dram.address_map import LINE_OFFSET_BITS
-from hw.dram.geometry import BURST_BYTES, DramGeometry
+from hw.dram.geometry import DramGeometry
 from hw.dram.request import request_layout
+from hw.line import AXI_BURST_BITS, AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
 
 __all__ = ["AxiFrontEnd"]
 
@@ -91,22 +91,20 @@ class AxiFrontEnd(wiring.Component):
         super().__init__(
             {
                 "axi": In(
-                    AXI4Signature(
-                        addr_width=addr_width, data_width=8 * BURST_BYTES, id_width=id_width
-                    )
+                    AXI4Signature(addr_width=addr_width, data_width=LINE_BITS, id_width=id_width)
                 ),
                 "push": Out(1),
                 "request": Out(request_layout(geometry)),
                 "room": In(1),
                 "low": In(1),
                 "write_next": In(1),
-                "write_data": Out(8 * BURST_BYTES),
-                "write_mask": Out(BURST_BYTES),
+                "write_data": Out(LINE_BITS),
+                "write_mask": Out(LINE_BYTES),
                 "written": In(1),
                 "read_room": Out(1),
                 "read_issue": In(1),
                 "read_valid": In(1),
-                "read_data": In(8 * BURST_BYTES),
+                "read_data": In(LINE_BITS),
                 "idle": Out(1),
             }
         )
@@ -126,13 +124,10 @@ class AxiFrontEnd(wiring.Component):
         addr, length, size, burst, ident = (
             getattr(self.axi, channel + name) for name in ("addr", "len", "size", "burst", "id")
         )
-        line_low = BURST_BYTES.bit_length() - 1
-        line = addr[line_low : line_low + self._geometry.line_bits]
-        beyond = addr[line_low + self._geometry.line_bits :].any()
-        crosses = (addr[line_low : line_low + LINE_OFFSET_BITS] + length) > (
-            (1 << LINE_OFFSET_BITS) - 1
-        )
-        unsupported = (size != line_low) | (burst != BURST_INCR) | crosses
+        line = addr[LINE_BYTE_BITS:][: self._geometry.line_bits]
+        beyond = addr[LINE_BYTE_BITS + self._geometry.line_bits :].any()
+        crosses = line[:AXI_BURST_BITS] + length > AXI_BURST_LINES - 1
+        unsupported = (size != LINE_BYTE_BITS) | (burst != BURST_INCR) | crosses
         response = Mux(beyond, Response.DECERR, Mux(unsupported, Response.SLVERR, Response.OKAY))
         return Cat(ident, line, length, response[:2])
 
@@ -180,8 +175,8 @@ class AxiFrontEnd(wiring.Component):
         put = Signal(range(self._write_lines))
         get = Signal(range(self._write_lines))
         for name, depth_width, source, target in (
-            ("write_data", 8 * BURST_BYTES, axi.wdata, self.write_data),
-            ("write_mask", BURST_BYTES, ~axi.wstrb, self.write_mask),
+            ("write_data", LINE_BITS, axi.wdata, self.write_data),
+            ("write_mask", LINE_BYTES, ~axi.wstrb, self.write_mask),
         ):
             buffer: Any = memory.Memory(shape=depth_width, depth=self._write_lines, init=[])
             m.submodules[name] = buffer
@@ -252,7 +247,7 @@ class AxiFrontEnd(wiring.Component):
         m.d.sync += written.eq(written + self.written - (answered & ~answer_refused))
 
         # Read addresses and data.
-        m.submodules.read_lines = lines = SyncFIFO(width=8 * BURST_BYTES, depth=self._read_lines)
+        m.submodules.read_lines = lines = SyncFIFO(width=LINE_BITS, depth=self._read_lines)
         credits = Signal(range(self._read_lines + 1), init=self._read_lines)
         read_beat = Signal(8)
         length = Signal(8)

@@ -8,8 +8,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dram.address_map import LINE_OFFSET_BITS, line_layout
+from hw.dram.address_map import line_layout
 from hw.dram.geometry import DramGeometry
+from hw.line import AXI_BURST_BITS
 
 __all__ = ["SEQUENCE_BITS", "RequestQueue", "request_layout"]
 
@@ -22,9 +23,7 @@ def request_layout(geometry: DramGeometry) -> data.StructLayout:
 
     All lines lie in the aligned 4 KB of the first, so in one row of a pair of bank groups.
     """
-    return data.StructLayout(
-        {"write": 1, "line": line_layout(geometry), "length": LINE_OFFSET_BITS}
-    )
+    return data.StructLayout({"write": 1, "line": line_layout(geometry), "length": AXI_BURST_BITS})
 
 
 class RequestQueue(wiring.Component):

@@ -8,7 +8,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.stream.bursts import BEAT_BYTES, BURST_BEATS, BurstGenerator, BurstLayout, line_width
+from hw.line import AXI_BURST_LINES, LINE_BITS, line_width
+from hw.stream.bursts import BurstGenerator, BurstLayout
 from hw.stream.rounds import RoundsLayout, RoundWalker
 
 __all__ = ["BlockLoader", "ReadBeatLayout", "max_bursts"]
@@ -17,14 +18,14 @@ __all__ = ["BlockLoader", "ReadBeatLayout", "max_bursts"]
 def max_bursts(*, layout: RoundsLayout, tensors: int, buffer_blocks: int) -> int:
     """Most bursts that ``buffer_blocks`` rounds of ``tensors`` tensors are cut into."""
     # A block of n pages whose address is no multiple of 4 KB touches n + 1 pages.
-    return buffer_blocks * tensors * (-(-layout.block_beats // BURST_BEATS) + 1)
+    return buffer_blocks * tensors * (-(-layout.block_beats // AXI_BURST_LINES) + 1)
 
 
 class ReadBeatLayout(data.StructLayout):
     """What the loader looks at in a beat of the AXI4 R channel."""
 
     def __init__(self) -> None:
-        super().__init__({"data": BEAT_BYTES * 8, "resp": 2, "last": 1})
+        super().__init__({"data": LINE_BITS, "resp": 2, "last": 1})
 
 
 class BlockLoader(wiring.Component):
@@ -76,7 +77,7 @@ class BlockLoader(wiring.Component):
                 "lines": In(line_width(addr_width)).array(tensors),
                 "ar": Out(stream.Signature(BurstLayout(addr_width=addr_width))),
                 "r": In(stream.Signature(ReadBeatLayout())),
-                "o": Out(stream.Signature(BEAT_BYTES * 8)).array(tensors),
+                "o": Out(stream.Signature(LINE_BITS)).array(tensors),
                 "freed": In(1),
                 "loaded": Out(1),
                 "stop": In(1),

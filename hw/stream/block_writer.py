@@ -8,8 +8,9 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTES, line_width
 from hw.stream.block_loader import max_bursts
-from hw.stream.bursts import BEAT_BYTES, BURST_BEATS, BurstGenerator, BurstLayout, line_width
+from hw.stream.bursts import BurstGenerator, BurstLayout
 from hw.stream.rounds import RoundsLayout, RoundWalker
 
 __all__ = ["BlockWriter", "WriteBeatLayout"]
@@ -19,7 +20,7 @@ class WriteBeatLayout(data.StructLayout):
     """A beat of the AXI4 W channel."""
 
     def __init__(self) -> None:
-        super().__init__({"data": BEAT_BYTES * 8, "strb": BEAT_BYTES, "last": 1})
+        super().__init__({"data": LINE_BITS, "strb": LINE_BYTES, "last": 1})
 
 
 class BlockWriter(wiring.Component):
@@ -72,11 +73,11 @@ class BlockWriter(wiring.Component):
                 "start": In(1),
                 "rounds": In(layout),
                 "lines": In(line_width(addr_width)).array(tensors),
-                "last_strobes": In(BEAT_BYTES),
+                "last_strobes": In(LINE_BYTES),
                 "aw": Out(stream.Signature(BurstLayout(addr_width=addr_width))),
                 "w": Out(stream.Signature(WriteBeatLayout())),
                 "b": In(stream.Signature(2)),
-                "i": In(stream.Signature(BEAT_BYTES * 8)).array(tensors),
+                "i": In(stream.Signature(LINE_BITS)).array(tensors),
                 "filled": In(1),
                 "stored": Out(1),
                 "stop": In(1),
@@ -118,7 +119,7 @@ class BlockWriter(wiring.Component):
         # Where in its 4 KB page each tensor is: bursts end at the same places as those of the
         # generator, so their lengths need not be handed over.
         page_lines = Array(
-            Signal(range(BURST_BEATS), name=f"page_line_{index}", reset_less=True)
+            Signal(range(AXI_BURST_LINES), name=f"page_line_{index}", reset_less=True)
             for index in range(self._tensors)
         )
         page_line = page_lines[departure.tensor]

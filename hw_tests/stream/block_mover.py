@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR, AXI4Signature
+from hw.line import LINE_BITS, LINE_BYTES, line_width
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
-from hw.stream.bursts import BEAT_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 from hw.stream.rounds import RoundsLayout
 
@@ -42,11 +42,11 @@ class BlockMover(wiring.Component):
         line = line_width(addr_width)
         super().__init__(
             {
-                "m_axi": Out(AXI4Signature(addr_width=addr_width, data_width=8 * BEAT_BYTES)),
+                "m_axi": Out(AXI4Signature(addr_width=addr_width, data_width=LINE_BITS)),
                 "start": In(1),
                 "last_round": In(layout["last_round"].shape),
                 "tail_beats": In(layout["tail_beats"].shape),
-                "last_strobes": In(BEAT_BYTES),
+                "last_strobes": In(LINE_BYTES),
                 "source": In(line).array(tensors),
                 "target": In(line).array(tensors),
                 "hand_over": In(1),
@@ -72,9 +72,7 @@ class BlockMover(wiring.Component):
                 part.stop.eq(self.stop),
             ]
         for index in range(self._tensors):
-            m.submodules[f"fifo_{index}"] = fifo = StreamFifo(
-                shape=8 * BEAT_BYTES, depth=self._depth
-            )
+            m.submodules[f"fifo_{index}"] = fifo = StreamFifo(shape=LINE_BITS, depth=self._depth)
             wiring.connect(m, loader.o[index], fifo.i)
             wiring.connect(m, fifo.o, writer.i[index])
             m.d.comb += [
@@ -93,7 +91,7 @@ class BlockMover(wiring.Component):
             self.store_idle.eq(writer.idle),
             self.load_error.eq(loader.error),
             self.store_error.eq(writer.error),
-            axi.araddr.eq(loader.ar.payload.line * BEAT_BYTES),
+            axi.araddr.eq(loader.ar.payload.line * LINE_BYTES),
             axi.arlen.eq(loader.ar.payload.len),
             axi.arsize.eq(6),
             axi.arburst.eq(BURST_INCR),
@@ -104,7 +102,7 @@ class BlockMover(wiring.Component):
             loader.r.payload.last.eq(axi.rlast),
             loader.r.valid.eq(axi.rvalid),
             axi.rready.eq(loader.r.ready),
-            axi.awaddr.eq(writer.aw.payload.line * BEAT_BYTES),
+            axi.awaddr.eq(writer.aw.payload.line * LINE_BYTES),
             axi.awlen.eq(writer.aw.payload.len),
             axi.awsize.eq(6),
             axi.awburst.eq(BURST_INCR),
