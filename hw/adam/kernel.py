@@ -13,10 +13,10 @@ from hw.adam.config import COUNT_WIDTH, PARAMETERS_PER_BEAT, KernelConfig
 from hw.adam.lanes import AdamLanes
 from hw.adam.rule import CONSTANTS, INPUTS, OUTPUTS
 from hw.adam.unit import AdamUnit
+from hw.axdimm.registers import kernel_map
 from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
-from hw.csr.register_map import load_registers
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
@@ -110,7 +110,7 @@ class AdamKernel(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self._config
-        registers = load_registers("axdimm_kernel")
+        registers = kernel_map()
         cause_of = registers["status"]["cause"].code
         csr: Any = CsrBank(registers, addr_width=CSR_ADDR_WIDTH)
         m.submodules.csr = csr

@@ -11,10 +11,10 @@ from amaranth.lib.wiring import In, Out
 from hw.axdimm.host_bridge import DramBridge, RegisterBridge
 from hw.axdimm.host_link import HostLinkSignature
 from hw.axdimm.host_port import HostPort
+from hw.axdimm.registers import arbiter_map
 from hw.axdimm.run_account import RunCountsSignature
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.csr.bank import CsrBank
-from hw.csr.register_map import load_registers
 from hw.dram.controller import COUNTER_BITS
 from hw.dram.interface import SLOTS
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
@@ -87,7 +87,7 @@ class Arbiter(wiring.Component):
         self._lanes = lanes
         self._block_bytes = block_bytes
         self._port = HostPort(address_width=self._address_width, read_latency=read_latency)
-        self._registers = load_registers("axdimm_arbiter")
+        self._registers = arbiter_map()
         axi = AXI4Signature(addr_width=self._address_width, data_width=LINE_BITS, id_width=id_width)
         super().__init__(
             {

@@ -11,7 +11,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteRam, AxiMaster, AxiRam
 
-from hw.csr.register_map import load_registers
+from hw.axdimm.registers import arbiter_map
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink
 from hw_tests.stalls import STALLS, pauses
@@ -65,7 +65,7 @@ class TB:
             AxiLiteBus.from_prefix(dut, "kernel_csr"), dut.clk, dut.rst, size=4096
         )
         self.host = HostLink(dut)
-        self.registers = load_registers("axdimm_arbiter")
+        self.registers = arbiter_map()
 
     async def start(self) -> None:
         Clock(self.dut.clk, 5, unit="ns").start()

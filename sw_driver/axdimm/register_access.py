@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hw.csr.register_map import Field, Register, RegisterMap, load_registers
+from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.csr.register_map import Field, Register, RegisterMap
 from sw_driver.axdimm.registers import RegisterWindow, arbiter_registers, kernel_registers
 from sw_driver.errors import WrongModeError
 from sw_driver.transport import Transport
@@ -16,8 +17,8 @@ from ..control import NoSuchRegisterError, RegisterAccessError, RegisterValue
 __all__ = ["RegisterPath", "find_register", "read_registers", "write_register"]
 
 MAPS: dict[str, RegisterMap] = {
-    "arbiter": load_registers("axdimm_arbiter"),
-    "kernel": load_registers("axdimm_kernel"),
+    "arbiter": arbiter_map(),
+    "kernel": kernel_map(),
 }
 WINDOWS = {"arbiter": arbiter_registers, "kernel": kernel_registers}
 KERNEL_NOTE = "answers in acceleration mode only"
