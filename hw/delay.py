@@ -27,9 +27,9 @@ class Delay(wiring.Component):
 
     Parameters
     ----------
-    width:
+    width
         Bits, 1 or more.
-    cycles:
+    cycles
         Delay, 1 or more.
     """
 

@@ -24,16 +24,23 @@ class DramBridge(wiring.Component):
 
     Parameters
     ----------
-    address_width: byte address width of the channel.
-    id_width: width of AXI IDs; the bridge uses ID 0.
-    outstanding: reads and writes in flight, each.
+    address_width
+        Byte address width of the channel.
+    id_width
+        Width of AXI IDs; the bridge uses ID 0.
+    outstanding
+        Reads and writes in flight, each.
 
     Members
     -------
-    i: requests.
-    axi: the memory.
-    o: results of reads, in order.
-    idle: nothing is in flight.
+    i : In(stream of :class:`~hw.axdimm.host_port.HostRequest`)
+        Requests.
+    axi : Out(:class:`~hw.axi.bus.AXI4Signature`)
+        The memory.
+    o : Out(stream of :class:`~hw.axdimm.host_port.HostResult`)
+        Results of reads, in order.
+    idle : Out(1)
+        Nothing is in flight.
     """
 
     def __init__(self, *, address_width: int, id_width: int, outstanding: int = 64) -> None:
@@ -136,10 +143,16 @@ class RegisterBridge(wiring.Component):
 
     Members
     -------
-    i: requests; the line's place in its 4 KB is the register's address.
-    axi: the registers.
-    o: results of reads.
-    error: one cycle for each request that was answered with an error.
+    i : In(stream of :class:`~hw.axdimm.host_port.HostRequest`)
+        Requests; the line's place in its 4 KB is the register's address.
+    axi : Out(:class:`~hw.axi.bus.AXI4LiteSignature`)
+        The registers.
+    o : Out(stream of :class:`~hw.axdimm.host_port.HostResult`)
+        Results of reads.
+    idle : Out(1)
+        No transaction is in progress.
+    error : Out(1)
+        One cycle for each request that was answered with an error.
     """
 
     def __init__(self, *, address_width: int) -> None:

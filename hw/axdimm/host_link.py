@@ -20,17 +20,19 @@ class HostLinkSignature(wiring.Signature):
 
     Parameters
     ----------
-    address_width: byte address width of one channel.
+    address_width
+        Byte address width of one channel.
 
     Members
     -------
-    req_valid, req_write, req_line, req_data: a request; ``req_line`` is the byte address divided
-        by 64.
-    req_ready: there is room. A request without it may be lost; it then counts as an overflow. When
-        it falls, room for four more requests is left.
-    rsp_valid, rsp_late, rsp_data: the answer to a read, in order. ``rsp_late`` says that the data
-        was not there in time: it is dropped, ``rsp_data`` means nothing, and the host has to
-        read again.
+    req_valid, req_write, req_line, req_data : Out(1), Out(1), Out(line), Out(512)
+        A request; ``req_line`` is the byte address divided by 64.
+    req_ready : In(1)
+        There is room. A request without it may be lost; it then counts as an overflow. When it
+        falls, room for four more requests is left.
+    rsp_valid, rsp_late, rsp_data : In(1), In(1), In(512)
+        The answer to a read, in order. ``rsp_late`` says that the data was not there in time: it is
+        dropped, ``rsp_data`` means nothing, and the host has to read again.
     """
 
     def __init__(self, *, address_width: int) -> None:

@@ -25,19 +25,19 @@ class ColumnScheduler(wiring.Component):
 
     Members
     -------
-    now, hold
+    now, hold : In(TIME_BITS), In(1)
         Fabric cycle count; issue nothing.
-    valid, request, next
+    valid, request, next : In(1), In(request), Out(1)
         The oldest request with its rows prepared; ``next`` removes it.
-    row_ready
+    row_ready : In(1)
         tRCD is over in bank ``bank``.
-    read_room
+    read_room : In(1)
         There is room for the data of one more read.
-    issue, write
+    issue, write : Out(1)
         Issue a column command now; its direction.
-    spaced
+    spaced : Out(1)
         The spacing of columns lets the oldest request issue.
-    bank, column_burst
+    bank, column_burst : Out(bank bits), Out(column burst bits)
         Where: {bank group, bank} and column / 8. ``bank`` is valid whenever ``valid`` is.
     """
 

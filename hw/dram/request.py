@@ -37,17 +37,21 @@ class RequestQueue(wiring.Component):
 
     Members
     -------
-    push, request, room
+    push, request, room : In(1), In(request), Out(1)
         ``push`` only while ``room``.
-    plan_valid, plan, plan_sequence, plan_next
-        The next request whose rows are to be prepared; ``plan_next`` moves on.
-    prepared
+    plan_valid, plan, plan_sequence : Out(1), Out(request), Out(SEQUENCE_BITS)
+        The next request whose rows are to be prepared.
+    plan_next : In(1)
+        Moves on to the one behind it.
+    prepared : In(1)
         One more request, in order, has its rows open or on the way.
-    column_valid, column, column_sequence, column_next
-        The oldest request; ``column_next`` removes it.
-    replan
+    column_valid, column, column_sequence : Out(1), Out(request), Out(SEQUENCE_BITS)
+        The oldest request.
+    column_next : In(1)
+        Removes it.
+    replan : In(1)
         See above; not together with any other event but ``push``.
-    level
+    level : Out(range(depth + 1))
         Requests held.
     """
 

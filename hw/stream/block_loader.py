@@ -37,28 +37,39 @@ class BlockLoader(wiring.Component):
 
     Parameters
     ----------
-    layout:
+    layout
         Of ``rounds``.
-    tensors:
+    tensors
         Tensors of a round.
-    buffer_blocks:
+    buffer_blocks
         Blocks that each FIFO holds: rounds that may be in flight or in the FIFOs.
-    addr_width:
+    addr_width
         Width of byte addresses in bits.
 
     Members
     -------
-    start: begins a job; the FIFOs must be empty and the loader ``idle``, In
-    rounds: the job; must hold still until it is done, In
-    lines: number of the first line of each tensor, taken over at ``start``, In
-    ar: stream of :class:`hw.stream.bursts.BurstLayout`, Out
-    r: stream of :class:`ReadBeatLayout`, In
-    o: for each tensor its beats, Out
-    freed: pulse: the FIFOs have lost their oldest round, In
-    loaded: pulse: the last beat of a round goes into its FIFO, Out
-    stop: issue no further burst of this job; must stay high until the next ``start``, In
-    idle: nothing in flight and nothing to issue (because all is or because of ``stop``), Out
-    error: pulse: a beat came with an error response, Out
+    start : In(1)
+        Begins a job; the FIFOs must be empty and the loader ``idle``.
+    rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
+        The job; must hold still until it is done.
+    lines : In(line), one for each tensor
+        Number of the first line of each tensor, taken over at ``start``.
+    ar : Out(stream of :class:`~hw.stream.bursts.BurstLayout`)
+        Bursts to be read.
+    r : In(stream of :class:`ReadBeatLayout`)
+        Their data.
+    o : Out(stream of lines), one for each tensor
+        To the FIFOs.
+    freed : In(1)
+        Pulse: the FIFOs have lost their oldest round.
+    loaded : Out(1)
+        Pulse: the last beat of a round goes into its FIFO.
+    stop : In(1)
+        Issue no further burst of this job; must stay high until the next ``start``.
+    idle : Out(1)
+        Nothing in flight and nothing to issue (because all is or because of ``stop``).
+    error : Out(1)
+        Pulse: a beat came with an error response.
     """
 
     def __init__(

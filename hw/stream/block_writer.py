@@ -32,31 +32,44 @@ class BlockWriter(wiring.Component):
 
     Parameters
     ----------
-    layout:
+    layout
         Of ``rounds``.
-    tensors:
+    tensors
         Tensors of a round.
-    buffer_blocks:
+    buffer_blocks
         Blocks that each FIFO holds.
-    addr_width:
+    addr_width
         Width of byte addresses in bits.
 
     Members
     -------
-    start: begins a job; the writer must be ``idle``, In
-    rounds: the job; must hold still until it is done, In
-    lines: number of the first line of each tensor, taken over at ``start``, In
-    last_strobes: byte strobes of the last beat of each tensor; must hold still, In
-    aw: stream of :class:`hw.stream.bursts.BurstLayout`, Out
-    w: stream of :class:`WriteBeatLayout`, Out
-    b: stream of ``BRESP``, In
-    i: for each tensor its beats, In
-    filled: pulse: the FIFOs hold one more complete round, In
-    stored: pulse: the last beat of a round left the FIFOs, Out
-    stop: issue no further burst of this job; must stay high until the next ``start``, In
-    idle: every burst issued is answered, and none is to issue (because all are or because of
-        ``stop``), Out
-    error: pulse: a burst was answered with an error response, Out
+    start : In(1)
+        Begins a job; the writer must be ``idle``.
+    rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
+        The job; must hold still until it is done.
+    lines : In(line), one for each tensor
+        Number of the first line of each tensor, taken over at ``start``.
+    last_strobes : In(64)
+        Byte strobes of the last beat of each tensor; must hold still.
+    aw : Out(stream of :class:`~hw.stream.bursts.BurstLayout`)
+        Bursts to be written.
+    w : Out(stream of :class:`WriteBeatLayout`)
+        Their data.
+    b : In(stream of ``BRESP``)
+        Their responses.
+    i : In(stream of lines), one for each tensor
+        From the FIFOs.
+    filled : In(1)
+        Pulse: the FIFOs hold one more complete round.
+    stored : Out(1)
+        Pulse: the last beat of a round left the FIFOs.
+    stop : In(1)
+        Issue no further burst of this job; must stay high until the next ``start``.
+    idle : Out(1)
+        Every burst issued is answered, and none is to issue (because all are or because of
+        ``stop``).
+    error : Out(1)
+        Pulse: a burst was answered with an error response.
     """
 
     def __init__(

@@ -29,24 +29,33 @@ class BurstGenerator(wiring.Component):
 
     Parameters
     ----------
-    layout:
+    layout
         Of ``rounds``.
-    tensors:
+    tensors
         Tensors of a round.
-    addr_width:
+    addr_width
         Width of byte addresses in bits.
 
     Members
     -------
-    start: takes over ``lines`` and begins, In
-    rounds: the job; must hold still until the generator is ``idle``, In
-    lines: number of the first line of each tensor, In
-    allowed: the next round may begin, In
-    stop: offer no further burst; once high, it must stay so until the next ``start``, In
-    o: stream of bursts, Out; a burst once offered is not withdrawn
-    offered: a burst will be at ``o`` from the next cycle, Out
-    begun: with ``offered``: it is the first of a round, Out
-    idle: no burst is at ``o`` and none is to come, Out
+    start : In(1)
+        Takes over ``lines`` and begins.
+    rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
+        The job; must hold still until the generator is ``idle``.
+    lines : In(line), one for each tensor
+        Number of the first line of each tensor.
+    allowed : In(1)
+        The next round may begin.
+    stop : In(1)
+        Offer no further burst; once high, it must stay so until the next ``start``.
+    o : Out(stream of :class:`BurstLayout`)
+        Bursts; one that was once offered is not withdrawn.
+    offered : Out(1)
+        A burst will be at ``o`` from the next cycle.
+    begun : Out(1)
+        With ``offered``: it is the first of a round.
+    idle : Out(1)
+        No burst is at ``o`` and none is to come.
     """
 
     def __init__(self, *, layout: RoundsLayout, tensors: int, addr_width: int) -> None:
