@@ -39,22 +39,25 @@ class AxiFrontEnd(wiring.Component):
 
     Members
     -------
-    axi : In(:class:`AXI4Signature`)
+    axi : In(:class:`~hw.axi.bus.AXI4Signature`)
         512 data bits.
-    push, request, room, low
+    push, request, room, low : Out(1), Out(request), In(1), In(1)
         To the request queue; ``low`` lets a run end.
-    write_next
+    write_next, write_data, write_mask : In(1), Out(512), Out(64)
         The data of the next line are on ``write_data`` and ``write_mask`` (set bits are not
         written) in the next cycle.
-    written
+    written : In(1)
         The last column of the oldest write is being issued.
-    read_room, read_issue
+    read_room, read_issue : Out(1), In(1)
         A read may be issued; one is being issued.
-    read_valid, read_data
+    read_valid, read_data : In(1), In(512)
         Read data from the DRAM, in the order of issue.
-    idle
+    idle : Out(1)
         No burst is on its way: all responses were taken and all write data are in the DRAM.
     """
+
+    most_admitted = _ADDRESSES + _READS
+    """Reads, or writes without their data, that may have been accepted at a time."""
 
     axi: Any
     push: Any
@@ -87,7 +90,8 @@ class AxiFrontEnd(wiring.Component):
         self._write_lines = write_buffer_lines
         self._read_lines = read_buffer_lines
         self._run_length = run_length
-        self._queue_depth = queue_depth
+        # More than requests in the queue: those are answered that have left it.
+        self._responses = 2 * queue_depth
         super().__init__(
             {
                 "axi": In(
@@ -108,6 +112,11 @@ class AxiFrontEnd(wiring.Component):
                 "idle": Out(1),
             }
         )
+
+    @property
+    def most_unanswered(self) -> int:
+        """Writes that may have been accepted and not answered."""
+        return _ADDRESSES + _WRITES + self._responses
 
     def _burst_layout(self) -> data.StructLayout:
         return data.StructLayout(
@@ -143,7 +152,7 @@ class AxiFrontEnd(wiring.Component):
         width = burst.size
         write_addresses = fifo("write_addresses", width, _ADDRESSES)
         write_bursts = fifo("write_bursts", width, _WRITES)
-        responses = fifo("responses", self._id_width + 2, 2 * self._queue_depth)
+        responses = fifo("responses", self._id_width + 2, self._responses)
         read_addresses = fifo("read_addresses", width, _ADDRESSES)
         read_bursts = fifo("read_bursts", self._id_width + 8 + 2, _READS)
 
@@ -234,7 +243,7 @@ class AxiFrontEnd(wiring.Component):
             m.d.sync += run.eq(run + 1)
 
         # Writes whose response may be given: responses are in order, and so are columns.
-        written = Signal(range(2 * self._queue_depth + 1))
+        written = Signal(range(self._responses + 1))
         answered = Signal()
         answer_refused = axi.bresp != Response.OKAY
         response: Any = Cat(axi.bid, axi.bresp)

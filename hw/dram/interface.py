@@ -14,6 +14,7 @@ from hw.line import LINE_BITS, LINE_BYTES
 
 __all__ = [
     "SLOTS",
+    "SLOT_BITS",
     "DramCommand",
     "DramSignature",
     "read_latency",
@@ -26,6 +27,8 @@ SLOTS = BURST_TCK
 
 A fabric cycle is as long as the data of a DRAM burst, so a column command in each fills the bus.
 """
+
+SLOT_BITS = (SLOTS - 1).bit_length()
 
 
 class DramCommand(enum.Enum, shape=3):
