@@ -13,7 +13,7 @@ from hw.adam.lanes import AdamLanes
 from hw.adam.rule import CONSTANTS, INPUTS, OUTPUTS
 from hw.adam.settings import CHECK_CYCLES, TENSORS, RunSettings
 from hw.adam.unit import AdamUnit
-from hw.axdimm.registers import kernel_map
+from hw.axdimm.registers import WINDOW_ADDR_WIDTH, kernel_map
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
@@ -23,10 +23,7 @@ from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
 from hw.stream.fifo import StreamFifo
 
-__all__ = ["CHECK_CYCLES", "CSR_ADDR_WIDTH", "AdamKernel"]
-
-CSR_ADDR_WIDTH = 12
-"""Width of the register addresses in bits: a window of 4 KB."""
+__all__ = ["AdamKernel"]
 
 
 class AdamKernel(wiring.Component):
@@ -55,7 +52,7 @@ class AdamKernel(wiring.Component):
     Members
     -------
     s_axi : In(:class:`~hw.axi.bus.AXI4LiteSignature`)
-        The registers: 64 bits, ``CSR_ADDR_WIDTH`` address bits.
+        The registers: 64 bits, a window of 4 KB.
     m_axi : Out(:class:`~hw.axi.bus.AXI4Signature`)
         The memory: 512 bits, ``config.address_width`` address bits, one ID.
     busy : Out(1)
@@ -78,7 +75,7 @@ class AdamKernel(wiring.Component):
         super().__init__(
             {
                 "s_axi": In(
-                    AXI4LiteSignature(addr_width=CSR_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
+                    AXI4LiteSignature(addr_width=WINDOW_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
                 ),
                 "m_axi": Out(AXI4Signature(addr_width=config.address_width, data_width=LINE_BITS)),
                 "busy": Out(1),
@@ -137,8 +134,8 @@ class AdamKernel(wiring.Component):
         return m
 
     def _registers(self, m: Any) -> Any:
-        m.submodules.csr = csr = CsrBank(kernel_map(), addr_width=CSR_ADDR_WIDTH)
-        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=CSR_ADDR_WIDTH)
+        m.submodules.csr = csr = CsrBank(kernel_map(), addr_width=WINDOW_ADDR_WIDTH)
+        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=WINDOW_ADDR_WIDTH)
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
         m.d.comb += [
             csr.address.eq(lite.address),

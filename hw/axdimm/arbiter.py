@@ -13,19 +13,14 @@ from hw.axdimm.host_link import HostLinkSignature
 from hw.axdimm.host_port import HostPort
 from hw.axdimm.memory import MemorySignature
 from hw.axdimm.memory_join import KernelGate, MemoryJoin
-from hw.axdimm.registers import arbiter_map
+from hw.axdimm.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES, arbiter_map
 from hw.axdimm.run_account import RunCountsSignature
 from hw.axi.bus import AXI4LiteSignature
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.dram.interface import SLOT_BITS
-from hw.line import LINE_BYTE_BITS, LINE_BYTES
+from hw.line import LINE_BYTE_BITS
 
-__all__ = ["WINDOW_BYTES", "Arbiter", "Mode"]
-
-WINDOW_BYTES = 4096
-"""Bytes of each register window at the top of the channel's addresses."""
-
-_WINDOW_BITS = WINDOW_BYTES.bit_length() - 1
+__all__ = ["Arbiter", "Mode"]
 
 
 class Mode(enum.Enum, shape=1):
@@ -92,7 +87,8 @@ class Arbiter(wiring.Component):
         self._address_width = address_width = join.axi.addr_width
         if 1 << address_width < 4 * WINDOW_BYTES:
             raise ValueError(
-                f"the join's addr_width must be at least {_WINDOW_BITS + 2}, got {address_width!r}"
+                f"the join's addr_width must be at least {WINDOW_ADDR_WIDTH + 2}, "
+                f"got {address_width!r}"
             )
         self._read_latency = read_latency
         self._lanes = lanes
@@ -104,7 +100,7 @@ class Arbiter(wiring.Component):
                 "link": In(HostLinkSignature(address_width=address_width)),
                 "kernel": In(join.axi),
                 "kernel_csr": Out(
-                    AXI4LiteSignature(addr_width=_WINDOW_BITS, data_width=CSR_DATA_WIDTH)
+                    AXI4LiteSignature(addr_width=WINDOW_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
                 ),
                 "memory": Out(MemorySignature(addr_width=address_width)),
                 "idle": Out(1),
@@ -118,7 +114,7 @@ class Arbiter(wiring.Component):
         m: Any = Module()
         memory = self.memory
         m.submodules.port = port = self._port
-        m.submodules.csr = csr = CsrBank(arbiter_map(), addr_width=_WINDOW_BITS)
+        m.submodules.csr = csr = CsrBank(arbiter_map(), addr_width=WINDOW_ADDR_WIDTH)
         m.submodules.dram = dram = DramBridge(address_width=self._address_width, id_width=1)
         m.submodules.kernel_registers = kernel_registers = RegisterBridge(
             address_width=self._address_width
@@ -150,7 +146,7 @@ class Arbiter(wiring.Component):
 
         # Dispatch of the request at the head of the queue.
         request = port.o.payload
-        place_bits = (WINDOW_BYTES // LINE_BYTES).bit_length() - 1
+        place_bits = WINDOW_ADDR_WIDTH - LINE_BYTE_BITS
         page = request.line[place_bits:]
         refused = Signal()
         arbiter_read = Signal()

@@ -7,7 +7,8 @@ from typing import Any
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 
-from hw.adam.kernel import CHECK_CYCLES, AdamKernel
+from hw.adam.kernel import AdamKernel
+from hw.adam.settings import CHECK_CYCLES
 from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.memory import Ddr4Memory

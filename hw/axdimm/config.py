@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from hw.adam.config import KernelConfig
-from hw.axdimm.arbiter import WINDOW_BYTES
 from hw.axdimm.host_port import MAX_READ_LATENCY
+from hw.axdimm.registers import WINDOW_BYTES
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
 from hw.dram.interface import SLOTS

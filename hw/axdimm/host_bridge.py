@@ -9,7 +9,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_port import TAG_BITS, HostRequest, HostResult
+from hw.axdimm.registers import WINDOW_ADDR_WIDTH
 from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature, Response
+from hw.csr.bank import CSR_DATA_WIDTH
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 
@@ -159,7 +161,9 @@ class RegisterBridge(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(HostRequest(line_width=line_width(address_width)))),
-                "axi": Out(AXI4LiteSignature(addr_width=12, data_width=64)),
+                "axi": Out(
+                    AXI4LiteSignature(addr_width=WINDOW_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
+                ),
                 "o": Out(stream.Signature(HostResult())),
                 "idle": Out(1),
                 "error": Out(1),
@@ -172,7 +176,7 @@ class RegisterBridge(wiring.Component):
         request = self.i.payload
         tag = Signal(TAG_BITS)
         m.d.comb += [
-            axi.wstrb.eq(0xFF),
+            axi.wstrb.eq(Const(-1, CSR_DATA_WIDTH // 8)),
             self.o.payload.tag.eq(tag),
             self.o.payload.ok.eq(axi.rresp == Response.OKAY),
             self.o.payload.data.eq(axi.rdata),
@@ -184,7 +188,7 @@ class RegisterBridge(wiring.Component):
                     tag.eq(request.tag),
                     axi.awaddr.eq(request.line << LINE_BYTE_BITS),
                     axi.araddr.eq(request.line << LINE_BYTE_BITS),
-                    axi.wdata.eq(request.data[:64]),
+                    axi.wdata.eq(request.data[:CSR_DATA_WIDTH]),
                 ]
                 with m.If(self.i.valid & request.write):
                     m.d.sync += [axi.awvalid.eq(1), axi.wvalid.eq(1)]

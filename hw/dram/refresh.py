@@ -106,7 +106,7 @@ class RefreshScheduler(wiring.Component):
         events = Mux(after > after_activate, after, after_activate)
         m.d.sync += unsettled.eq(Mux(events > remaining, events, remaining))
 
-        owed = Signal(signed(6))
+        owed = Signal(signed((2 * MAX_POSTPONED_REFRESHES).bit_length() + 1))
         # tREFI periods that began since the last refresh.
         periods = Signal(range(2 * MAX_POSTPONED_REFRESHES))
         due = Signal()
