@@ -90,7 +90,7 @@ class KernelConfig:
 
     @property
     def rounds(self) -> RoundsLayout:
-        """Layout of a job's rounds, wide enough for all of the memory."""
+        """Layout of a run's rounds, wide enough for all of the memory."""
         beats_width = max(
             line_width(self.address_width) + 1,
             self.block_beats.bit_length(),

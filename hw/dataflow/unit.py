@@ -65,6 +65,10 @@ class UnitSignature(wiring.Signature):
 class FlowUnit(wiring.Component):
     """The pipeline that computes ``rule``: one set of operands a cycle, no stall.
 
+    The reset clears ``o_valid`` for everything in flight. The clock may stop at any time. Raises
+    :class:`~hw.dataflow.flow.FlowError` if the formula is not a complete pipeline or its results
+    are not ``outputs``.
+
     Parameters
     ----------
     rule
@@ -74,11 +78,6 @@ class FlowUnit(wiring.Component):
         of a :class:`UnitSignature`.
     format
         Format of all numbers.
-
-    The reset clears ``o_valid`` for everything in flight. The clock may stop at any time.
-
-    Raises :class:`~hw.dataflow.flow.FlowError` if the formula is not a complete pipeline or its
-    results are not ``outputs``.
     """
 
     i_valid: Any

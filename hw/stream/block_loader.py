@@ -49,9 +49,9 @@ class BlockLoader(wiring.Component):
     Members
     -------
     start : In(1)
-        Begins a job; the FIFOs must be empty and the loader ``idle``.
+        Begins a run; the FIFOs must be empty and the loader ``idle``.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
-        The job; must hold still until it is done.
+        The rounds of the run; must hold still until it is done.
     lines : In(line), one for each tensor
         Number of the first line of each tensor, taken over at ``start``.
     ar : Out(stream of :class:`~hw.stream.bursts.BurstLayout`)
@@ -65,7 +65,7 @@ class BlockLoader(wiring.Component):
     loaded : Out(1)
         Pulse: the last beat of a round goes into its FIFO.
     stop : In(1)
-        Issue no further burst of this job; must stay high until the next ``start``.
+        Issue no further burst of this run; must stay high until the next ``start``.
     idle : Out(1)
         Nothing in flight and nothing to issue (because all is or because of ``stop``).
     error : Out(1)

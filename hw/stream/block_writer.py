@@ -44,9 +44,9 @@ class BlockWriter(wiring.Component):
     Members
     -------
     start : In(1)
-        Begins a job; the writer must be ``idle``.
+        Begins a run; the writer must be ``idle``.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
-        The job; must hold still until it is done.
+        The rounds of the run; must hold still until it is done.
     lines : In(line), one for each tensor
         Number of the first line of each tensor, taken over at ``start``.
     last_strobes : In(64)
@@ -64,7 +64,7 @@ class BlockWriter(wiring.Component):
     stored : Out(1)
         Pulse: the last beat of a round left the FIFOs.
     stop : In(1)
-        Issue no further burst of this job; must stay high until the next ``start``.
+        Issue no further burst of this run; must stay high until the next ``start``.
     idle : Out(1)
         Every burst issued is answered, and none is to issue (because all are or because of
         ``stop``).

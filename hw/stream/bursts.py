@@ -1,4 +1,4 @@
-"""Cuts the blocks of a job into AXI4 bursts."""
+"""Cuts the blocks of a run into AXI bursts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BurstGenerator(wiring.Component):
     start : In(1)
         Takes over ``lines`` and begins.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
-        The job; must hold still until the generator is ``idle``.
+        The rounds of the run; must hold still until the generator is ``idle``.
     lines : In(line), one for each tensor
         Number of the first line of each tensor.
     allowed : In(1)

@@ -12,7 +12,7 @@ __all__ = ["RoundWalker", "RoundsLayout"]
 
 
 class RoundsLayout(data.StructLayout):
-    """How many rounds a job has. Round k covers block k of each tensor.
+    """How many rounds a run has. Round k covers block k of each tensor.
 
     Fields
     ------
@@ -54,7 +54,7 @@ class RoundWalker(wiring.Component):
     start : In(1)
         Takes over ``rounds`` and begins.
     rounds : In(:class:`RoundsLayout`)
-        The job; must hold still while ``active``.
+        The rounds of the run; must hold still while ``active``.
     step, step_beats : In(1), In(range(block_beats + 1))
         Moves on by ``step_beats`` (1 to ``left``) at the end of the cycle.
     active : Out(1)
