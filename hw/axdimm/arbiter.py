@@ -235,9 +235,5 @@ class Arbiter(wiring.Component):
             **{f"{name}_count": getattr(self.run, name) for name in self.run.signature.members},
         }.items():
             register = getattr(csr, member)
-            if len(Value.cast(value)) > len(register):
-                raise ValueError(
-                    f"{member} has {len(register)} bits, expected {len(Value.cast(value))} or "
-                    f"more; make the register in channel.rdl wider"
-                )
+            assert len(Value.cast(value)) <= len(register), f"{member} is too narrow"
             m.d.comb += register.eq(value)
