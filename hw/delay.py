@@ -33,9 +33,6 @@ class Delay(wiring.Component):
         Delay, 1 or more.
     """
 
-    i: Any
-    o: Any
-
     def __init__(self, *, width: int, cycles: int) -> None:
         if width < 1:
             raise ValueError(

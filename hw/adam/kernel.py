@@ -63,12 +63,6 @@ class AdamKernel(wiring.Component):
         The check is over and the run is not.
     """
 
-    s_axi: Any
-    m_axi: Any
-    busy: Signal
-    begins: Signal
-    running: Signal
-
     def __init__(self, config: KernelConfig, *, unit: Any = None) -> None:
         self._config = config
         self._unit = AdamUnit() if unit is None else unit

@@ -69,18 +69,6 @@ class RunSettings(wiring.Component):
         Byte strobes of the last line of each tensor.
     """
 
-    addresses: Any
-    count: Signal
-    constants: Any
-    take: Signal
-    check: Signal
-    fault: Signal
-    last: Signal
-    lines: Any
-    kept: Any
-    rounds: Any
-    last_strobes: Signal
-
     def __init__(self, config: KernelConfig) -> None:
         self._config = config
         self._cause = kernel_map()["status"]["cause"]

@@ -72,15 +72,6 @@ class Arbiter(wiring.Component):
         The account of the kernel's last run, for the registers.
     """
 
-    link: Any
-    kernel: Any
-    kernel_csr: Any
-    memory: Any
-    idle: Signal
-    read_done: Signal
-    kernel_busy: Signal
-    run: Any
-
     def __init__(
         self, *, join: MemoryJoin, read_latency: int, lanes: int, block_bytes: int
     ) -> None:

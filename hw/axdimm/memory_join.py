@@ -38,12 +38,6 @@ class MemoryJoin(wiring.Component):
         The host may send requests; they are refused otherwise. Combinational from ``kernel_owns``.
     """
 
-    host: Any
-    kernel: Any
-    memory: Any
-    kernel_owns: Signal
-    host_admitted: Signal
-
     def __init__(self, *, addr_width: int) -> None:
         self.axi = axi = MemorySignature(addr_width=addr_width).axi
         super().__init__(
@@ -98,11 +92,6 @@ class KernelGate(wiring.Component):
     idle : Out(1)
         No burst is under way, and none can begin.
     """
-
-    kernel: Any
-    memory: Any
-    open: Signal
-    idle: Signal
 
     def __init__(self, axi: AXI4Signature) -> None:
         self._axi = axi

@@ -80,9 +80,6 @@ class FlowUnit(wiring.Component):
         Format of all numbers.
     """
 
-    i_valid: Any
-    o_valid: Any
-
     def __init__(
         self,
         rule: Rule,

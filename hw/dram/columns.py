@@ -41,19 +41,6 @@ class ColumnScheduler(wiring.Component):
         Where: {bank group, bank} and column / 8. ``bank`` is valid whenever ``valid`` is.
     """
 
-    now: Any
-    hold: Any
-    valid: Any
-    request: Any
-    next: Any
-    row_ready: Any
-    read_room: Any
-    issue: Any
-    write: Any
-    spaced: Any
-    bank: Any
-    column_burst: Any
-
     def __init__(self, *, geometry: DramGeometry, timing: FabricTiming) -> None:
         self._geometry = geometry
         self._timing = timing

@@ -71,19 +71,6 @@ class Ddr4Controller(wiring.Component):
         fabric cycles.
     """
 
-    s_axi: Any
-    dram: Any
-    prompt: Any
-    idle: Any
-    activity: Any
-    refreshes: Any
-    activates: Any
-    precharges: Any
-    reads: Any
-    writes: Any
-    turns: Any
-    longest_refresh_gap: Any
-
     def __init__(
         self,
         *,

@@ -59,21 +59,6 @@ class AxiFrontEnd(wiring.Component):
     most_admitted = _ADDRESSES + _READS
     """Reads, or writes without their data, that may have been accepted at a time."""
 
-    axi: Any
-    push: Any
-    request: Any
-    room: Any
-    low: Any
-    write_next: Any
-    write_data: Any
-    write_mask: Any
-    written: Any
-    read_room: Any
-    read_issue: Any
-    read_valid: Any
-    read_data: Any
-    idle: Any
-
     def __init__(
         self,
         *,

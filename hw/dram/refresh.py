@@ -46,18 +46,6 @@ class RefreshScheduler(wiring.Component):
         All banks are closed and the refresh is over; ``hold`` ends with it.
     """
 
-    prompt: Any
-    owing: Any
-    busy: Any
-    activate: Any
-    read: Any
-    write: Any
-    any_open: Any
-    hold: Any
-    precharge_all: Any
-    refresh: Any
-    flush: Any
-
     def __init__(
         self,
         *,

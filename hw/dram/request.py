@@ -55,21 +55,6 @@ class RequestQueue(wiring.Component):
         Requests held.
     """
 
-    push: Any
-    request: Any
-    room: Any
-    plan_valid: Any
-    plan: Any
-    plan_sequence: Any
-    plan_next: Any
-    prepared: Any
-    column_valid: Any
-    column: Any
-    column_sequence: Any
-    column_next: Any
-    replan: Any
-    level: Any
-
     def __init__(self, *, geometry: DramGeometry, depth: int) -> None:
         self._layout = request_layout(geometry)
         self._depth = depth

@@ -58,26 +58,6 @@ class RowScheduler(wiring.Component):
         Some bank is open or planned to be.
     """
 
-    now: Any
-    hold: Any
-    flush: Any
-    plan_valid: Any
-    plan: Any
-    plan_sequence: Any
-    plan_next: Any
-    prepared: Any
-    column_sequence: Any
-    column_bank: Any
-    column_ready: Any
-    column_issue: Any
-    column_write: Any
-    precharge: Any
-    precharge_bank: Any
-    activate: Any
-    activate_bank: Any
-    activate_row: Any
-    any_open: Any
-
     def __init__(self, *, geometry: DramGeometry, timing: FabricTiming) -> None:
         self._geometry = geometry
         self._timing = timing

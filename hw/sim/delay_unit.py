@@ -36,9 +36,6 @@ class DelayUnit(wiring.Component):
     :class:`~hw.dataflow.unit.UnitSignature` without constants.
     """
 
-    i_valid: Any
-    o_valid: Any
-
     module_name = "adam_unit"
     """Name of the Verilog module."""
 

@@ -36,9 +36,6 @@ class FirstComeMerge(wiring.Component):
         What serves them.
     """
 
-    managers: Any
-    subordinate: Any
-
     def __init__(self, axi: AXI4Signature) -> None:
         super().__init__({"managers": In(axi).array(2), "subordinate": Out(axi)})
 
