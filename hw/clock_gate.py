@@ -35,8 +35,10 @@ class ClockGate(wiring.Component):
 
     Members
     -------
-    enable: In
-    gated: the gated clock, Out; use it as the ``clk`` of a clock domain
+    enable : In(1)
+        Whether the edge at the end of this cycle is passed.
+    gated : Out(1)
+        The gated clock; use it as the ``clk`` of a clock domain.
     """
 
     def __init__(self) -> None:

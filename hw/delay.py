@@ -27,14 +27,11 @@ class Delay(wiring.Component):
 
     Parameters
     ----------
-    width:
+    width
         Bits, 1 or more.
-    cycles:
+    cycles
         Delay, 1 or more.
     """
-
-    i: Any
-    o: Any
 
     def __init__(self, *, width: int, cycles: int) -> None:
         if width < 1:

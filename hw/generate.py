@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 
 from hw.adam.kernel import AdamKernel
 from hw.adam.unit import AdamUnit
-from hw.axdimm.channel import Channel
+from hw.axdimm.channel import axdimm_channel
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.module import Axdimm
 from hw.dram.controller import Ddr4Controller
@@ -59,7 +59,7 @@ def _controller(machines: Machines) -> Design:
 
 
 def _channel(machines: Machines) -> Design:
-    return Design(Channel(machines.module), machines.module.describe())
+    return Design(axdimm_channel(machines.module), machines.module.describe())
 
 
 def _module(machines: Machines) -> Design:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from amaranth.back import rtlil
 
-from hw.axdimm.channel import Channel
+from hw.axdimm.channel import axdimm_channel
 from hw.axdimm.config import MODULE_PRESETS
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.generate import DESIGNS
@@ -149,7 +149,7 @@ def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("preset", MODULE_PRESETS)
 def test_presets_elaborate(preset: str) -> None:
     assert "module" in rtlil.convert(
-        Channel(MODULE_PRESETS[preset]),
+        axdimm_channel(MODULE_PRESETS[preset]),
         platform=VerilogPlatform(),
         ports=[],
         emit_src=False,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hw.adam.rule import INPUTS, OUTPUTS
-from hw.stream.bursts import BEAT_BYTES
+from hw.line import LINE_BYTES, line_width
 from hw.stream.rounds import RoundsLayout
 
 __all__ = ["COUNT_WIDTH", "KERNEL_PRESETS", "PARAMETERS_PER_BEAT", "KernelConfig"]
 
-PARAMETERS_PER_BEAT = BEAT_BYTES // 4
+PARAMETERS_PER_BEAT = LINE_BYTES // 4
 """FP32 values in a beat of 512 bits."""
 
 COUNT_WIDTH = 40
@@ -48,7 +48,7 @@ class KernelConfig:
     def __post_init__(self) -> None:
         if self.lanes not in _LANES:
             raise ValueError(f"lanes must be one of {_LANES}, got {self.lanes!r}")
-        _check_power_of_two("block_bytes", self.block_bytes, 2 * BEAT_BYTES, 65536)
+        _check_power_of_two("block_bytes", self.block_bytes, 2 * LINE_BYTES, 65536)
         if not isinstance(self.buffer_blocks, int) or not 1 <= self.buffer_blocks <= 16:
             raise ValueError(
                 f"buffer_blocks must be an integer from 1 to 16, got {self.buffer_blocks!r}"
@@ -60,18 +60,18 @@ class KernelConfig:
             )
         if (
             not isinstance(self.memory_bytes, int)
-            or not BEAT_BYTES <= self.memory_bytes <= 1 << self.address_width
-            or self.memory_bytes % BEAT_BYTES
+            or not LINE_BYTES <= self.memory_bytes <= 1 << self.address_width
+            or self.memory_bytes % LINE_BYTES
         ):
             raise ValueError(
-                f"memory_bytes must be a multiple of {BEAT_BYTES} up to "
+                f"memory_bytes must be a multiple of {LINE_BYTES} up to "
                 f"2**address_width = {1 << self.address_width}, got {self.memory_bytes!r}"
             )
 
     @property
     def block_beats(self) -> int:
         """Beats of a block."""
-        return self.block_bytes // BEAT_BYTES
+        return self.block_bytes // LINE_BYTES
 
     @property
     def fifo_beats(self) -> int:
@@ -81,7 +81,7 @@ class KernelConfig:
     @property
     def fifo_bytes(self) -> int:
         """Bytes of all FIFOs: one for each tensor that is loaded or stored."""
-        return (len(INPUTS) + len(OUTPUTS)) * self.fifo_beats * BEAT_BYTES
+        return (len(INPUTS) + len(OUTPUTS)) * self.fifo_beats * LINE_BYTES
 
     @property
     def cycles_per_beat(self) -> int:
@@ -90,9 +90,9 @@ class KernelConfig:
 
     @property
     def rounds(self) -> RoundsLayout:
-        """Layout of a job's rounds, wide enough for all of the memory."""
+        """Layout of a run's rounds, wide enough for all of the memory."""
         beats_width = max(
-            self.address_width - BEAT_BYTES.bit_length() + 2,
+            line_width(self.address_width) + 1,
             self.block_beats.bit_length(),
         )
         return RoundsLayout(block_beats=self.block_beats, beats_width=beats_width)

@@ -11,13 +11,13 @@ from amaranth.lib.wiring import In, Out
 from hw.adam.config import KernelConfig
 from hw.adam.rule import CONSTANTS, INPUTS, OUTPUTS
 from hw.clock_gate import ClockGate
-from hw.stream.bursts import BEAT_BYTES
+from hw.line import LINE_BITS
 from hw.stream.rounds import RoundWalker
 from hw.verilog import Shared
 
 __all__ = ["AdamLanes", "ConstantsSignature"]
 
-_BEAT_BITS = BEAT_BYTES * 8
+LINE_BITS = LINE_BITS
 
 
 class ConstantsSignature(wiring.Signature):
@@ -43,36 +43,44 @@ class AdamLanes(wiring.Component):
 
     Parameters
     ----------
-    config:
+    config
         Number of lanes, block, depth of the FIFOs.
-    unit:
-        The functional unit: ``latency``, the inputs and outputs of
-        :class:`hw.adam.unit.AdamUnit`, and as many of its constants as the rule needs; placed
+    unit
+        The functional unit: a component with the members of a
+        :class:`~hw.dataflow.unit.UnitSignature`, the inputs and outputs being those of
+        :mod:`hw.adam.rule` and the constants as many of those there as the rule needs; placed
         ``config.lanes`` times as one Verilog module.
-    unit_name:
-        Name of that module.
 
     Members
     -------
-    start: begins a job; the lanes must be ``idle`` and the FIFOs empty, In
-    rounds: the job; must hold still until it is done, In
-    constants: must hold still until the job is done, In
-    i: streams ``p``, ``g``, ``m``, ``v`` of beats, In
-    o: streams ``p``, ``m``, ``v`` of beats, Out; the room for them being known, ``ready`` is not
-        looked at
-    loaded: pulse: the input FIFOs hold one more complete round, In
-    consumed: pulse: the last beat of a round leaves the input FIFOs, Out
-    filled: pulse: the last results of a round go to the output FIFOs, Out
-    stored: pulse: the output FIFOs have lost their oldest round, In
-    stop: take up no further round of this job; must stay high until the next ``start``, In
-    idle: no round is at work, Out
+    start : In(1)
+        Begins a run; the lanes must be ``idle`` and the FIFOs empty.
+    rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
+        The rounds of the run; must hold still until it is done.
+    constants : In(:class:`ConstantsSignature`)
+        Must hold still until the run is done.
+    i : In(streams ``p``, ``g``, ``m``, ``v`` of beats)
+        From the input FIFOs.
+    o : Out(streams ``p``, ``m``, ``v`` of beats)
+        To the output FIFOs; the room for them being known, ``ready`` is not looked at.
+    loaded : In(1)
+        Pulse: the input FIFOs hold one more complete round.
+    consumed : Out(1)
+        Pulse: the last beat of a round leaves the input FIFOs.
+    filled : Out(1)
+        Pulse: the last results of a round go to the output FIFOs.
+    stored : In(1)
+        Pulse: the output FIFOs have lost their oldest round.
+    stop : In(1)
+        Take up no further round of this run; must stay high until the next ``start``.
+    idle : Out(1)
+        No round is at work.
     """
 
-    def __init__(self, config: KernelConfig, *, unit: Any, unit_name: str) -> None:
+    def __init__(self, config: KernelConfig, *, unit: Any) -> None:
         self._config = config
         self._unit = unit
-        self._unit_name = unit_name
-        beat = stream.Signature(_BEAT_BITS)
+        beat = stream.Signature(LINE_BITS)
         super().__init__(
             {
                 "start": In(1),
@@ -93,7 +101,7 @@ class AdamLanes(wiring.Component):
         m = Module()
         config = self._config
         parts = config.cycles_per_beat
-        part_bits = _BEAT_BITS // parts
+        part_bits = LINE_BITS // parts
 
         # Rounds that are ready at either side, and the round at work.
         m.submodules.issue_walker = issue = RoundWalker(layout=config.rounds, tensors=1)
@@ -170,7 +178,7 @@ class AdamLanes(wiring.Component):
             for name, kept in operands.items()
         ]
         for lane in range(config.lanes):
-            unit: Any = Shared(self._unit, name=self._unit_name, domain="compute")
+            unit: Any = Shared(self._unit, name=self._unit.module_name, domain="compute")
             m.submodules[f"unit_{lane}"] = unit
             word = slice(32 * lane, 32 * (lane + 1))
             m.d.comb += unit.i_valid.eq(units_valid)
@@ -206,7 +214,7 @@ class AdamLanes(wiring.Component):
             if parts == 1:
                 m.d.comb += o.payload.eq(value)
                 continue
-            earlier = Signal(_BEAT_BITS - part_bits, name=f"earlier_{name}", reset_less=True)
+            earlier = Signal(LINE_BITS - part_bits, name=f"earlier_{name}", reset_less=True)
             with m.If(results_valid):
                 m.d.compute += earlier.eq(Cat(earlier, value)[part_bits:])
             m.d.comb += o.payload.eq(Cat(earlier, value))

@@ -1,4 +1,4 @@
-"""One channel of the module: arbiter, kernel and DRAM controller."""
+"""One channel of the module: arbiter, kernel and memory."""
 
 from __future__ import annotations
 
@@ -6,88 +6,102 @@ from typing import Any
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
-from hw.adam.kernel import CHECK_CYCLES, AdamKernel
+from hw.adam.kernel import AdamKernel
+from hw.adam.settings import CHECK_CYCLES
 from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.config import ModuleConfig
-from hw.axdimm.host_link import HostLinkSignature
+from hw.axdimm.memory import Ddr4Memory
+from hw.axdimm.memory_join import ExclusiveJoin, MemoryJoin
 from hw.axdimm.run_account import RUN_COMMANDS, RunAccount
 from hw.dram.controller import Ddr4Controller
-from hw.dram.interface import DramSignature
+from hw.expose import expose
 
-__all__ = ["Channel"]
+__all__ = ["Channel", "axdimm_channel", "channel_arbiter", "channel_memory"]
 
 
 class Channel(wiring.Component):
-    """Arbiter, Adam kernel and DDR4 controller (paper section 3.1, Figure 2).
+    """Arbiter, Adam kernel and memory, connected (paper section 3.1, Figure 2).
 
     Parameters
     ----------
-    config: the module.
-    unit: the kernel's functional unit, see :class:`hw.adam.kernel.AdamKernel`.
-    arbiter: class of the arbiter.
+    arbiter, kernel
+        What the host has to do with, and who updates the parameters.
+    memory
+        With a member ``memory``, In(:class:`~hw.axdimm.memory.MemorySignature`), and ``dram``.
 
     Members
     -------
-    link: the host.
-    dram: the DRAM of the channel.
-    read_done: see :class:`~hw.axdimm.arbiter.Arbiter`.
-    idle: no request of the host is queued or in flight, and the DRAM controller holds none.
+    link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
+        The host.
+    dram : as that of ``memory``
+        The DRAM of the channel.
+    read_done : Out(1)
+        See :class:`~hw.axdimm.arbiter.Arbiter`.
+    idle : Out(1)
+        No request of the host is queued or in flight, and the memory is idle.
     """
 
-    def __init__(
-        self, config: ModuleConfig, *, unit: Any = None, arbiter: type[Arbiter] = Arbiter
-    ) -> None:
+    def __init__(self, *, arbiter: Arbiter, kernel: AdamKernel, memory: Ddr4Memory) -> None:
         self._arbiter = arbiter
-        self._config = config
-        self._unit = unit
-        super().__init__(
-            {
-                "link": In(HostLinkSignature(address_width=config.address_width)),
-                "dram": Out(DramSignature(config.part.geometry)),
-                "read_done": Out(1),
-                "idle": Out(1),
-            }
-        )
+        self._kernel = kernel
+        self._memory = memory
+        self._outside = {
+            name: arbiter.signature.members[name] for name in ("link", "read_done", "idle")
+        }
+        super().__init__({**self._outside, "dram": memory.signature.members["dram"]})
 
     def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        config = self._config
-        m.submodules.arbiter = arbiter = self._arbiter(
-            capacity_bytes=config.capacity_bytes,
-            read_latency=config.read_latency_fabric_cycles,
-            lanes=config.lanes,
-            block_bytes=config.block_bytes,
-        )
-        m.submodules.kernel = kernel = AdamKernel(config.kernel, unit=self._unit)
-        m.submodules.controller = controller = Ddr4Controller(
+        m: Any = Module()
+        m.submodules.arbiter = arbiter = self._arbiter
+        m.submodules.kernel = kernel = self._kernel
+        m.submodules.memory = memory = self._memory
+        m.submodules.account = account = RunAccount(check_cycles=CHECK_CYCLES)
+        expose(m, self, arbiter, self._outside)
+        wiring.connect(m, kernel.m_axi, arbiter.kernel)
+        wiring.connect(m, arbiter.kernel_csr, kernel.s_axi)
+        wiring.connect(m, arbiter.memory, memory.memory)
+        wiring.connect(m, memory.dram, wiring.flipped(self.dram))
+        wiring.connect(m, account.o, arbiter.run)
+        m.d.comb += [
+            arbiter.kernel_busy.eq(kernel.busy),
+            account.begins.eq(kernel.begins),
+            account.running.eq(kernel.running),
+            *(
+                getattr(account, name).eq(getattr(memory.memory, name))
+                for name in ("activity", *RUN_COMMANDS)
+            ),
+        ]
+        return m
+
+
+def axdimm_channel(config: ModuleConfig) -> Channel:
+    """A channel of the module: host and kernel exclude each other at the memory."""
+    return Channel(
+        arbiter=channel_arbiter(config, ExclusiveJoin(addr_width=config.address_width)),
+        kernel=AdamKernel(config.kernel),
+        memory=channel_memory(config),
+    )
+
+
+def channel_arbiter(config: ModuleConfig, join: MemoryJoin) -> Arbiter:
+    """The arbiter of a channel of the module, with ``join`` before the memory."""
+    return Arbiter(
+        join=join,
+        read_latency=config.read_latency_fabric_cycles,
+        lanes=config.lanes,
+        block_bytes=config.block_bytes,
+    )
+
+
+def channel_memory(config: ModuleConfig) -> Ddr4Memory:
+    """The memory of a channel of the module, up to the DRAM."""
+    return Ddr4Memory(
+        Ddr4Controller(
             geometry=config.part.geometry,
             timing=config.part.timing,
             addr_width=config.address_width,
-            id_width=len(arbiter.memory.arid),
+            id_width=1,
             config=config.controller,
         )
-        m.submodules.account = account = RunAccount(check_cycles=CHECK_CYCLES)
-        wiring.connect(m, wiring.flipped(self.link), arbiter.link)
-        wiring.connect(m, kernel.m_axi, arbiter.kernel)
-        wiring.connect(m, arbiter.kernel_csr, kernel.s_axi)
-        wiring.connect(m, arbiter.memory, controller.s_axi)
-        wiring.connect(m, controller.dram, wiring.flipped(self.dram))
-        wiring.connect(m, account.o, arbiter.run)
-        m.d.comb += [getattr(account, name).eq(getattr(controller, name)) for name in RUN_COMMANDS]
-        m.d.comb += [
-            arbiter.kernel_busy.eq(kernel.busy),
-            arbiter.memory_idle.eq(controller.idle),
-            self.idle.eq(arbiter.idle),
-            self.read_done.eq(arbiter.read_done),
-            controller.prompt.eq(arbiter.memory_prompt),
-            arbiter.refreshes.eq(controller.refreshes),
-            arbiter.activates.eq(controller.activates),
-            arbiter.precharges.eq(controller.precharges),
-            arbiter.longest_refresh_gap.eq(controller.longest_refresh_gap),
-            account.begins.eq(kernel.begins),
-            account.running.eq(kernel.running),
-            account.activity.eq(controller.activity),
-        ]
-        return m
+    )

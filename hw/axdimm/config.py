@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from hw.adam.config import KernelConfig
-from hw.axdimm.arbiter import WINDOW_BYTES
 from hw.axdimm.host_port import MAX_READ_LATENCY
+from hw.axdimm.registers import WINDOW_BYTES
 from hw.dram.config import ControllerConfig
-from hw.dram.geometry import BURST_BYTES, DramGeometry
+from hw.dram.geometry import DramGeometry
+from hw.dram.interface import SLOTS
 from hw.dram.presets import (
     DDR4_1600_8GBIT_X16,
     DDR4_1600_16GBIT_X8,
@@ -19,10 +20,9 @@ from hw.dram.presets import (
     part,
 )
 from hw.dram.timing import DramTiming
+from hw.line import LINE_BYTES
 
 __all__ = ["MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]
-
-TCK_PER_FABRIC_CYCLE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class ModuleConfig:
     @property
     def fabric_mhz(self) -> float:
         """Fabric clock: a quarter of the DRAM's."""
-        return 1e6 / (TCK_PER_FABRIC_CYCLE * self.part.timing.tck_ps)
+        return 1e6 / (SLOTS * self.part.timing.tck_ps)
 
     @property
     def refresh_efficiency(self) -> float:
@@ -102,7 +102,7 @@ class ModuleConfig:
     @property
     def onchip_bytes(self) -> int:
         """Data that a channel buffers on the chip: the kernel's FIFOs and the controller's."""
-        return self.kernel.fifo_bytes + BURST_BYTES * self.controller.buffer_lines
+        return self.kernel.fifo_bytes + LINE_BYTES * self.controller.buffer_lines
 
     def with_capacity(self, capacity_bytes: int) -> ModuleConfig:
         """The same module with less or more DRAM a channel, see ``DramGeometry.with_capacity``."""

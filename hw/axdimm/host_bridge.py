@@ -8,9 +8,11 @@ from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.host_link import LINE_BITS, LINE_BYTES
 from hw.axdimm.host_port import TAG_BITS, HostRequest, HostResult
+from hw.axdimm.registers import WINDOW_ADDR_WIDTH
 from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature, Response
+from hw.csr.bank import CSR_DATA_WIDTH
+from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["DramBridge", "RegisterBridge"]
@@ -24,16 +26,23 @@ class DramBridge(wiring.Component):
 
     Parameters
     ----------
-    address_width: byte address width of the channel.
-    id_width: width of AXI IDs; the bridge uses ID 0.
-    outstanding: reads and writes in flight, each.
+    address_width
+        Byte address width of the channel.
+    id_width
+        Width of AXI IDs; the bridge uses ID 0.
+    outstanding
+        Reads and writes in flight, each.
 
     Members
     -------
-    i: requests.
-    axi: the memory.
-    o: results of reads, in order.
-    idle: nothing is in flight.
+    i : In(stream of :class:`~hw.axdimm.host_port.HostRequest`)
+        Requests.
+    axi : Out(:class:`~hw.axi.bus.AXI4Signature`)
+        The memory.
+    o : Out(stream of :class:`~hw.axdimm.host_port.HostResult`)
+        Results of reads, in order.
+    idle : Out(1)
+        Nothing is in flight.
     """
 
     def __init__(self, *, address_width: int, id_width: int, outstanding: int = 64) -> None:
@@ -44,7 +53,7 @@ class DramBridge(wiring.Component):
         self._outstanding = outstanding
         super().__init__(
             {
-                "i": In(stream.Signature(HostRequest(line_width=address_width - 6))),
+                "i": In(stream.Signature(HostRequest(line_width=line_width(address_width)))),
                 "axi": Out(
                     AXI4Signature(addr_width=address_width, data_width=LINE_BITS, id_width=id_width)
                 ),
@@ -66,9 +75,9 @@ class DramBridge(wiring.Component):
         m.d.comb += [
             self.idle.eq((writes == 0) & (reads == 0)),
             axi.bready.eq(1),
-            axi.awsize.eq(LINE_BYTES.bit_length() - 1),
+            axi.awsize.eq(LINE_BYTE_BITS),
             axi.awburst.eq(BURST_INCR),
-            axi.arsize.eq(LINE_BYTES.bit_length() - 1),
+            axi.arsize.eq(LINE_BYTE_BITS),
             axi.arburst.eq(BURST_INCR),
             axi.wstrb.eq(Const(-1, LINE_BYTES)),
             axi.wlast.eq(1),
@@ -110,9 +119,9 @@ class DramBridge(wiring.Component):
         with m.If(axi.arready):
             m.d.sync += axi.arvalid.eq(0)
         with m.If(write):
-            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(request.line << 6)]
+            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(request.line << LINE_BYTE_BITS)]
         with m.If(read):
-            m.d.sync += [axi.arvalid.eq(1), axi.araddr.eq(request.line << 6)]
+            m.d.sync += [axi.arvalid.eq(1), axi.araddr.eq(request.line << LINE_BYTE_BITS)]
 
         m.d.comb += [
             self.o.valid.eq(axi.rvalid),
@@ -136,17 +145,25 @@ class RegisterBridge(wiring.Component):
 
     Members
     -------
-    i: requests; the line's place in its 4 KB is the register's address.
-    axi: the registers.
-    o: results of reads.
-    error: one cycle for each request that was answered with an error.
+    i : In(stream of :class:`~hw.axdimm.host_port.HostRequest`)
+        Requests; the line's place in its 4 KB is the register's address.
+    axi : Out(:class:`~hw.axi.bus.AXI4LiteSignature`)
+        The registers.
+    o : Out(stream of :class:`~hw.axdimm.host_port.HostResult`)
+        Results of reads.
+    idle : Out(1)
+        No transaction is in progress.
+    error : Out(1)
+        One cycle for each request that was answered with an error.
     """
 
     def __init__(self, *, address_width: int) -> None:
         super().__init__(
             {
-                "i": In(stream.Signature(HostRequest(line_width=address_width - 6))),
-                "axi": Out(AXI4LiteSignature(addr_width=12, data_width=64)),
+                "i": In(stream.Signature(HostRequest(line_width=line_width(address_width)))),
+                "axi": Out(
+                    AXI4LiteSignature(addr_width=WINDOW_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
+                ),
                 "o": Out(stream.Signature(HostResult())),
                 "idle": Out(1),
                 "error": Out(1),
@@ -159,7 +176,7 @@ class RegisterBridge(wiring.Component):
         request = self.i.payload
         tag = Signal(TAG_BITS)
         m.d.comb += [
-            axi.wstrb.eq(0xFF),
+            axi.wstrb.eq(Const(-1, CSR_DATA_WIDTH // 8)),
             self.o.payload.tag.eq(tag),
             self.o.payload.ok.eq(axi.rresp == Response.OKAY),
             self.o.payload.data.eq(axi.rdata),
@@ -169,9 +186,9 @@ class RegisterBridge(wiring.Component):
                 m.d.comb += [self.i.ready.eq(1), self.idle.eq(1)]
                 m.d.sync += [
                     tag.eq(request.tag),
-                    axi.awaddr.eq(request.line << 6),
-                    axi.araddr.eq(request.line << 6),
-                    axi.wdata.eq(request.data[:64]),
+                    axi.awaddr.eq(request.line << LINE_BYTE_BITS),
+                    axi.araddr.eq(request.line << LINE_BYTE_BITS),
+                    axi.wdata.eq(request.data[:CSR_DATA_WIDTH]),
                 ]
                 with m.If(self.i.valid & request.write):
                     m.d.sync += [axi.awvalid.eq(1), axi.wvalid.eq(1)]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["LINE_BITS", "LINE_BYTES", "HostLinkSignature"]
+from hw.line import LINE_BITS, line_width
 
-LINE_BYTES = 64
-LINE_BITS = 8 * LINE_BYTES
+__all__ = ["HostLinkSignature"]
 
 
 class HostLinkSignature(wiring.Signature):
@@ -21,17 +20,19 @@ class HostLinkSignature(wiring.Signature):
 
     Parameters
     ----------
-    address_width: byte address width of one channel.
+    address_width
+        Byte address width of one channel.
 
     Members
     -------
-    req_valid, req_write, req_line, req_data: a request; ``req_line`` is the byte address divided
-        by 64.
-    req_ready: there is room. A request without it may be lost; it then counts as an overflow. When
-        it falls, room for four more requests is left.
-    rsp_valid, rsp_late, rsp_data: the answer to a read, in order. ``rsp_late`` says that the data
-        was not there in time: it is dropped, ``rsp_data`` means nothing, and the host has to
-        read again.
+    req_valid, req_write, req_line, req_data : Out(1), Out(1), Out(line), Out(512)
+        A request; ``req_line`` is the byte address divided by 64.
+    req_ready : In(1)
+        There is room. A request without it may be lost; it then counts as an overflow. When it
+        falls, room for four more requests is left.
+    rsp_valid, rsp_late, rsp_data : In(1), In(1), In(512)
+        The answer to a read, in order. ``rsp_late`` says that the data was not there in time: it is
+        dropped, ``rsp_data`` means nothing, and the host has to read again.
     """
 
     def __init__(self, *, address_width: int) -> None:
@@ -42,7 +43,7 @@ class HostLinkSignature(wiring.Signature):
             {
                 "req_valid": Out(1),
                 "req_write": Out(1),
-                "req_line": Out(address_width - 6),
+                "req_line": Out(line_width(address_width)),
                 "req_data": Out(LINE_BITS),
                 "req_ready": In(1),
                 "rsp_valid": In(1),

@@ -9,7 +9,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.host_link import LINE_BITS, HostLinkSignature
+from hw.axdimm.host_link import HostLinkSignature
+from hw.line import LINE_BITS, line_width
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["MAX_READ_LATENCY", "HostPort", "HostRequest", "HostResult"]
@@ -49,20 +50,29 @@ class HostPort(wiring.Component):
 
     Parameters
     ----------
-    address_width: byte address width of the channel.
-    read_latency: fabric cycles from ``req_valid`` to ``rsp_valid``, from 4 to 512: at the link's
-        pace 256 reads, which is what the result memory holds.
-    queue_lines: requests held while the DRAM is busy, from 8 to 128. The longest
-        refresh is 110 fabric cycles, in which 55 requests come.
+    address_width
+        Byte address width of the channel.
+    read_latency
+        Fabric cycles from ``req_valid`` to ``rsp_valid``, from 4 to 512: at the link's pace 256
+        reads, which is what the result memory holds.
+    queue_lines
+        Requests held while the DRAM is busy, from 8 to 128. The longest refresh is 110 fabric
+        cycles, in which 55 requests come.
 
     Members
     -------
-    link: the host.
-    o: requests in order.
-    i: results; always taken.
-    late: one cycle for each late read.
-    overflow: one cycle for each request lost because the queue was full.
-    empty: no request is queued or on offer.
+    link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
+        The host.
+    o : Out(stream of :class:`HostRequest`)
+        Requests in order.
+    i_valid, i : In(1), In(:class:`HostResult`)
+        Results; always taken.
+    late : Out(1)
+        One cycle for each late read.
+    overflow : Out(1)
+        One cycle for each request lost because the queue was full.
+    empty : Out(1)
+        No request is queued or on offer.
     """
 
     def __init__(
@@ -77,7 +87,7 @@ class HostPort(wiring.Component):
             raise ValueError(f"queue_lines must be from 8 to 128, got {queue_lines!r}")
         self._read_latency = read_latency
         self._queue_lines = queue_lines
-        self._request = HostRequest(line_width=address_width - 6)
+        self._request = HostRequest(line_width=line_width(address_width))
         super().__init__(
             {
                 "link": In(HostLinkSignature(address_width=address_width)),

@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.channel import Channel
+from hw.axdimm.channel import axdimm_channel
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
 from hw.dram.interface import DramSignature
@@ -26,8 +26,10 @@ class Axdimm(wiring.Component):
 
     Members
     -------
-    link: the host.
-    dram0, dram1 …: the DRAM of each channel.
+    link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
+        The host.
+    dram0, dram1, ... : Out(:class:`~hw.dram.interface.DramSignature`)
+        The DRAM of each channel.
     """
 
     def __init__(self, config: ModuleConfig) -> None:
@@ -49,7 +51,7 @@ class Axdimm(wiring.Component):
         m = Module()
         link = self.link
         line_bits = len(link.req_line) - self._select_bits
-        channel = Channel(self._config)
+        channel = axdimm_channel(self._config)
         ready = Signal(self._config.channels)
         m.d.comb += link.req_ready.eq(ready.all())
         for index in range(self._config.channels):

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.dram.activity import Activity
 from hw.dram.controller import COUNTER_BITS
-from hw.dram.interface import SLOTS
+from hw.dram.interface import SLOT_BITS, SLOTS
 
 __all__ = ["RUN_COMMANDS", "RUN_TIMES", "RunAccount", "RunCountsSignature"]
 
@@ -18,7 +18,7 @@ RUN_TIMES = {f"{activity.name.lower()}_tck": activity for activity in Activity}
 """Counts of DRAM clocks in a run, by the activity that they count."""
 
 RUN_COMMANDS = ("activates", "precharges", "refreshes", "turns")
-"""Counters of the DRAM controller whose share in a run is kept."""
+"""Counters of the memory whose share in a run is kept."""
 
 
 class RunCountsSignature(wiring.Signature):
@@ -40,16 +40,21 @@ class RunAccount(wiring.Component):
 
     Parameters
     ----------
-    check_cycles:
+    check_cycles
         Fabric cycles that the check takes.
 
     Members
     -------
-    begins: pulse: the check is over and the run begins in the next cycle, In
-    running: the run is in progress, In
-    activity: of the cycle before, In
-    activates, precharges, refreshes, turns: the controller's counters, In
-    o: the counts of the last run, Out
+    begins : In(1)
+        Pulse: the check is over and the run begins in the next cycle.
+    running : In(1)
+        The run is in progress.
+    activity : In(:class:`~hw.dram.activity.Activity`)
+        Of the cycle before.
+    activates, precharges, refreshes, turns : In(COUNTER_BITS)
+        The memory's counters.
+    o : Out(:class:`RunCountsSignature`)
+        The counts of the last run.
     """
 
     def __init__(self, *, check_cycles: int) -> None:
@@ -73,7 +78,7 @@ class RunAccount(wiring.Component):
         with m.If(begins):
             m.d.sync += self.o.idle_tck.eq(SLOTS * self._check_cycles)
         for name, activity in RUN_TIMES.items():
-            cycles = Signal(COUNTER_BITS - 2, name=f"{activity.name.lower()}_cycles")
+            cycles = Signal(COUNTER_BITS - SLOT_BITS, name=f"{activity.name.lower()}_cycles")
             m.d.comb += getattr(self.o, name).eq(cycles * SLOTS)
             with m.If(begins):
                 m.d.sync += cycles.eq(0)

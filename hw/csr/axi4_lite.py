@@ -27,13 +27,17 @@ class AXI4LiteSubordinate(wiring.Component):
 
     Parameters
     ----------
-    addr_width:
+    addr_width
         Width of the addresses in bits.
 
     Members
     -------
-    s_axi: AXI4-Lite, In
-    address, write, write_data, read_data, hit: the bus, see :class:`hw.csr.bank.CsrBank`
+    s_axi : In(:class:`~hw.axi.bus.AXI4LiteSignature`)
+        The manager.
+    address, write, write_data : Out(addr_width), Out(1), Out(64)
+        Towards a :class:`~hw.csr.bank.CsrBank`.
+    read_data, hit : In(64), In(1)
+        From it, in the cycle of ``address``.
     """
 
     def __init__(self, *, addr_width: int) -> None:

@@ -29,28 +29,33 @@ class CsrBank(wiring.Component):
     combinational from ``address`` and has no side effects. The low three bits of ``address`` are
     ignored. An address where no register is reads as zero, and writing it does nothing.
 
+    Raises ``ValueError`` if a field is of another kind than those below, a register is misplaced,
+    or the map does not fit ``addr_width``.
+
     Parameters
     ----------
-    register_map:
+    register_map
         What to implement. A field is one of: written by software, read by hardware; written by
         software as a pulse (``singlepulse``); written by hardware, read by software; neither
         written nor seen by hardware (a constant).
-    addr_width:
+    addr_width
         Width of ``address`` in bits; by default just enough for the map.
 
     Members
     -------
-    address: byte offset, In
-    write: write enable, In
-    write_data: 64 bits, In
-    read_data: 64 bits, Out
-    hit: whether ``address`` is a register, Out
-    REGISTER_FIELD: for each field that is not a constant; Out if software writes it, from the
-        cycle after the write (for that one cycle if it is a pulse); In if hardware writes it,
-        which then holds the value: the bank does not store it.
-
-    Raises ``ValueError`` if a field is of another kind, a register is misplaced, or the map does
-    not fit ``addr_width``.
+    address : In(addr_width)
+        Byte offset.
+    write : In(1)
+        Write enable.
+    write_data : In(64)
+        What to write, with ``write``.
+    read_data : Out(64)
+        What is at ``address``.
+    hit : Out(1)
+        Whether ``address`` is a register.
+    REGISTER_FIELD : In(width) or Out(width), for each field that is not a constant
+        Out if software writes it, from the cycle after the write (for that one cycle if it is a
+        pulse). In if hardware writes it, which then holds the value: the bank does not store it.
     """
 
     def __init__(self, register_map: RegisterMap, *, addr_width: int | None = None) -> None:

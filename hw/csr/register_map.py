@@ -13,9 +13,7 @@ from pathlib import Path
 from systemrdl.compiler import RDLCompiler
 from systemrdl.node import AddrmapNode, FieldNode, RegNode
 
-__all__ = ["CHANNEL_RDL", "Field", "Register", "RegisterMap", "load_registers"]
-
-CHANNEL_RDL = Path(__file__).parents[1] / "axdimm" / "channel.rdl"
+__all__ = ["Field", "Register", "RegisterMap", "load_registers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +100,7 @@ def _register(node: RegNode) -> Register:
 
 
 @lru_cache
-def load_registers(top: str, path: Path = CHANNEL_RDL) -> RegisterMap:
+def load_registers(top: str, path: Path) -> RegisterMap:
     """The address map ``top`` of the RDL file at ``path``."""
     compiler = RDLCompiler()
     compiler.compile_file(str(path))

@@ -14,41 +14,71 @@ from hw.delay import shared_delay
 from hw.float.format import FP32, FloatFormat
 from hw.verilog import Shared
 
-__all__ = ["FlowUnit", "Rule"]
+__all__ = ["FlowUnit", "Rule", "UnitSignature"]
 
 Rule = Callable[..., Mapping[str, FlowValue]]
 """A formula: takes each input and constant as a keyword, returns the outputs by name."""
 
 
-class FlowUnit(wiring.Component):
-    """The pipeline that computes ``rule``: one set of operands a cycle, no stall.
+class UnitSignature(wiring.Signature):
+    """A functional unit: takes a set of operands a cycle, and has no stall.
+
+    A component that takes part as one also has ``latency``, the cycles from operands to results,
+    and ``module_name``, the name of its Verilog module.
 
     Parameters
     ----------
-    rule:
-        The formula.
-    inputs, constants, outputs:
-        Names of the arguments and results of ``rule``, in the order of the ports.
-    format:
-        Format of all numbers.
+    inputs, constants, outputs
+        Names of operands, constants and results.
+    width
+        Bits of each.
 
     Members
     -------
-    ``i_valid``, ``i_NAME`` of each input: In
+    i_valid, i_NAME of each input : In(1), In(width)
         Operands.
-    ``NAME`` of each constant: In
+    NAME of each constant : In(width)
         Must hold still from the first operand of a run to its last result.
-    ``o_valid``, ``o_NAME`` of each output: Out
-        Results, :attr:`latency` cycles after their operands; meaningful only with ``o_valid``.
-
-    The reset clears ``o_valid`` for everything in flight. The clock may stop at any time.
-
-    Raises :class:`~hw.dataflow.flow.FlowError` if the formula is not a complete pipeline or its
-    results are not ``outputs``.
+    o_valid, o_NAME of each output : Out(1), Out(width)
+        Results, ``latency`` cycles after their operands; meaningful only with ``o_valid``.
     """
 
-    i_valid: Any
-    o_valid: Any
+    def __init__(
+        self,
+        *,
+        inputs: Sequence[str],
+        constants: Sequence[str] = (),
+        outputs: Sequence[str],
+        width: int = FP32.width,
+    ) -> None:
+        super().__init__(
+            {
+                "i_valid": In(1),
+                **{f"i_{name}": In(width) for name in inputs},
+                **{name: In(width) for name in constants},
+                "o_valid": Out(1),
+                **{f"o_{name}": Out(width) for name in outputs},
+            }
+        )
+
+
+class FlowUnit(wiring.Component):
+    """The pipeline that computes ``rule``: one set of operands a cycle, no stall.
+
+    The reset clears ``o_valid`` for everything in flight. The clock may stop at any time. Raises
+    :class:`~hw.dataflow.flow.FlowError` if the formula is not a complete pipeline or its results
+    are not ``outputs``.
+
+    Parameters
+    ----------
+    rule
+        The formula.
+    inputs, constants, outputs
+        Names of the arguments and results of ``rule``, in the order of the ports, which are those
+        of a :class:`UnitSignature`.
+    format
+        Format of all numbers.
+    """
 
     def __init__(
         self,
@@ -72,15 +102,15 @@ class FlowUnit(wiring.Component):
             flow.output(name, results[name])
         flow.finish()
         self._flow = flow
+        self._name = f"{rule.__name__}_unit"
         super().__init__(
-            {
-                "i_valid": In(1),
-                **{f"i_{name}": In(format.width) for name in inputs},
-                **{name: In(format.width) for name in constants},
-                "o_valid": Out(1),
-                **{f"o_{name}": Out(format.width) for name in outputs},
-            }
+            UnitSignature(inputs=inputs, constants=constants, outputs=outputs, width=format.width)
         )
+
+    @property
+    def module_name(self) -> str:
+        """Name of the Verilog module: that of the rule, and of the format if it is not FP32."""
+        return self._name if self.format == FP32 else f"{self._name}_{self.format.name}"
 
     @property
     def flow(self) -> Flow:

@@ -19,12 +19,10 @@ from __future__ import annotations
 
 from amaranth.lib import data
 
-from hw.dram.geometry import AXI_BURST_LINES, DramGeometry
+from hw.dram.geometry import DramGeometry
+from hw.line import AXI_BURST_BITS
 
-__all__ = ["LINE_OFFSET_BITS", "line_layout"]
-
-LINE_OFFSET_BITS = (AXI_BURST_LINES - 1).bit_length()
-"""Line address bits that change within an aligned 4 KB: bank-group bit 0 and low column bits."""
+__all__ = ["line_layout"]
 
 
 def line_layout(geometry: DramGeometry) -> data.StructLayout:
@@ -35,8 +33,8 @@ def line_layout(geometry: DramGeometry) -> data.StructLayout:
     """
     return data.StructLayout(
         {
-            "offset": LINE_OFFSET_BITS,
-            "column_high": geometry.column_burst_bits - (LINE_OFFSET_BITS - 1),
+            "offset": AXI_BURST_BITS,
+            "column_high": geometry.column_burst_bits - (AXI_BURST_BITS - 1),
             "bank_group_high": geometry.bank_group_bits - 1,
             "bank": geometry.bank_bits,
             "row": geometry.row_bits,

@@ -8,11 +8,11 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dram.address_map import LINE_OFFSET_BITS
 from hw.dram.fabric_timing import FabricTiming
 from hw.dram.geometry import DramGeometry
 from hw.dram.request import request_layout
 from hw.dram.rows import TIME_BITS
+from hw.line import AXI_BURST_BITS
 
 __all__ = ["ColumnScheduler"]
 
@@ -25,34 +25,21 @@ class ColumnScheduler(wiring.Component):
 
     Members
     -------
-    now, hold
+    now, hold : In(TIME_BITS), In(1)
         Fabric cycle count; issue nothing.
-    valid, request, next
+    valid, request, next : In(1), In(request), Out(1)
         The oldest request with its rows prepared; ``next`` removes it.
-    row_ready
+    row_ready : In(1)
         tRCD is over in bank ``bank``.
-    read_room
+    read_room : In(1)
         There is room for the data of one more read.
-    issue, write
+    issue, write : Out(1)
         Issue a column command now; its direction.
-    spaced
+    spaced : Out(1)
         The spacing of columns lets the oldest request issue.
-    bank, column_burst
+    bank, column_burst : Out(bank bits), Out(column burst bits)
         Where: {bank group, bank} and column / 8. ``bank`` is valid whenever ``valid`` is.
     """
-
-    now: Any
-    hold: Any
-    valid: Any
-    request: Any
-    next: Any
-    row_ready: Any
-    read_room: Any
-    issue: Any
-    write: Any
-    spaced: Any
-    bank: Any
-    column_burst: Any
 
     def __init__(self, *, geometry: DramGeometry, timing: FabricTiming) -> None:
         self._geometry = geometry
@@ -78,8 +65,8 @@ class ColumnScheduler(wiring.Component):
         geometry, timing = self._geometry, self._timing
         m: Any = Module()
 
-        beat = Signal(LINE_OFFSET_BITS)
-        offset = Signal(LINE_OFFSET_BITS)
+        beat = Signal(AXI_BURST_BITS)
+        offset = Signal(AXI_BURST_BITS)
         group = Signal(geometry.bank_group_bits)
         line = self.request.line
         m.d.comb += [

@@ -14,12 +14,13 @@ from hw.dram.columns import ColumnScheduler
 from hw.dram.config import ControllerConfig
 from hw.dram.fabric_timing import COLUMN_SLOT, FabricTiming
 from hw.dram.frontend import AxiFrontEnd
-from hw.dram.geometry import BURST_BYTES, BURST_COLUMNS, DramGeometry
+from hw.dram.geometry import BURST_COLUMNS, DramGeometry
 from hw.dram.interface import DramCommand, DramSignature
 from hw.dram.refresh import RefreshScheduler
 from hw.dram.request import RequestQueue
 from hw.dram.rows import TIME_BITS, RowScheduler
 from hw.dram.timing import DramTiming
+from hw.line import LINE_BITS
 
 __all__ = ["COUNTERS", "COUNTER_BITS", "Ddr4Controller"]
 
@@ -70,19 +71,6 @@ class Ddr4Controller(wiring.Component):
         fabric cycles.
     """
 
-    s_axi: Any
-    dram: Any
-    prompt: Any
-    idle: Any
-    activity: Any
-    refreshes: Any
-    activates: Any
-    precharges: Any
-    reads: Any
-    writes: Any
-    turns: Any
-    longest_refresh_gap: Any
-
     def __init__(
         self,
         *,
@@ -125,9 +113,7 @@ class Ddr4Controller(wiring.Component):
         super().__init__(
             {
                 "s_axi": In(
-                    AXI4Signature(
-                        addr_width=addr_width, data_width=8 * BURST_BYTES, id_width=id_width
-                    )
+                    AXI4Signature(addr_width=addr_width, data_width=LINE_BITS, id_width=id_width)
                 ),
                 "dram": Out(DramSignature(geometry)),
                 "prompt": In(1),
@@ -136,6 +122,16 @@ class Ddr4Controller(wiring.Component):
                 **{name: Out(COUNTER_BITS) for name in (*COUNTERS, "longest_refresh_gap")},
             }
         )
+
+    @property
+    def most_admitted(self) -> int:
+        """Reads, or writes without their data, that may have been accepted at a time."""
+        return self._front_end.most_admitted
+
+    @property
+    def most_unanswered(self) -> int:
+        """Writes that may have been accepted and not answered."""
+        return self._front_end.most_unanswered
 
     def elaborate(self, platform: Any) -> Module:
         timing = self._fabric_timing

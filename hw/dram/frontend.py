@@ -10,9 +10,9 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR, AXI4Signature, Response
-from hw.dram.address_map import LINE_OFFSET_BITS
-from hw.dram.geometry import BURST_BYTES, DramGeometry
+from hw.dram.geometry import DramGeometry
 from hw.dram.request import request_layout
+from hw.line import AXI_BURST_BITS, AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
 
 __all__ = ["AxiFrontEnd"]
 
@@ -39,37 +39,25 @@ class AxiFrontEnd(wiring.Component):
 
     Members
     -------
-    axi : In(:class:`AXI4Signature`)
+    axi : In(:class:`~hw.axi.bus.AXI4Signature`)
         512 data bits.
-    push, request, room, low
+    push, request, room, low : Out(1), Out(request), In(1), In(1)
         To the request queue; ``low`` lets a run end.
-    write_next
+    write_next, write_data, write_mask : In(1), Out(512), Out(64)
         The data of the next line are on ``write_data`` and ``write_mask`` (set bits are not
         written) in the next cycle.
-    written
+    written : In(1)
         The last column of the oldest write is being issued.
-    read_room, read_issue
+    read_room, read_issue : Out(1), In(1)
         A read may be issued; one is being issued.
-    read_valid, read_data
+    read_valid, read_data : In(1), In(512)
         Read data from the DRAM, in the order of issue.
-    idle
+    idle : Out(1)
         No burst is on its way: all responses were taken and all write data are in the DRAM.
     """
 
-    axi: Any
-    push: Any
-    request: Any
-    room: Any
-    low: Any
-    write_next: Any
-    write_data: Any
-    write_mask: Any
-    written: Any
-    read_room: Any
-    read_issue: Any
-    read_valid: Any
-    read_data: Any
-    idle: Any
+    most_admitted = _ADDRESSES + _READS
+    """Reads, or writes without their data, that may have been accepted at a time."""
 
     def __init__(
         self,
@@ -87,29 +75,33 @@ class AxiFrontEnd(wiring.Component):
         self._write_lines = write_buffer_lines
         self._read_lines = read_buffer_lines
         self._run_length = run_length
-        self._queue_depth = queue_depth
+        # More than requests in the queue: those are answered that have left it.
+        self._responses = 2 * queue_depth
         super().__init__(
             {
                 "axi": In(
-                    AXI4Signature(
-                        addr_width=addr_width, data_width=8 * BURST_BYTES, id_width=id_width
-                    )
+                    AXI4Signature(addr_width=addr_width, data_width=LINE_BITS, id_width=id_width)
                 ),
                 "push": Out(1),
                 "request": Out(request_layout(geometry)),
                 "room": In(1),
                 "low": In(1),
                 "write_next": In(1),
-                "write_data": Out(8 * BURST_BYTES),
-                "write_mask": Out(BURST_BYTES),
+                "write_data": Out(LINE_BITS),
+                "write_mask": Out(LINE_BYTES),
                 "written": In(1),
                 "read_room": Out(1),
                 "read_issue": In(1),
                 "read_valid": In(1),
-                "read_data": In(8 * BURST_BYTES),
+                "read_data": In(LINE_BITS),
                 "idle": Out(1),
             }
         )
+
+    @property
+    def most_unanswered(self) -> int:
+        """Writes that may have been accepted and not answered."""
+        return _ADDRESSES + _WRITES + self._responses
 
     def _burst_layout(self) -> data.StructLayout:
         return data.StructLayout(
@@ -126,13 +118,10 @@ class AxiFrontEnd(wiring.Component):
         addr, length, size, burst, ident = (
             getattr(self.axi, channel + name) for name in ("addr", "len", "size", "burst", "id")
         )
-        line_low = BURST_BYTES.bit_length() - 1
-        line = addr[line_low : line_low + self._geometry.line_bits]
-        beyond = addr[line_low + self._geometry.line_bits :].any()
-        crosses = (addr[line_low : line_low + LINE_OFFSET_BITS] + length) > (
-            (1 << LINE_OFFSET_BITS) - 1
-        )
-        unsupported = (size != line_low) | (burst != BURST_INCR) | crosses
+        line = addr[LINE_BYTE_BITS:][: self._geometry.line_bits]
+        beyond = addr[LINE_BYTE_BITS + self._geometry.line_bits :].any()
+        crosses = line[:AXI_BURST_BITS] + length > AXI_BURST_LINES - 1
+        unsupported = (size != LINE_BYTE_BITS) | (burst != BURST_INCR) | crosses
         response = Mux(beyond, Response.DECERR, Mux(unsupported, Response.SLVERR, Response.OKAY))
         return Cat(ident, line, length, response[:2])
 
@@ -148,7 +137,7 @@ class AxiFrontEnd(wiring.Component):
         width = burst.size
         write_addresses = fifo("write_addresses", width, _ADDRESSES)
         write_bursts = fifo("write_bursts", width, _WRITES)
-        responses = fifo("responses", self._id_width + 2, 2 * self._queue_depth)
+        responses = fifo("responses", self._id_width + 2, self._responses)
         read_addresses = fifo("read_addresses", width, _ADDRESSES)
         read_bursts = fifo("read_bursts", self._id_width + 8 + 2, _READS)
 
@@ -180,8 +169,8 @@ class AxiFrontEnd(wiring.Component):
         put = Signal(range(self._write_lines))
         get = Signal(range(self._write_lines))
         for name, depth_width, source, target in (
-            ("write_data", 8 * BURST_BYTES, axi.wdata, self.write_data),
-            ("write_mask", BURST_BYTES, ~axi.wstrb, self.write_mask),
+            ("write_data", LINE_BITS, axi.wdata, self.write_data),
+            ("write_mask", LINE_BYTES, ~axi.wstrb, self.write_mask),
         ):
             buffer: Any = memory.Memory(shape=depth_width, depth=self._write_lines, init=[])
             m.submodules[name] = buffer
@@ -239,7 +228,7 @@ class AxiFrontEnd(wiring.Component):
             m.d.sync += run.eq(run + 1)
 
         # Writes whose response may be given: responses are in order, and so are columns.
-        written = Signal(range(2 * self._queue_depth + 1))
+        written = Signal(range(self._responses + 1))
         answered = Signal()
         answer_refused = axi.bresp != Response.OKAY
         response: Any = Cat(axi.bid, axi.bresp)
@@ -252,7 +241,7 @@ class AxiFrontEnd(wiring.Component):
         m.d.sync += written.eq(written + self.written - (answered & ~answer_refused))
 
         # Read addresses and data.
-        m.submodules.read_lines = lines = SyncFIFO(width=8 * BURST_BYTES, depth=self._read_lines)
+        m.submodules.read_lines = lines = SyncFIFO(width=LINE_BITS, depth=self._read_lines)
         credits = Signal(range(self._read_lines + 1), init=self._read_lines)
         read_beat = Signal(8)
         length = Signal(8)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hw.line import AXI_BURST_LINES, LINE_BYTES
+
 __all__ = [
-    "BURST_BYTES",
     "BURST_COLUMNS",
     "DATA_BYTES",
     "DramGeometry",
@@ -16,14 +17,8 @@ __all__ = [
 DATA_BYTES = 8
 """Bytes the 64-bit data bus of the channel carries in one transfer; also the bytes of a column."""
 
-BURST_COLUMNS = 8
-"""Columns of one burst (BL8)."""
-
-BURST_BYTES = DATA_BYTES * BURST_COLUMNS
-"""Bytes of one burst: a 64-byte line, which is one 512-bit fabric word."""
-
-AXI_BURST_LINES = 64
-"""Lines of the longest AXI burst (4 KB). It stays within one row of a pair of bank groups."""
+BURST_COLUMNS = LINE_BYTES // DATA_BYTES
+"""Columns of one DRAM burst (BL8), which is a line."""
 
 
 def require_power_of_two(name: str, value: int, low: int, high: int) -> None:
@@ -69,7 +64,7 @@ class DramGeometry:
         require_power_of_two("bank_groups", self.bank_groups, 2, 4)
         require_power_of_two("banks_per_group", self.banks_per_group, 2, 4)
         require_power_of_two("rows", self.rows, 2, 1 << 18)
-        # Half of the lines of a 4 KB burst go to each of two bank groups.
+        # The longest AXI burst stays in one row of a pair of bank groups, half of it in each.
         require_power_of_two("columns", self.columns, AXI_BURST_LINES // 2 * BURST_COLUMNS, 1024)
 
     @property
@@ -124,7 +119,7 @@ class DramGeometry:
 
     @property
     def capacity_bytes(self) -> int:
-        return self.lines * BURST_BYTES
+        return self.lines * LINE_BYTES
 
     def with_capacity(self, capacity_bytes: int) -> DramGeometry:
         """The same banks with as many rows as make ``capacity_bytes``.

@@ -8,11 +8,13 @@ from amaranth.hdl import Cat, Shape
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dram.geometry import BURST_BYTES, DramGeometry
+from hw.dram.geometry import DramGeometry
 from hw.dram.timing import BURST_TCK, DramTiming
+from hw.line import LINE_BITS, LINE_BYTES
 
 __all__ = [
     "SLOTS",
+    "SLOT_BITS",
     "DramCommand",
     "DramSignature",
     "read_latency",
@@ -20,8 +22,13 @@ __all__ = [
     "write_latency",
 ]
 
-SLOTS = 4
-"""Command slots of a fabric cycle; slot i of fabric cycle c is DRAM clock 4*c + i."""
+SLOTS = BURST_TCK
+"""Slots of a fabric cycle, each a DRAM clock: slot i of fabric cycle c is DRAM clock 4*c + i.
+
+A fabric cycle is as long as the data of a DRAM burst, so a column command in each fills the bus.
+"""
+
+SLOT_BITS = (SLOTS - 1).bit_length()
 
 
 class DramCommand(enum.Enum, shape=3):
@@ -76,9 +83,9 @@ class DramSignature(wiring.Signature):
         super().__init__(
             {
                 **members,
-                "write_data": Out(8 * BURST_BYTES),
-                "write_mask": Out(BURST_BYTES),
-                "read_data": In(8 * BURST_BYTES),
+                "write_data": Out(LINE_BITS),
+                "write_mask": Out(LINE_BYTES),
+                "read_data": In(LINE_BITS),
             }
         )
 

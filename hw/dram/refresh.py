@@ -28,35 +28,23 @@ class RefreshScheduler(wiring.Component):
 
     Members
     -------
-    prompt
+    prompt : In(1)
         Refreshes are not postponed, for users that can wait for one, but not for a batch.
-    owing
+    owing : Out(1)
         A refresh is due.
-    busy
+    busy : In(1)
         There are requests.
-    activate, read, write
+    activate, read, write : In(1)
         The command is being issued.
-    any_open
+    any_open : In(1)
         Some bank is open.
-    hold
+    hold : Out(1)
         Nobody else may issue a command; also during the wait after reset.
-    precharge_all, refresh
+    precharge_all, refresh : Out(1)
         Issue PREA or REF now.
-    flush
+    flush : Out(1)
         All banks are closed and the refresh is over; ``hold`` ends with it.
     """
-
-    prompt: Any
-    owing: Any
-    busy: Any
-    activate: Any
-    read: Any
-    write: Any
-    any_open: Any
-    hold: Any
-    precharge_all: Any
-    refresh: Any
-    flush: Any
 
     def __init__(
         self,
@@ -106,7 +94,7 @@ class RefreshScheduler(wiring.Component):
         events = Mux(after > after_activate, after, after_activate)
         m.d.sync += unsettled.eq(Mux(events > remaining, events, remaining))
 
-        owed = Signal(signed(6))
+        owed = Signal(signed((2 * MAX_POSTPONED_REFRESHES).bit_length() + 1))
         # tREFI periods that began since the last refresh.
         periods = Signal(range(2 * MAX_POSTPONED_REFRESHES))
         due = Signal()

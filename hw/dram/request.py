@@ -8,8 +8,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dram.address_map import LINE_OFFSET_BITS, line_layout
+from hw.dram.address_map import line_layout
 from hw.dram.geometry import DramGeometry
+from hw.line import AXI_BURST_BITS
 
 __all__ = ["SEQUENCE_BITS", "RequestQueue", "request_layout"]
 
@@ -22,9 +23,7 @@ def request_layout(geometry: DramGeometry) -> data.StructLayout:
 
     All lines lie in the aligned 4 KB of the first, so in one row of a pair of bank groups.
     """
-    return data.StructLayout(
-        {"write": 1, "line": line_layout(geometry), "length": LINE_OFFSET_BITS}
-    )
+    return data.StructLayout({"write": 1, "line": line_layout(geometry), "length": AXI_BURST_BITS})
 
 
 class RequestQueue(wiring.Component):
@@ -38,34 +37,23 @@ class RequestQueue(wiring.Component):
 
     Members
     -------
-    push, request, room
+    push, request, room : In(1), In(request), Out(1)
         ``push`` only while ``room``.
-    plan_valid, plan, plan_sequence, plan_next
-        The next request whose rows are to be prepared; ``plan_next`` moves on.
-    prepared
+    plan_valid, plan, plan_sequence : Out(1), Out(request), Out(SEQUENCE_BITS)
+        The next request whose rows are to be prepared.
+    plan_next : In(1)
+        Moves on to the one behind it.
+    prepared : In(1)
         One more request, in order, has its rows open or on the way.
-    column_valid, column, column_sequence, column_next
-        The oldest request; ``column_next`` removes it.
-    replan
+    column_valid, column, column_sequence : Out(1), Out(request), Out(SEQUENCE_BITS)
+        The oldest request.
+    column_next : In(1)
+        Removes it.
+    replan : In(1)
         See above; not together with any other event but ``push``.
-    level
+    level : Out(range(depth + 1))
         Requests held.
     """
-
-    push: Any
-    request: Any
-    room: Any
-    plan_valid: Any
-    plan: Any
-    plan_sequence: Any
-    plan_next: Any
-    prepared: Any
-    column_valid: Any
-    column: Any
-    column_sequence: Any
-    column_next: Any
-    replan: Any
-    level: Any
 
     def __init__(self, *, geometry: DramGeometry, depth: int) -> None:
         self._layout = request_layout(geometry)

@@ -34,43 +34,29 @@ class RowScheduler(wiring.Component):
 
     Members
     -------
-    now
+    now : In(TIME_BITS)
         Free-running fabric cycle count.
-    hold
+    hold : In(1)
         Issue nothing.
-    flush
+    flush : In(1)
         All banks were precharged; forget the plans. Only with ``hold``.
-    plan_valid, plan, plan_sequence, plan_next, prepared, column_sequence
-        The queue, see :class:`~hw.dram.request.RequestQueue`.
-    column_bank, column_ready
+    plan_valid, plan, plan_sequence : In(1), In(request), In(SEQUENCE_BITS)
+        From the queue, see :class:`~hw.dram.request.RequestQueue`; so are the next three.
+    plan_next, prepared : Out(1)
+        To it.
+    column_sequence : In(SEQUENCE_BITS)
+        From it.
+    column_bank, column_ready : In(bank bits), Out(1)
         Whether tRCD is over in ``column_bank`` (an index {bank group, bank}).
-    column_issue, column_write
+    column_issue, column_write : In(1)
         A read or write to ``column_bank`` is being issued.
-    precharge, precharge_bank, activate, activate_bank, activate_row
-        Commands to issue now.
-    any_open
+    precharge, precharge_bank : Out(1), Out(bank bits)
+        A command to issue now.
+    activate, activate_bank, activate_row : Out(1), Out(bank bits), Out(row bits)
+        Another.
+    any_open : Out(1)
         Some bank is open or planned to be.
     """
-
-    now: Any
-    hold: Any
-    flush: Any
-    plan_valid: Any
-    plan: Any
-    plan_sequence: Any
-    plan_next: Any
-    prepared: Any
-    column_sequence: Any
-    column_bank: Any
-    column_ready: Any
-    column_issue: Any
-    column_write: Any
-    precharge: Any
-    precharge_bank: Any
-    activate: Any
-    activate_bank: Any
-    activate_row: Any
-    any_open: Any
 
     def __init__(self, *, geometry: DramGeometry, timing: FabricTiming) -> None:
         self._geometry = geometry

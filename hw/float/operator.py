@@ -24,16 +24,16 @@ class FloatOperator(wiring.Component):
 
     Parameters
     ----------
-    format:
+    format
         Format of operands and result.
 
     Members
     -------
-    ``i_valid``, ``i_a``, ``i_b``: In
+    i_valid, i_a, i_b : In(1), In(format.width), In(format.width)
         Operands (``i_b`` only if the operation has two).
-    ``o_valid``, ``o_y``: Out
-        Result; ``o_y`` is meaningful only with ``o_valid``. The reset clears ``o_valid`` for all
-        operands in flight and leaves the data as it is.
+    o_valid, o_y : Out(1), Out(format.width)
+        Result; ``o_y`` is meaningful only with ``o_valid``. The reset clears ``o_valid`` for
+        all operands in flight and leaves the data as it is.
     """
 
     operation: ClassVar[str]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +9,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
+from hw.expose import expose
 from hw.pim.bank.bank import PimBank
 from hw.pim.bank.interface import BankSignature
 from hw.pim.config import PimConfig
@@ -19,7 +19,7 @@ from hw.pim.vault.interface import VaultSignature
 from hw.pim.vault.timing import VaultPart
 from hw.verilog import Shared
 
-__all__ = ["PimPool", "bank_kinds", "bank_module", "expose"]
+__all__ = ["PimPool", "bank_kinds", "bank_module"]
 
 
 def bank_module(multipliers: int, adders: int) -> str:
@@ -109,15 +109,3 @@ class PimPool(wiring.Component):
             wiring.connect(m, vault.o, getattr(control, f"vault_{number}_response"))
             wiring.connect(m, vault.dram, wiring.flipped(getattr(self, f"vault_{number}")))
         return m
-
-
-def expose(m: Any, outer: Any, inner: Any, members: Mapping[str, wiring.Member]) -> None:
-    """Connects the ``members`` of ``inner`` with those of the same names of ``outer``.
-
-    Those that are signals and no interfaces must be outputs.
-    """
-    for name, member in members.items():
-        if member.is_port:
-            m.d.comb += getattr(outer, name).eq(getattr(inner, name))
-        else:
-            wiring.connect(m, getattr(inner, name), wiring.flipped(getattr(outer, name)))

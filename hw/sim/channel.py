@@ -8,16 +8,17 @@ from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetS
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.adam.unit import adam_latency
-from hw.axdimm.arbiter import Arbiter
-from hw.axdimm.channel import Channel
+from hw.adam.kernel import AdamKernel
+from hw.adam.unit import AdamUnit
+from hw.axdimm.channel import Channel, channel_arbiter, channel_memory
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
+from hw.axdimm.memory_join import ExclusiveJoin
 from hw.dram.interface import DramSignature
 from hw.dram.timing import DramTiming
 from hw.sim.delay_unit import DelayUnit
 from hw.sim.dram_device import Ddr4Device
-from hw.sim.shared_arbiter import SharedArbiter
+from hw.sim.shared_join import SharedJoin
 
 __all__ = ["SimulatedChannel"]
 
@@ -27,21 +28,29 @@ class SimulatedChannel(wiring.Component):
 
     Parameters
     ----------
-    config: the module.
-    memory_timing: what the DRAM insists on, if not the timing that the controller keeps; to see a
-        violation.
-    arithmetic: False puts a delay in place of each functional unit: the same cycles in less time,
-        and results that mean nothing.
-    shared: True lets host and kernel share the DRAM, see
-        :class:`~hw.sim.shared_arbiter.SharedArbiter`.
+    config
+        The module.
+    memory_timing
+        What the DRAM insists on, if not the timing that the controller keeps; to see a violation.
+    arithmetic
+        False puts a :class:`~hw.sim.delay_unit.DelayUnit` in place of each functional unit: the
+        same cycles in less time, and results that mean nothing.
+    shared
+        True lets host and kernel share the DRAM, see :class:`~hw.sim.shared_join.SharedJoin`.
 
     Members
     -------
-    link: the host.
-    dram: the commands that the controller gives the DRAM, to look at.
-    read_done: see :class:`hw.axdimm.arbiter.Arbiter`.
-    idle: see :class:`hw.axdimm.channel.Channel`; then all that was written is in the DRAM.
-    violation, violation_code, violation_tck: see :class:`hw.sim.dram_device.Ddr4Device`.
+    link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
+        The host.
+    dram : Out(signature)
+        The commands that the controller gives the DRAM, to look at: those members of
+        :class:`~hw.dram.interface.DramSignature`.
+    read_done : Out(1)
+        See :class:`~hw.axdimm.arbiter.Arbiter`.
+    idle : Out(1)
+        See :class:`~hw.axdimm.channel.Channel`; then all that was written is in the DRAM.
+    violation, violation_code, violation_tck : Out
+        See :class:`~hw.sim.dram_device.DramDevice`.
     """
 
     def __init__(
@@ -85,8 +94,12 @@ class SimulatedChannel(wiring.Component):
             ClockSignal("fabric").eq(ClockSignal("sync")),
             ResetSignal("fabric").eq(reset),
         ]
-        unit = None if self._arithmetic else DelayUnit(latency=adam_latency())
-        channel = Channel(config, unit=unit, arbiter=SharedArbiter if self._shared else Arbiter)
+        join = SharedJoin if self._shared else ExclusiveJoin
+        channel = Channel(
+            arbiter=channel_arbiter(config, join(addr_width=config.address_width)),
+            kernel=AdamKernel(config.kernel, unit=AdamUnit() if self._arithmetic else DelayUnit()),
+            memory=channel_memory(config),
+        )
         device = Ddr4Device(
             geometry=config.part.geometry,
             timing=self._memory_timing,

@@ -82,11 +82,6 @@ class DramDevice(wiring.Component):
         When, in tCK since the end of reset.
     """
 
-    dram: Any
-    violation: Any
-    violation_code: Any
-    violation_tck: Any
-
     def __init__(
         self, signature: wiring.Signature, timing: CommandTiming, **parameters: int
     ) -> None:

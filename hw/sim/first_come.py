@@ -23,17 +23,20 @@ class FirstComeMerge(wiring.Component):
     before the other. The subordinate must answer in order, as it does for bursts of one ID; a
     manager that does not take its answers holds up the other.
 
+    Parameters
+    ----------
+    axi
+        Of all three ports.
+
     Members
     -------
-    managers: two AXI4 ports, In
-    subordinate: AXI4, Out
+    managers : In(axi), two
+        Those who begin bursts.
+    subordinate : Out(axi)
+        What serves them.
     """
 
-    managers: Any
-    subordinate: Any
-
-    def __init__(self, *, addr_width: int, data_width: int, id_width: int = 1) -> None:
-        axi = AXI4Signature(addr_width=addr_width, data_width=data_width, id_width=id_width)
+    def __init__(self, axi: AXI4Signature) -> None:
         super().__init__({"managers": In(axi).array(2), "subordinate": Out(axi)})
 
     def elaborate(self, platform: Any) -> Module:

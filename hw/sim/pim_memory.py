@@ -40,12 +40,6 @@ class SimulatedVault(wiring.Component):
         What the controller tells the device, to be watched.
     """
 
-    i: Any
-    o: Any
-    idle: Any
-    violation: Any
-    commands: Any
-
     def __init__(
         self, part: VaultPart, *, tag_bits: int, memory_timing: VaultTiming | None = None
     ) -> None:
@@ -111,9 +105,6 @@ class PimMemory(wiring.Component):
         A vault's timing was violated since reset; a line on the standard output tells how. The
         simulation must be considered failed.
     """
-
-    idle: Any
-    violation: Any
 
     def __init__(self, config: PimConfig, part: VaultPart) -> None:
         self._config = config

@@ -8,7 +8,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.stream.bursts import BEAT_BYTES, BURST_BEATS, BurstGenerator, BurstLayout, line_width
+from hw.line import AXI_BURST_LINES, LINE_BITS, line_width
+from hw.stream.bursts import BurstGenerator, BurstLayout
 from hw.stream.rounds import RoundsLayout, RoundWalker
 
 __all__ = ["BlockLoader", "ReadBeatLayout", "max_bursts"]
@@ -17,14 +18,14 @@ __all__ = ["BlockLoader", "ReadBeatLayout", "max_bursts"]
 def max_bursts(*, layout: RoundsLayout, tensors: int, buffer_blocks: int) -> int:
     """Most bursts that ``buffer_blocks`` rounds of ``tensors`` tensors are cut into."""
     # A block of n pages whose address is no multiple of 4 KB touches n + 1 pages.
-    return buffer_blocks * tensors * (-(-layout.block_beats // BURST_BEATS) + 1)
+    return buffer_blocks * tensors * (-(-layout.block_beats // AXI_BURST_LINES) + 1)
 
 
 class ReadBeatLayout(data.StructLayout):
     """What the loader looks at in a beat of the AXI4 R channel."""
 
     def __init__(self) -> None:
-        super().__init__({"data": BEAT_BYTES * 8, "resp": 2, "last": 1})
+        super().__init__({"data": LINE_BITS, "resp": 2, "last": 1})
 
 
 class BlockLoader(wiring.Component):
@@ -36,28 +37,39 @@ class BlockLoader(wiring.Component):
 
     Parameters
     ----------
-    layout:
+    layout
         Of ``rounds``.
-    tensors:
+    tensors
         Tensors of a round.
-    buffer_blocks:
+    buffer_blocks
         Blocks that each FIFO holds: rounds that may be in flight or in the FIFOs.
-    addr_width:
+    addr_width
         Width of byte addresses in bits.
 
     Members
     -------
-    start: begins a job; the FIFOs must be empty and the loader ``idle``, In
-    rounds: the job; must hold still until it is done, In
-    lines: number of the first line of each tensor, taken over at ``start``, In
-    ar: stream of :class:`hw.stream.bursts.BurstLayout`, Out
-    r: stream of :class:`ReadBeatLayout`, In
-    o: for each tensor its beats, Out
-    freed: pulse: the FIFOs have lost their oldest round, In
-    loaded: pulse: the last beat of a round goes into its FIFO, Out
-    stop: issue no further burst of this job; must stay high until the next ``start``, In
-    idle: nothing in flight and nothing to issue (because all is or because of ``stop``), Out
-    error: pulse: a beat came with an error response, Out
+    start : In(1)
+        Begins a run; the FIFOs must be empty and the loader ``idle``.
+    rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
+        The rounds of the run; must hold still until it is done.
+    lines : In(line), one for each tensor
+        Number of the first line of each tensor, taken over at ``start``.
+    ar : Out(stream of :class:`~hw.stream.bursts.BurstLayout`)
+        Bursts to be read.
+    r : In(stream of :class:`ReadBeatLayout`)
+        Their data.
+    o : Out(stream of lines), one for each tensor
+        To the FIFOs.
+    freed : In(1)
+        Pulse: the FIFOs have lost their oldest round.
+    loaded : Out(1)
+        Pulse: the last beat of a round goes into its FIFO.
+    stop : In(1)
+        Issue no further burst of this run; must stay high until the next ``start``.
+    idle : Out(1)
+        Nothing in flight and nothing to issue (because all is or because of ``stop``).
+    error : Out(1)
+        Pulse: a beat came with an error response.
     """
 
     def __init__(
@@ -76,7 +88,7 @@ class BlockLoader(wiring.Component):
                 "lines": In(line_width(addr_width)).array(tensors),
                 "ar": Out(stream.Signature(BurstLayout(addr_width=addr_width))),
                 "r": In(stream.Signature(ReadBeatLayout())),
-                "o": Out(stream.Signature(BEAT_BYTES * 8)).array(tensors),
+                "o": Out(stream.Signature(LINE_BITS)).array(tensors),
                 "freed": In(1),
                 "loaded": Out(1),
                 "stop": In(1),

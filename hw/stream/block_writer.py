@@ -8,8 +8,9 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTES, line_width
 from hw.stream.block_loader import max_bursts
-from hw.stream.bursts import BEAT_BYTES, BURST_BEATS, BurstGenerator, BurstLayout, line_width
+from hw.stream.bursts import BurstGenerator, BurstLayout
 from hw.stream.rounds import RoundsLayout, RoundWalker
 
 __all__ = ["BlockWriter", "WriteBeatLayout"]
@@ -19,7 +20,7 @@ class WriteBeatLayout(data.StructLayout):
     """A beat of the AXI4 W channel."""
 
     def __init__(self) -> None:
-        super().__init__({"data": BEAT_BYTES * 8, "strb": BEAT_BYTES, "last": 1})
+        super().__init__({"data": LINE_BITS, "strb": LINE_BYTES, "last": 1})
 
 
 class BlockWriter(wiring.Component):
@@ -31,31 +32,44 @@ class BlockWriter(wiring.Component):
 
     Parameters
     ----------
-    layout:
+    layout
         Of ``rounds``.
-    tensors:
+    tensors
         Tensors of a round.
-    buffer_blocks:
+    buffer_blocks
         Blocks that each FIFO holds.
-    addr_width:
+    addr_width
         Width of byte addresses in bits.
 
     Members
     -------
-    start: begins a job; the writer must be ``idle``, In
-    rounds: the job; must hold still until it is done, In
-    lines: number of the first line of each tensor, taken over at ``start``, In
-    last_strobes: byte strobes of the last beat of each tensor; must hold still, In
-    aw: stream of :class:`hw.stream.bursts.BurstLayout`, Out
-    w: stream of :class:`WriteBeatLayout`, Out
-    b: stream of ``BRESP``, In
-    i: for each tensor its beats, In
-    filled: pulse: the FIFOs hold one more complete round, In
-    stored: pulse: the last beat of a round left the FIFOs, Out
-    stop: issue no further burst of this job; must stay high until the next ``start``, In
-    idle: every burst issued is answered, and none is to issue (because all are or because of
-        ``stop``), Out
-    error: pulse: a burst was answered with an error response, Out
+    start : In(1)
+        Begins a run; the writer must be ``idle``.
+    rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
+        The rounds of the run; must hold still until it is done.
+    lines : In(line), one for each tensor
+        Number of the first line of each tensor, taken over at ``start``.
+    last_strobes : In(64)
+        Byte strobes of the last beat of each tensor; must hold still.
+    aw : Out(stream of :class:`~hw.stream.bursts.BurstLayout`)
+        Bursts to be written.
+    w : Out(stream of :class:`WriteBeatLayout`)
+        Their data.
+    b : In(stream of ``BRESP``)
+        Their responses.
+    i : In(stream of lines), one for each tensor
+        From the FIFOs.
+    filled : In(1)
+        Pulse: the FIFOs hold one more complete round.
+    stored : Out(1)
+        Pulse: the last beat of a round left the FIFOs.
+    stop : In(1)
+        Issue no further burst of this run; must stay high until the next ``start``.
+    idle : Out(1)
+        Every burst issued is answered, and none is to issue (because all are or because of
+        ``stop``).
+    error : Out(1)
+        Pulse: a burst was answered with an error response.
     """
 
     def __init__(
@@ -72,11 +86,11 @@ class BlockWriter(wiring.Component):
                 "start": In(1),
                 "rounds": In(layout),
                 "lines": In(line_width(addr_width)).array(tensors),
-                "last_strobes": In(BEAT_BYTES),
+                "last_strobes": In(LINE_BYTES),
                 "aw": Out(stream.Signature(BurstLayout(addr_width=addr_width))),
                 "w": Out(stream.Signature(WriteBeatLayout())),
                 "b": In(stream.Signature(2)),
-                "i": In(stream.Signature(BEAT_BYTES * 8)).array(tensors),
+                "i": In(stream.Signature(LINE_BITS)).array(tensors),
                 "filled": In(1),
                 "stored": Out(1),
                 "stop": In(1),
@@ -118,7 +132,7 @@ class BlockWriter(wiring.Component):
         # Where in its 4 KB page each tensor is: bursts end at the same places as those of the
         # generator, so their lengths need not be handed over.
         page_lines = Array(
-            Signal(range(BURST_BEATS), name=f"page_line_{index}", reset_less=True)
+            Signal(range(AXI_BURST_LINES), name=f"page_line_{index}", reset_less=True)
             for index in range(self._tensors)
         )
         page_line = page_lines[departure.tensor]

@@ -1,4 +1,4 @@
-"""Cuts the blocks of a job into AXI4 bursts."""
+"""Cuts the blocks of a run into AXI bursts."""
 
 from __future__ import annotations
 
@@ -8,35 +8,20 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.line import AXI_BURST_BITS, AXI_BURST_LINES, line_width
 from hw.stream.rounds import RoundsLayout, RoundWalker
 
 __all__ = [
-    "BEAT_BYTES",
-    "BURST_BEATS",
     "BurstGenerator",
     "BurstLayout",
-    "line_width",
 ]
-
-BEAT_BYTES = 64
-"""Bytes of a beat: 512 data bits. A line is as long."""
-
-BURST_BEATS = 4096 // BEAT_BYTES
-"""Most beats of a burst: an AXI4 burst must not cross a 4 KB boundary (IHI 0022, A3.4.1)."""
-
-_PAGE_BITS = BURST_BEATS.bit_length() - 1
-
-
-def line_width(addr_width: int) -> int:
-    """Bits of a line number (an address in units of 64 bytes) for addresses of ``addr_width``."""
-    return addr_width - (BEAT_BYTES.bit_length() - 1)
 
 
 class BurstLayout(data.StructLayout):
     """A burst: the number of its first line, and its beats less one, as in ``AxLEN``."""
 
     def __init__(self, *, addr_width: int) -> None:
-        super().__init__({"line": line_width(addr_width), "len": _PAGE_BITS})
+        super().__init__({"line": line_width(addr_width), "len": AXI_BURST_BITS})
 
 
 class BurstGenerator(wiring.Component):
@@ -44,24 +29,33 @@ class BurstGenerator(wiring.Component):
 
     Parameters
     ----------
-    layout:
+    layout
         Of ``rounds``.
-    tensors:
+    tensors
         Tensors of a round.
-    addr_width:
+    addr_width
         Width of byte addresses in bits.
 
     Members
     -------
-    start: takes over ``lines`` and begins, In
-    rounds: the job; must hold still until the generator is ``idle``, In
-    lines: number of the first line of each tensor, In
-    allowed: the next round may begin, In
-    stop: offer no further burst; once high, it must stay so until the next ``start``, In
-    o: stream of bursts, Out; a burst once offered is not withdrawn
-    offered: a burst will be at ``o`` from the next cycle, Out
-    begun: with ``offered``: it is the first of a round, Out
-    idle: no burst is at ``o`` and none is to come, Out
+    start : In(1)
+        Takes over ``lines`` and begins.
+    rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
+        The rounds of the run; must hold still until the generator is ``idle``.
+    lines : In(line), one for each tensor
+        Number of the first line of each tensor.
+    allowed : In(1)
+        The next round may begin.
+    stop : In(1)
+        Offer no further burst; once high, it must stay so until the next ``start``.
+    o : Out(stream of :class:`BurstLayout`)
+        Bursts; one that was once offered is not withdrawn.
+    offered : Out(1)
+        A burst will be at ``o`` from the next cycle.
+    begun : Out(1)
+        With ``offered``: it is the first of a round.
+    idle : Out(1)
+        No burst is at ``o`` and none is to come.
     """
 
     def __init__(self, *, layout: RoundsLayout, tensors: int, addr_width: int) -> None:
@@ -90,15 +84,15 @@ class BurstGenerator(wiring.Component):
             for index, line in enumerate(self.lines)
         )
         line = Signal.like(lines[0])
-        to_boundary = Signal(range(BURST_BEATS + 1))
-        beats = Signal(range(BURST_BEATS + 1))
+        to_boundary = Signal(range(AXI_BURST_LINES + 1))
+        beats = Signal(range(AXI_BURST_LINES + 1))
         burst = Signal(self._burst, reset_less=True)
         valid = Signal()
         m.d.comb += [
             walker.start.eq(self.start),
             walker.rounds.eq(self.rounds),
             line.eq(lines[walker.tensor]),
-            to_boundary.eq(BURST_BEATS - line[:_PAGE_BITS]),
+            to_boundary.eq(AXI_BURST_LINES - line[:AXI_BURST_BITS]),
             beats.eq(Mux(walker.left < to_boundary, walker.left, to_boundary)),
             walker.step_beats.eq(beats),
             walker.step.eq(self.offered),

@@ -20,17 +20,21 @@ class StreamFifo(wiring.Component):
 
     Parameters
     ----------
-    shape:
+    shape
         Shape of the payload.
-    depth:
+    depth
         Payloads that fit in, from 2.
 
     Members
     -------
-    i: stream of ``shape``, In
-    o: stream of ``shape``, Out
-    level: payloads inside, the one at the output included, Out
-    flush: empties the FIFO at the end of the cycle, In; ``i`` and ``o`` must not move then
+    i : In(stream of shape)
+        What is put in.
+    o : Out(stream of shape)
+        What is taken out.
+    level : Out(range(depth + 1))
+        Payloads inside, the one at the output included.
+    flush : In(1)
+        Empties the FIFO at the end of the cycle; ``i`` and ``o`` must not move then.
     """
 
     def __init__(self, *, shape: ShapeLike, depth: int) -> None:

@@ -12,12 +12,14 @@ __all__ = ["RoundWalker", "RoundsLayout"]
 
 
 class RoundsLayout(data.StructLayout):
-    """How many rounds a job has. Round k covers block k of each tensor.
+    """How many rounds a run has. Round k covers block k of each tensor.
 
     Fields
     ------
-    last_round: index of the last round
-    tail_beats: beats of a block in the last round, 1 to ``block_beats``
+    last_round
+        Index of the last round.
+    tail_beats
+        Beats of a block in the last round, 1 to ``block_beats``.
     """
 
     def __init__(self, *, block_beats: int, beats_width: int) -> None:
@@ -42,23 +44,33 @@ class RoundWalker(wiring.Component):
 
     Parameters
     ----------
-    layout:
+    layout
         Of ``rounds``.
-    tensors:
+    tensors
         Tensors of a round.
 
     Members
     -------
-    start: takes over ``rounds`` and begins, In
-    rounds: the job; must hold still while ``active``, In
-    step: moves on by ``step_beats`` (1 to ``left``) at the end of the cycle, In
-    active: beats are left; the following members are meaningful only then, Out
-    tensor: tensor at work, Out
-    left: beats left in its block, Out
-    fresh: the round has not begun, Out
-    tensor_end: this step ends the block, Out (combinational from ``step_beats``)
-    round_end: this step ends the round, Out (likewise)
-    last_round: the round is the last, Out
+    start : In(1)
+        Takes over ``rounds`` and begins.
+    rounds : In(:class:`RoundsLayout`)
+        The rounds of the run; must hold still while ``active``.
+    step, step_beats : In(1), In(range(block_beats + 1))
+        Moves on by ``step_beats`` (1 to ``left``) at the end of the cycle.
+    active : Out(1)
+        Beats are left; the following members are meaningful only then.
+    tensor : Out(range(tensors))
+        Tensor at work.
+    left : Out(range(block_beats + 1))
+        Beats left in its block.
+    fresh : Out(1)
+        The round has not begun.
+    tensor_end : Out(1)
+        This step ends the block (combinational from ``step_beats``).
+    round_end : Out(1)
+        This step ends the round (likewise).
+    last_round : Out(1)
+        The round is the last.
     """
 
     def __init__(self, *, layout: RoundsLayout, tensors: int) -> None:

@@ -17,14 +17,14 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from numpy.typing import NDArray
 
 from golden.adam import AdamConstants, adam_constants, adam_step
-from hw.csr.register_map import load_registers
+from hw.axdimm.registers import kernel_map
 from hw_tests.adam.plain_rule import plain_step
 from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory
 from hw_tests.bench import bench_parameters
 from hw_tests.lite_master import LiteMaster
 from hw_tests.stalls import STALLS
 
-MAP = load_registers("axdimm_kernel")
+MAP = kernel_map()
 PARAMETERS = bench_parameters()
 MEMORY_BYTES: int = PARAMETERS["memory_bytes"]
 BLOCK: int = PARAMETERS["block_bytes"] // 4

@@ -12,7 +12,7 @@ from hw.dataflow.unit import FlowUnit
 __all__ = ["plain_step", "plain_unit"]
 
 
-def _rule(
+def plain(
     *, p: FlowValue, g: FlowValue, m: FlowValue, v: FlowValue, beta1: FlowValue, lr: FlowValue
 ) -> dict[str, FlowValue]:
     return {"p": p - lr * g, "m": beta1 * m + g, "v": v + g}
@@ -20,7 +20,7 @@ def _rule(
 
 def plain_unit() -> FlowUnit:
     """A functional unit that computes :func:`plain_step`."""
-    return FlowUnit(_rule, inputs=INPUTS, constants=("beta1", "lr"), outputs=OUTPUTS)
+    return FlowUnit(plain, inputs=INPUTS, constants=("beta1", "lr"), outputs=OUTPUTS)
 
 
 def plain_step(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from hw.adam.config import KERNEL_PRESETS, KernelConfig
@@ -26,11 +24,8 @@ CONFIGURATIONS = {
 def test_kernel(name: str) -> None:
     unit, lanes, settings = CONFIGURATIONS[name]
     config = KernelConfig(lanes=lanes, address_width=18, memory_bytes=(1 << 18) - 4096, **settings)
-    options: dict[str, Any] = {}
-    if unit == "plain":
-        options = {"unit": plain_unit(), "unit_name": "plain_unit"}
     run_bench(
-        AdamKernel(config, **options),
+        AdamKernel(config, unit=plain_unit() if unit == "plain" else None),
         top="adam_kernel",
         module="hw_tests.adam.kernel_bench",
         parameters={
@@ -45,5 +40,5 @@ def test_kernel(name: str) -> None:
 @pytest.mark.parametrize("preset", KERNEL_PRESETS)
 def test_presets_elaborate(preset: str) -> None:
     config = KERNEL_PRESETS[preset]
-    text = to_verilog(AdamKernel(config, unit=plain_unit(), unit_name="plain_unit"), "adam_kernel")
+    text = to_verilog(AdamKernel(config, unit=plain_unit()), "adam_kernel")
     assert text.count("plain_unit \\unit_") + text.count("plain_unit unit_") == config.lanes

@@ -22,12 +22,7 @@ def test_lanes(lanes: int) -> None:
     unit = plain_unit()
     config = CONFIGS[lanes]
     run_bench(
-        SideBySide(
-            {
-                f"lanes{each}": AdamLanes(CONFIGS[each], unit=unit, unit_name="plain_unit")
-                for each in CONFIGS
-            }
-        ),
+        SideBySide({f"lanes{each}": AdamLanes(CONFIGS[each], unit=unit) for each in CONFIGS}),
         top="adam_lanes",
         module="hw_tests.adam.lanes_bench",
         parameters={

@@ -11,7 +11,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteRam, AxiMaster, AxiRam
 
-from hw.csr.register_map import load_registers
+from hw.axdimm.registers import arbiter_map
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink
 from hw_tests.stalls import STALLS, pauses
@@ -21,10 +21,10 @@ MEASURED = {
     name: 1000 + 11 * index
     for index, name in enumerate(
         (
-            "refreshes",
-            "activates",
-            "precharges",
-            "longest_refresh_gap",
+            "memory_refreshes",
+            "memory_activates",
+            "memory_precharges",
+            "memory_longest_refresh_gap",
             "run_data_tck",
             "run_refresh_tck",
             "run_starved_tck",
@@ -45,12 +45,12 @@ class TB:
     """A host on the link, a kernel on the kernel port, and memories behind the arbiter."""
 
     def __init__(self, dut: Any) -> None:
-        for name in ("kernel", "kernel_csr", "memory"):
+        for name in ("kernel", "kernel_csr", "memory_axi"):
             logging.getLogger(f"cocotb.arbiter.{name}").setLevel(logging.WARNING)
         self.dut = dut
         parameters = bench_parameters()
         self.latency = parameters["read_latency"]
-        self.capacity = parameters["capacity_bytes"]
+        self.capacity = 1 << parameters["address_width"]
         self.stalls = parameters["stalls"]
         self.rng = random.Random(cocotb.RANDOM_SEED)
         dut.memory_idle.value = 1
@@ -58,14 +58,14 @@ class TB:
         for name, value in MEASURED.items():
             getattr(dut, name).value = value
         self.memory = AxiRam(
-            AxiBus.from_prefix(dut, "memory"), dut.clk, dut.rst, size=self.capacity
+            AxiBus.from_prefix(dut, "memory_axi"), dut.clk, dut.rst, size=self.capacity
         )
         self.kernel = AxiMaster(AxiBus.from_prefix(dut, "kernel"), dut.clk, dut.rst)
         self.kernel_registers = AxiLiteRam(
             AxiLiteBus.from_prefix(dut, "kernel_csr"), dut.clk, dut.rst, size=4096
         )
         self.host = HostLink(dut)
-        self.registers = load_registers("axdimm_arbiter")
+        self.registers = arbiter_map()
 
     async def start(self) -> None:
         Clock(self.dut.clk, 5, unit="ns").start()
@@ -233,13 +233,13 @@ async def a_switch_drains_what_is_in_flight(dut: Any) -> None:
     for turn in range(6):
         await ClockCycles(dut.clk, tb.rng.randrange(5, 120))
         await tb.set_mode(0)
-        assert dut.memory_rvalid.value == 0
+        assert dut.memory_axi_rvalid.value == 0
         for step in range(3):
             line = (0x30000 >> 6) + 8 * turn + step
             host_data[line] = tb.rng.getrandbits(512)
             await tb.host.request(line, host_data[line])
         assert await tb.host.read(line, attempts=400) == host_data[line]
-        before = (tb.memory.read(0x20000, len(data)), tb.dut.memory_awvalid.value)
+        before = (tb.memory.read(0x20000, len(data)), tb.dut.memory_axi_awvalid.value)
         await ClockCycles(dut.clk, 100)
         assert (tb.memory.read(0x20000, len(data)), 0) == (before[0], 0)
         await tb.set_mode(1)
@@ -289,14 +289,15 @@ async def constants_and_inputs_are_readable(dut: Any) -> None:
     await tb.start()
     parameters = bench_parameters()
     assert await tb.register("id") == int.from_bytes(b"AXDN", "little") | 1 << 32
-    assert await tb.register("capacity") == parameters["capacity_bytes"]
+    assert await tb.register("capacity") == tb.capacity
     assert await tb.register("config") == (
         parameters["lanes"] | parameters["block_bytes"] << 8 | parameters["read_latency"] << 40
     )
     for port, value in MEASURED.items():
-        if port == "longest_refresh_gap":
+        register = port.split("_", 1)[1]
+        if register == "longest_refresh_gap":
             # In fabric cycles, of four DRAM clocks each.
             assert await tb.register("longest_refresh_gap_tck") == 4 * value
         else:
-            assert await tb.register(port.removeprefix("run_")) == value, port
+            assert await tb.register(register) == value, port
     await RisingEdge(dut.clk)

@@ -11,7 +11,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
 from golden.adam import adam_constants, adam_step
-from hw.csr.register_map import load_registers
+from hw.axdimm.registers import arbiter_map, kernel_map
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink
 from hw_tests.stalls import STALLS
@@ -30,8 +30,8 @@ class TB:
         self.capacity = self.parameters["capacity_bytes"]
         self.host = HostLink(dut, pause=STALLS[self.parameters["gaps"]], seed=cocotb.RANDOM_SEED)
         self.rng = random.Random(cocotb.RANDOM_SEED)
-        self.arbiter = load_registers("axdimm_arbiter")
-        self.kernel = load_registers("axdimm_kernel")
+        self.arbiter = arbiter_map()
+        self.kernel = kernel_map()
 
     async def start(self) -> None:
         Clock(self.dut.clk, 5, unit="ns").start()

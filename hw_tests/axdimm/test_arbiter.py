@@ -5,17 +5,22 @@ from __future__ import annotations
 import pytest
 
 from hw.axdimm.arbiter import Arbiter
+from hw.axdimm.memory_join import ExclusiveJoin
 from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
 
-PARAMETERS = {"capacity_bytes": 1 << 20, "read_latency": 40, "lanes": 4, "block_bytes": 1024}
+PARAMETERS = {"address_width": 20, "read_latency": 40, "lanes": 4, "block_bytes": 1024}
+
+
+def arbiter(*, address_width: int, **settings: int) -> Arbiter:
+    return Arbiter(join=ExclusiveJoin(addr_width=address_width), **settings)
 
 
 @pytest.mark.parametrize("stalls", STALLS)
 def test_arbiter(stalls: str) -> None:
     """Modes, draining, fixed latency, refusals and every counter, at each amount of stalls."""
     run_bench(
-        Arbiter(**PARAMETERS),
+        arbiter(**PARAMETERS),
         top="arbiter",
         module="hw_tests.axdimm.arbiter_bench",
         parameters={**PARAMETERS, "stalls": stalls},
@@ -25,12 +30,11 @@ def test_arbiter(stalls: str) -> None:
 @pytest.mark.parametrize(
     ("parameter", "value", "message"),
     [
-        ("capacity_bytes", 3 << 20, "power of two"),
-        ("capacity_bytes", 4096, "at least 16384"),
+        ("address_width", 13, "at least 14"),
         ("read_latency", 2, "from 4 to 512"),
     ],
 )
 def test_refuses(parameter: str, value: int, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
-        Arbiter(**{**PARAMETERS, parameter: value})
+        arbiter(**{**PARAMETERS, parameter: value})
     assert str(value) in str(error.value)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hw.axdimm.registers import arbiter_map, kernel_map
 from hw.csr.bank import CsrBank
-from hw.csr.register_map import load_registers
+from hw.csr.register_map import RegisterMap
 from hw_tests.bench import run_bench
 from hw_tests.csr.csr_sample import CsrSample, sample_map
 
@@ -22,9 +23,8 @@ def test_csr_bench() -> None:
     run_bench(CsrSample(), top="csr_sample", module="hw_tests.csr.csr_bench")
 
 
-@pytest.mark.parametrize("name", ["axdimm_arbiter", "axdimm_kernel"])
-def test_ports_follow_the_map(name: str) -> None:
-    registers = load_registers(name)
+@pytest.mark.parametrize("registers", [arbiter_map(), kernel_map()], ids=lambda each: each.name)
+def test_ports_follow_the_map(registers: RegisterMap) -> None:
     members = dict(CsrBank(registers).signature.members)
     for member in ("address", "write", "write_data", "read_data", "hit"):
         del members[member]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hw.csr.register_map import load_registers
+from hw.axdimm.registers import kernel_map
 from sw_driver.cli import main
 from sw_driver.commands.registers import MAPS, load_map, register_document
 
@@ -33,7 +33,7 @@ def test_fields_do_not_overlap(name: str) -> None:
 
 
 def test_unknown_names_are_told() -> None:
-    registers = load_registers("axdimm_kernel")
+    registers = kernel_map()
     with pytest.raises(KeyError, match="nonsense"):
         registers["nonsense"]
     with pytest.raises(KeyError, match="nonsense"):

@@ -33,23 +33,23 @@ async def _check(dut: Any, name: str, given: Any, expected: list[Any]) -> None:
 @cocotb.test(timeout_time=10, timeout_unit="ms")
 async def momentum(dut: Any) -> None:
     """The two lines of momentum, without gaps, with some and with many."""
-    dut.momentum_mu.value = _bits(MU)
-    dut.momentum_lr.value = _bits(LR)
+    dut.momentum_unit_mu.value = _bits(MU)
+    dut.momentum_unit_lr.value = _bits(LR)
     given = _numbers(5000, 3)
     p, g, m = given.T
     m_next = MU * m + g
-    await _check(dut, "momentum", given, [p - LR * m_next, m_next])
+    await _check(dut, "momentum_unit", given, [p - LR * m_next, m_next])
 
 
 @cocotb.test(timeout_time=10, timeout_unit="ms")
 async def spread(dut: Any) -> None:
     """Values delayed by different times, negative ones and inputs that go straight through."""
-    dut.spread_c.value = _bits(C)
+    dut.spread_unit_c.value = _bits(C)
     given = _numbers(5000, 2)
     a, b = given.T
     total = a + C * b
     ratio = -a / np.sqrt(total * total)
-    await _check(dut, "spread", given, [ratio - b, -total, a, total + ratio])
+    await _check(dut, "spread_unit", given, [ratio - b, -total, a, total + ratio])
 
 
 @cocotb.test(timeout_time=10, timeout_unit="ms")

@@ -26,8 +26,6 @@ SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 
 
 class Momentum(FlowUnit):
-    module_name = "momentum"
-
     def __init__(self) -> None:
         super().__init__(
             momentum, inputs=("p", "g", "m"), constants=("mu", "lr"), outputs=("p", "m")
@@ -35,8 +33,6 @@ class Momentum(FlowUnit):
 
 
 class Spread(FlowUnit):
-    module_name = "spread"
-
     def __init__(self) -> None:
         super().__init__(
             spread, inputs=("a", "b"), constants=("c",), outputs=("ratio", "total", "a", "late")

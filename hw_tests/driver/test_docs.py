@@ -16,7 +16,7 @@ from pkgutil import walk_packages
 import pytest
 
 import sw_driver
-from hw.csr.register_map import load_registers
+from hw.axdimm.registers import kernel_map
 from sw_driver import cli, errors
 
 ROOT = Path(__file__).parents[2]
@@ -223,7 +223,7 @@ def test_every_exception_is_in_the_catalogue() -> None:
 
 
 def test_every_cause_is_in_the_catalogue() -> None:
-    cause = load_registers("axdimm_kernel")["status"]["cause"]
+    cause = kernel_map()["status"]["cause"]
     assert table("Causes of the kernel") == {name for name, _ in cause.encoding}
 
 

@@ -8,8 +8,9 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
+from hw.expose import expose
 from hw.pim.config import PimConfig
-from hw.pim.pool import PimPool, expose
+from hw.pim.pool import PimPool
 from hw.pim.vault.timing import VaultPart
 from hw.sim.vault_device import VaultDevice
 from hw.verilog import Shared

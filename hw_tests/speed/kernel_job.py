@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from golden.adam import adam_constants, adam_step
 from hw.adam.config import KernelConfig
 from hw.axdimm.config import configure
-from hw.csr.register_map import load_registers
+from hw.axdimm.registers import kernel_map
 
 __all__ = ["JobResult", "KernelJob"]
 
@@ -48,7 +48,7 @@ class KernelJob:
         return config.with_capacity(min(_MEMORY_BYTES, config.capacity_bytes)).kernel
 
     def __init__(self, config: KernelConfig, rounds: int) -> None:
-        registers = load_registers("axdimm_kernel")
+        registers = kernel_map()
         self.config = config
         self.parameters = rounds * config.block_bytes // 4
         nbytes = 4 * self.parameters

@@ -8,10 +8,11 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axi.bus import BURST_INCR, AXI4Signature
+from hw.axi.bus import AXI4Signature
+from hw.line import LINE_BITS, LINE_BYTES, line_width
+from hw.stream.axi_port import connect_axi
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
-from hw.stream.bursts import BEAT_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 from hw.stream.rounds import RoundsLayout
 
@@ -42,11 +43,11 @@ class BlockMover(wiring.Component):
         line = line_width(addr_width)
         super().__init__(
             {
-                "m_axi": Out(AXI4Signature(addr_width=addr_width, data_width=8 * BEAT_BYTES)),
+                "m_axi": Out(AXI4Signature(addr_width=addr_width, data_width=LINE_BITS)),
                 "start": In(1),
                 "last_round": In(layout["last_round"].shape),
                 "tail_beats": In(layout["tail_beats"].shape),
-                "last_strobes": In(BEAT_BYTES),
+                "last_strobes": In(LINE_BYTES),
                 "source": In(line).array(tensors),
                 "target": In(line).array(tensors),
                 "hand_over": In(1),
@@ -72,9 +73,7 @@ class BlockMover(wiring.Component):
                 part.stop.eq(self.stop),
             ]
         for index in range(self._tensors):
-            m.submodules[f"fifo_{index}"] = fifo = StreamFifo(
-                shape=8 * BEAT_BYTES, depth=self._depth
-            )
+            m.submodules[f"fifo_{index}"] = fifo = StreamFifo(shape=LINE_BITS, depth=self._depth)
             wiring.connect(m, loader.o[index], fifo.i)
             wiring.connect(m, fifo.o, writer.i[index])
             m.d.comb += [
@@ -82,7 +81,7 @@ class BlockMover(wiring.Component):
                 loader.lines[index].eq(self.source[index]),
                 writer.lines[index].eq(self.target[index]),
             ]
-        axi = self.m_axi
+        connect_axi(m, self.m_axi, loader, writer)
         m.d.comb += [
             writer.last_strobes.eq(self.last_strobes),
             writer.filled.eq(self.hand_over),
@@ -93,30 +92,5 @@ class BlockMover(wiring.Component):
             self.store_idle.eq(writer.idle),
             self.load_error.eq(loader.error),
             self.store_error.eq(writer.error),
-            axi.araddr.eq(loader.ar.payload.line * BEAT_BYTES),
-            axi.arlen.eq(loader.ar.payload.len),
-            axi.arsize.eq(6),
-            axi.arburst.eq(BURST_INCR),
-            axi.arvalid.eq(loader.ar.valid),
-            loader.ar.ready.eq(axi.arready),
-            loader.r.payload.data.eq(axi.rdata),
-            loader.r.payload.resp.eq(axi.rresp),
-            loader.r.payload.last.eq(axi.rlast),
-            loader.r.valid.eq(axi.rvalid),
-            axi.rready.eq(loader.r.ready),
-            axi.awaddr.eq(writer.aw.payload.line * BEAT_BYTES),
-            axi.awlen.eq(writer.aw.payload.len),
-            axi.awsize.eq(6),
-            axi.awburst.eq(BURST_INCR),
-            axi.awvalid.eq(writer.aw.valid),
-            writer.aw.ready.eq(axi.awready),
-            axi.wdata.eq(writer.w.payload.data),
-            axi.wstrb.eq(writer.w.payload.strb),
-            axi.wlast.eq(writer.w.payload.last),
-            axi.wvalid.eq(writer.w.valid),
-            writer.w.ready.eq(axi.wready),
-            writer.b.payload.eq(axi.bresp),
-            writer.b.valid.eq(axi.bvalid),
-            axi.bready.eq(writer.b.ready),
         ]
         return m

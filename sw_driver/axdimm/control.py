@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.csr.register_map import load_registers
+from hw.axdimm.registers import arbiter_map
 from sw_driver.axdimm.channel import Channel, Mode, ModePolicy
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.memory.allocations import checked_channel
@@ -35,7 +35,7 @@ __all__ = ["COUNTERS", "DriverControl"]
 
 COUNTERS = tuple(
     register.name
-    for register in load_registers("axdimm_arbiter").registers
+    for register in arbiter_map().registers
     if [field.name for field in register.fields] == ["count"]
 )
 """Registers of the arbiter that count."""

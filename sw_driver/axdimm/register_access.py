@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hw.csr.register_map import Field, Register, load_registers
+from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.csr.register_map import Field, Register
 from sw_driver.axdimm.registers import RegisterWindow, arbiter_registers, kernel_registers
 from sw_driver.errors import WrongModeError
 from sw_driver.transport import Transport
@@ -15,6 +16,7 @@ from ..control import NoSuchRegisterError, RegisterAccessError, RegisterValue
 
 __all__ = ["RegisterPath", "find_register", "read_registers", "write_register"]
 
+MAPS = {"arbiter": arbiter_map, "kernel": kernel_map}
 WINDOWS = {"arbiter": arbiter_registers, "kernel": kernel_registers}
 
 
@@ -32,9 +34,7 @@ class RegisterPath:
 
 
 REGISTERS = [
-    RegisterPath(window, register)
-    for window in WINDOWS
-    for register in load_registers(f"axdimm_{window}").registers
+    RegisterPath(window, register) for window in WINDOWS for register in MAPS[window]().registers
 ]
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hw.csr.register_map import Register, RegisterMap, load_registers
+from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.csr.register_map import Register, RegisterMap
 
 from ..transport import LINE_BYTES, Transport, arbiter_window, kernel_window
 
@@ -110,7 +111,7 @@ def arbiter_registers(transport: Transport, channel: int) -> RegisterWindow:
         transport,
         channel,
         base=arbiter_window(transport.capacity_bytes),
-        registers=load_registers("axdimm_arbiter"),
+        registers=arbiter_map(),
     )
 
 
@@ -120,5 +121,5 @@ def kernel_registers(transport: Transport, channel: int) -> RegisterWindow:
         transport,
         channel,
         base=kernel_window(transport.capacity_bytes),
-        registers=load_registers("axdimm_kernel"),
+        registers=kernel_map(),
     )

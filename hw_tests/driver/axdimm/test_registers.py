@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from golden.adam import adam_constants, adam_step
-from hw.csr.register_map import load_registers
+from hw.axdimm.registers import kernel_map
 from hw_tests.driver.device_memory import fill, snapshot
 from sw_driver.axdimm.registers import RegisterWindow, arbiter_registers, kernel_registers
 from sw_driver.transport import DeviceFault, Transport, kernel_window
@@ -54,7 +54,7 @@ def run(kernel: RegisterWindow) -> dict[str, int]:
 
 
 def cause(name: str) -> int:
-    return load_registers("axdimm_kernel")["status"]["cause"].code(name)
+    return kernel_map()["status"]["cause"].code(name)
 
 
 def expected_memory(memory: np.ndarray) -> np.ndarray:

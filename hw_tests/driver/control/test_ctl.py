@@ -26,7 +26,8 @@ import numpy as np
 import pytest
 
 from golden.adam import adam_constants, adam_step
-from hw.csr.register_map import Field, Register, load_registers
+from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.csr.register_map import Field, Register
 from hw_tests.driver.refusals import assert_refused
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm, CopiedBytes
@@ -260,7 +261,7 @@ def test_info(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_registers(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
-    maps = {name: load_registers(f"axdimm_{name}") for name in ("arbiter", "kernel")}
+    maps = {"arbiter": arbiter_map(), "kernel": kernel_map()}
     rows = answer(capsys, "registers", "axdimm0")
     expected = [
         (channel, window, register.name, register.offset_bytes)

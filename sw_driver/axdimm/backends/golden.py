@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.adam import AdamConstants, adam_step
-from hw.csr.register_map import RegisterMap, load_registers
+from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.csr.register_map import RegisterMap
 from sw_driver.axdimm.runs import PARAMETER_BYTES, PARAMETERS_PER_BEAT
 from sw_driver.transport import (
     LINE_BYTES,
@@ -28,8 +29,8 @@ __all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport"]
 
 REGISTER_BYTES = 8
 
-_ARBITER = load_registers("axdimm_arbiter")
-_KERNEL = load_registers("axdimm_kernel")
+_ARBITER = arbiter_map()
+_KERNEL = kernel_map()
 MODES = dict(_ARBITER["status"]["mode"].encoding)
 CAUSES = dict(_KERNEL["status"]["cause"].encoding)
 _ARBITER_COUNTERS = (

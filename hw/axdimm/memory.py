@@ -1,0 +1,98 @@
+"""The memory of a channel as its users see it, and the DDR4 controller as such a memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.axi.bus import AXI4Signature
+from hw.dram.activity import Activity
+from hw.dram.controller import COUNTER_BITS, Ddr4Controller
+from hw.line import LINE_BITS
+
+__all__ = ["MEMORY_COUNTERS", "MOST_ADMITTED", "MOST_UNANSWERED", "Ddr4Memory", "MemorySignature"]
+
+MOST_ADMITTED = 255
+"""Reads, or writes without their data, that a memory may have accepted at a time."""
+
+MOST_UNANSWERED = 1023
+"""Writes that a memory may have accepted and not answered."""
+
+MEMORY_COUNTERS = ("refreshes", "activates", "precharges", "turns", "longest_refresh_gap")
+
+
+class MemorySignature(wiring.Signature):
+    """A memory as its user has it; a controller, or what adapts one, has it as ``In``.
+
+    It answers the bursts of an ID in order, and has not more than :data:`MOST_ADMITTED` and
+    :data:`MOST_UNANSWERED` of them under way.
+
+    Parameters
+    ----------
+    addr_width
+        Of the AXI port; addresses are bytes from 0.
+
+    Members
+    -------
+    axi : Out(:class:`~hw.axi.bus.AXI4Signature`)
+        512 data bits, an ID of one bit.
+    prompt : Out(1)
+        Refreshes are not postponed: for a user that can wait for one, but not for a batch.
+    idle : In(1)
+        No burst is under way; if ``prompt``, no refresh is due either.
+    activity : In(:class:`~hw.dram.activity.Activity`)
+        What the cycle before was used for.
+    refreshes, activates, precharges, turns, longest_refresh_gap : In(COUNTER_BITS)
+        See :class:`~hw.dram.controller.Ddr4Controller`.
+    """
+
+    def __init__(self, *, addr_width: int) -> None:
+        self.axi = AXI4Signature(addr_width=addr_width, data_width=LINE_BITS)
+        super().__init__(
+            {
+                "axi": Out(self.axi),
+                "prompt": Out(1),
+                "idle": In(1),
+                "activity": In(Activity),
+                **{name: In(COUNTER_BITS) for name in MEMORY_COUNTERS},
+            }
+        )
+
+
+class Ddr4Memory(wiring.Component):
+    """The DDR4 controller as a channel's memory. Another controller needs another such adapter.
+
+    Members
+    -------
+    memory : In(:class:`MemorySignature`)
+        The user.
+    dram : Out(:class:`~hw.dram.interface.DramSignature`)
+        The DRAM.
+    """
+
+    def __init__(self, controller: Ddr4Controller) -> None:
+        assert controller.most_admitted <= MOST_ADMITTED
+        assert controller.most_unanswered <= MOST_UNANSWERED
+        self._controller = controller
+        super().__init__(
+            {
+                "memory": In(MemorySignature(addr_width=len(controller.s_axi.araddr))),
+                "dram": controller.signature.members["dram"],
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        memory: Any = self.memory
+        m.submodules.controller = controller = self._controller
+        wiring.connect(m, wiring.flipped(memory.axi), controller.s_axi)
+        wiring.connect(m, controller.dram, wiring.flipped(self.dram))
+        m.d.comb += controller.prompt.eq(memory.prompt)
+        m.d.comb += [
+            getattr(memory, name).eq(getattr(controller, name))
+            for name in ("idle", "activity", *MEMORY_COUNTERS)
+        ]
+        return m
