@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from hw.adam.config import KERNEL_PRESETS, KernelConfig
+from hw.adam.config import KernelConfig
 from hw.adam.kernel import AdamKernel
-from hw.verilog import to_verilog
 from hw_tests.adam.plain_rule import plain_unit
 from hw_tests.bench import run_bench
 
@@ -40,10 +39,3 @@ def test_kernel(name: str) -> None:
             "unit": unit,
         },
     )
-
-
-@pytest.mark.parametrize("preset", KERNEL_PRESETS)
-def test_presets_elaborate(preset: str) -> None:
-    config = KERNEL_PRESETS[preset]
-    text = to_verilog(AdamKernel(config, unit=plain_unit(), unit_name="plain_unit"), "adam_kernel")
-    assert text.count("plain_unit \\unit_") + text.count("plain_unit unit_") == config.lanes

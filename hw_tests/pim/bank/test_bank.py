@@ -21,4 +21,5 @@ def test_works(multipliers: int, adders: int, stalls: str) -> None:
         top="pim_bank",
         module="hw_tests.pim.bank.bank_bench",
         parameters={"preset": "tiny", "stalls": stalls, **units},
+        optimization="-Og",
     )
