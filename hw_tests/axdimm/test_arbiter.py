@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from hw.axdimm.arbiter import Arbiter
+from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
 
 PARAMETERS = {"capacity_bytes": 1 << 20, "read_latency": 40, "lanes": 4, "block_bytes": 1024}
 
 
+@cache
+def verilog() -> str:
+    return to_verilog(Arbiter(**PARAMETERS), "arbiter")
+
+
 @pytest.mark.parametrize("stalls", STALLS)
 def test_arbiter(stalls: str) -> None:
     """Modes, draining, fixed latency, refusals and every counter, at each amount of stalls."""
     run_bench(
-        Arbiter(**PARAMETERS),
+        verilog(),
         top="arbiter",
         module="hw_tests.axdimm.arbiter_bench",
         parameters={**PARAMETERS, "stalls": stalls},
