@@ -67,7 +67,7 @@ def run_bench(
         "--no-public-flat-rw", "-Wno-fatal", "-O3", "--x-assign", "fast",
         "--output-split", "0", *build_args,
     ]  # fmt: skip
-    make_arguments = [f"OPT_FAST={optimization}", "OPT_GLOBAL=-O0"]
+    make_arguments = [f"OPT_FAST={optimization}", f"OPT_GLOBAL={optimization}"]
     runner = get_runner("verilator")
     environment = verilator_env()
 

@@ -51,7 +51,7 @@ def run(operation: str, fmt: FloatFormat, testcase: str, **parameters: Any) -> N
             "name": f"{fmt.name}_{operation}",
             **parameters,
         },
-        optimization="-Og",
+        optimization="-O1",
     )
 
 
