@@ -41,12 +41,15 @@ def run_bench(
     build_args: Sequence[str] = (),
     testcase: str | Sequence[str] | None = None,
     seed: int = 1,
+    optimization: str = "-O0",
 ) -> None:
     """Runs the cocotb tests of ``module`` on ``design``; a failed one fails the caller.
 
     ``design`` is a component, converted to Verilog as module ``top``, or Verilog text that
     contains a module ``top``. The ports of ``top`` (and nothing inside) are visible to cocotb.
     ``parameters`` (JSON values) reach the bench through :func:`bench_parameters`.
+    ``optimization`` is the compiler's: more than the default pays where the runs of a build take
+    longer than some five seconds.
     """
     text = design if isinstance(design, str) else to_verilog(design, top)
     settings = "\n".join(
@@ -58,10 +61,13 @@ def run_bench(
             "",
         ]
     )
+    # All of the model is compiled at once: it takes a quarter of the CPU time that several files
+    # take, each of which reads the same headers.
     arguments = [
         "--no-public-flat-rw", "-Wno-fatal", "-O3", "--x-assign", "fast",
-        "--output-split", "20000", "-CFLAGS", "-O1", *build_args,
+        "--output-split", "0", *build_args,
     ]  # fmt: skip
+    make_arguments = [f"OPT_FAST={optimization}", f"OPT_GLOBAL={optimization}"]
     runner = get_runner("verilator")
     environment = verilator_env()
 
@@ -70,7 +76,7 @@ def run_bench(
         (folder / "settings.vlt").write_text(settings)
         # The shared runtime has no coroutines.
         runtime = [] if "--timing" in build_args else shared_runtime()
-        os.environ["MAKEFLAGS"] = " ".join([os.environ["MAKEFLAGS"], *runtime])
+        os.environ["MAKEFLAGS"] = " ".join([os.environ["MAKEFLAGS"], *make_arguments, *runtime])
         runner.build(
             sources=[folder / "settings.vlt", folder / f"{top}.v"],
             hdl_toplevel=top,
@@ -81,7 +87,7 @@ def run_bench(
         )
 
     with mock.patch.dict(os.environ, environment):
-        key = content_key([text, settings, *arguments])
+        key = content_key([text, settings, *arguments, *make_arguments])
         folder = cached_build("bench", key, build)
         work = (
             build_root()

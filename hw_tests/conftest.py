@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from amaranth.hdl import UnusedElaboratable
 
+from sw_driver.axdimm.backends import rtl
+
 
 def pytest_configure() -> None:
     # Components that tests construct only to see them refused are never elaborated. Amaranth
@@ -19,6 +21,10 @@ def pytest_configure() -> None:
     # A shell has its background jobs ignore it, and what is to be interrupted would go on for ever.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The tests build many channels and run each for a short time: they are compiled as one file
+    # and with less optimization. A `nearmem` in a process of its own has the driver's settings.
+    rtl.VERILATOR_ARGS = [*rtl.VERILATOR_ARGS, "--output-split", "0"]
+    rtl.MAKE_ARGS = ["OPT_FAST=-Og", "OPT_GLOBAL=-O0"]
 
 
 def pytest_terminal_summary(

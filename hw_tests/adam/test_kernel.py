@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hw.adam.config import KERNEL_PRESETS, KernelConfig
+from hw.adam.config import KernelConfig
 from hw.adam.kernel import AdamKernel
-from hw.verilog import to_verilog
 from hw_tests.adam.plain_rule import plain_unit
 from hw_tests.bench import run_bench
 
@@ -35,10 +34,3 @@ def test_kernel(name: str) -> None:
             "unit": unit,
         },
     )
-
-
-@pytest.mark.parametrize("preset", KERNEL_PRESETS)
-def test_presets_elaborate(preset: str) -> None:
-    config = KERNEL_PRESETS[preset]
-    text = to_verilog(AdamKernel(config, unit=plain_unit()), "adam_kernel")
-    assert text.count("plain_unit \\unit_") + text.count("plain_unit unit_") == config.lanes

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from hw.adam.config import KernelConfig
 from hw.adam.lanes import AdamLanes
+from hw.verilog import to_verilog
 from hw_tests.adam.plain_rule import plain_unit
 from hw_tests.bench import run_bench
 from hw_tests.side_by_side import SideBySide
@@ -16,13 +19,21 @@ CONFIGS = {
 }
 
 
+UNIT = plain_unit()
+
+
+@cache
+def verilog() -> str:
+    lanes = {f"lanes{each}": AdamLanes(config, unit=UNIT) for each, config in CONFIGS.items()}
+    return to_verilog(SideBySide(lanes), "adam_lanes")
+
+
 @pytest.mark.parametrize("lanes", CONFIGS)
 def test_lanes(lanes: int) -> None:
     """When rounds begin, and their results, with operands and room at once, late and rare."""
-    unit = plain_unit()
     config = CONFIGS[lanes]
     run_bench(
-        SideBySide({f"lanes{each}": AdamLanes(CONFIGS[each], unit=unit) for each in CONFIGS}),
+        verilog(),
         top="adam_lanes",
         module="hw_tests.adam.lanes_bench",
         parameters={
@@ -30,6 +41,6 @@ def test_lanes(lanes: int) -> None:
             "lanes": lanes,
             "block_beats": config.block_beats,
             "round_bits": config.rounds["last_round"].width,
-            "latency": unit.latency,
+            "latency": UNIT.latency,
         },
     )

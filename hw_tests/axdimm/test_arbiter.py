@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.memory_join import ExclusiveJoin
+from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
 
@@ -16,11 +19,16 @@ def arbiter(*, address_width: int, **settings: int) -> Arbiter:
     return Arbiter(join=ExclusiveJoin(addr_width=address_width), **settings)
 
 
+@cache
+def verilog() -> str:
+    return to_verilog(arbiter(**PARAMETERS), "arbiter")
+
+
 @pytest.mark.parametrize("stalls", STALLS)
 def test_arbiter(stalls: str) -> None:
     """Modes, draining, fixed latency, refusals and every counter, at each amount of stalls."""
     run_bench(
-        arbiter(**PARAMETERS),
+        verilog(),
         top="arbiter",
         module="hw_tests.axdimm.arbiter_bench",
         parameters={**PARAMETERS, "stalls": stalls},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from hw.axdimm.host_port import HostPort
+from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.side_by_side import SideBySide
 
@@ -14,18 +17,22 @@ ADDRESS_WIDTH = 16
 QUEUES = {4: 8, 48: 128, 500: 24}
 
 
+@cache
+def verilog() -> str:
+    ports = {
+        f"port{latency}": HostPort(
+            address_width=ADDRESS_WIDTH, read_latency=latency, queue_lines=lines
+        )
+        for latency, lines in QUEUES.items()
+    }
+    return to_verilog(SideBySide(ports), "host_ports")
+
+
 @pytest.mark.parametrize("read_latency", QUEUES)
 def test_host_port(read_latency: int) -> None:
     """Latency to the cycle, order of requests, late, refused and lost reads, start-up."""
     run_bench(
-        SideBySide(
-            {
-                f"port{latency}": HostPort(
-                    address_width=ADDRESS_WIDTH, read_latency=latency, queue_lines=lines
-                )
-                for latency, lines in QUEUES.items()
-            }
-        ),
+        verilog(),
         top="host_ports",
         module="hw_tests.axdimm.host_port_bench",
         parameters={

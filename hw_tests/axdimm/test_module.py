@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from hw.axdimm.config import configure
+from hw.verilog import to_verilog
 from hw_tests.axdimm.system import ModuleWithDram
 from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
@@ -12,11 +15,16 @@ from hw_tests.stalls import STALLS
 CONFIG = configure("tiny")
 
 
+@cache
+def verilog() -> str:
+    return to_verilog(ModuleWithDram(CONFIG), "module_with_dram")
+
+
 @pytest.mark.parametrize("gaps", STALLS)
 def test_module(gaps: str) -> None:
     """Both channels at once, each with its own mode and work; between requests idle cycles."""
     run_bench(
-        ModuleWithDram(CONFIG),
+        verilog(),
         top="module_with_dram",
         module="hw_tests.axdimm.module_bench",
         parameters={

@@ -51,6 +51,7 @@ def run(operation: str, fmt: FloatFormat, testcase: str, **parameters: Any) -> N
             "name": f"{fmt.name}_{operation}",
             **parameters,
         },
+        optimization="-O1",
     )
 
 

@@ -26,4 +26,5 @@ def test_works(verilog: str, stalls: str) -> None:
         top=TOP,
         module="hw_tests.pim.pool_bench",
         parameters={"preset": "tiny", "stalls": stalls},
+        optimization="-Og",
     )

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from hw.pim.bank.bank import PimBank
 from hw.pim.config import configure
+from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
+
+
+@cache
+def verilog(multipliers: int, adders: int) -> str:
+    bank = PimBank(configure("tiny"), multipliers=multipliers, adders=adders)
+    return to_verilog(bank, "pim_bank")
 
 
 @pytest.mark.parametrize(
@@ -17,8 +26,9 @@ from hw_tests.stalls import STALLS
 def test_works(multipliers: int, adders: int, stalls: str) -> None:
     units = {"multipliers": multipliers, "adders": adders}
     run_bench(
-        PimBank(configure("tiny"), **units),
+        verilog(multipliers, adders),
         top="pim_bank",
         module="hw_tests.pim.bank.bank_bench",
         parameters={"preset": "tiny", "stalls": stalls, **units},
+        optimization="-Og",
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
 from hw.pim.bank.units.compute import Compute
 from hw.pim.config import configure
+from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.side_by_side import SideBySide
 
@@ -29,10 +31,16 @@ BANKS = {
 }
 
 
+@cache
+def verilog() -> str:
+    banks = {name: bank.compute() for name, bank in BANKS.items()}
+    return to_verilog(SideBySide(banks), "computes")
+
+
 @pytest.mark.parametrize("name", BANKS)
 def test_compute(name: str) -> None:
     run_bench(
-        SideBySide({each: bank.compute() for each, bank in BANKS.items()}),
+        verilog(),
         top="computes",
         module="hw_tests.pim.bank.compute_bench",
         parameters={"name": name, **vars(BANKS[name]), "steady": name == "nine"},

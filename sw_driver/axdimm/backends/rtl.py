@@ -40,7 +40,7 @@ SETTLE_LIMIT_FABRIC_CYCLES = 100_000
 _STORAGE = "channel__DOT__dram__DOT__device__DOT__mem"
 """Verilator's name of the DRAM model's array, see :mod:`hw.sim.channel`."""
 
-_VERILATOR_ARGS = verilator_args(
+VERILATOR_ARGS = verilator_args(
     "channel",
     f"-DNEARMEM_STORAGE={_STORAGE}",
     f"-DNEARMEM_LINK_CYCLES_PER_LINE={LINK_FABRIC_CYCLES_PER_LINE}",
@@ -422,7 +422,7 @@ def build_library(
             repr((arithmetic, shared)),
         ],
         harness=Path(__file__).with_name("harness.cpp"),
-        arguments=_VERILATOR_ARGS,
+        arguments=VERILATOR_ARGS,
         make_arguments=MAKE_ARGS,
         settings=_SETTINGS,
         unused=["pim"],
