@@ -7,7 +7,7 @@ own, from ``docs/pim.md``, and both are compared by the tests.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -127,37 +127,6 @@ class Work:
             case Opcode.CONV2D:
                 products = self.channels * self.filter_height * self.filter_width
                 return results * products, results * (products - 1)
-
-    def part(self, index: int, start: int, count: int) -> Work:
-        """The work on ``count`` values, from ``start`` on, of one index of the result.
-
-        Only indices that are also indices of an operand, or of none, can be cut: all but the rows
-        and columns of a CONV2D. Raises :class:`DescriptorError` for these and for a part that is
-        not within the work.
-        """
-        size = self._tensors["result"][index]
-        extent = getattr(self, size)
-        if self.opcode == Opcode.CONV2D and size in ("rows", "columns"):
-            raise DescriptorError(
-                f"a CONV2D cannot be cut along its {size}: cut it along images or filters",
-                size=size,
-            )
-        if start < 0 or count < 1 or start + count > extent:
-            raise DescriptorError(
-                f"the {size} {start} to {start + count - 1} are not within 0 to {extent - 1}",
-                size=size,
-                start=start,
-                count=count,
-                extent=extent,
-            )
-        moved: dict[str, Tensor] = {}
-        for name, sizes in self._tensors.items():
-            if size in sizes:
-                tensor: Tensor = getattr(self, name)
-                step = tensor.strides[sizes.index(size)]
-                address = tensor.address_bytes + ELEMENT_BYTES * start * step
-                moved[name] = replace(tensor, address_bytes=address)
-        return replace(self, **{size: count}, **moved)
 
     def encode(self) -> list[int]:
         """The words of the descriptor, each from 0 to 2**32 - 1.
