@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from itertools import chain, cycle, repeat
 from operator import index
 from typing import Any
 
@@ -121,18 +120,14 @@ class Convolution:
         not enough the batch becomes a single image, and the layer remains larger than asked for if
         even that does not do.
         """
-        layer, unchanged = self, 0
-        for name in chain(repeat("rows", 16), cycle(("columns", "channels", "filters"))):
-            while layer.products > most_products and layer.images >= 4:
-                layer = replace(layer, images=layer.images // 2)
-            if layer.products <= most_products:
-                return layer
-            if unchanged >= 16 + 3:
-                return replace(layer, images=1)
-            smaller = layer._halved(name)
-            unchanged = unchanged + 1 if smaller is layer else 0
-            layer = smaller
-        raise AssertionError  # the cycle has no end
+        layer = self
+        while layer.products > most_products and layer.images >= 4:
+            layer = replace(layer, images=layer.images // 2)
+        # No size can be halved more than 16 times.
+        for name in (*["rows"] * 16, *["columns", "channels", "filters"] * 16):
+            if layer.products > most_products:
+                layer = layer._halved(name)
+        return layer if layer.products <= most_products else replace(layer, images=1)
 
     def _halved(self, name: str) -> Convolution:
         size: int = getattr(self, name)

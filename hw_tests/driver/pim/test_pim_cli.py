@@ -225,20 +225,19 @@ def test_layers_side_by_side_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_values_depend_on_the_seed() -> None:
     config = PIM_PRESETS["tiny"]
     layer = FullyConnected(samples=2, inputs=8, outputs=4)
-    program = lowering.lower(layer, "forward", config)
-    job = Job(name="", pass_name="forward", layer=layer, published=layer, program=program)
+    job = Job.of("", "forward", layer, config)
     results = []
     for seed in (1, 2, 1):
         with Pim(backends.open_pim("golden", config)) as device:
             measure.run_jobs(device, [job, job], seed=seed)
-            results.append(device.read_tensor(program.tensors["y"]).tolist())
+            results.append(device.read_tensor(job.program.tensors["y"]).tolist())
     assert results[0] == results[2] != results[1]
 
 
 def test_a_layer_too_large_for_the_simulated_stack(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(backends, "SIMULATED_BANK_BYTES", 1 << 10)
+    monkeypatch.setattr(measure, "SIMULATED_BANK_BYTES", 1 << 10)
     for inputs, bank_bytes in ((10, 1 << 10), (300, 1 << 14)):
         options = ["--config", "tiny", "--fully-connected", f"2,{inputs},20", "--json"]
         assert main(["pim", *options]) == 0
