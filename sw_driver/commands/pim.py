@@ -232,27 +232,18 @@ def _layers(arguments: argparse.Namespace) -> list[tuple[str, Layer, Layer]]:
             raise Refusal(
                 "a convolution of your own needs --convolution N,C,H,W and --filters F,H,W"
             )
-        names = (
-            "images",
-            "channels",
-            "height",
-            "width",
-            "filters",
-            "filter_height",
-            "filter_width",
-        )
-        sizes = zip(names, (*own.pop("convolution"), *own.pop("filters")), strict=True)
-        layer = Convolution(**dict(sizes), **own)
+        image = zip(("images", "channels", "height", "width"), own.pop("convolution"), strict=True)
+        filters = zip(("filters", "filter_height", "filter_width"), own.pop("filters"), strict=True)
+        layer = Convolution(**dict(image), **dict(filters), **own)
         return [("convolution", layer, layer)]
     network = arguments.network or "alexnet"
     most = DEFAULT_MOST_PRODUCTS if arguments.most_products is None else arguments.most_products
-    layers: list[tuple[str, Layer, Layer]] = []
-    for name in arguments.layer or ["conv1"]:
-        published = named_layer(network, name, images=arguments.images or BATCH)
-        layers.append(
-            (f"{network} {name}", published.scaled(most) if most else published, published)
-        )
-    return layers
+    names = arguments.layer or ["conv1"]
+    found = [named_layer(network, name, images=arguments.images or BATCH) for name in names]
+    return [
+        (f"{network} {name}", published.scaled(most) if most else published, published)
+        for name, published in zip(names, found, strict=True)
+    ]
 
 
 def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hw.pim.config import STRIPE_BYTES
 from hw.pim.work.descriptor import (
     DESCRIPTOR_WORDS,
+    ELEMENTWISE_OPCODES,
     FORMS,
     TENSORS,
     Opcode,
@@ -79,12 +80,12 @@ class Work:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Names of the tensors that are read; none if there is no such opcode."""
+        """Names of the tensors that are read."""
         return tuple(name for name in self._tensors if name != "result")
 
     @property
     def _tensors(self) -> dict[str, tuple[str, ...]]:
-        return FORMS[Opcode(self.opcode)].tensors if self.opcode in list(Opcode) else {}
+        return FORMS[Opcode(self.opcode)].tensors
 
     def extents(self, name: str) -> tuple[int, ...]:
         """How many values each index of the tensor ``name`` takes."""
@@ -113,20 +114,12 @@ class Work:
     def operations(self) -> tuple[int, int]:
         """Multiplications and additions, as the pool counts them."""
         results = self.results
-        match Opcode(self.opcode):
-            case Opcode.ADD:
-                return 0, results
-            case Opcode.MUL:
-                return results, 0
-            case Opcode.MULADD | Opcode.SCALEADD:
-                return results, results
-            case Opcode.SUM:
-                return 0, results * (self.length - 1)
-            case Opcode.DOT | Opcode.MATVEC | Opcode.MATMUL:
-                return results * self.length, results * (self.length - 1)
-            case Opcode.CONV2D:
-                products = self.channels * self.filter_height * self.filter_width
-                return results * products, results * (products - 1)
+        if self.opcode in ELEMENTWISE_OPCODES:
+            multiplies, adds = self.opcode != Opcode.ADD, self.opcode != Opcode.MUL
+            return multiplies * results, adds * results
+        products = self.channels * self.filter_height * self.filter_width
+        terms = products if self.opcode == Opcode.CONV2D else self.length
+        return (self.opcode != Opcode.SUM) * results * terms, results * (terms - 1)
 
     def encode(self) -> list[int]:
         """The words of the descriptor, each from 0 to 2**32 - 1.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from golden.pim import Cause, check
 from golden.pim import Descriptor as GoldenDescriptor
 from golden.pim.stack import StackMap
+from hw.pim.work.descriptor import ELEMENTWISE_OPCODES
 from sw_driver.errors import OutOfMemoryError
 
 from .backends.cycles import CyclesPim
@@ -39,7 +40,6 @@ __all__ = [
     "jobs",
 ]
 
-_ELEMENTWISE = (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD)
 _REDUCTIONS = (Opcode.SUM, Opcode.DOT, Opcode.MATVEC)
 _ALPHA_BITS = 0xBF8CCCCD
 _PLACE_ATTEMPTS = 50
@@ -148,7 +148,7 @@ def _sizes(rng: random.Random, most_products: int) -> Work | None:
         return round(low * (high / low) ** rng.random())
 
     opcode = rng.choice([*Opcode, *[Opcode.CONV2D] * 4, *[Opcode.MATMUL] * 2])
-    if opcode in _ELEMENTWISE:
+    if opcode in ELEMENTWISE_OPCODES:
         sizes = {"rows": some(1, 200), "columns": some(1, 5000)}
         products = 16 * prod(sizes.values())
     elif opcode in _REDUCTIONS:
