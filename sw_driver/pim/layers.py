@@ -90,12 +90,6 @@ class Convolution:
         return self.channels // self.groups
 
     @property
-    def parameters(self) -> int:
-        """Weights and biases."""
-        taps = self.group_channels * self.filter_height * self.filter_width
-        return self.filters * (taps + 1)
-
-    @property
     def products(self) -> int:
         """Multiplications of the forward pass."""
         taps = self.group_channels * self.filter_height * self.filter_width
@@ -157,11 +151,6 @@ class FullyConnected:
 
     def __post_init__(self) -> None:
         _check_sizes(self, most=(1 << 24) - 1)
-
-    @property
-    def parameters(self) -> int:
-        """Weights and biases."""
-        return self.outputs * (self.inputs + 1)
 
     @property
     def products(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from .placing import StripedMemory
 __all__ = [
     "Job",
     "Run",
-    "Together",
     "WorkRecord",
     "check_bits",
     "figures",
@@ -124,8 +123,8 @@ class Run:
     """In which they were simulated."""
     shortened: bool = False
     """Costs are extrapolated from shorter sums, see :mod:`sw_driver.pim.shortening`."""
-    together: Together | None = None
-    """What had been done when the first of several jobs was done, if there is a clock."""
+    together: tuple[int, int] | None = None
+    """Cycles and operations until the first of several jobs was done, if there is a clock."""
 
     def cycles(self, jobs: Sequence[int]) -> int:
         """From the first offer of these jobs to their last completion."""
@@ -133,13 +132,6 @@ class Run:
         if len(records) == 1:
             return records[0].cycles or 0  # without the time that asking takes
         return max(self.ends[job] for job in jobs) - min(self.begins[job] for job in jobs)
-
-
-class Together(NamedTuple):
-    """All jobs at work, from the first offer on."""
-
-    cycles: int
-    operations: int
 
 
 def _inputs(job: Job, number: int, seed: int) -> dict[str, NDArray[np.float32]]:
@@ -196,16 +188,12 @@ def run_jobs(
             left[number] -= 1
             # Offering takes time: a job that has begun has not begun at 0, but for the first.
             if left[number] == 0 and left.count(0) == 1 < len(jobs) and all(run.begins[1:]):
-                run.together = together()
+                operations = sum(each.multiplications + each.additions for each in run.records)
+                for counters in map(device.counters, running):
+                    operations += counters.multiplications_done + counters.additions_done
+                run.together = device.transport.cycles() - run.begins[0], operations
             if completed is not None:
                 completed()
-
-    def together() -> Together:
-        operations = sum(each.multiplications + each.additions for each in run.records)
-        for work_id in running:
-            counters = device.counters(work_id)
-            operations += counters.multiplications_done + counters.additions_done
-        return Together(device.transport.cycles() - run.begins[0], operations)
 
     begin_cycles, begin_s = device.transport.cycles(), perf_counter()
     for number, job in enumerate(jobs):
@@ -247,6 +235,7 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
     config = device.config
     layers = [_layer_figures(device, number, job, run) for number, job in enumerate(jobs)]
     cycles = run.cycles(range(len(jobs))) if device.transport.timed else None
+    together_cycles, together_operations = run.together or (0, 0)
     busy = None
     if cycles:
         held = (
@@ -270,9 +259,9 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
             compute_bound=sum(layer["compute_bound_cycles"] for layer in layers),
             memory_bound=sum(layer["memory_bound_cycles"] for layer in layers),
         ),
-        "utilisation_together": (
-            run.together.operations / (config.units * run.together.cycles) if run.together else None
-        ),
+        "utilisation_together": together_operations / (config.units * together_cycles)
+        if together_cycles
+        else None,
         "busy": busy,
         "shortened": run.shortened,
         "simulated_cycles_per_host_second": (

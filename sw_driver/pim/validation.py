@@ -224,9 +224,7 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
                 strides[outer] = max(strides[outer], int(room * rng.uniform(0.3, 1)) // 8 * 8)
             if name != "result" and rng.random() < 0.15:
                 strides[rng.randrange(len(strides))] = 0
-            reach = sum(
-                stride * (extent - 1) for stride, extent in zip(strides, extents, strict=True)
-            )
+            reach = sum(s * (extent - 1) for s, extent in zip(strides, extents, strict=True))
             first = rng.randrange(max(1, (words - reach - 1) // 8)) * 8
             tensor = Tensor(address_bytes=4 * (start + first), strides=tuple(strides))
             tried = replace(tried, **{name: tensor})

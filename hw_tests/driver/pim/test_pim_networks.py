@@ -29,8 +29,14 @@ EVERY = [
     ],
 )
 def test_parameters(network: str, layers: int, parameters: int) -> None:
-    found = NETWORKS[network].values()
-    assert (len(found), sum(layer.parameters for layer in found)) == (layers, parameters)
+    weights_and_biases = 0
+    for layer in NETWORKS[network].values():
+        if isinstance(layer, Convolution):
+            taps = layer.group_channels * layer.filter_height * layer.filter_width
+            weights_and_biases += layer.filters * (taps + 1)
+        else:
+            weights_and_biases += layer.outputs * (layer.inputs + 1)
+    assert (len(NETWORKS[network]), weights_and_biases) == (layers, parameters)
 
 
 def test_sizes() -> None:
