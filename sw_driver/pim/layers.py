@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from operator import index
 from typing import Any
+
+import numpy as np
 
 from .errors import LayerError
 
@@ -19,11 +20,8 @@ def _check_sizes(layer: Any, zero: Iterable[str] = (), most: int = _MOST) -> Non
     for item in fields(layer):
         value = getattr(layer, item.name)
         least = int(item.name not in zero)
-        try:
-            number = index(value)
-        except TypeError:
-            number = least - 1
-        if isinstance(value, bool) or not least <= number <= most:
+        integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not integer or not least <= value <= most:
             raise LayerError(
                 f"{item.name} is {value!r}: expected an integer from {least} to {most}",
                 name=item.name,

@@ -26,12 +26,12 @@ SMALL = ["--most-products", "100000"]
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--network", "lenet"], ["'lenet'", "alexnet", "vgg-19"]),
-        (["--layer", "conv9"], ["'conv9'", "conv1", "fc8"]),
+        (["--network", "lenet"], ["no network 'lenet'", "one of alexnet, vgg-19"]),
+        (["--layer", "conv9"], ["alexnet has no layer 'conv9'", "conv1, conv2", "fc8"]),
         (["--layer", "conv1", "--layer", "x"], ["'x'"]),
         (["--images", "0"], ["'0'", "from 1"]),
         (["--most-products", "-1"], ["'-1'", "at least 0"]),
-        (["--backend", "fpga"], ["'fpga'", "golden"]),
+        (["--backend", "fpga"], ["no PIM 'fpga'", "expected one of golden"]),
         (["--config", "huge"], ["'huge'", "paper"]),
         (["--backend", "cycles", "--dram-trace", "x.csv"], ["'x.csv'", "cycles", "'rtl'"]),
         (["--dram-trace", "/nowhere/x.csv"], ["'/nowhere'", "create it"]),

@@ -56,7 +56,6 @@ class CyclesPim(GoldenPim):
     Parameters
     ----------
     config: the stack.
-    part: timing and organisation of the vaults.
     computes: whether there are memory and results; else reads give zeros.
     shortened: of longer tiles about so many cycles, times the second number, are followed, and they
         take that time. By default all of every tile.
@@ -69,13 +68,12 @@ class CyclesPim(GoldenPim):
         self,
         config: PimConfig,
         *,
-        part: VaultPart | None = None,
         computes: bool = True,
         shortened: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(config, computes=computes)
         self._front = CalculatorModel(front_program(config))
-        cycle_config = pool_cycle_config(config, part or vault_part("hmc2"))
+        cycle_config = pool_cycle_config(config, vault_part("hmc2"))
         self._model = Pool(cycle_config, shortened=shortened)
         self._clock = 0
         self._runs: dict[int, WorkRun] = {}

@@ -190,12 +190,6 @@ class RtlPim:
 
     def _transfer(self, address_bytes: int, data: NDArray[np.uint8], *, write: bool) -> None:
         self._check_open()
-        # C checks nothing.
-        if not self.config.holds(address_bytes, data.size):
-            raise ValueError(
-                f"{data.size} bytes at {address_bytes:#x} are not within "
-                f"{self.config.memory_description}"
-            )
         what = f"{'writing' if write else 'reading'} {data.size} bytes at {address_bytes:#x}"
         self._library.nm_begin(self._stack, write, address_bytes, data.size, data.ctypes.data)
         step, quiet, before = _FIRST_STEP_CYCLES, 0, None
