@@ -255,7 +255,6 @@ def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict
 
     long = worth_shortening(device.transport, jobs)
     works = sum(len(job.program.works) for job in jobs)
-
     with Progress(
         TextColumn("{task.description}"),
         MofNCompleteColumn(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from statistics import fmean
@@ -126,8 +125,11 @@ def jobs(config: PimConfig, count: int, *, most_products: int) -> Iterator[Job]:
     for network, name, pass_name in PASSES[:count]:
         published = named_layer(network, name)
         layer = published.scaled(most_products)
-        with suppress(OutOfMemoryError):
-            yield Job.of(f"{network} {name}", pass_name, layer, config, published=published)
+        try:
+            job = Job.of(f"{network} {name}", pass_name, layer, config, published=published)
+        except OutOfMemoryError:
+            continue
+        yield job
 
 
 def draw(config: PimConfig, works: int, *, seed: int, most_products: int) -> Iterator[Work]:
