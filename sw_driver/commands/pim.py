@@ -5,34 +5,26 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, integer, output_file, progress_console
+from . import Failure, Refusal, driving, integer, output_file, progress_console
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hw.pim.config import PimConfig
     from sw_driver.pim.device import Pim
     from sw_driver.pim.layers import Layer
     from sw_driver.pim.measure import Job
-    from sw_driver.pim.transport import PimTransport
-    from sw_driver.pim.validation import Comparison
 
 __all__ = ["add_parser", "run"]
 
 DEFAULT_MOST_PRODUCTS = 25_000_000
 """What RTL computes in some seconds."""
 
-MOST_FOLLOWED_CYCLES = 10_000_000
-"""Of a work of several layers in the cycle model."""
-
 MOST_ERROR = 0.02
 """Of the cycle model, in cycles."""
-
-_MOST_WORK_PRODUCTS = 200_000
-"""Of a random work that RTL and the cycle model are compared on."""
 
 _PASSES = ("forward", "backward-filter", "backward-input", "bias", "backward-bias", "descent")
 
@@ -145,36 +137,28 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the layers and prints."""
     from rich.console import Console
 
-    from hw.pim.config import configure
-    from sw_driver.errors import AxdimmError, NoSuchDeviceError, OutOfMemoryError
-    from sw_driver.pim.backends import open_pim
-    from sw_driver.pim.device import Pim
-    from sw_driver.pim.errors import LayerError
-    from sw_driver.pim.report import bank_map, layer_table, notes
-    from sw_driver.transport import DeviceFault, DeviceTimeout
-
     progress = progress_console(arguments)
+    console = None
+    if not (arguments.quiet or arguments.json):
+        # Wide enough for all columns where nobody looks at a window.
+        console = Console(width=None if sys.stdout.isatty() else 160)
     if arguments.validate is not None:
-        if arguments.dram_trace is not None:
-            raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
-        return _validate(arguments, progress)
+        return _validate(arguments, progress, console)
+    return _run_layers(arguments, progress, console)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Raises what fails as :class:`Refusal` or :class:`Failure`."""
+    from sw_driver.errors import NoSuchDeviceError
+    from sw_driver.pim.errors import LayerError
+
     try:
-        config, jobs = _placed(_layers(arguments), arguments, configure(arguments.config))
-        transport = open_pim(
-            arguments.backend,
-            config,
-            announce=progress.print,
-            dram_trace=arguments.dram_trace,
-        )
-        long = _are_long(transport, jobs)
-        with Pim(transport) as device:
-            figures = _measure(device, jobs, arguments.seed, progress, long=long)
-    except OutOfMemoryError as error:
-        raise Refusal(f"{error}: take a smaller layer or batch, or --most-products") from error
-    except (LayerError, NoSuchDeviceError) as error:
-        raise Refusal(str(error)) from error
-    except (AxdimmError, DeviceFault, DeviceTimeout) as error:
-        raise Failure(f"the device failed: {error}") from error
+        with driving(out_of_memory="take a smaller layer or batch, or --most-products"):
+            try:
+                yield
+            except (LayerError, NoSuchDeviceError) as error:
+                raise Refusal(str(error)) from error
     except MemoryError as error:
         raise Failure(
             "this machine's memory does not hold the layer: take a smaller one, or --most-products"
@@ -183,11 +167,33 @@ def run(arguments: argparse.Namespace) -> int:
         raise Refusal(str(error)) from error
     except OSError as error:
         raise Failure(str(error)) from error
+
+
+def _run_layers(arguments: argparse.Namespace, progress: Console, console: Console | None) -> int:
+    from hw.pim.config import configure
+    from sw_driver.pim.backends import open_pim
+    from sw_driver.pim.device import Pim
+    from sw_driver.pim.measure import place_jobs
+    from sw_driver.pim.report import bank_map, layer_table, notes
+
+    with _reported():
+        config, jobs = place_jobs(
+            _layers(arguments),
+            arguments.pass_name,
+            configure(arguments.config),
+            parts=arguments.parts,
+        )
+        transport = open_pim(
+            arguments.backend,
+            config,
+            announce=lambda message: progress.print(message, highlight=False),
+            dram_trace=arguments.dram_trace,
+        )
+        with Pim(transport) as device:
+            figures = _measure(device, jobs, arguments.seed, progress)
     if arguments.json:
         print(json.dumps(figures, indent=2))
-    elif not arguments.quiet:
-        # Wide enough for all columns where nobody looks at a window.
-        console = Console(width=None if sys.stdout.isatty() else 160)
+    if console is not None:
         console.print(layer_table(figures))
         grid = bank_map(figures)
         if grid is not None:
@@ -226,107 +232,29 @@ def _layers(arguments: argparse.Namespace) -> list[tuple[str, Layer, Layer]]:
             raise Refusal(
                 "a convolution of your own needs --convolution N,C,H,W and --filters F,H,W"
             )
-        images, channels, height, width = own["convolution"]
-        filters, filter_height, filter_width = own["filters"]
-        layer = Convolution(
-            images=images,
-            channels=channels,
-            height=height,
-            width=width,
-            filters=filters,
-            filter_height=filter_height,
-            filter_width=filter_width,
-            stride=own.get("stride", 1),
-            padding=own.get("padding", 0),
-            groups=own.get("groups", 1),
-        )
+        image = zip(("images", "channels", "height", "width"), own.pop("convolution"), strict=True)
+        filters = zip(("filters", "filter_height", "filter_width"), own.pop("filters"), strict=True)
+        layer = Convolution(**dict(image), **dict(filters), **own)
         return [("convolution", layer, layer)]
     network = arguments.network or "alexnet"
     most = DEFAULT_MOST_PRODUCTS if arguments.most_products is None else arguments.most_products
-    layers: list[tuple[str, Layer, Layer]] = []
-    for name in arguments.layer or ["conv1"]:
-        published = named_layer(network, name, images=arguments.images or BATCH)
-        layers.append(
-            (f"{network} {name}", published.scaled(most) if most else published, published)
-        )
-    return layers
-
-
-def _placed(
-    layers: list[tuple[str, Layer, Layer]], arguments: argparse.Namespace, config: PimConfig
-) -> tuple[PimConfig, list[Job]]:
-    """The jobs in a stack that is as large as simulation needs it, or else as configured."""
-    from dataclasses import replace
-
-    from sw_driver.errors import OutOfMemoryError
-    from sw_driver.pim.backends import SIMULATED_BANK_BYTES
-
-    if config.bank_bytes > SIMULATED_BANK_BYTES:
-        smaller = replace(config, bank_bytes=SIMULATED_BANK_BYTES)
-        try:
-            return smaller, _jobs(layers, arguments, smaller)
-        except OutOfMemoryError:
-            pass
-    return config, _jobs(layers, arguments, config)
-
-
-def _jobs(
-    layers: list[tuple[str, Layer, Layer]], arguments: argparse.Namespace, config: PimConfig
-) -> list[Job]:
-    from sw_driver.pim.lowering import lower
-    from sw_driver.pim.measure import Job
-    from sw_driver.pim.placing import StripedMemory
-
-    memory = StripedMemory(config)
+    names = arguments.layer or ["conv1"]
+    found = [named_layer(network, name, images=arguments.images or BATCH) for name in names]
     return [
-        Job(
-            name=name,
-            pass_name=arguments.pass_name,
-            layer=layer,
-            published=published,
-            program=lower(
-                layer,
-                arguments.pass_name,
-                config,
-                parts=arguments.parts,
-                memory=memory,
-            ),
-        )
-        for name, layer, published in layers
+        (f"{network} {name}", published.scaled(most) if most else published, published)
+        for name, published in zip(names, found, strict=True)
     ]
 
 
-def _are_long(transport: PimTransport, jobs: list[Job]) -> bool:
-    """Whether the cycle model should shorten the job's sums; of several jobs it follows all, and
-    refuses what would take hours."""
-    from sw_driver.pim.backends.cycles import CyclesPim
-    from sw_driver.pim.shortening import followed_cycles, is_long
-
-    if not isinstance(transport, CyclesPim):
-        return False
-    if len(jobs) == 1:
-        return is_long(transport, jobs[0])
-    for job in jobs:
-        if followed_cycles(transport, job) > MOST_FOLLOWED_CYCLES:
-            raise Refusal(
-                f"{job.name} {job.pass_name}: its sums are too long for the cycle model to follow "
-                "beside another layer: take it alone, fewer --images or --most-products"
-            )
-    return False
-
-
-def _measure(
-    device: Pim, jobs: list[Job], seed: int, progress: Console, *, long: bool
-) -> dict[str, Any]:
+def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict[str, Any]:
     """Runs the jobs, compares the results where there is something to compare, and reports."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.pim.measure import check_bits, figures, run_jobs
-    from sw_driver.pim.shortening import run_shortened
+    from sw_driver.pim.shortening import run_shortened, worth_shortening
 
-    def completed() -> None:
-        bar.advance(task)
-
+    long = worth_shortening(device.transport, jobs)
+    works = sum(len(job.program.works) for job in jobs)
     with Progress(
         TextColumn("{task.description}"),
         MofNCompleteColumn(),
@@ -335,12 +263,11 @@ def _measure(
         console=progress,
         transient=True,
     ) as bar:
-        works = sum(len(job.program.works) for job in jobs)
         task = bar.add_task("works", total=2 * works if long else works)
         if long:
-            done = run_shortened(device.config, jobs[0], completed=completed)
+            done = run_shortened(device.config, jobs[0], completed=lambda: bar.advance(task))
         else:
-            done = run_jobs(device, jobs, seed=seed, completed=completed)
+            done = run_jobs(device, jobs, seed=seed, completed=lambda: bar.advance(task))
         report = figures(device, jobs, done)
         report["wrong_results"] = None
         if device.transport.timed and device.transport.computes:
@@ -349,68 +276,54 @@ def _measure(
     return report
 
 
-def _validate(arguments: argparse.Namespace, progress: Console) -> int:
+def _validate(arguments: argparse.Namespace, progress: Console, console: Console | None) -> int:
     """Compares RTL and cycle model, and prints."""
     import statistics
     from dataclasses import asdict, replace
-    from itertools import chain
 
-    from rich.console import Console
     from rich.progress import track
 
     from hw.pim.config import configure
-    from sw_driver.errors import AxdimmError
     from sw_driver.pim.backends import SIMULATED_BANK_BYTES
     from sw_driver.pim.report import comparison_table
-    from sw_driver.pim.validation import compare_jobs, compare_works, draw, jobs
-    from sw_driver.transport import DeviceFault, DeviceTimeout
+    from sw_driver.pim.validation import compare
 
-    count, most = arguments.validate, arguments.most_products
-    try:
+    if arguments.dram_trace is not None:
+        raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
+    with _reported():
         config = configure(arguments.config)
         config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))
-        passes = list(jobs(config, count, most_products=most or DEFAULT_MOST_PRODUCTS))
-        works = draw(
+        comparisons = compare(
             config,
-            count - len(passes),
+            arguments.validate,
             seed=arguments.seed,
-            most_products=_MOST_WORK_PRODUCTS,
+            most_products=arguments.most_products or DEFAULT_MOST_PRODUCTS,
+            announce=lambda message: progress.print(message, highlight=False),
         )
-        compared: list[Comparison] = list(
+        compared = list(
             track(
-                chain(
-                    compare_jobs(config, passes, announce=progress.print),
-                    compare_works(config, works, announce=progress.print),
-                ),
+                comparisons,
                 description="comparing",
-                total=count,
+                total=arguments.validate,
                 console=progress,
                 transient=True,
             )
         )
-    except (AxdimmError, DeviceFault, DeviceTimeout) as error:
-        raise Failure(f"the device failed: {error}") from error
-    except ValueError as error:
-        raise Refusal(str(error)) from error
-    except OSError as error:
-        raise Failure(str(error)) from error
     errors = [abs(each.error) for each in compared]
-    largest = max(errors)
+    median, largest = statistics.median(errors), max(errors)
     if arguments.json:
         report = {
             "config": arguments.config,
             "bank_bytes": config.bank_bytes,
-            "median_error": statistics.median(errors),
+            "median_error": median,
             "largest_error": largest,
             "compared": [{**asdict(each), "error": each.error} for each in compared],
         }
         print(json.dumps(report, indent=2))
-    elif not arguments.quiet:
-        console = Console(width=None if sys.stdout.isatty() else 160)
+    if console is not None:
         console.print(comparison_table(compared))
         console.print(
-            f"Error of the cycle model: median {statistics.median(errors):.2%}, largest "
-            f"{largest:.2%}.",
+            f"Error of the cycle model: median {median:.2%}, largest {largest:.2%}.",
             highlight=False,
         )
     if largest > MOST_ERROR:

@@ -7,13 +7,14 @@ own, from ``docs/pim.md``, and both are compared by the tests.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from math import prod
 from typing import TYPE_CHECKING
 
 from hw.pim.config import STRIPE_BYTES
 from hw.pim.work.descriptor import (
     DESCRIPTOR_WORDS,
+    ELEMENTWISE_OPCODES,
     FORMS,
     TENSORS,
     Opcode,
@@ -79,12 +80,12 @@ class Work:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Names of the tensors that are read; none if there is no such opcode."""
+        """Names of the tensors that are read."""
         return tuple(name for name in self._tensors if name != "result")
 
     @property
     def _tensors(self) -> dict[str, tuple[str, ...]]:
-        return FORMS[Opcode(self.opcode)].tensors if self.opcode in list(Opcode) else {}
+        return FORMS[Opcode(self.opcode)].tensors
 
     def extents(self, name: str) -> tuple[int, ...]:
         """How many values each index of the tensor ``name`` takes."""
@@ -113,51 +114,12 @@ class Work:
     def operations(self) -> tuple[int, int]:
         """Multiplications and additions, as the pool counts them."""
         results = self.results
-        match Opcode(self.opcode):
-            case Opcode.ADD:
-                return 0, results
-            case Opcode.MUL:
-                return results, 0
-            case Opcode.MULADD | Opcode.SCALEADD:
-                return results, results
-            case Opcode.SUM:
-                return 0, results * (self.length - 1)
-            case Opcode.DOT | Opcode.MATVEC | Opcode.MATMUL:
-                return results * self.length, results * (self.length - 1)
-            case Opcode.CONV2D:
-                products = self.channels * self.filter_height * self.filter_width
-                return results * products, results * (products - 1)
-
-    def part(self, index: int, start: int, count: int) -> Work:
-        """The work on ``count`` values, from ``start`` on, of one index of the result.
-
-        Only indices that are also indices of an operand, or of none, can be cut: all but the rows
-        and columns of a CONV2D. Raises :class:`DescriptorError` for these and for a part that is
-        not within the work.
-        """
-        size = self._tensors["result"][index]
-        extent = getattr(self, size)
-        if self.opcode == Opcode.CONV2D and size in ("rows", "columns"):
-            raise DescriptorError(
-                f"a CONV2D cannot be cut along its {size}: cut it along images or filters",
-                size=size,
-            )
-        if start < 0 or count < 1 or start + count > extent:
-            raise DescriptorError(
-                f"the {size} {start} to {start + count - 1} are not within 0 to {extent - 1}",
-                size=size,
-                start=start,
-                count=count,
-                extent=extent,
-            )
-        moved: dict[str, Tensor] = {}
-        for name, sizes in self._tensors.items():
-            if size in sizes:
-                tensor: Tensor = getattr(self, name)
-                step = tensor.strides[sizes.index(size)]
-                address = tensor.address_bytes + ELEMENT_BYTES * start * step
-                moved[name] = replace(tensor, address_bytes=address)
-        return replace(self, **{size: count}, **moved)
+        if self.opcode in ELEMENTWISE_OPCODES:
+            multiplies, adds = self.opcode != Opcode.ADD, self.opcode != Opcode.MUL
+            return multiplies * results, adds * results
+        products = self.channels * self.filter_height * self.filter_width
+        terms = products if self.opcode == Opcode.CONV2D else self.length
+        return (self.opcode != Opcode.SUM) * results * terms, results * (terms - 1)
 
     def encode(self) -> list[int]:
         """The words of the descriptor, each from 0 to 2**32 - 1.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hw.csr.register_map import Register
 from sw_driver.errors import (
     AlignmentError,
     CopyRangeError,
@@ -81,12 +81,7 @@ class Pim:
     def __enter__(self) -> Pim:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -119,8 +114,13 @@ class Pim:
                     pim_ids=ids,
                     num_pim=num_pim,
                 )
+            # A bank that the stack does not have is for the pool to refuse, if a bit can say it.
             for bank in ids:
-                self._check_bank(bank)
+                if not 0 <= bank < 32:
+                    raise NoSuchPimError(
+                        f"there is no bank {bank}: expected 0 to {self.config.banks - 1}",
+                        pim_id=bank,
+                    )
             banks, units = sum(1 << bank for bank in ids), 0
         return self._offer(replace(args, result=ret, banks=banks, units=units))
 
@@ -149,11 +149,7 @@ class Pim:
 
         Raises :class:`~sw_driver.pim.errors.UnknownWorkError` for an id that was not given out.
         """
-        slot, held = self._held(work_id)
-        if work_id < held:
-            return 1
-        state = slot_map()["state"].fields[0]
-        return int(self._registers.slot(slot, "state") == state.code("completed"))
+        return int(self.state(work_id) == "completed")
 
     def work_info(self, work_id: int) -> tuple[list[int], DataLocation]:
         """The banks that a work runs or ran on (none while it waits), and where its data is.
@@ -171,10 +167,8 @@ class Pim:
                 work_id=work_id,
             )
         banks = self._registers.slot(slot, "banks")
-        spans = [work.span(name) for name in work.operands]
-        location = DataLocation(
-            banks_of(spans, self.config), banks_of([work.span("result")], self.config)
-        )
+        inputs, outputs = map(work.span, work.operands), [work.span("result")]
+        location = DataLocation(*(banks_of(each, self.config) for each in (inputs, outputs)))
         return [bank for bank in range(self.config.banks) if banks >> bank & 1], location
 
     # Registers.
@@ -188,7 +182,7 @@ class Pim:
     @property
     def cause(self) -> str:
         """Why the last work that was offered was refused, or ``none``."""
-        return _name("cause", self._registers.pool("cause"))
+        return _name(pool_map()["cause"], self._registers.pool("cause"))
 
     def state(self, work_id: int) -> str:
         """``waiting``, ``running`` or ``completed``.
@@ -196,9 +190,7 @@ class Pim:
         Raises :class:`~sw_driver.pim.errors.UnknownWorkError` for an id that was not given out.
         """
         slot, held = self._held(work_id)
-        if work_id < held:
-            return "completed"
-        return self._state(slot)
+        return "completed" if work_id < held else self._state(slot)
 
     def counters(self, work_id: int) -> Counters:
         """The counters of a work; they stay until another takes its slot.
@@ -338,29 +330,16 @@ class Pim:
                 f"{expected}: use the driver that belongs to the device",
                 found=found,
             )
-        config = self.config
-        said = {
-            "rows": config.rows,
-            "columns": config.columns,
-            "works": config.works,
-            "units": config.units,
-        }
-        has = {name: self._registers.pool("geometry", name) for name in said}
-        said["bank_bytes"] = config.bank_bytes
+        names = ("rows", "columns", "works", "units")
+        has = {name: self._registers.pool("geometry", name) for name in names}
         has["bank_bytes"] = self._registers.pool("bank_memory")
+        said = {name: getattr(self.config, name) for name in has}
         if has != said:
             raise IncompatibleDeviceError(
                 f"the device was made with {has}, the configuration given for it has {said}: open "
                 "it with its own",
                 found=has,
                 expected=said,
-            )
-
-    def _check_bank(self, bank: int) -> None:
-        # A bank that the stack does not have is for the pool to refuse, if a bit can say it.
-        if not 0 <= bank < 32:
-            raise NoSuchPimError(
-                f"there is no bank {bank}: expected 0 to {self.config.banks - 1}", pim_id=bank
             )
 
     def _check_range(self, address_bytes: int, nbytes: int) -> None:
@@ -439,10 +418,9 @@ class Pim:
         return slot
 
     def _state(self, slot: int) -> str:
-        return _name("state", self._registers.slot(slot, "state"), slot=True)
+        return _name(slot_map()["state"], self._registers.slot(slot, "state"))
 
 
-def _name(register: str, value: int, *, slot: bool = False) -> str:
-    field = (slot_map() if slot else pool_map())[register].fields[0]
-    names = {code: name for name, code in field.encoding}
+def _name(register: Register, value: int) -> str:
+    names = {code: name for name, code in register.fields[0].encoding}
     return names.get(value, f"unknown ({value})")

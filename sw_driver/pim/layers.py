@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from itertools import chain, cycle, repeat
-from operator import index
 from typing import Any
+
+import numpy as np
 
 from .errors import LayerError
 
@@ -20,11 +20,8 @@ def _check_sizes(layer: Any, zero: Iterable[str] = (), most: int = _MOST) -> Non
     for item in fields(layer):
         value = getattr(layer, item.name)
         least = int(item.name not in zero)
-        try:
-            number = index(value)
-        except TypeError:
-            number = least - 1
-        if isinstance(value, bool) or not least <= number <= most:
+        integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not integer or not least <= value <= most:
             raise LayerError(
                 f"{item.name} is {value!r}: expected an integer from {least} to {most}",
                 name=item.name,
@@ -91,12 +88,6 @@ class Convolution:
         return self.channels // self.groups
 
     @property
-    def parameters(self) -> int:
-        """Weights and biases."""
-        taps = self.group_channels * self.filter_height * self.filter_width
-        return self.filters * (taps + 1)
-
-    @property
     def products(self) -> int:
         """Multiplications of the forward pass."""
         taps = self.group_channels * self.filter_height * self.filter_width
@@ -121,18 +112,14 @@ class Convolution:
         not enough the batch becomes a single image, and the layer remains larger than asked for if
         even that does not do.
         """
-        layer, unchanged = self, 0
-        for name in chain(repeat("rows", 16), cycle(("columns", "channels", "filters"))):
-            while layer.products > most_products and layer.images >= 4:
-                layer = replace(layer, images=layer.images // 2)
-            if layer.products <= most_products:
-                return layer
-            if unchanged >= 16 + 3:
-                return replace(layer, images=1)
-            smaller = layer._halved(name)
-            unchanged = unchanged + 1 if smaller is layer else 0
-            layer = smaller
-        raise AssertionError  # the cycle has no end
+        layer = self
+        while layer.products > most_products and layer.images >= 4:
+            layer = replace(layer, images=layer.images // 2)
+        # No size can be halved more than 16 times.
+        for name in (*["rows"] * 16, *["columns", "channels", "filters"] * 16):
+            if layer.products > most_products:
+                layer = layer._halved(name)
+        return layer if layer.products <= most_products else replace(layer, images=1)
 
     def _halved(self, name: str) -> Convolution:
         size: int = getattr(self, name)
@@ -162,11 +149,6 @@ class FullyConnected:
 
     def __post_init__(self) -> None:
         _check_sizes(self, most=(1 << 24) - 1)
-
-    @property
-    def parameters(self) -> int:
-        """Weights and biases."""
-        return self.outputs * (self.inputs + 1)
 
     @property
     def products(self) -> int:

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from hw.pim.work.descriptor import FORMS
 
 from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
 from .errors import LayerError
 from .layers import Convolution, FullyConnected, Layer
-from .placing import PlacedTensor, StripedMemory
-from .reductions import piece_for, pieces_of, split_reduction
+from .placing import PlacedTensor, StripedMemory, work_on
+from .reductions import piece_for, pieces_of, split_sum
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -65,31 +66,31 @@ class Program:
         return sum(size[name] for name in self.inputs) + between, size[self.result] + between
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Draft:
     """Works before they are cut and given units."""
 
-    tensors: dict[str, PlacedTensor]
-    inputs: tuple[str, ...]
-    result: str
-    works: list[Work]
-    zeroed: bool = False
-    parts: int = 1
-    """Into how many parts each work is cut unless the caller says otherwise."""
-    together: int = 1
-    """Works that do not depend on each other."""
-
-
-class _Places:
-    """Places tensors in ``memory``."""
-
-    def __init__(self, config: PimConfig, memory: StripedMemory) -> None:
+    def __init__(self, layer: Layer, config: PimConfig, memory: StripedMemory) -> None:
         self.config = config
+        self.works: list[Work] = []
+        self.tensors: dict[str, PlacedTensor] = {}
+        self.zeroed = False
+        self.parts = 1
+        """Into how many parts each work is cut unless the caller says otherwise."""
+        self.together = 1
+        """Works that do not depend on each other."""
+        self._shapes = _shapes(layer)
         self._memory = memory
 
-    def __call__(self, **shapes: tuple[int, ...]) -> dict[str, PlacedTensor]:
-        """Tensors of these shapes."""
-        return {name: self._memory.place(name, shape) for name, shape in shapes.items()}
+    def place(self, *names: str, **shapes: tuple[int, ...]) -> list[PlacedTensor]:
+        """Gives tensors of the layer, and others of these shapes, their places."""
+        given = {name: self._shapes[name.removeprefix("d")] for name in names} | shapes
+        placed = {name: self._memory.place(name, shape) for name, shape in given.items()}
+        self.tensors |= placed
+        return list(placed.values())
+
+    def add(self, opcode: Opcode, **settings: Any) -> None:
+        """Appends a work, see :func:`~sw_driver.pim.placing.work_on`."""
+        self.works.append(work_on(opcode, **settings))
 
 
 def lower(
@@ -111,22 +112,23 @@ def lower(
     Raises :class:`~sw_driver.pim.errors.LayerError` for an unknown pass,
     :class:`~sw_driver.errors.OutOfMemoryError` if the stack is too small.
     """
-    passes = _CONVOLUTION if isinstance(layer, Convolution) else _FULLY_CONNECTED
-    if pass_name not in passes:
+    if pass_name not in _PASSES:
         raise LayerError(
-            f"no pass {pass_name!r}: expected one of {', '.join(passes)}", name=pass_name
+            f"no pass {pass_name!r}: expected one of {', '.join(_PASSES)}", name=pass_name
         )
-    draft: _Draft = passes[pass_name](layer, _Places(config, memory or StripedMemory(config)))
+    inputs, result, *writers = _PASSES[pass_name]
+    write: Callable[[Layer, _Draft], None] = writers[isinstance(layer, FullyConnected)]
+    draft = _Draft(layer, config, memory or StripedMemory(config))
+    write(layer, draft)
     wanted = draft.parts if parts is None else parts
-    works = [part for work in draft.works for part in cut(work, wanted)]
-    most = max(len(cut(work, wanted)) for work in draft.works)
-    units = max(1, config.units // min(config.works, most * draft.together))
+    cuts = [cut(work, wanted) for work in draft.works]
+    units = max(1, config.units // min(config.works, max(map(len, cuts)) * draft.together))
     return Program(
         tensors=draft.tensors,
-        inputs=draft.inputs,
-        result=draft.result,
+        inputs=inputs,
+        result=result,
         zeroed=draft.zeroed,
-        works=tuple(replace(work, units=units) for work in works),
+        works=tuple(replace(work, units=units) for works in cuts for work in works),
     )
 
 
@@ -134,390 +136,198 @@ def cut(work: Work, parts: int) -> list[Work]:
     """``work`` in ``parts`` of about the same size, or fewer if it has not as many results, along
     the index of the result with the largest stride: so no part's span meets another's result."""
     extents = work.extents("result")
+    # Rows and columns of a CONV2D are no indices of an operand.
     indices = range(2 if work.opcode == Opcode.CONV2D else len(extents))
     index = max(indices, key=lambda i: (extents[i] > 1, abs(work.result.strides[i])))
     extent = extents[index]
     parts = min(parts, extent)
     bounds = [extent * part // parts for part in range(parts + 1)]
-    return [work.part(index, first, end - first) for first, end in pairwise(bounds)]
+    return [_part(work, index, first, end - first) for first, end in pairwise(bounds)]
 
 
-# Convolutions.
+def _part(work: Work, index: int, start: int, count: int) -> Work:
+    """The work on ``count`` values, from ``start`` on, of one index of the result."""
+    tensors = FORMS[Opcode(work.opcode)].tensors
+    size = tensors["result"][index]
+    changes: dict[str, Any] = {size: count}
+    for name, sizes in tensors.items():
+        if size in sizes:
+            tensor: Tensor = getattr(work, name)
+            step_bytes = ELEMENT_BYTES * tensor.strides[sizes.index(size)]
+            changes[name] = replace(tensor, address_bytes=tensor.address_bytes + start * step_bytes)
+    return replace(work, **changes)
 
 
-def _x_shape(layer: Convolution) -> tuple[int, ...]:
-    return layer.channels, layer.images, layer.height, layer.width
+def _shapes(layer: Layer) -> dict[str, tuple[int, ...]]:
+    if isinstance(layer, FullyConnected):
+        x, y = ((each, layer.samples) for each in (layer.inputs, layer.outputs))
+        weights = layer.outputs, layer.inputs
+    else:
+        x = layer.channels, layer.images, layer.height, layer.width
+        y = layer.filters, layer.images, layer.rows, layer.columns
+        weights = layer.filters, layer.group_channels, layer.filter_height, layer.filter_width
+    return {"x": x, "weights": weights, "bias": y[:1], "y": y}
 
 
-def _y_shape(layer: Convolution) -> tuple[int, ...]:
-    return layer.filters, layer.images, layer.rows, layer.columns
+# Convolutions. ``view(1, 0, 2, 3)`` exchanges channels, or filters, and images.
 
 
-def _weights_shape(layer: Convolution) -> tuple[int, ...]:
-    return layer.filters, layer.group_channels, layer.filter_height, layer.filter_width
+def _groups(layer: Convolution) -> list[tuple[slice, slice]]:
+    """The channels and the filters of each group."""
+    channels, filters = layer.group_channels, layer.filters // layer.groups
+    return [
+        (slice(n * channels, (n + 1) * channels), slice(n * filters, (n + 1) * filters))
+        for n in range(layer.groups)
+    ]
 
 
-def _starts(layer: Convolution) -> list[tuple[int, int]]:
-    """The first channel and the first filter of each group."""
-    filters = layer.filters // layer.groups
-    return [(group * layer.group_channels, group * filters) for group in range(layer.groups)]
-
-
-def _forward(layer: Convolution, place: _Places) -> _Draft:
-    tensors = place(x=_x_shape(layer), weights=_weights_shape(layer), y=_y_shape(layer))
-    works = [
-        Work(
-            opcode=Opcode.CONV2D,
-            a=tensors["x"].view(1, 0, 2, 3, start=[channel]),
-            b=tensors["weights"].view(0, 1, 2, 3, start=[first]),
-            result=tensors["y"].view(1, 0, 2, 3, start=[first]),
-            rows=layer.rows,
-            columns=layer.columns,
-            images=layer.images,
-            filters=layer.filters // layer.groups,
-            channels=layer.group_channels,
-            height=layer.height,
-            width=layer.width,
-            filter_height=layer.filter_height,
-            filter_width=layer.filter_width,
+def _forward(layer: Convolution, draft: _Draft) -> None:
+    x, weights, y = draft.place("x", "weights", "y")
+    for channels, filters in _groups(layer):
+        draft.add(
+            Opcode.CONV2D,
+            a=x[channels].view(1, 0, 2, 3),
+            b=weights[filters],
+            result=y[filters].view(1, 0, 2, 3),
             stride=layer.stride,
             dilation=1,
             pad_top=layer.padding,
             pad_left=layer.padding,
         )
-        for channel, first in _starts(layer)
-    ]
-    return _Draft(tensors=tensors, inputs=("x", "weights"), result="y", works=works)
 
 
-def _filter_gradient(layer: Convolution, place: _Places) -> _Draft:
-    tensors = place(x=_x_shape(layer), dy=_y_shape(layer), dweights=_weights_shape(layer))
-    works = [
-        Work(
-            opcode=Opcode.CONV2D,
-            a=tensors["x"].view(0, 1, 2, 3, start=[channel]),
-            b=tensors["dy"].view(0, 1, 2, 3, start=[first]),
-            result=tensors["dweights"].view(1, 0, 2, 3, start=[first]),
-            rows=layer.filter_height,
-            columns=layer.filter_width,
-            images=layer.group_channels,
-            filters=layer.filters // layer.groups,
-            channels=layer.images,
-            height=layer.height,
-            width=layer.width,
-            filter_height=layer.rows,
-            filter_width=layer.columns,
+def _filter_gradient(layer: Convolution, draft: _Draft) -> None:
+    x, dy, dweights = draft.place("x", "dy", "dweights")
+    for channels, filters in _groups(layer):
+        draft.add(
+            Opcode.CONV2D,
+            a=x[channels],
+            b=dy[filters],
+            result=dweights[filters].view(1, 0, 2, 3),
             stride=1,
             dilation=layer.stride,
             pad_top=layer.padding,
             pad_left=layer.padding,
         )
-        for channel, first in _starts(layer)
-    ]
-    return _Draft(tensors=tensors, inputs=("x", "dy"), result="dweights", works=works)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Remainder:
-    """The rows, or columns, of the input's gradient that use the same ones of the filter."""
+def _input_gradient(layer: Convolution, draft: _Draft) -> None:
+    dy, weights, dx = draft.place("dy", "weights", "dx")
+    stride = layer.stride
 
-    taps: int
-    last_tap: int
-    """Of the filter; it comes first, since the filter is reversed."""
-    first: int
-    """The first of the gradient's rows."""
-    outputs: int
-    padding: int
-    skipped: int
-    """Rows of dy that none of these outputs meets, at its beginning."""
+    def remainder(q: int, filter_size: int) -> tuple[int, int]:
+        """Of the rows, or columns, of the gradient that use the rows q, q + stride, ... of the
+        filter: the first, and that of dy which its first tap meets."""
+        m = max(0, -(-(layer.padding - q) // stride))
+        return stride * m + q - layer.padding, m + 1 - len(range(q, filter_size, stride))
 
-
-def _remainder(q: int, *, size: int, filter_size: int, stride: int, padding: int) -> _Remainder:
-    taps = max(0, -(-(filter_size - q) // stride))
-    m = max(0, -(-(padding - q) // stride))
-    first = stride * m + q - padding
-    margin = taps - 1 - m
-    return _Remainder(
-        taps=taps,
-        last_tap=q + stride * (taps - 1),
-        first=first,
-        outputs=max(0, -(-(size - first) // stride)),
-        padding=max(0, margin),
-        skipped=max(0, -margin),
-    )
-
-
-def _input_gradient(layer: Convolution, place: _Places) -> _Draft:
-    tensors = place(dy=_y_shape(layer), weights=_weights_shape(layer), dx=_x_shape(layer))
-    dy, weights, dx = (tensors[name] for name in ("dy", "weights", "dx"))
-    stride, works, zeroed = layer.stride, [], False
     for q, r in product(range(stride), range(stride)):
-        down = _remainder(
-            q,
-            size=layer.height,
-            filter_size=layer.filter_height,
-            stride=stride,
-            padding=layer.padding,
-        )
-        across = _remainder(
-            r,
-            size=layer.width,
-            filter_size=layer.filter_width,
-            stride=stride,
-            padding=layer.padding,
-        )
-        height, width = layer.rows - down.skipped, layer.columns - across.skipped
-        if not (down.outputs and across.outputs):
-            continue
-        if min(down.taps, across.taps, height, width) < 1:
-            zeroed = True
-            continue
-        for channel, first in _starts(layer):
-            b = weights.view(1, 0, 2, 3, start=[first, 0, down.last_tap, across.last_tap])
-            result = dx.view(1, 0, 2, 3, start=[channel, 0, down.first, across.first])
-            to_channel, to_filter, to_row, to_column = b.strides
-            result_strides = result.strides
-            works.append(
-                Work(
-                    opcode=Opcode.CONV2D,
-                    a=dy.view(1, 0, 2, 3, start=[first, 0, down.skipped, across.skipped]),
-                    b=replace(
-                        b, strides=(to_channel, to_filter, -stride * to_row, -stride * to_column)
-                    ),
-                    result=replace(
-                        result,
-                        strides=(
-                            *result_strides[:2],
-                            stride * result_strides[2],
-                            stride * result_strides[3],
-                        ),
-                    ),
-                    rows=down.outputs,
-                    columns=across.outputs,
-                    images=layer.images,
-                    filters=layer.group_channels,
-                    channels=layer.filters // layer.groups,
-                    height=height,
-                    width=width,
-                    filter_height=down.taps,
-                    filter_width=across.taps,
-                    stride=1,
-                    dilation=1,
-                    pad_top=down.padding,
-                    pad_left=across.padding,
-                )
+        first_row, top = remainder(q, layer.filter_height)
+        first_column, left = remainder(r, layer.filter_width)
+        for channels, filters in _groups(layer):
+            result = dx[channels, :, first_row::stride, first_column::stride]
+            if not result.elements:
+                continue
+            seen = dy[filters, :, max(0, top) :, max(0, left) :]
+            taps = weights[filters, :, q::stride, r::stride][:, :, ::-1, ::-1]
+            if not (seen.elements and taps.elements):
+                draft.zeroed = True
+                continue
+            draft.add(
+                Opcode.CONV2D,
+                a=seen.view(1, 0, 2, 3),
+                b=taps.view(1, 0, 2, 3),
+                result=result.view(1, 0, 2, 3),
+                stride=1,
+                dilation=1,
+                pad_top=max(0, -top),
+                pad_left=max(0, -left),
             )
-    if not works:
+    if not draft.works:
         raise LayerError(f"no element of the input of {layer.describe()} has a gradient")
-    return _Draft(
-        tensors=tensors,
-        inputs=("dy", "weights"),
-        result="dx",
-        works=works,
-        zeroed=zeroed,
-        # The remainders' results lie between one another, so that by their spans they follow each
-        # other; parts of other channels do not.
-        parts=1 if stride == 1 else place.config.works,
-    )
+    # The remainders' results lie between one another, so that by their spans they follow each
+    # other; parts of other channels do not.
+    draft.parts = 1 if stride == 1 else draft.config.works
 
 
-def _add_bias(y_shape: tuple[int, ...], place: _Places) -> _Draft:
-    tensors = place(y=y_shape, bias=y_shape[:1])
-    y, bias = tensors["y"], tensors["bias"]
-    at_y = Tensor(address_bytes=y.address_bytes, strides=(y.strides[0], 1))
-    work = Work(
-        opcode=Opcode.ADD,
-        a=at_y,
-        b=Tensor(address_bytes=bias.address_bytes, strides=(bias.strides[0], 0)),
-        result=at_y,
-        rows=y.shape[0],
-        columns=prod(y.shape[1:]),
-    )
-    return _Draft(tensors=tensors, inputs=("y", "bias"), result="y", works=[work])
-
-
-def _bias(layer: Convolution, place: _Places) -> _Draft:
-    return _add_bias(_y_shape(layer), place)
-
-
-def _bias_gradient(layer: Convolution, place: _Places) -> _Draft:
-    config = place.config
-    together = min(config.works, layer.images)
-    pixels = layer.rows * layer.columns
-    piece = piece_for(
-        rows=layer.filters, length=pixels, wanted_rows=_INTERLEAVE * config.units // 2 // together
-    )
+def _bias_gradient(layer: Convolution, draft: _Draft) -> None:
+    units, pixels = draft.config.units, layer.rows * layer.columns
+    draft.together = min(draft.config.works, layer.images)
+    wanted_rows = _INTERLEAVE * units // 2 // draft.together
+    piece = piece_for(rows=layer.filters, length=pixels, wanted_rows=wanted_rows)
     pieces = pieces_of(pixels, piece)
-    partial = () if pieces == 1 else (layer.images, pieces * layer.filters)
-    shapes = {
-        "dy": _y_shape(layer),
-        "sums": (layer.images, layer.filters),
-        "dbias": (layer.filters,),
-    }
-    if partial:
-        shapes["pieces"] = partial
-    tensors = place(**shapes)
-    dy, sums = tensors["dy"], tensors["sums"]
-    works: list[Work] = []
+    (dy,) = draft.place("dy")
+    (sums,) = draft.place(sums=(layer.images, layer.filters))
+    (dbias,) = draft.place("dbias")
+    (partial,) = (
+        draft.place(pieces=(layer.images, pieces * layer.filters)) if pieces > 1 else [sums]
+    )
     for image in range(layer.images):
-        whole = Work(
-            opcode=Opcode.SUM,
-            a=Tensor(address_bytes=dy.at(0, image), strides=(dy.strides[0], 1)),
-            result=sums.view(1, start=[image]),
-            rows=layer.filters,
-            length=pixels,
-        )
-        works += split_reduction(whole, piece, tensors["pieces"].at(image)) if partial else [whole]
-    works.append(
-        Work(
-            opcode=Opcode.SUM,
-            a=sums.view(1, 0),
-            result=tensors["dbias"].view(0),
-            rows=layer.filters,
-            length=layer.images,
-        )
-    )
-    return _Draft(tensors=tensors, inputs=("dy",), result="dbias", works=works, together=together)
-
-
-def _descent(layer: Layer, place: _Places) -> _Draft:
-    if isinstance(layer, Convolution):
-        shape = _weights_shape(layer)
-    else:
-        shape = layer.outputs, layer.inputs
-    tensors = place(weights=shape, dweights=shape)
-    weights, gradient = (
-        Tensor(address_bytes=each.address_bytes, strides=(each.strides[0], 1))
-        for each in tensors.values()
-    )
-    work = Work(
-        opcode=Opcode.SCALEADD,
-        alpha_bits=int(np.float32(-LEARNING_RATE).view(np.uint32)),
-        a=gradient,
-        b=weights,
-        result=weights,
-        rows=shape[0],
-        columns=prod(shape[1:]),
-    )
-    return _Draft(
-        tensors=tensors,
-        inputs=("weights", "dweights"),
-        result="weights",
-        works=[work],
-    )
+        values = dy[:, image : image + 1].lines
+        draft.works += split_sum(values, sums[image:].view(1), piece, partial.at(image))
+    draft.add(Opcode.SUM, a=sums.view(1, 0), result=dbias)
 
 
 # Fully connected layers.
 
 
-def _forward_product(layer: FullyConnected, place: _Places) -> _Draft:
-    tensors = place(
-        weights=(layer.outputs, layer.inputs),
-        x=(layer.inputs, layer.samples),
-        y=(layer.outputs, layer.samples),
-    )
-    x, weights, y = (tensors[name] for name in ("x", "weights", "y"))
-    if layer.samples == 1:
-        work = Work(
-            opcode=Opcode.MATVEC,
-            a=weights.view(0, 1),
-            b=x.view(0),
-            result=y.view(0),
-            rows=layer.outputs,
-            length=layer.inputs,
-        )
+def _forward_product(layer: FullyConnected, draft: _Draft) -> None:
+    weights, x, y = draft.place("weights", "x", "y")
+    _add_product(draft, weights, x, y)
+
+
+def _input_gradient_product(layer: FullyConnected, draft: _Draft) -> None:
+    weights, dy, dx = draft.place("weights", "dy", "dx")
+    _add_product(draft, weights.view(1, 0), dy, dx)
+
+
+def _add_product(
+    draft: _Draft, matrix: PlacedTensor, vectors: PlacedTensor, result: PlacedTensor
+) -> None:
+    """The matrix times each of the vectors."""
+    if vectors.shape[1] == 1:
+        draft.add(Opcode.MATVEC, a=matrix, b=vectors.view(0), result=result.view(0))
     else:
-        work = Work(
-            opcode=Opcode.MATMUL,
-            a=x.view(1, 0),
-            b=weights.view(1, 0),
-            result=y.view(1, 0),
-            rows=layer.samples,
-            columns=layer.outputs,
-            length=layer.inputs,
-        )
-    return _Draft(tensors=tensors, inputs=("x", "weights"), result="y", works=[work])
+        a, b, transposed = (each.view(1, 0) for each in (vectors, matrix, result))
+        draft.add(Opcode.MATMUL, a=a, b=b, result=transposed)
 
 
-def _input_gradient_product(layer: FullyConnected, place: _Places) -> _Draft:
-    tensors = place(
-        weights=(layer.outputs, layer.inputs),
-        dy=(layer.outputs, layer.samples),
-        dx=(layer.inputs, layer.samples),
-    )
-    dy, weights, dx = (tensors[name] for name in ("dy", "weights", "dx"))
-    if layer.samples == 1:
-        work = Work(
-            opcode=Opcode.MATVEC,
-            a=weights.view(1, 0),
-            b=dy.view(0),
-            result=dx.view(0),
-            rows=layer.inputs,
-            length=layer.outputs,
-        )
-    else:
-        work = Work(
-            opcode=Opcode.MATMUL,
-            a=dy.view(1, 0),
-            b=weights.view(0, 1),
-            result=dx.view(1, 0),
-            rows=layer.samples,
-            columns=layer.inputs,
-            length=layer.outputs,
-        )
-    return _Draft(tensors=tensors, inputs=("dy", "weights"), result="dx", works=[work])
+def _weight_gradient_product(layer: FullyConnected, draft: _Draft) -> None:
+    dweights, x, dy = draft.place("dweights", "x", "dy")
+    draft.add(Opcode.MATMUL, a=dy, b=x.view(1, 0), result=dweights)
 
 
-def _weight_gradient_product(layer: FullyConnected, place: _Places) -> _Draft:
-    tensors = place(
-        dweights=(layer.outputs, layer.inputs),
-        x=(layer.inputs, layer.samples),
-        dy=(layer.outputs, layer.samples),
-    )
-    work = Work(
-        opcode=Opcode.MATMUL,
-        a=tensors["dy"].view(0, 1),
-        b=tensors["x"].view(1, 0),
-        result=tensors["dweights"].view(0, 1),
-        rows=layer.outputs,
-        columns=layer.inputs,
-        length=layer.samples,
-    )
-    return _Draft(tensors=tensors, inputs=("x", "dy"), result="dweights", works=[work])
+def _features_bias_gradient(layer: FullyConnected, draft: _Draft) -> None:
+    dy, dbias = draft.place("dy", "dbias")
+    draft.add(Opcode.SUM, a=dy, result=dbias)
 
 
-def _features_bias(layer: FullyConnected, place: _Places) -> _Draft:
-    return _add_bias((layer.outputs, layer.samples), place)
+# Layers of both kinds.
 
 
-def _features_bias_gradient(layer: FullyConnected, place: _Places) -> _Draft:
-    tensors = place(dy=(layer.outputs, layer.samples), dbias=(layer.outputs,))
-    work = Work(
-        opcode=Opcode.SUM,
-        a=tensors["dy"].view(0, 1),
-        result=tensors["dbias"].view(0),
-        rows=layer.outputs,
-        length=layer.samples,
-    )
-    return _Draft(tensors=tensors, inputs=("dy",), result="dbias", works=[work])
+def _bias(layer: Layer, draft: _Draft) -> None:
+    y, bias = draft.place("y", "bias")
+    lines = y.lines
+    repeated = replace(bias, shape=lines.shape, strides=(*bias.strides, 0))
+    draft.add(Opcode.ADD, a=lines, b=repeated, result=lines)
 
 
-_CONVOLUTION: dict[str, Callable[..., _Draft]] = {
-    "forward": _forward,
-    "backward-filter": _filter_gradient,
-    "backward-input": _input_gradient,
-    "bias": _bias,
-    "backward-bias": _bias_gradient,
-    "descent": _descent,
+def _descent(layer: Layer, draft: _Draft) -> None:
+    weights, gradient = (each.lines for each in draft.place("weights", "dweights"))
+    alpha_bits = int(np.float32(-LEARNING_RATE).view(np.uint32))
+    draft.add(Opcode.SCALEADD, alpha_bits=alpha_bits, a=gradient, b=weights, result=weights)
+
+
+_PASSES: dict[str, tuple[tuple[str, ...], str, Callable[..., None], Callable[..., None]]] = {
+    "forward": (("x", "weights"), "y", _forward, _forward_product),
+    "backward-filter": (("x", "dy"), "dweights", _filter_gradient, _weight_gradient_product),
+    "backward-input": (("dy", "weights"), "dx", _input_gradient, _input_gradient_product),
+    "bias": (("y", "bias"), "y", _bias, _bias),
+    "backward-bias": (("dy",), "dbias", _bias_gradient, _features_bias_gradient),
+    "descent": (("weights", "dweights"), "weights", _descent, _descent),
 }
-_FULLY_CONNECTED: dict[str, Callable[..., _Draft]] = {
-    "forward": _forward_product,
-    "backward-filter": _weight_gradient_product,
-    "backward-input": _input_gradient_product,
-    "bias": _features_bias,
-    "backward-bias": _features_bias_gradient,
-    "descent": _descent,
-}
+"""What is read, what is written, and who writes the works of a convolution and of a fully connected
+layer."""
 
-PASSES = tuple(_CONVOLUTION)
+PASSES = tuple(_PASSES)
 """The passes of every layer; of a fully connected one ``backward-filter`` is the weights'."""

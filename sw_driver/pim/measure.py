@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .backends import open_pim
+from hw.pim.config import BEAT_BYTES, PimConfig
+from sw_driver.errors import OutOfMemoryError
+
+from .backends import SIMULATED_BANK_BYTES, open_pim
 from .descriptor import Opcode, Work
 from .device import Pim
 from .layers import Layer
-from .lowering import Program
+from .lowering import Program, lower
+from .placing import StripedMemory
 
-__all__ = ["Job", "Run", "Together", "WorkRecord", "check_bits", "figures", "run_jobs"]
-
-_BEAT_BYTES = 32
-"""What a bank's memory moves in a cycle."""
+__all__ = [
+    "Job",
+    "Run",
+    "WorkRecord",
+    "check_bits",
+    "figures",
+    "place_jobs",
+    "run_jobs",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +42,53 @@ class Job:
     published: Layer
     """The layer before it was scaled."""
     program: Program
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        pass_name: str,
+        layer: Layer,
+        config: PimConfig,
+        *,
+        published: Layer | None = None,
+        parts: int | None = None,
+        memory: StripedMemory | None = None,
+    ) -> Job:
+        """Lowers the pass, as :func:`~sw_driver.pim.lowering.lower`, and raises what that does."""
+        return cls(
+            name=name,
+            pass_name=pass_name,
+            layer=layer,
+            published=published or layer,
+            program=lower(layer, pass_name, config, parts=parts, memory=memory),
+        )
+
+
+def place_jobs(
+    layers: Sequence[tuple[str, Layer, Layer]],
+    pass_name: str,
+    config: PimConfig,
+    *,
+    parts: int | None = None,
+) -> tuple[PimConfig, list[Job]]:
+    """A pass of layers side by side, and the stack that holds them: one as large as simulation
+    needs it, or else ``config``.
+
+    ``layers``: of each the name, as it runs, and as it was before it was scaled.
+    """
+
+    def placed(stack: PimConfig) -> tuple[PimConfig, list[Job]]:
+        memory = StripedMemory(stack)
+        return stack, [
+            Job.of(name, pass_name, layer, stack, published=published, parts=parts, memory=memory)
+            for name, layer, published in layers
+        ]
+
+    if config.bank_bytes > SIMULATED_BANK_BYTES:
+        with suppress(OutOfMemoryError):
+            return placed(replace(config, bank_bytes=SIMULATED_BANK_BYTES))
+    return placed(config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +123,15 @@ class Run:
     """In which they were simulated."""
     shortened: bool = False
     """Costs are extrapolated from shorter sums, see :mod:`sw_driver.pim.shortening`."""
-    together: Together | None = None
-    """What had been done when the first of several jobs was done, if there is a clock."""
+    together: tuple[int, int] | None = None
+    """Cycles and operations until the first of several jobs was done, if there is a clock."""
 
-
-class Together(NamedTuple):
-    """All jobs at work, from the first offer on."""
-
-    cycles: int
-    operations: int
+    def cycles(self, jobs: Sequence[int]) -> int:
+        """From the first offer of these jobs to their last completion."""
+        records = [record for record in self.records if record.job in jobs]
+        if len(records) == 1:
+            return records[0].cycles or 0  # without the time that asking takes
+        return max(self.ends[job] for job in jobs) - min(self.begins[job] for job in jobs)
 
 
 def _inputs(job: Job, number: int, seed: int) -> dict[str, NDArray[np.float32]]:
@@ -131,16 +188,12 @@ def run_jobs(
             left[number] -= 1
             # Offering takes time: a job that has begun has not begun at 0, but for the first.
             if left[number] == 0 and left.count(0) == 1 < len(jobs) and all(run.begins[1:]):
-                run.together = together()
+                operations = sum(each.multiplications + each.additions for each in run.records)
+                for counters in map(device.counters, running):
+                    operations += counters.multiplications_done + counters.additions_done
+                run.together = device.transport.cycles() - run.begins[0], operations
             if completed is not None:
                 completed()
-
-    def together() -> Together:
-        operations = sum(each.multiplications + each.additions for each in run.records)
-        for work_id in running:
-            counters = device.counters(work_id)
-            operations += counters.multiplications_done + counters.additions_done
-        return Together(device.transport.cycles() - run.begins[0], operations)
 
     begin_cycles, begin_s = device.transport.cycles(), perf_counter()
     for number, job in enumerate(jobs):
@@ -181,15 +234,15 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
     """
     config = device.config
     layers = [_layer_figures(device, number, job, run) for number, job in enumerate(jobs)]
-    cycles = _cycles(device, run, range(len(jobs)))
+    cycles = run.cycles(range(len(jobs))) if device.transport.timed else None
+    together_cycles, together_operations = run.together or (0, 0)
     busy = None
     if cycles:
-        held = [0] * config.banks
-        for record in run.records:
-            for bank in record.banks:
-                held[bank] += record.cycles or 0
+        held = (
+            sum(record.cycles or 0 for record in run.records if bank in record.banks)
+            for bank in range(config.banks)
+        )
         busy = [min(1.0, each / cycles) for each in held]
-    operations = sum(layer["multiplications"] + layer["additions"] for layer in layers)
     return {
         "backend": device.transport.name,
         "banks": config.banks,
@@ -199,14 +252,16 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
         "bank_units": list(config.placement.units),
         "clock_mhz": config.clock_mhz,
         "layers": layers,
-        "cycles": cycles,
-        "utilisation": operations / (config.units * cycles) if cycles else None,
-        "utilisation_together": (
-            run.together.operations / (config.units * run.together.cycles) if run.together else None
+        **_rates(
+            config,
+            cycles,
+            operations=sum(layer["multiplications"] + layer["additions"] for layer in layers),
+            compute_bound=sum(layer["compute_bound_cycles"] for layer in layers),
+            memory_bound=sum(layer["memory_bound_cycles"] for layer in layers),
         ),
-        "gflop_per_s": _gflop_per_s(operations, cycles, config.clock_mhz),
-        "compute_bound_share": _share(layers, "compute_bound_cycles", cycles),
-        "memory_bound_share": _share(layers, "memory_bound_cycles", cycles),
+        "utilisation_together": together_operations / (config.units * together_cycles)
+        if together_cycles
+        else None,
         "busy": busy,
         "shortened": run.shortened,
         "simulated_cycles_per_host_second": (
@@ -219,14 +274,13 @@ def _layer_figures(device: Pim, number: int, job: Job, run: Run) -> dict[str, An
     config = device.config
     records = [record for record in run.records if record.job == number]
     multiplications, additions = job.program.operations
-    operations = multiplications + additions
     least_read, least_written = job.program.least_bytes
     compute_bound = max(
         multiplications / sum(config.placement.multipliers),
         additions / sum(config.placement.adders),
     )
-    memory_bound = (least_read + least_written) / (_BEAT_BYTES * config.banks)
-    cycles = _cycles(device, run, [number])
+    memory_bound = (least_read + least_written) / (BEAT_BYTES * config.banks)
+    cycles = run.cycles([number]) if device.transport.timed else None
     return {
         "layer": job.name,
         "pass": job.pass_name,
@@ -235,34 +289,38 @@ def _layer_figures(device: Pim, number: int, job: Job, run: Run) -> dict[str, An
         "works": len(job.program.works),
         "multiplications": multiplications,
         "additions": additions,
-        "cycles": cycles,
-        "utilisation": operations / (config.units * cycles) if cycles else None,
-        "gflop_per_s": _gflop_per_s(operations, cycles, config.clock_mhz),
+        **_rates(
+            config,
+            cycles,
+            operations=multiplications + additions,
+            compute_bound=compute_bound,
+            memory_bound=memory_bound,
+        ),
         "bytes_read": sum(record.bytes_read for record in records),
         "bytes_written": sum(record.bytes_written for record in records),
         "least_bytes_read": least_read,
         "least_bytes_written": least_written,
         "compute_bound_cycles": compute_bound,
         "memory_bound_cycles": memory_bound,
-        "compute_bound_share": compute_bound / cycles if cycles else None,
-        "memory_bound_share": memory_bound / cycles if cycles else None,
         "records": [vars(record) for record in records],
     }
 
 
-def _cycles(device: Pim, run: Run, jobs: Sequence[int]) -> int | None:
-    """From the first offer to the last completion; None without a clock."""
-    if not device.transport.timed:
-        return None
-    records = [record for record in run.records if record.job in jobs]
-    if len(records) == 1:
-        return records[0].cycles  # without the time that asking takes
-    return max(run.ends[job] for job in jobs) - min(run.begins[job] for job in jobs)
-
-
-def _share(layers: list[dict[str, Any]], bound: str, cycles: int | None) -> float | None:
-    return sum(layer[bound] for layer in layers) / cycles if cycles else None
-
-
-def _gflop_per_s(operations: int, cycles: int | None, clock_mhz: float) -> float | None:
-    return operations / cycles * clock_mhz / 1e3 if cycles else None
+def _rates(
+    config: PimConfig,
+    cycles: int | None,
+    *,
+    operations: int,
+    compute_bound: float,
+    memory_bound: float,
+) -> dict[str, Any]:
+    if not cycles:
+        names = ("utilisation", "gflop_per_s", "compute_bound_share", "memory_bound_share")
+        return {"cycles": cycles, **dict.fromkeys(names)}
+    return {
+        "cycles": cycles,
+        "utilisation": operations / (config.units * cycles),
+        "gflop_per_s": operations / cycles * config.clock_mhz / 1e3,
+        "compute_bound_share": compute_bound / cycles,
+        "memory_bound_share": memory_bound / cycles,
+    }

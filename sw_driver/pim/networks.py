@@ -24,16 +24,7 @@ BATCH = 32
 """Images at once."""
 
 
-def _convolution(
-    size: int,
-    channels: int,
-    filters: int,
-    k: int,
-    *,
-    stride: int = 1,
-    pad: int = 0,
-    groups: int = 1,
-) -> Convolution:
+def _convolution(size: int, channels: int, filters: int, k: int, **others: int) -> Convolution:
     return Convolution(
         images=BATCH,
         channels=channels,
@@ -42,9 +33,7 @@ def _convolution(
         filters=filters,
         filter_height=k,
         filter_width=k,
-        stride=stride,
-        padding=pad,
-        groups=groups,
+        **others,
     )
 
 
@@ -53,7 +42,7 @@ def _vgg_19() -> dict[str, Layer]:
     channels, size = 3, 224
     for block, (count, filters) in enumerate(((2, 64), (2, 128), (4, 256), (4, 512), (4, 512)), 1):
         for number in range(1, count + 1):
-            layers[f"conv{block}_{number}"] = _convolution(size, channels, filters, 3, pad=1)
+            layers[f"conv{block}_{number}"] = _convolution(size, channels, filters, 3, padding=1)
             channels = filters
         size //= 2  # the maximum of 2 x 2 after each block
     return layers | _classifier(channels * size * size)
@@ -70,10 +59,10 @@ def _classifier(inputs: int) -> dict[str, Layer]:
 NETWORKS: dict[str, dict[str, Layer]] = {
     "alexnet": {
         "conv1": _convolution(227, 3, 96, 11, stride=4),
-        "conv2": _convolution(27, 96, 256, 5, pad=2, groups=2),
-        "conv3": _convolution(13, 256, 384, 3, pad=1),
-        "conv4": _convolution(13, 384, 384, 3, pad=1, groups=2),
-        "conv5": _convolution(13, 384, 256, 3, pad=1, groups=2),
+        "conv2": _convolution(27, 96, 256, 5, padding=2, groups=2),
+        "conv3": _convolution(13, 256, 384, 3, padding=1),
+        "conv4": _convolution(13, 384, 384, 3, padding=1, groups=2),
+        "conv5": _convolution(13, 384, 256, 3, padding=1, groups=2),
         **_classifier(256 * 6 * 6),
     },
     "vgg-19": _vgg_19(),

@@ -7,26 +7,27 @@ these are what lanes and banks work on at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hw.pim.config import STRIPE_BYTES
+from hw.pim.work.descriptor import FORMS, Opcode
 from sw_driver.errors import OutOfMemoryError
 
-from .descriptor import ELEMENT_BYTES, Tensor
+from .descriptor import ELEMENT_BYTES, Tensor, Work
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["PlacedTensor", "StripedMemory"]
+__all__ = ["PlacedTensor", "StripedMemory", "work_on"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedTensor:
-    """A tensor in the stack: dense but for its first index.
+    """A tensor in the stack, or a part of one, as of an array.
 
     ``strides`` count elements of 4 bytes.
     """
@@ -40,24 +41,34 @@ class PlacedTensor:
         steps = zip(start, self.strides, strict=False)
         return self.address_bytes + ELEMENT_BYTES * sum(index * step for index, step in steps)
 
-    def view(self, *indices: int, start: Sequence[int] = ()) -> Tensor:
-        """The tensor as a descriptor has it, with the strides of these indices in this order.
+    def __getitem__(self, slices: slice | tuple[slice, ...]) -> PlacedTensor:
+        """The part that these slices of the first indices take."""
+        each = slices if isinstance(slices, tuple) else (slices,)
+        taken = [range(extent)[one] for extent, one in zip(self.shape, each, strict=False)]
+        steps = zip(taken, self.strides, strict=False)
+        return PlacedTensor(
+            address_bytes=self.at(*(one.start for one in taken)),
+            shape=(*map(len, taken), *self.shape[len(taken) :]),
+            strides=(*(one.step * stride for one, stride in steps), *self.strides[len(taken) :]),
+        )
 
-        It begins at the element with the first indices ``start``.
-        """
-        strides = tuple(self.strides[index] for index in indices)
-        return Tensor(address_bytes=self.at(*start), strides=strides)
+    def view(self, *indices: int) -> PlacedTensor:
+        """These indices in this order, with the others zero."""
+        shape, strides = (
+            tuple(each[index] for index in indices) for each in (self.shape, self.strides)
+        )
+        return replace(self, shape=shape, strides=strides)
+
+    @property
+    def lines(self) -> PlacedTensor:
+        """A tensor that is dense but for its first index, with all others as one."""
+        strides = self.strides[0], 1
+        return replace(self, shape=(self.shape[0], prod(self.shape[1:])), strides=strides)
 
     @property
     def elements(self) -> int:
         """Elements of the tensor."""
         return prod(self.shape)
-
-    @property
-    def span(self) -> range:
-        """From its first to its last byte."""
-        last = self.at(*(extent - 1 for extent in self.shape))
-        return range(self.address_bytes, last + ELEMENT_BYTES)
 
     def blocks(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """The dense pieces of the tensor: the first indices of each, and its byte address."""
@@ -68,6 +79,17 @@ class PlacedTensor:
             size *= self.shape[dense]
         for index in product(*map(range, self.shape[:dense])):
             yield index, self.at(*index)
+
+
+def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | int) -> Work:
+    """The work ``opcode`` on operands, by their names, to ``result``: its sizes are those of the
+    tensors. What else it takes is given, too."""
+    values: dict[str, Any] = settings | {"result": result}
+    for name, sizes in FORMS[opcode].tensors.items():
+        tensor: PlacedTensor = values[name]
+        values |= zip(sizes, tensor.shape, strict=True)
+        values[name] = Tensor(address_bytes=tensor.address_bytes, strides=tensor.strides)
+    return Work(opcode=opcode, **values)
 
 
 class StripedMemory:

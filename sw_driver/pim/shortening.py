@@ -7,21 +7,27 @@ taken to cost what those do that the longer run has more than the shorter one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .backends.cycles import CyclesPim
 from .device import Pim
+from .errors import LayerError
 from .measure import Job, Run, WorkRecord, run_jobs
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["TILE_CYCLES", "followed_cycles", "is_long", "run_shortened"]
+    from .transport import PimTransport
+
+__all__ = ["TILE_CYCLES", "run_shortened", "worth_shortening"]
 
 LONG_CYCLES = 1_000_000
 """Of a work that are followed in some minutes."""
+
+_MOST_FOLLOWED_CYCLES = 10_000_000
+"""Of a work of one of several layers."""
 
 TILE_CYCLES = 12_000
 """About how long a tile is in the shorter run."""
@@ -33,16 +39,31 @@ _WORTH = 1.2
 """How many times as long as both runs the whole has to be."""
 
 
-def followed_cycles(model: CyclesPim, job: Job) -> int:
+def worth_shortening(transport: PimTransport, jobs: Sequence[Job]) -> bool:
+    """Whether :func:`run_shortened` is for ``jobs``: one alone that takes the cycle model many
+    minutes, and many fewer with shorter sums.
+
+    Raises :class:`~sw_driver.pim.errors.LayerError` for one of several that would take it hours.
+    """
+    if not isinstance(transport, CyclesPim):
+        return False
+    if len(jobs) == 1:
+        followed = _followed_cycles(transport, jobs[0])
+        models = (_shortened(transport.config, times) for times in _TIMES)
+        short = sum(_followed_cycles(model, jobs[0]) for model in models)
+        return followed > LONG_CYCLES and _WORTH * short < followed
+    for job in jobs:
+        if _followed_cycles(transport, job) > _MOST_FOLLOWED_CYCLES:
+            raise LayerError(
+                f"{job.name} {job.pass_name}: its sums are too long for the cycle model to follow "
+                "beside another layer: take it alone, fewer --images or --most-products"
+            )
+    return False
+
+
+def _followed_cycles(model: CyclesPim, job: Job) -> int:
     """About how many cycles of the job's longest work a model follows one by one."""
     return max(map(model.followed_cycles, job.program.works))
-
-
-def is_long(model: CyclesPim, job: Job) -> bool:
-    """Whether a job takes many minutes in ``model``, and many fewer with shorter sums."""
-    followed = followed_cycles(model, job)
-    short = sum(followed_cycles(_shortened(model.config, times), job) for times in _TIMES)
-    return followed > LONG_CYCLES and _WORTH * short < followed
 
 
 def _shortened(config: PimConfig, times: int) -> CyclesPim:

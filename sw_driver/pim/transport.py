@@ -24,6 +24,7 @@ longest pauses are those of memory, some hundreds of cycles."""
 class PimTransport(Protocol):
     """A stack with its pool. Calls must not overlap.
 
+    Memory that is asked for is within the stack: :class:`~sw_driver.pim.device.Pim` checks that.
     Every call returns: one that the device does not answer raises
     :class:`~sw_driver.transport.DeviceTimeout`, and one in which it breaks its own rules
     :class:`~sw_driver.transport.DeviceFault`.

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from golden.pim import Cause, check
 from golden.pim import Descriptor as GoldenDescriptor
 from golden.pim.stack import StackMap
+from hw.pim.work.descriptor import ELEMENTWISE_OPCODES
 from sw_driver.errors import OutOfMemoryError
 
 from .backends.cycles import CyclesPim
 from .descriptor import Opcode, Tensor, Work
 from .device import Pim
-from .lowering import lower
-from .measure import Job, figures, run_jobs
+from .measure import Job, run_jobs
 from .networks import named_layer
 
 if TYPE_CHECKING:
@@ -32,16 +32,19 @@ __all__ = [
     "STARTS",
     "Comparison",
     "Figures",
+    "compare",
     "compare_jobs",
     "compare_works",
     "draw",
     "jobs",
 ]
 
-_ELEMENTWISE = (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD)
 _REDUCTIONS = (Opcode.SUM, Opcode.DOT, Opcode.MATVEC)
 _ALPHA_BITS = 0xBF8CCCCD
 _PLACE_ATTEMPTS = 50
+
+_MOST_WORK_PRODUCTS = 200_000
+"""Of a random work."""
 
 
 PASSES = (
@@ -102,22 +105,31 @@ class Comparison:
         return model / rtl - 1
 
 
+def compare(
+    config: PimConfig,
+    count: int,
+    *,
+    seed: int,
+    most_products: int,
+    announce: Announce | None = None,
+) -> Iterator[Comparison]:
+    """Compares the first ``count`` passes, scaled, and random works if there are not so many."""
+    passes = list(jobs(config, count, most_products=most_products))
+    yield from compare_jobs(config, passes, announce=announce)
+    works = draw(config, count - len(passes), seed=seed, most_products=_MOST_WORK_PRODUCTS)
+    yield from compare_works(config, works, announce=announce)
+
+
 def jobs(config: PimConfig, count: int, *, most_products: int) -> Iterator[Job]:
     """The first ``count`` of :data:`PASSES`, scaled, without those for which there is no room."""
     for network, name, pass_name in PASSES[:count]:
         published = named_layer(network, name)
         layer = published.scaled(most_products)
         try:
-            program = lower(layer, pass_name, config)
+            job = Job.of(f"{network} {name}", pass_name, layer, config, published=published)
         except OutOfMemoryError:
             continue
-        yield Job(
-            name=f"{network} {name}",
-            pass_name=pass_name,
-            layer=layer,
-            published=published,
-            program=program,
-        )
+        yield job
 
 
 def draw(config: PimConfig, works: int, *, seed: int, most_products: int) -> Iterator[Work]:
@@ -138,7 +150,7 @@ def _sizes(rng: random.Random, most_products: int) -> Work | None:
         return round(low * (high / low) ** rng.random())
 
     opcode = rng.choice([*Opcode, *[Opcode.CONV2D] * 4, *[Opcode.MATMUL] * 2])
-    if opcode in _ELEMENTWISE:
+    if opcode in ELEMENTWISE_OPCODES:
         sizes = {"rows": some(1, 200), "columns": some(1, 5000)}
         products = 16 * prod(sizes.values())
     elif opcode in _REDUCTIONS:
@@ -214,9 +226,7 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
                 strides[outer] = max(strides[outer], int(room * rng.uniform(0.3, 1)) // 8 * 8)
             if name != "result" and rng.random() < 0.15:
                 strides[rng.randrange(len(strides))] = 0
-            reach = sum(
-                stride * (extent - 1) for stride, extent in zip(strides, extents, strict=True)
-            )
+            reach = sum(s * (extent - 1) for s, extent in zip(strides, extents, strict=True))
             first = rng.randrange(max(1, (words - reach - 1) // 8)) * 8
             tensor = Tensor(address_bytes=4 * (start + first), strides=tuple(strides))
             tried = replace(tried, **{name: tensor})
@@ -242,14 +252,9 @@ def compare_jobs(
         with Pim(transport) as device:
             transport.advance(start)
             run = run_jobs(device, [job], inputs=False)
-            (layer,) = figures(device, [job], run)["layers"]
-        return Figures(
-            cycles=layer["cycles"],
-            bytes_read=layer["bytes_read"],
-            bytes_written=layer["bytes_written"],
-            multiplications=sum(record.multiplications for record in run.records),
-            additions=sum(record.additions for record in run.records),
-        )
+        names = ("bytes_read", "bytes_written", "multiplications", "additions")
+        sums = {name: sum(getattr(each, name) for each in run.records) for name in names}
+        return Figures(cycles=run.cycles([0]), **sums)
 
     def mean(made: Callable[[], PimTransport], job: Job) -> Figures:
         runs = [asdict(once(made(), job, start)) for start in STARTS]

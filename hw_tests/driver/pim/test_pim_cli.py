@@ -26,12 +26,12 @@ SMALL = ["--most-products", "100000"]
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--network", "lenet"], ["'lenet'", "alexnet", "vgg-19"]),
-        (["--layer", "conv9"], ["'conv9'", "conv1", "fc8"]),
+        (["--network", "lenet"], ["no network 'lenet'", "one of alexnet, vgg-19"]),
+        (["--layer", "conv9"], ["alexnet has no layer 'conv9'", "conv1, conv2", "fc8"]),
         (["--layer", "conv1", "--layer", "x"], ["'x'"]),
         (["--images", "0"], ["'0'", "from 1"]),
         (["--most-products", "-1"], ["'-1'", "at least 0"]),
-        (["--backend", "fpga"], ["'fpga'", "golden"]),
+        (["--backend", "fpga"], ["no PIM 'fpga'", "expected one of golden"]),
         (["--config", "huge"], ["'huge'", "paper"]),
         (["--backend", "cycles", "--dram-trace", "x.csv"], ["'x.csv'", "cycles", "'rtl'"]),
         (["--dram-trace", "/nowhere/x.csv"], ["'/nowhere'", "create it"]),
@@ -210,8 +210,14 @@ def test_layers_side_by_side_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "run_jobs", watched)
     layers = [option for name in ("conv2", "fc7", "conv5") for option in ("--layer", name)]
     assert main(["pim", "--quiet", *layers, *SMALL]) == 0
-    spans = [[tensor.span for tensor in job.program.tensors.values()] for job in seen]
-    ends = [(min(each.start for each in job), max(each.stop for each in job)) for job in spans]
+    placed = [job.program.tensors.values() for job in seen]
+    ends = [
+        (
+            min(each.address_bytes for each in job),
+            max(each.at(*(extent - 1 for extent in each.shape)) + 4 for each in job),
+        )
+        for job in placed
+    ]
     assert len(ends) == 3
     assert all(stop <= start for (_, stop), (start, _) in pairwise(ends))
 
@@ -219,20 +225,19 @@ def test_layers_side_by_side_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_values_depend_on_the_seed() -> None:
     config = PIM_PRESETS["tiny"]
     layer = FullyConnected(samples=2, inputs=8, outputs=4)
-    program = lowering.lower(layer, "forward", config)
-    job = Job(name="", pass_name="forward", layer=layer, published=layer, program=program)
+    job = Job.of("", "forward", layer, config)
     results = []
     for seed in (1, 2, 1):
         with Pim(backends.open_pim("golden", config)) as device:
             measure.run_jobs(device, [job, job], seed=seed)
-            results.append(device.read_tensor(program.tensors["y"]).tolist())
+            results.append(device.read_tensor(job.program.tensors["y"]).tolist())
     assert results[0] == results[2] != results[1]
 
 
 def test_a_layer_too_large_for_the_simulated_stack(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(backends, "SIMULATED_BANK_BYTES", 1 << 10)
+    monkeypatch.setattr(measure, "SIMULATED_BANK_BYTES", 1 << 10)
     for inputs, bank_bytes in ((10, 1 << 10), (300, 1 << 14)):
         options = ["--config", "tiny", "--fully-connected", f"2,{inputs},20", "--json"]
         assert main(["pim", *options]) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -94,38 +94,3 @@ def test_spans_and_counts_are_the_golden_models() -> None:
 def test_refuses_what_a_field_cannot_hold(work: Work, said: str) -> None:
     with pytest.raises(DescriptorError, match=said):
         work.encode()
-
-
-def test_parts() -> None:
-    work = Work(
-        opcode=Opcode.MATMUL,
-        a=Tensor(address_bytes=0, strides=(10, 1)),
-        b=Tensor(address_bytes=1000, strides=(1, 10)),
-        result=Tensor(address_bytes=2000, strides=(1, 100)),
-        rows=4,
-        columns=6,
-        length=10,
-    )
-    rows, columns = work.part(0, 1, 2), work.part(1, 4, 2)
-    assert (rows.rows, rows.columns, columns.rows, columns.columns) == (2, 6, 4, 2)
-    places = [(each.a, each.b, each.result) for each in (rows, columns)]
-    assert [tuple(tensor.address_bytes for tensor in each) for each in places] == [
-        (40, 1000, 2004),
-        (0, 1160, 3600),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("index", "start", "count", "said"),
-    [
-        (0, 3, 2, "the images 3 to 4 are not within 0 to 3"),
-        (1, -1, 1, "the filters -1 to -1 are not within 0 to 4"),
-        (1, 2, 0, "the filters 2 to 1"),
-        (2, 0, 1, "cannot be cut along its rows: cut it along images or filters"),
-    ],
-)
-def test_refuses_parts_that_are_none(index: int, start: int, count: int, said: str) -> None:
-    work = Work(opcode=Opcode.CONV2D, images=4, filters=5, rows=3, columns=3)
-    strides = Tensor(strides=(1, 1, 1, 1))
-    with pytest.raises(DescriptorError, match=said):
-        replace(work, a=strides, b=strides, result=strides).part(index, start, count)

@@ -18,7 +18,6 @@ from sw_driver.errors import (
     DeviceTimeoutError,
     HostBufferError,
     IncompatibleDeviceError,
-    NoSuchDeviceError,
     WaitTimeoutError,
 )
 from sw_driver.pim.backends import PIM_BACKENDS, open_pim
@@ -377,8 +376,3 @@ def test_a_check_that_never_ends() -> None:
 def test_refuses_other_devices(register: str, value: int, said: str) -> None:
     with pytest.raises(IncompatibleDeviceError, match=said):
         Pim(misstating(register, value))
-
-
-def test_refuses_unknown_backends() -> None:
-    with pytest.raises(NoSuchDeviceError, match="no PIM 'fpga': expected one of golden"):
-        open_pim("fpga", CONFIG)

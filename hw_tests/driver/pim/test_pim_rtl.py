@@ -306,15 +306,6 @@ def test_a_closed_device() -> None:
             use()
 
 
-def test_refuses_what_leaves_the_stack(pim: Pim) -> None:
-    said = "the local memory, 0x0 to 0x17fff, or the striped memory, 0x20000 to 0x2ffff"
-    for address, nbytes in ((6 * BANK - 4, 8), (8 * BANK - 4, 8), (12 * BANK - 4, 8), (-4, 4)):
-        with pytest.raises(ValueError, match=said):
-            pim.transport.read_memory(address, nbytes)
-        with pytest.raises(ValueError, match="not within"):
-            pim.transport.write_memory(address, np.zeros(nbytes, np.uint8))
-
-
 def test_bytes_of_any_number_at_any_place(pim: Pim) -> None:
     rng = np.random.default_rng(SEED)
     memory = np.zeros(512, np.uint8)

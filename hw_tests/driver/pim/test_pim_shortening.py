@@ -18,7 +18,6 @@ from sw_driver.pim.backends.cycles import CyclesPim, pool_cycle_config
 from sw_driver.pim.descriptor import Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
-from sw_driver.pim.lowering import lower
 from sw_driver.pim.measure import Job, Run, run_jobs
 
 CONFIG = configure("tiny", bank_bytes=1 << 20, buffer_bytes=65536)
@@ -47,8 +46,7 @@ SUMS = {"images": (FILTERS, "backward-filter"), "taps": (LARGE_IMAGE, "backward-
 
 
 def job_of(layer: Layer, name: str) -> Job:
-    program = lower(layer, name, CONFIG)
-    return Job(name="layer", pass_name=name, layer=layer, published=layer, program=program)
+    return Job.of("layer", name, layer, CONFIG)
 
 
 def form_of_work(work: Work) -> Form:

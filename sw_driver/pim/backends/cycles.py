@@ -56,7 +56,6 @@ class CyclesPim(GoldenPim):
     Parameters
     ----------
     config: the stack.
-    part: timing and organisation of the vaults.
     computes: whether there are memory and results; else reads give zeros.
     shortened: of longer tiles about so many cycles, times the second number, are followed, and they
         take that time. By default all of every tile.
@@ -69,17 +68,16 @@ class CyclesPim(GoldenPim):
         self,
         config: PimConfig,
         *,
-        part: VaultPart | None = None,
         computes: bool = True,
         shortened: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(config, computes=computes)
         self._front = CalculatorModel(front_program(config))
-        cycle_config = pool_cycle_config(config, part or vault_part("hmc2"))
+        cycle_config = pool_cycle_config(config, vault_part("hmc2"))
         self._model = Pool(cycle_config, shortened=shortened)
         self._clock = 0
         self._runs: dict[int, WorkRun] = {}
-        """By id; of a slot's works only the last."""
+        """The last work of each slot, once its check has ended."""
         self._running: dict[int, WorkRun] = {}
         self._checked: tuple[int, int, Descriptor] | None = None
         """When the work that is being checked is accepted, its id, and what it is."""
@@ -115,7 +113,8 @@ class CyclesPim(GoldenPim):
         if self._checked is not None and self._clock >= self._checked[0]:
             _, work_id, work = self._checked
             self._checked = None
-            self._runs[work_id] = self._running[work_id] = self._model.offer(work)
+            self._running[work_id] = self._model.offer(work)
+            self._runs[work_id % self.config.works] = self._running[work_id]
             self.advance(max(0, target - self._clock))
 
     def followed_cycles(self, work: Work) -> int:
@@ -153,11 +152,7 @@ class CyclesPim(GoldenPim):
         work = Descriptor.decode(self._descriptor.tobytes())
         self._front.run(self._descriptor.view("<u4").tolist())
         check = self._front.cycles + ACCEPT_CYCLES + max(self.config.works, 4)
-        self._runs = {
-            other: each
-            for other, each in self._runs.items()
-            if (other - self._last_id) % self.config.works
-        }
+        self._runs.pop(self._last_id % self.config.works, None)
         self._checked = self._clock + check, self._last_id, work
 
     def _pool_fields(self, name: str) -> dict[str, int]:
@@ -167,7 +162,7 @@ class CyclesPim(GoldenPim):
 
     def _slot_value(self, slot: int, name: str) -> int:
         value = super()._slot_value(slot, name)
-        run = self._runs.get(self._held[slot])
+        run = self._runs.get(slot)
         if run is None:
             return value
         read, written, products = self._model.so_far(run)

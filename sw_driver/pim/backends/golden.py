@@ -59,11 +59,10 @@ class GoldenPim:
             if register.offset_bytes == offset_bytes:
                 return _pack(register, self._pool_fields(register.name))
         slot, offset = divmod(offset_bytes - SLOTS_OFFSET_BYTES, SLOT_BYTES)
-        if 0 <= slot < len(self._held):
-            for register in slot_map().registers:
-                if register.offset_bytes == offset:
-                    value = self._slot_value(slot, register.name)
-                    return _pack(register, {register.fields[0].name: value})
+        for register in slot_map().registers:
+            if register.offset_bytes == offset and 0 <= slot < len(self._held):
+                value = self._slot_value(slot, register.name)
+                return _pack(register, {register.fields[0].name: value})
         return 0
 
     def write_register(self, offset_bytes: int, value: int) -> None:

@@ -24,7 +24,7 @@ from sw_driver.transport import DeviceFault, DeviceTimeout
 if TYPE_CHECKING:
     from hw.sim.assembly import Assembly
 
-__all__ = ["RtlPim", "build_library"]
+__all__ = ["RtlPim"]
 
 _OK, _WAITING, _REFUSED = range(3)
 
@@ -60,34 +60,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_left": (_u64, [ctypes.c_void_p]),
     "nm_abandon": (None, [ctypes.c_void_p]),
 }
-
-
-def build_library(
-    config: PimConfig,
-    *,
-    part: VaultPart,
-    memory_timing: VaultTiming | None = None,
-    announce: Callable[[str], None] | None = None,
-) -> Path:
-    """The shared library of :func:`hw.sim.pim_system.pim_system`, built unless it is there.
-
-    ``announce`` is told when a build begins. Raises
-    :class:`~sw_driver.simulator.runtime.BuildError`.
-    """
-
-    def design() -> Assembly:
-        from hw.sim.pim_system import pim_system
-
-        return pim_system(config, part, memory_timing=memory_timing)
-
-    return parts_library(
-        design,
-        name="pim",
-        parameters=[repr(config), repr(part), repr(memory_timing)],
-        harness=Path(__file__).with_name("rtl_harness.cpp"),
-        unused=["adam", "axdimm"],
-        announce=announce,
-    )
 
 
 class RtlPim:
@@ -129,10 +101,18 @@ class RtlPim:
         self.config = config
         self._quiet_limit_cycles = quiet_limit_cycles
         part = part or vault_part("hmc2")
-        path = build_library(
-            config,
-            part=part,
-            memory_timing=memory_timing,
+
+        def design() -> Assembly:
+            from hw.sim.pim_system import pim_system
+
+            return pim_system(config, part, memory_timing=memory_timing)
+
+        path = parts_library(
+            design,
+            name="pim",
+            parameters=[repr(config), repr(part), repr(memory_timing)],
+            harness=Path(__file__).with_name("rtl_harness.cpp"),
+            unused=["adam", "axdimm"],
             announce=announce,
         )
         self._library = load_library(path, _SIGNATURES)
@@ -145,12 +125,10 @@ class RtlPim:
         self._silent = False
         self._dram_trace = dram_trace
         if dram_trace is not None:
-            self._trace(dram_trace, part.with_capacity(config.vault_bytes))
-
-    def _trace(self, path: Path, part: VaultPart) -> None:
-        path.write_text(trace_head("vault", part, _TRACE_COLUMNS))
-        if not self._library.nm_trace(self._stack, str(path).encode()):
-            raise OSError(f"cannot write the trace of DRAM commands {str(path)!r}")
+            vault = part.with_capacity(config.vault_bytes)
+            dram_trace.write_text(trace_head("vault", vault, _TRACE_COLUMNS))
+            if not self._library.nm_trace(self._stack, str(dram_trace).encode()):
+                raise OSError(f"cannot write the trace of DRAM commands {str(dram_trace)!r}")
 
     def read_register(self, offset_bytes: int) -> int:
         """A register's 64 bits; :class:`DeviceFault` where there is none."""
@@ -174,11 +152,12 @@ class RtlPim:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
         data = np.empty(nbytes, np.uint8)
         while True:
-            starts = self._starts()
+            self._check_open()
+            starts = self._library.nm_starts(self._stack)
             self._transfer(address_bytes, data, write=False)
             # Of the result of a work that started meanwhile some beats may be old, and those that
             # waited for it new. No work is offered meanwhile, so this comes to an end.
-            if self._starts() == starts:
+            if self._library.nm_starts(self._stack) == starts:
                 return data
 
     def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
@@ -211,12 +190,6 @@ class RtlPim:
 
     def _transfer(self, address_bytes: int, data: NDArray[np.uint8], *, write: bool) -> None:
         self._check_open()
-        # C checks nothing.
-        if not self.config.holds(address_bytes, data.size):
-            raise ValueError(
-                f"{data.size} bytes at {address_bytes:#x} are not within "
-                f"{self.config.memory_description}"
-            )
         what = f"{'writing' if write else 'reading'} {data.size} bytes at {address_bytes:#x}"
         self._library.nm_begin(self._stack, write, address_bytes, data.size, data.ctypes.data)
         step, quiet, before = _FIRST_STEP_CYCLES, 0, None
@@ -239,11 +212,6 @@ class RtlPim:
             # The device must not write to memory of ours that is gone.
             self._library.nm_abandon(self._stack)
         self._check_timing(what)
-
-    def _starts(self) -> int:
-        """Works that have started."""
-        self._check_open()
-        return self._library.nm_starts(self._stack)
 
     def _check_open(self) -> None:
         if self._stack is None:
