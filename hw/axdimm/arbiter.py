@@ -196,20 +196,21 @@ class Arbiter(wiring.Component):
             ]
 
         self._connect_registers(m, csr, mode, draining)
-        for register, event in {
-            "late_reads": port.late,
-            "refused": refused + kernel_registers.error,
-            "overflows": port.overflow,
-            "host_reads": dram.i.valid & dram.i.ready & ~request.write,
-            "host_writes": dram.i.valid & dram.i.ready & request.write,
-        }.items():
-            count = getattr(csr, f"{register}_count")
-            counter = Signal.like(count, name=register)
-            m.d.sync += counter.eq(counter + event)
-            m.d.comb += count.eq(counter)
+        self._count_events(
+            m,
+            csr,
+            {
+                "late_reads": port.late,
+                "refused": refused + kernel_registers.error,
+                "overflows": port.overflow,
+                "host_reads": dram.i.valid & dram.i.ready & ~request.write,
+                "host_writes": dram.i.valid & dram.i.ready & request.write,
+            },
+        )
         return m
 
     def _connect_registers(self, m: Any, csr: Any, mode: Signal, draining: Signal) -> None:
+        """Registers that show what others hold."""
         memory = self.memory
         for member, value in {
             "status_mode": mode,
@@ -228,3 +229,12 @@ class Arbiter(wiring.Component):
             register = getattr(csr, member)
             assert len(Value.cast(value)) <= len(register), f"{member} is too narrow"
             m.d.comb += register.eq(value)
+
+    @staticmethod
+    def _count_events(m: Any, csr: Any, events: dict[str, Any]) -> None:
+        """Registers of the same name that count events, so many a cycle as the value says."""
+        for register, event in events.items():
+            count = getattr(csr, f"{register}_count")
+            counter = Signal.like(count, name=register)
+            m.d.sync += counter.eq(counter + event)
+            m.d.comb += count.eq(counter)

@@ -28,7 +28,8 @@ class Channel(wiring.Component):
     arbiter, kernel
         What the host has to do with, and who updates the parameters.
     memory
-        With a member ``memory``, In(:class:`~hw.axdimm.memory.MemorySignature`), and ``dram``.
+        With a member ``memory``, In(:class:`~hw.axdimm.memory.MemorySignature`), and ``dram``, as
+        :class:`~hw.axdimm.memory.Ddr4Memory` has them.
 
     Members
     -------
@@ -42,7 +43,7 @@ class Channel(wiring.Component):
         No request of the host is queued or in flight, and the memory is idle.
     """
 
-    def __init__(self, *, arbiter: Arbiter, kernel: AdamKernel, memory: Ddr4Memory) -> None:
+    def __init__(self, *, arbiter: Arbiter, kernel: AdamKernel, memory: wiring.Component) -> None:
         self._arbiter = arbiter
         self._kernel = kernel
         self._memory = memory

@@ -27,8 +27,10 @@ MEMORY_COUNTERS = ("refreshes", "activates", "precharges", "turns", "longest_ref
 class MemorySignature(wiring.Signature):
     """A memory as its user has it; a controller, or what adapts one, has it as ``In``.
 
-    It answers the bursts of an ID in order, and has not more than :data:`MOST_ADMITTED` and
-    :data:`MOST_UNANSWERED` of them under way.
+    Its users send incrementing bursts of whole lines that do not cross 4 KB, with ID 0. The data of
+    a write may come before, with or after its address. The memory answers in order, and has not
+    more than :data:`MOST_ADMITTED` reads, :data:`MOST_ADMITTED` writes whose data it has not taken
+    and :data:`MOST_UNANSWERED` writes that it has not answered: the arbiter counts no further.
 
     Parameters
     ----------
@@ -40,13 +42,16 @@ class MemorySignature(wiring.Signature):
     axi : Out(:class:`~hw.axi.bus.AXI4Signature`)
         512 data bits, an ID of one bit.
     prompt : Out(1)
-        Refreshes are not postponed: for a user that can wait for one, but not for a batch.
+        Refreshes are not postponed: for a user that can wait for one, but not for a batch. A
+        controller that postpones none does not need it.
     idle : In(1)
-        No burst is under way; if ``prompt``, no refresh is due either.
+        No burst is under way; if ``prompt``, no refresh is due either. 1 for a controller that does
+        not tell: the arbiter itself waits for the answer to each burst before a mode takes effect.
     activity : In(:class:`~hw.dram.activity.Activity`)
-        What the cycle before was used for.
+        What the cycle before was used for: the account of a run in the registers. Without it, the
+        times of a run still add up, but mean nothing.
     refreshes, activates, precharges, turns, longest_refresh_gap : In(COUNTER_BITS)
-        See :class:`~hw.dram.controller.Ddr4Controller`.
+        For the registers, see :class:`~hw.dram.controller.Ddr4Controller`; 0 if it does not count.
     """
 
     def __init__(self, *, addr_width: int) -> None:
