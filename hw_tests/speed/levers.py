@@ -28,8 +28,7 @@ from rich.progress import track
 
 from hw import clock_gate
 from hw.verilog import Shared
-from sw_driver.axdimm.backends import BackendOptions, module_config
-from sw_driver.axdimm.backends import build as build_module
+from sw_driver.axdimm.backends import BackendOptions, module_config, rtl
 from sw_driver.axdimm.backends.rtl import build_library
 from sw_driver.simulator.buildcache import build_root, content_key
 from sw_driver.simulator.compiler import native_target
@@ -115,7 +114,7 @@ LEVERS = {
 def arguments(lever: Lever) -> list[str]:
     """Verilator's arguments with the lever."""
     arguments = []
-    rest = iter(build_module._VERILATOR_ARGS)
+    rest = iter(rtl.VERILATOR_ARGS)
     for argument in rest:
         if argument not in lever.without:
             arguments.append(argument)
@@ -127,7 +126,7 @@ def arguments(lever: Lever) -> list[str]:
 def build(name: str) -> Path:
     """The library with the lever ``name``, from the cache if it is there."""
     lever = LEVERS[name]
-    settings = build_module._SETTINGS if lever.settings is None else lever.settings
+    settings = rtl._SETTINGS if lever.settings is None else lever.settings
     native = native_target() if "-march=native" in lever.verilator else ""
     # Names in the control file, which is part of the build's key, what the key does not see.
     mark = content_key([native]) if native else "".join(filter(str.isalpha, name))
@@ -136,11 +135,11 @@ def build(name: str) -> Path:
             stack.enter_context(lever.design())  # pyright: ignore[reportArgumentType]
         if name != "as built" and not lever.profile:
             for constant, value in (
-                ("_VERILATOR_ARGS", arguments(lever)),
-                ("_MAKE_ARGS", list(lever.make)),
+                ("VERILATOR_ARGS", arguments(lever)),
+                ("MAKE_ARGS", list(lever.make)),
                 ("_SETTINGS", f"{settings}// {mark}\n"),
             ):
-                stack.enter_context(mock.patch.object(build_module, constant, value))
+                stack.enter_context(mock.patch.object(rtl, constant, value))
         library = build_library(module_config(BackendOptions()))
     return _profiled(library) if lever.profile else library
 

@@ -10,7 +10,8 @@ from hw_tests.speed import levers
 from hw_tests.speed.amaranth_kernel import simulate_in_amaranth
 from hw_tests.speed.cocotb_kernel import MEMORIES, simulate_in_cocotb
 from hw_tests.speed.kernel_job import JobResult, KernelJob
-from sw_driver.axdimm.backends import build as build_module
+from sw_driver.axdimm.backends import rtl
+from sw_driver.simulator.library import MAKE_ARGS
 
 PRESET = "tiny"
 ROUNDS = 2
@@ -67,7 +68,7 @@ def test_too_many_rounds_are_refused() -> None:
 
 def test_a_lever_changes_what_it_says_and_nothing_else() -> None:
     built = levers.arguments(levers.LEVERS["as built"])
-    assert built == build_module._VERILATOR_ARGS
+    assert built == rtl.VERILATOR_ARGS
     plain = levers.arguments(levers.LEVERS["x-assign"])
     start = built.index("--x-assign")
     assert built[start : start + 4] == ["--x-assign", "fast", "--x-initial", "fast"]
@@ -75,7 +76,7 @@ def test_a_lever_changes_what_it_says_and_nothing_else() -> None:
     asserting = levers.arguments(levers.LEVERS["assertions"])
     assert asserting == [argument for argument in built if argument != "--noassert"]
     assert levers.arguments(levers.LEVERS["threads"]) == [*built, "--threads", "2"]
-    assert list(levers.LEVERS["as built"].make) == build_module._MAKE_ARGS
+    assert list(levers.LEVERS["as built"].make) == MAKE_ARGS
 
 
 def test_an_unknown_lever_is_refused(

@@ -403,14 +403,14 @@ def test_a_callback_may_raise(
     watched.hold()
     run = device.RunAdamOnAxdimmAsync(**pointers, nparams=COUNT, **HYPER, t=1, channel=0)
     queued = device.SetArbiterNormal(0, stream=device.stream(0), modes="wait")
-    called = threading.Event()
-    for handle in (run, queued):
+    called = {handle: threading.Event() for handle in (run, queued)}
+    for handle, event in called.items():
         handle.add_done_callback(lambda: 1 / 0)
-        handle.add_done_callback(called.set)
+        handle.add_done_callback(event.set)
     watched.release()
     assert run.wait(SECONDS).nparams == COUNT
     queued.wait(SECONDS)
-    assert called.wait(SECONDS)
+    assert all(event.wait(SECONDS) for event in called.values())
     device.SetArbiterNormal(0, stream=device.stream(0)).wait(SECONDS)
     device.RunAdamOnAxdimmAsync(
         **pointers, nparams=COUNT, **HYPER, t=2, channel=0, modes="wait"
