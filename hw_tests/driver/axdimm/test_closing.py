@@ -174,3 +174,29 @@ def test_two_threads_may_close(scene: _Scene) -> None:
     scene.transport.go_on.set()
     for future in (copy, *closing):
         future.result(SECONDS)
+
+
+def test_a_device_whose_transport_fails_to_close_is_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(transport: GoldenTransport) -> None:
+        raise errors.AxdimmError("no end")
+
+    device = Axdimm("golden:tiny@closing")
+    with monkeypatch.context() as broken:
+        broken.setattr(GoldenTransport, "close", fail)
+        with pytest.raises(errors.AxdimmError, match="no end"):
+            device.close()
+    device.close()
+    Axdimm("golden:tiny@closing").close()
+
+
+def test_a_device_that_fails_to_open_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise errors.AxdimmError("no service")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("sw_driver.axdimm.session.ControlServer", fail)
+        with pytest.raises(errors.AxdimmError, match="no service"):
+            Axdimm("golden:tiny@closing")
+    Axdimm("golden:tiny@closing").close()
