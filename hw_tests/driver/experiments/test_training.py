@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hw_tests.driver.transports import SpoilingTransport
-from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.runs import DramActivity
 from sw_driver.experiments.figures import ceiling_mparams_per_s, fitting_mparams_per_s
@@ -92,6 +96,51 @@ def test_a_small_network_trains_on_every_backend(backend) -> None:
         assert figures["sim_cycles_per_host_second"] > 0
 
 
+@pytest.mark.parametrize("kind", ["cycles", "rtl"])
+def test_a_run_can_be_repeated_to_the_byte(kind: str, tmp_path: Path) -> None:
+    """Also on a host whose threads are scheduled in another way."""
+    settings = TrainingSettings(steps=3, hidden=(17,))
+    outcomes = []
+    for number, switch_interval_s in enumerate((5e-3, 1e-6)):
+        trace, timeline = tmp_path / f"{number}.csv", tmp_path / f"{number}.json"
+        options = BackendOptions(preset="tiny", dram_trace=trace if kind == "rtl" else None)
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(switch_interval_s)
+        try:
+            with (
+                Axdimm(kind, options=options, timeline=timeline) as device,
+                Busy() if number else nullcontext(),
+            ):
+                result = Trainer(device, load_split_digits(), settings).train()
+        finally:
+            sys.setswitchinterval(before)
+        outcomes.append(
+            (
+                replace(result, host_seconds=0, device_seconds=0),
+                timeline.read_bytes(),
+                trace.read_bytes() if trace.exists() else b"",
+            )
+        )
+    assert outcomes[0] == outcomes[1]
+
+
+class Busy:
+    """A thread that keeps the interpreter busy."""
+
+    def __enter__(self) -> None:
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._over.is_set():
+            sum(range(1000))
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
 @pytest.mark.parametrize("tensor", ["p", "m", "v"])
 def test_one_wrong_bit_in_any_tensor_is_found(tensor: str) -> None:
     settings = TrainingSettings(steps=3, hidden=(8,))
@@ -122,7 +171,6 @@ def timed_result() -> TrainingResult:
         params=50_000,
         fabric_cycles=240_000,
         simulated_fabric_cycles=400_000,
-        device_seconds=2.0,
         beats_read=125_000,
         beats_written=93_750,
         idle_fabric_cycles=21_250,
@@ -165,7 +213,7 @@ def test_figures_follow_their_definitions() -> None:
     assert first["mparams_per_s"] == pytest.approx(500_000 / 0.0012 / 1e6)
     assert first["efficiency"] == pytest.approx(first["mparams_per_s"] * 7 / 3200)
     assert second["fabric_cycles"] == 245_000
-    assert first["sim_cycles_per_host_second"] == pytest.approx(200_000)
+    assert first["sim_cycles_per_host_second"] == pytest.approx(160_000)
 
 
 def test_the_limit_of_refresh_needs_a_clock() -> None:

@@ -35,8 +35,8 @@ def _figures(
     speed = rate = None
     if result.timed and share.fabric_cycles:
         speed = mparams_per_s(share.params * result.steps, share.fabric_cycles, fabric_mhz)
-    if result.timed and share.device_seconds:
-        rate = share.simulated_fabric_cycles / share.device_seconds
+    if result.timed and result.device_seconds:
+        rate = share.simulated_fabric_cycles / result.device_seconds
     return {
         "bit_exact": share.bit_exact,
         "params": share.params,
@@ -93,8 +93,8 @@ def report(
     exceed it.
     ``host_seconds``: host time of the training loop, checks included.
     ``sim_cycles_per_host_second``: all fabric cycles simulated, those of copies included and both
-    channels' added, in a second of host time inside calls of the driver; forward, backward and
-    the golden model's work do not count.
+    channels' added, in a second of host time in which the device worked; forward, backward and the
+    golden model's work do not count.
 
     ``dram``, in the entries of ``channels``: what the DRAM did during the runs, see
     :class:`~sw_driver.axdimm.runs.DramActivity`; the times add up to ``total_tck``, four times

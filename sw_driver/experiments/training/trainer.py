@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.adam import adam_constants, adam_step
 from sw_driver.axdimm import Axdimm
-from sw_driver.axdimm.runs import AdamResult, DramActivity
+from sw_driver.axdimm.runs import AdamResult, AdamRun, DramActivity
 from sw_driver.experiments.adamjob import Hyperparameters
 
 from .data import CLASSES, PIXELS, Digits
@@ -93,8 +91,6 @@ class Share:
     the slowest one's."""
     simulated_fabric_cycles: int
     """All fabric cycles, copies and mode switches included, those of several channels added."""
-    device_seconds: float
-    """Host time in which at least one channel was inside a call of the driver."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +116,8 @@ class TrainingResult(Share):
     test_accuracy: float
     host_seconds: float
     """Host time of the training loop, checks included."""
+    device_seconds: float
+    """Host time in which the device worked."""
     channels: tuple[ChannelFigures, ...]
 
 
@@ -139,24 +137,24 @@ class _Share:
         self.values = values.copy()
         self.results: list[AdamResult] = []
         self.bit_exact = True
-        self.device_seconds = 0.0
+        self._stream = device.stream(channel)
+        self._run: AdamRun | None = None
         self._cycles_before = device.transport.fabric_cycles(channel)
 
     def upload(self) -> None:
-        """Puts parameters and zeroed moments into the device, over the link."""
-        start = time.perf_counter()
+        """Queues the copies of parameters and zeroed moments to the device, over the link."""
         zeros = np.zeros_like(self._first_values)
         for pointer, data in ((self._p, self._first_values), (self._m, zeros), (self._v, zeros)):
-            self._device.MemcpyHost2Axdimm(pointer, data, self._nbytes, backdoor=False)
-        self.device_seconds += time.perf_counter() - start
+            self._device.MemcpyHost2Axdimm(
+                pointer, data, self._nbytes, backdoor=False, stream=self._stream
+            )
 
     def step(self, gradient: Array, t: int) -> None:
-        """Gradients in over the link, the kernel's run, parameters out over the link."""
-        start = time.perf_counter()
-        device, channel = self._device, self._channel
-        device.MemcpyHost2Axdimm(self._g, gradient, self._nbytes, backdoor=False)
-        device.SetArbiterAcc(channel)
-        run = device.RunAdamOnAxdimmAsync(
+        """Queues: gradients in over the link, the kernel's run, parameters out over the link."""
+        device, channel, stream = self._device, self._channel, self._stream
+        device.MemcpyHost2Axdimm(self._g, gradient, self._nbytes, backdoor=False, stream=stream)
+        device.SetArbiterAcc(channel, stream=stream)
+        self._run = device.RunAdamOnAxdimmAsync(
             self._p,
             self._m,
             self._v,
@@ -165,11 +163,17 @@ class _Share:
             **_HYPERPARAMETERS,
             t=t,
             channel=channel,
+            stream=stream,
         )
-        self.results.append(run.wait())
-        device.SetArbiterNormal(channel)
-        device.MemcpyAxdimm2Host(self.values, self._p, self._nbytes, backdoor=False)
-        self.device_seconds += time.perf_counter() - start
+        device.SetArbiterNormal(channel, stream=stream)
+        device.MemcpyAxdimm2Host(self.values, self._p, self._nbytes, backdoor=False, stream=stream)
+
+    def wait(self) -> None:
+        """Waits for what is queued. Raises what it ended with."""
+        self._stream.wait()
+        if self._run is not None:
+            self.results.append(self._run.wait())
+            self._run = None
 
     def compare(self, gradient: Array, t: int) -> list[Mismatch]:
         """Advances the golden state from ``gradient`` and compares p, m and v bit for bit.
@@ -212,7 +216,6 @@ class _Share:
             params=self.params,
             fabric_cycles=sum(result.fabric_cycles for result in self.results),
             simulated_fabric_cycles=cycles,
-            device_seconds=self.device_seconds,
             beats_read=sum(result.beats_read for result in self.results),
             beats_written=sum(result.beats_written for result in self.results),
             idle_fabric_cycles=sum(result.idle_fabric_cycles for result in self.results),
@@ -232,7 +235,7 @@ class _Share:
 class Trainer:
     """Trains a perceptron on the digits, its parameters split over the channels of ``device``.
 
-    All channels work at once, each from a host thread of its own.
+    All channels work at once, each in its stream.
     """
 
     def __init__(self, device: Axdimm, digits: Digits, settings: TrainingSettings) -> None:
@@ -252,9 +255,8 @@ class Trainer:
     def train(self, on_step: Callable[[int, float], None] | None = None) -> TrainingResult:
         """Trains, calling ``on_step(step, loss)`` after each step.
 
-        The same settings give the same losses and the same p, m and v on every backend. Counts of
-        cycles vary by some tenths of a per cent: the channels share the host link, and the host's
-        scheduler decides which thread's request comes first.
+        The same settings give the same losses and the same p, m and v on every backend, and the
+        same counts on the same backend.
 
         Raises :class:`MismatchError` after the first step in which a bit differs, and what the
         driver raises.
@@ -268,55 +270,47 @@ class Trainer:
         ]
         batches = self._batches(rng)
         start = time.perf_counter()
-        with ExitStack() as stack:
-            # Each channel keeps its host thread: a transport may keep simulated time by thread,
-            # and a thread that changed channels would take the time of the other one along.
-            threads = [stack.enter_context(ThreadPoolExecutor(max_workers=1)) for _ in shares]
-
-            def at_once(*calls: Callable[[], None]) -> None:
-                began = time.perf_counter()
-                futures = [thread.submit(call) for thread, call in zip(threads, calls, strict=True)]
-                for future in futures:
-                    future.result()
-                self._device_seconds += time.perf_counter() - began
-
-            # One after the other: they share the link, and the threads' first calls define where
-            # their simulated time begins.
-            for thread, share in zip(threads, shares, strict=True):
-                began = time.perf_counter()
-                thread.submit(share.upload).result()
-                self._device_seconds += time.perf_counter() - began
-            for step in range(1, settings.steps + 1):
-                batch = next(batches)
-                loss, gradient = self._network.loss_and_gradient(
-                    parameters,
-                    self._digits.train_images[batch],
-                    self._digits.train_labels[batch],
-                )
-                self._losses.append(loss)
-                parts = np.array_split(gradient, len(shares))
-                at_once(
-                    *(
-                        partial(share.step, part, step)
-                        for share, part in zip(shares, parts, strict=True)
-                    )
-                )
-                self._fabric_cycles += max(share.results[-1].fabric_cycles for share in shares)
-                mismatches = [
-                    mismatch
-                    for share, part in zip(shares, parts, strict=True)
-                    for mismatch in share.compare(part, step)
-                ]
-                parameters = np.concatenate([share.values for share in shares])
-                if mismatches:
-                    seconds = time.perf_counter() - start
-                    raise MismatchError(mismatches, self._result(parameters, shares, seconds))
-                if on_step is not None:
-                    on_step(step, loss)
+        with self._at_once(shares):
+            for share in shares:
+                share.upload()
+        for step in range(1, settings.steps + 1):
+            batch = next(batches)
+            loss, gradient = self._network.loss_and_gradient(
+                parameters,
+                self._digits.train_images[batch],
+                self._digits.train_labels[batch],
+            )
+            self._losses.append(loss)
+            parts = np.array_split(gradient, len(shares))
+            with self._at_once(shares):
+                for share, part in zip(shares, parts, strict=True):
+                    share.step(part, step)
+            self._fabric_cycles += max(share.results[-1].fabric_cycles for share in shares)
+            mismatches = [
+                mismatch
+                for share, part in zip(shares, parts, strict=True)
+                for mismatch in share.compare(part, step)
+            ]
+            parameters = np.concatenate([share.values for share in shares])
+            if mismatches:
+                seconds = time.perf_counter() - start
+                raise MismatchError(mismatches, self._result(parameters, shares, seconds))
+            if on_step is not None:
+                on_step(step, loss)
         result = self._result(parameters, shares, time.perf_counter() - start)
         for share in shares:
             share.free()
         return result
+
+    @contextmanager
+    def _at_once(self, shares: list[_Share]) -> Iterator[None]:
+        """What is queued inside begins together, and has ended after it."""
+        began = time.perf_counter()
+        with self._device.queueing():
+            yield
+        for share in shares:
+            share.wait()
+        self._device_seconds += time.perf_counter() - began
 
     def _batches(self, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
         """Endless batches of image numbers; each image once before any comes again."""
