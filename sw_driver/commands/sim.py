@@ -192,6 +192,7 @@ def _train(
         lanes=configuration.lanes,
         block_bytes=configuration.block_bytes,
         capacity_bytes=configuration.capacity_bytes,
+        configuration=module_config(options).describe(),
         seed=settings.seed,
         copied_bytes=[asdict(device.copied_bytes(channel)) for channel in range(device.channels)],
         mismatches=[str(mismatch) for mismatch in mismatches or ()],

@@ -93,7 +93,7 @@ def test_a_small_network_trains_on_every_backend(backend) -> None:
         assert figures["fabric_cycles"] >= max(
             entry["fabric_cycles"] for entry in figures["channels"]
         )
-        assert figures["sim_cycles_per_host_second"] > 0
+        assert figures["host"]["fabric_cycles_per_second"] > 0
 
 
 @pytest.mark.parametrize("kind", ["cycles", "rtl"])
@@ -207,13 +207,12 @@ def test_figures_follow_their_definitions() -> None:
     # 10^6 updates in 250,000 cycles of 5 ns.
     assert figures["mparams_per_s"] == pytest.approx(800)
     assert figures["efficiency"] == pytest.approx(0.875)
-    assert figures["sim_cycles_per_host_second"] == pytest.approx(320_000)
+    assert figures["host"]["fabric_cycles_per_second"] == pytest.approx(320_000)
     assert (figures["loss_first"], figures["loss_last"]) == (2.0, 1.0)
     first, second = figures["channels"]
     assert first["mparams_per_s"] == pytest.approx(500_000 / 0.0012 / 1e6)
     assert first["efficiency"] == pytest.approx(first["mparams_per_s"] * 7 / 3200)
     assert second["fabric_cycles"] == 245_000
-    assert first["sim_cycles_per_host_second"] == pytest.approx(160_000)
 
 
 def test_the_limit_of_refresh_needs_a_clock() -> None:
@@ -225,7 +224,7 @@ def test_the_limit_of_refresh_needs_a_clock() -> None:
 def test_the_table_shows_every_figure() -> None:
     table = summary_table(report(timed_result(), backend="rtl"))
     cells = [str(cell) for column in table.columns for cell in column.cells]
-    for expected in ("100,000", "250,000", "800.00 MP/s", "87.5 %", "320,000", "50.0%", "3.0 s"):
+    for expected in ("100,000", "250,000", "800.00 MP/s", "87.5%", "320,000", "50.0%", "3.0 s"):
         assert expected in cells
 
 

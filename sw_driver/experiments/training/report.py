@@ -18,6 +18,7 @@ from sw_driver.experiments.figures import (
     mparams_per_s,
 )
 
+from ..provenance import provenance
 from .trainer import ChannelFigures, Share, TrainingResult
 
 __all__ = [
@@ -32,11 +33,9 @@ __all__ = [
 def _figures(
     result: TrainingResult, share: Share, *, channels: int, fabric_mhz: float
 ) -> dict[str, Any]:
-    speed = rate = None
+    speed = None
     if result.timed and share.fabric_cycles:
         speed = mparams_per_s(share.params * result.steps, share.fabric_cycles, fabric_mhz)
-    if result.timed and result.device_seconds:
-        rate = share.simulated_fabric_cycles / result.device_seconds
     return {
         "bit_exact": share.bit_exact,
         "params": share.params,
@@ -49,8 +48,7 @@ def _figures(
         "efficiency": None
         if speed is None
         else speed / ceiling_mparams_per_s(channels, fabric_mhz),
-        "host_seconds": result.host_seconds,
-        "sim_cycles_per_host_second": rate,
+        "simulated_fabric_cycles": share.simulated_fabric_cycles if result.timed else None,
     }
 
 
@@ -63,6 +61,13 @@ def _channel(result: TrainingResult, channel: ChannelFigures, fabric_mhz: float)
         "idle_fabric_cycles": channel.idle_fabric_cycles if result.timed else None,
         "dram": _dram(channel.activity),
     }
+
+
+def _host(result: TrainingResult) -> dict[str, float | None]:
+    rate = None
+    if result.timed and result.device_seconds:
+        rate = result.simulated_fabric_cycles / result.device_seconds
+    return {"seconds": result.host_seconds, "fabric_cycles_per_second": rate}
 
 
 def _dram(activity: DramActivity | None) -> dict[str, int] | None:
@@ -91,24 +96,29 @@ def report(
     :func:`~sw_driver.experiments.figures.ceiling_mparams_per_s`.
     ``refresh_limit``: the share that the DRAM's refresh leaves in the long run; short runs can
     exceed it.
-    ``host_seconds``: host time of the training loop, checks included.
-    ``sim_cycles_per_host_second``: all fabric cycles simulated, those of copies included and both
-    channels' added, in a second of host time in which the device worked; forward, backward and the
-    golden model's work do not count.
+    ``simulated_fabric_cycles``: all that were simulated, those of copies included and both
+    channels' added.
 
     ``dram``, in the entries of ``channels``: what the DRAM did during the runs, see
     :class:`~sw_driver.axdimm.runs.DramActivity`; the times add up to ``total_tck``, four times
     ``fabric_cycles``.
 
+    ``host`` has what differs from run to run, all else is the same again with the same settings:
+    ``seconds`` of the training loop, checks included, and ``fabric_cycles_per_second``, simulated
+    in host time in which the device worked; forward, backward and the golden model do not count.
+    ``version`` and ``commit``: see :func:`~sw_driver.experiments.provenance.provenance`.
+
     What needs a clock is None on a backend that has none. The entries of ``channels`` hold the same
-    keys, with the loss and accuracy of the whole job.
+    figures, with the loss and accuracy of the whole job.
     """
     return {
         **_figures(result, result, channels=len(result.channels), fabric_mhz=fabric_mhz),
         "fabric_mhz": fabric_mhz,
         "refresh_limit": refresh_limit if result.timed else None,
         "channels": [_channel(result, channel, fabric_mhz) for channel in result.channels],
+        "host": _host(result),
         **context,
+        **provenance(),
     }
 
 
@@ -118,9 +128,8 @@ def summary_table(figures: dict[str, Any]) -> Table:
     timed = figures["fabric_cycles"] is not None
     ceiling = ceiling_mparams_per_s(channels, figures["fabric_mhz"])
 
-    def when_timed(key: str, form: str, scale: float = 1) -> str:
-        value = figures[key]
-        return form.format(value * scale) if value is not None else "untimed"
+    def when_timed(value: float | None, form: str) -> str:
+        return form.format(value) if value is not None else "untimed"
 
     table = Table(title=f"Adam on the simulated AXDIMM ({figures['backend']} backend)")
     table.add_column("")
@@ -134,16 +143,16 @@ def summary_table(figures: dict[str, Any]) -> Table:
         losses = f"{figures['loss_first']:.3f} -> {figures['loss_last']:.3f}"
         table.add_row("loss, first and last batch", losses, "")
     table.add_row("test accuracy", f"{figures['test_accuracy']:.1%}", "")
-    table.add_row("fabric cycles of the kernels", when_timed("fabric_cycles", "{:,}"), "")
+    table.add_row("fabric cycles of the kernels", when_timed(figures["fabric_cycles"], "{:,}"), "")
     table.add_row(
         f"throughput at {figures['fabric_mhz']:.0f} MHz",
-        when_timed("mparams_per_s", "{:.2f} MP/s"),
+        when_timed(figures["mparams_per_s"], "{:.2f} MP/s"),
         f"{PAPER_MPARAMS_PER_S} MP/s",
     )
     table.add_row(
         f"share of the ceiling of {ceiling:.2f} MP/s",
-        when_timed("efficiency", "{:.1f} %", 100),
-        f"{100 * PAPER_EFFICIENCY:.1f} %",
+        when_timed(figures["efficiency"], "{:.1%}"),
+        f"{PAPER_EFFICIENCY:.1%}",
     )
     if timed and channels > 1:
         for entry in figures["channels"]:
@@ -152,10 +161,10 @@ def summary_table(figures: dict[str, Any]) -> Table:
                 f"{entry['mparams_per_s']:.2f} MP/s, {entry['efficiency']:.1%}",
                 "",
             )
-    table.add_row("host time", f"{figures['host_seconds']:.1f} s", "")
+    table.add_row("host time", f"{figures['host']['seconds']:.1f} s", "")
     table.add_row(
         "fabric cycles simulated per host second",
-        when_timed("sim_cycles_per_host_second", "{:,.0f}"),
+        when_timed(figures["host"]["fabric_cycles_per_second"], "{:,.0f}"),
         "",
     )
     return table

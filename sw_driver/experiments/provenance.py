@@ -1,0 +1,30 @@
+"""Which program made a figure."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+__all__ = ["provenance"]
+
+
+def provenance() -> dict[str, str | None]:
+    """The package's ``version``, and the ``commit`` if it runs from a checkout, else None.
+
+    ``+changes`` behind the commit: the checkout has what is not in it.
+    """
+    return {"version": version("nearmem"), "commit": _commit(Path(__file__).resolve().parents[2])}
+
+
+def _commit(root: Path) -> str | None:
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+changes"]
+    try:
+        found = subprocess.run(
+            [*command, "--exclude=*"], capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
