@@ -19,7 +19,7 @@ from amaranth.lib import wiring
 from cocotb_tools.runner import get_runner
 
 from hw.verilog import to_verilog
-from sw_driver.simulator.buildcache import build_root, cached_build, content_key, verilator_env
+from sw_driver.simulator.buildcache import cache_root, cached_build, content_key, verilator_env
 from sw_driver.simulator.runtime import shared_runtime
 
 __all__ = ["bench_parameters", "run_bench"]
@@ -90,7 +90,7 @@ def run_bench(
         key = content_key([text, settings, *arguments, *make_arguments])
         folder = cached_build("bench", key, build)
         work = (
-            build_root()
+            cache_root()
             / "bench-run"
             / content_key([key, module, json.dumps(parameters), str(testcase), str(seed)])
         )

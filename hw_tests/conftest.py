@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import signal
 import warnings
 from collections import Counter, defaultdict
@@ -12,6 +13,7 @@ import pytest
 from amaranth.hdl import UnusedElaboratable
 
 from sw_driver.axdimm.backends import rtl
+from sw_driver.simulator.buildcache import build_root
 
 
 def pytest_configure() -> None:
@@ -25,6 +27,8 @@ def pytest_configure() -> None:
     # and with less optimization. A `nearmem` in a process of its own has the driver's settings.
     rtl.VERILATOR_ARGS = [*rtl.VERILATOR_ARGS, "--output-split", "0"]
     rtl.MAKE_ARGS = ["OPT_FAST=-Og", "OPT_GLOBAL=-O0"]
+    # Not among the user's builds.
+    os.environ.setdefault("NEARMEM_CACHE_DIR", str(build_root()))
 
 
 def pytest_terminal_summary(

@@ -30,7 +30,8 @@ from hw import clock_gate
 from hw.verilog import Shared
 from sw_driver.axdimm.backends import BackendOptions, module_config, rtl
 from sw_driver.axdimm.backends.rtl import build_library
-from sw_driver.simulator.buildcache import build_root, content_key
+from sw_driver.simulator import library as simulator_library
+from sw_driver.simulator.buildcache import cache_root, content_key
 from sw_driver.simulator.compiler import native_target
 from sw_driver.simulator.library import LINK
 from sw_driver.simulator.runtime import run_tool, shared_runtime
@@ -133,25 +134,26 @@ def build(name: str) -> Path:
     with ExitStack() as stack:
         if lever.design is not None:
             stack.enter_context(lever.design())  # pyright: ignore[reportArgumentType]
-        if name != "as built" and not lever.profile:
+        if name != "as built":
             for constant, value in (
                 ("VERILATOR_ARGS", arguments(lever)),
                 ("MAKE_ARGS", list(lever.make)),
                 ("_SETTINGS", f"{settings}// {mark}\n"),
             ):
                 stack.enter_context(mock.patch.object(rtl, constant, value))
+            stack.enter_context(mock.patch.object(simulator_library, "KEEP_WORK", lever.profile))
         library = build_library(module_config(BackendOptions()))
     return _profiled(library) if lever.profile else library
 
 
 def _profiled(library: Path) -> Path:
     """Compiles the model of ``library`` with the profile of a run, in a folder of its own."""
-    folder = build_root() / "profiled" / library.parent.name
+    folder = cache_root() / "profiled" / library.parent.name
     done = folder / ".done"
     if done.exists():
         return folder / library.name
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(library.parent, folder)
+    shutil.copytree(library.parent / "work", folder)
     profile = folder / "profile"
 
     def compile_all(options: str, link: str) -> None:

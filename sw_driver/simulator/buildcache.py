@@ -7,16 +7,76 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
 from filelock import FileLock
 
-__all__ = ["build_root", "cached_build", "content_key", "verilator_env"]
+__all__ = [
+    "CachedBuild",
+    "build_root",
+    "cache_root",
+    "cached_build",
+    "cached_builds",
+    "content_key",
+    "remove_builds",
+    "verilator_env",
+]
+
+
+LIMIT_BYTES = 2 << 30
+"""Builds beyond that are removed, those first that were not used for longest."""
+
+_DONE = ".done"
+_ABOUT = ".about"
 
 
 def build_root() -> Path:
-    """Where builds go: ``$NEARMEM_BUILD_DIR``, else ``build`` in the current folder."""
-    return Path(os.environ.get("NEARMEM_BUILD_DIR", "build")).resolve()
+    """Where commands write what they are asked for, unless told otherwise."""
+    return Path("build").resolve()
+
+
+def cache_root() -> Path:
+    """Where builds are kept: ``$NEARMEM_CACHE_DIR``, else the user's folder for such things."""
+    chosen = os.environ.get("NEARMEM_CACHE_DIR")
+    return Path(chosen).resolve() if chosen else platformdirs.user_cache_path("nearmem")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedBuild:
+    """A build that is kept."""
+
+    folder: Path
+    about: str
+    size_bytes: int
+    used_at: float
+    """Seconds since the epoch."""
+
+
+def cached_builds() -> list[CachedBuild]:
+    """All builds that are kept, the one that was used last first."""
+    found = []
+    for done in cache_root().glob(f"*/*/{_DONE}"):
+        folder = done.parent
+        with suppress(FileNotFoundError):  # removed by another process
+            found.append(
+                CachedBuild(
+                    folder=folder,
+                    about=(folder / _ABOUT).read_text(),
+                    size_bytes=sum(file.stat().st_size for file in folder.rglob("*")),
+                    used_at=done.stat().st_mtime,
+                )
+            )
+    return sorted(found, key=lambda build: build.used_at, reverse=True)
+
+
+def remove_builds(builds: Iterable[CachedBuild]) -> None:
+    """Removes builds. Programs that have one open are not disturbed."""
+    for build in builds:
+        (build.folder / _DONE).unlink(missing_ok=True)
+        shutil.rmtree(build.folder, ignore_errors=True)
 
 
 def verilator_env() -> dict[str, str]:
@@ -46,23 +106,34 @@ def content_key(parts: Iterable[str | bytes]) -> str:
     return digest.hexdigest()[:20]
 
 
-def cached_build(kind: str, key: str, build: Callable[[Path], None]) -> Path:
-    """The folder ``build_root()/kind/key``, filled by ``build(folder)`` unless it already is.
+def cached_build(kind: str, key: str, build: Callable[[Path], None], about: str = "") -> Path:
+    """The folder ``cache_root()/kind/key``, filled by ``build(folder)`` unless it already is.
 
     A build that fails or is interrupted leaves nothing that a later call would take for done.
-    Other processes that want the same folder wait.
+    Other processes that want the same folder wait. ``about`` says what it is.
     """
-    folder = build_root() / kind / key
+    folder = cache_root() / kind / key
     folder.parent.mkdir(parents=True, exist_ok=True)
-    done = folder / ".done"
-    if done.exists():
-        return folder
-    with FileLock(folder.with_suffix(".lock")):
-        if not done.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            build(folder)
-            for header in folder.rglob("*.gch"):  # precompiled: large, and of no use any more
-                header.unlink()
-            done.touch()
+    done = folder / _DONE
+    if not done.exists():
+        with FileLock(folder.with_suffix(".lock")):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                build(folder)
+                for header in folder.rglob("*.gch"):  # precompiled: large, and of no use any more
+                    header.unlink()
+                (folder / _ABOUT).write_text(about or kind)
+                done.touch()
+                _trim()
+    with suppress(OSError):  # kept where one may only read
+        done.touch()
     return folder
+
+
+def _trim() -> None:
+    kept_bytes = 0
+    for build in cached_builds():
+        kept_bytes += build.size_bytes
+        if kept_bytes > LIMIT_BYTES:
+            remove_builds([build])

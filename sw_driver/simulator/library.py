@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -13,6 +14,7 @@ import hw
 from sw_driver.simulator.buildcache import cached_build, content_key
 
 from . import runtime
+from .progress import Stage, build_progress
 from .runtime import run_tool, shared_runtime
 
 __all__ = [
@@ -39,6 +41,9 @@ OPT_SLOW = "-O0"
 
 MAKE_ARGS = [f"OPT_FAST={OPT_FAST}", f"OPT_SLOW={OPT_SLOW}", f"OPT_GLOBAL={OPT_FAST}"]
 
+KEEP_WORK = False
+"""Whether what a library was compiled from is left beside it, in ``work``."""
+
 _STORED = Path(__file__).with_name("stored")
 
 HARNESS_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
@@ -60,17 +65,20 @@ def verilator_args(top: str, *c_flags: str) -> list[str]:
 
 
 def cached_library(
-    build: Callable[[Path], None],
+    build: Callable[[Path, Stage], None],
     *,
     name: str,
+    about: str,
     sources: Sequence[Path],
     unused: Sequence[str],
     parameters: Sequence[str],
+    announce: Callable[[str], None] | None,
 ) -> Path:
     """The library ``lib{name}.so``, made by ``build`` unless one of the same sources is there.
 
-    These are ``sources``, all of ``hw`` but the packages ``unused``, and the versions of the tools;
-    ``parameters`` is everything else on which it depends.
+    ``build`` is given a folder, of which only the library is kept, and whom to tell how far it is.
+    The sources are ``sources``, all of ``hw`` but the packages ``unused``, and the versions of the
+    tools; ``parameters`` is everything else on which it depends.
     """
     root = Path(next(iter(hw.__path__)))
     files = [path for suffix in ("*.py", "*.v", "*.rdl") for path in root.rglob(suffix)]
@@ -84,13 +92,24 @@ def cached_library(
             sys.version,
         ]
     )
-    return cached_build("rtl", key, build) / f"lib{name}.so"
+
+    def build_and_tidy(folder: Path) -> None:
+        work = folder / "work"
+        work.mkdir()
+        with build_progress(about, announce) as stage:
+            build(work, stage)
+        (work / f"lib{name}.so").rename(folder / f"lib{name}.so")
+        if not KEEP_WORK:
+            shutil.rmtree(work)
+
+    return cached_build("rtl", key, build_and_tidy, about) / f"lib{name}.so"
 
 
 def verilated_library(
     design: Callable[[], Any],
     *,
     top: str,
+    about: str,
     parameters: Sequence[str],
     harness: Path,
     arguments: Sequence[str],
@@ -106,6 +125,7 @@ def verilated_library(
     ----------
     design: makes the component.
     top: name of its module.
+    about: what is built, in words.
     parameters: everything beside the sources in ``hw`` on which the component depends.
     harness: the source that drives the model.
     arguments: Verilator's, see :func:`verilator_args`.
@@ -113,7 +133,8 @@ def verilated_library(
     settings: Verilator's control file.
     unused: packages in ``hw`` without which the design can be made.
     wave: the harness can write waveforms if ``NEARMEM_WAVE`` is defined; such a model is slower.
-    announce: told when a build begins; a build takes about a minute.
+    announce: told when a build begins and ends, see
+        :func:`~sw_driver.simulator.progress.build_progress`; a build takes about a minute.
 
     Raises
     ------
@@ -125,26 +146,33 @@ def verilated_library(
         # Not with the libraries that Verilator asks for: see the headers in `stored`.
         make_arguments.append(f"LDLIBS={LINK}")
 
-    def build(folder: Path) -> None:
+    def build(folder: Path, stage: Stage) -> None:
+        stage("generating Verilog", 0, 0)
         # Amaranth is only needed, and only takes its time to load, when there is a build.
         from hw.verilog import to_verilog
 
-        if announce is not None:
-            announce("building the simulator (first run with these settings; about a minute)")
         (folder / f"{top}.v").write_text(to_verilog(design(), top))
         (folder / "settings.vlt").write_text(settings)
         inputs = ["settings.vlt", f"{top}.v", str(harness)]
         headers = ["-CFLAGS", f"-I{Path(__file__).parent}"]
+        stage("Verilating", 0, 0)
         run_tool(["verilator", *arguments, *headers, "-Mdir", str(folder), *inputs], folder)
         shared_objects = [] if wave else shared_runtime()
-        run_tool(["make", "-j2", "-f", f"V{top}.mk", *make_arguments, *shared_objects], folder)
+        files = len([*folder.glob("*.cpp"), harness])
+        run_tool(
+            ["make", "-j2", "-f", f"V{top}.mk", *make_arguments, *shared_objects],
+            folder,
+            lambda: stage("compiling", min(files, len([*folder.glob("*.o")])), files),
+        )
 
     return cached_library(
         build,
         name=top,
+        about=about,
         sources=[harness, *HARNESS_HEADERS, *sorted(_STORED.iterdir())],
         unused=unused,
         parameters=[*parameters, *arguments, *make_arguments, settings],
+        announce=announce,
     )
 
 

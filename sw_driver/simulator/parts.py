@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,8 @@ from sw_driver.simulator.compiler import COMPILER
 
 from .library import C_FLAGS, HARNESS_HEADERS, LINK, OPT_FAST, OPT_SLOW, cached_library, model_args
 from .parts_header import parts_header
-from .runtime import run_tool, runtime_library
+from .progress import Stage
+from .runtime import WATCH_S, run_tool, runtime_library
 
 if TYPE_CHECKING:
     from hw.sim.assembly import Assembly
@@ -28,6 +28,7 @@ def parts_library(
     design: Callable[[], Assembly],
     *,
     name: str,
+    about: str,
     parameters: Sequence[str],
     harness: Path,
     unused: Sequence[str] = (),
@@ -42,22 +43,23 @@ def parts_library(
     ----------
     design: makes the assembly.
     name: of the library.
+    about: what is built, in words.
     parameters: everything beside the sources in ``hw`` on which the assembly depends.
     harness: the source that drives the models.
     unused: packages in ``hw`` without which the assembly can be made.
-    announce: told when a build begins.
+    announce: told when a build begins and ends, see
+        :func:`~sw_driver.simulator.progress.build_progress`; a build takes some minutes.
 
     Raises
     ------
     BuildError: a tool failed.
     """
 
-    def build(folder: Path) -> None:
+    def build(folder: Path, stage: Stage) -> None:
+        stage("generating Verilog", 0, 0)
         # Amaranth is only needed, and only takes its time to load, when there is a build.
         from hw.verilog import to_verilog
 
-        if announce is not None:
-            announce("building the simulator (first run with these settings; some minutes)")
         assembly = design()
         models = [folder / module for module in assembly.components]
         with ThreadPoolExecutor(os.cpu_count()) as workers:
@@ -67,20 +69,26 @@ def parts_library(
                 verilog = model / f"{model.name}.v"
                 verilog.write_text(to_verilog(component, model.name))
                 builds.append(workers.submit(_build_model, model.name, model))
-            for each in builds:
-                each.result()
+            pending = set(builds)
+            while pending:
+                stage("Verilating and compiling", len([*folder.glob("*/*.o")]), 2 * len(models))
+                _, pending = wait(pending, WATCH_S, FIRST_EXCEPTION)
+                for each in builds:
+                    if each.done():
+                        each.result()
         weights = {model.name: (model / "fast.o").stat().st_size for model in models}
         (folder / "parts.h").write_text(parts_header(assembly, weights))
+        stage("linking", 0, 0)
         _link(name, harness, models, folder)
-        for model in models:
-            shutil.rmtree(model)
 
     return cached_library(
         build,
         name=name,
+        about=about,
         sources=[harness, *_SOURCES, *HARNESS_HEADERS],
         unused=unused,
         parameters=[*parameters, *model_args(name), LINK, OPT_FAST, OPT_SLOW],
+        announce=announce,
     )
 
 

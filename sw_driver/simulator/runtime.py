@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +19,7 @@ _VERILATOR = [
     "verilator", "-cc", "--vpi", "--top-module", "empty", "--prefix", "Vempty", "-Mdir", ".",
     "-CFLAGS", "-fPIC", "empty.v",
 ]  # fmt: skip
+WATCH_S = 0.5
 _MAKE = ["make", "-j2", "-f", "Vempty.mk", "OPT_GLOBAL=-O2", *_OBJECTS]
 
 
@@ -24,22 +27,36 @@ class BuildError(RuntimeError):
     """The simulator could not be built."""
 
 
-def run_tool(command: list[str], folder: Path) -> None:
-    """Runs a command of the build in ``folder``. Raises :class:`BuildError`, a log beside it."""
+def run_tool(command: list[str], folder: Path, watch: Callable[[], None] = lambda: None) -> None:
+    """Runs a command of the build in ``folder``; ``watch`` is called while it runs.
+
+    Raises :class:`BuildError`, a log beside it.
+    """
     log = folder / "build.log"
     try:
-        with log.open("a") as output:
-            subprocess.run(
-                command, cwd=folder, env=verilator_env(), stdout=output, stderr=output, check=True
-            )
+        with (
+            log.open("a") as output,
+            subprocess.Popen(
+                command, cwd=folder, env=verilator_env(), stdout=output, stderr=output
+            ) as process,
+        ):
+            status = None
+            try:
+                while status is None:
+                    watch()
+                    with suppress(subprocess.TimeoutExpired):
+                        status = process.wait(WATCH_S)
+            except BaseException:  # Ctrl-C
+                process.kill()
+                raise
     except FileNotFoundError as error:
         raise BuildError(
             f"{command[0]!r} was not found: the simulator needs g++, make and perl"
         ) from error
-    except subprocess.CalledProcessError as error:
+    if status:
         # The folder is thrown away by the next attempt, not by this one.
         tail = " | ".join(log.read_text().strip().splitlines()[-3:])
-        raise BuildError(f"building the simulator failed, see {log}: {tail}") from error
+        raise BuildError(f"building the simulator failed, see {log}: {tail}")
 
 
 def runtime_library() -> Path:
@@ -55,7 +72,7 @@ def runtime_library() -> Path:
             run_tool(command, folder)
 
     key = content_key([version("verilator"), *_VERILATOR, *_MAKE])
-    return cached_build("verilator-runtime", key, build) / "libverilated.a"
+    return cached_build("verilator-runtime", key, build, "Verilator's runtime") / "libverilated.a"
 
 
 def shared_runtime() -> list[str]:

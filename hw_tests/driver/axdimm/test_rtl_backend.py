@@ -364,16 +364,29 @@ def test_polling_ends(transport: VerilatedTransport) -> None:
     transport.close()
 
 
-def test_waveform_opens_in_another_reader(tmp_path: Path) -> None:
-    transport = VerilatedTransport(config=CONFIG, wave=tmp_path / "wave.fst")
-    transport.write_lines(0, 0, np.full(4 * LINE, 0xA5, np.uint8))
+@pytest.mark.parametrize("window", [None, (550, 600)])
+def test_waveform_opens_in_another_reader(tmp_path: Path, window: tuple[int, int] | None) -> None:
+    wave = tmp_path / "wave.fst"
+    transport = VerilatedTransport(config=CONFIG, wave=wave, wave_window=window)
+    transport.write_lines(0, 0, np.full(64 * LINE, 0xA5, np.uint8))
+    ends = [transport.now(channel) for channel in range(2)]
     transport.close()
-    for channel in range(2):
+    half_cycle_ps = 2500
+    for channel, end in enumerate(ends):
         reader = pylibfst.lib.fstReaderOpen(str(tmp_path / f"wave.ch{channel}.fst").encode())
         assert reader != pylibfst.ffi.NULL
         _, signals = pylibfst.get_scopes_signals2(reader)
         assert "channel.link_req_valid" in signals.by_name
-        assert pylibfst.lib.fstReaderGetEndTime(reader) > 0
+        # The inside of one unit stands for that of all.
+        inside = [name.partition(".lanes.unit_")[2] for name in signals.by_name]
+        units = {name.partition(".")[0] for name in inside if name}
+        assert units == {"0"}
+        last = pylibfst.lib.fstReaderGetEndTime(reader) // half_cycle_ps
+        if window is None:
+            assert last == 2 * end - 1
+        elif channel == 0:
+            assert pylibfst.lib.fstReaderGetStartTime(reader) == 2 * 550 * half_cycle_ps
+            assert last == 2 * 600 - 1
         pylibfst.lib.fstReaderClose(reader)
 
 
@@ -386,7 +399,7 @@ def _build(_: int) -> str:
 
 
 def test_two_runs_build_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NEARMEM_BUILD_DIR", str(tmp_path))
+    monkeypatch.setenv("NEARMEM_CACHE_DIR", str(tmp_path))
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         assert pool.map(_build, range(8)) == ["x"] * 8
 
@@ -394,7 +407,7 @@ def test_two_runs_build_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_failed_build_is_not_taken_for_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NEARMEM_BUILD_DIR", str(tmp_path))
+    monkeypatch.setenv("NEARMEM_CACHE_DIR", str(tmp_path))
 
     def fail(target: Path) -> None:
         (target / "half").touch()
@@ -403,4 +416,4 @@ def test_a_failed_build_is_not_taken_for_done(
     with pytest.raises(OSError, match="no space"):
         cached_build("kind", "key", fail)
     folder = cached_build("kind", "key", lambda target: (target / "whole").touch())
-    assert sorted(path.name for path in folder.iterdir()) == [".done", "whole"]
+    assert sorted(path.name for path in folder.iterdir()) == [".about", ".done", "whole"]

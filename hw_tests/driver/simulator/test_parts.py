@@ -67,6 +67,7 @@ def simulation() -> Any:
     path = parts_library(
         ring,
         name="ring",
+        about="a ring",
         parameters=[Path(__file__).read_text()],
         harness=Path(__file__).with_name("parts_harness.cpp"),
         unused=["adam", "axdimm", "pim"],

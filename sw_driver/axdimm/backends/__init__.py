@@ -42,11 +42,14 @@ class BackendOptions:
     """False, on the backend ``rtl``: a delay in place of each functional unit; on ``cycles``: no
     memory and no results. The cycles are the same, in less time; the data mean nothing."""
     wave: Path | None = None
-    """Where to write a waveform (FST)."""
+    """Where to write a waveform (FST); of the functional units, it has the inside of the first."""
+    wave_window: tuple[int, int] | None = None
+    """Fabric cycles of the module's time that the waveform is of, from the first to before the
+    second; None is all."""
     dram_trace: Path | None = None
     """Where to write the DRAM commands (CSV)."""
     announce: Callable[[str], None] | None = None
-    """Told what takes long, such as building the simulator."""
+    """Told when the simulator has to be built; None: stderr shows it, with how far it is."""
 
 
 def check_backend(backend: str, preset: str | None = None) -> None:
@@ -135,6 +138,7 @@ def _open_rtl(options: BackendOptions) -> Transport:
         config=module_config(options),
         arithmetic=options.arithmetic,
         wave=options.wave,
+        wave_window=options.wave_window,
         dram_trace=options.dram_trace,
         announce=options.announce,
     )

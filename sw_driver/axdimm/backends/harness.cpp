@@ -64,21 +64,29 @@ public:
     void close_files() {
         trace_.close();
 #ifdef NEARMEM_WAVE
-        if (wave_) wave_->close();
+        if (wave_) {
+            // Readers take no file without a time.
+            if (wave_empty_) wave_->dump(2 * now() * half_cycle_ps_);
+            wave_->close();
+        }
         wave_.reset();
 #endif
     }
 
     bool open_trace(const char* path) { return trace_.open(path, "w"); }
 
-    bool open_wave(const char* path) {
+    // Of the module's time from `from` on, before `until`.
+    bool open_wave(const char* path, uint64_t half_cycle_ps, uint64_t from, uint64_t until) {
 #ifdef NEARMEM_WAVE
+        half_cycle_ps_ = half_cycle_ps;
+        wave_from_ = from;
+        wave_until_ = until;
         wave_.reset(new VerilatedFstC);
         top_->trace(wave_.get(), 99);
         wave_->open(path);
         return wave_->isOpen();
 #else
-        (void)path;
+        (void)path, (void)half_cycle_ps, (void)from, (void)until;
         return false;
 #endif
     }
@@ -137,13 +145,20 @@ private:
     void clock() {
         top_->clk = 1;
         top_->eval();
-#ifdef NEARMEM_WAVE
-        if (wave_) wave_->dump(wave_time_ += 2500);
-#endif
+        dump(0);
         top_->clk = 0;
         top_->eval();
+        dump(1);
+    }
+
+    void dump(unsigned half) {
 #ifdef NEARMEM_WAVE
-        if (wave_) wave_->dump(wave_time_ += 2500);
+        if (wave_ && now() >= wave_from_ && now() < wave_until_) {
+            wave_->dump((2 * now() + half) * half_cycle_ps_);
+            wave_empty_ = false;
+        }
+#else
+        (void)half;
 #endif
     }
 
@@ -187,7 +202,8 @@ private:
     CommandTrace trace_;
 #ifdef NEARMEM_WAVE
     std::unique_ptr<VerilatedFstC> wave_;
-    uint64_t wave_time_ = 0;
+    uint64_t half_cycle_ps_ = 0, wave_from_ = 0, wave_until_ = 0;
+    bool wave_empty_ = true;
 #endif
 };
 
@@ -416,8 +432,10 @@ int nm_trace(Module* module, unsigned index, const char* path) {
     return module->channels[index]->open_trace(path) ? kOk : kFailed;
 }
 
-int nm_wave(Module* module, unsigned index, const char* path) {
-    return module->channels[index]->open_wave(path) ? kOk : kFailed;
+int nm_wave(Module* module, unsigned index, const char* path, uint64_t half_cycle_ps,
+            uint64_t from, uint64_t until) {
+    Channel& channel = *module->channels[index];
+    return channel.open_wave(path, half_cycle_ps, from, until) ? kOk : kFailed;
 }
 
 uint64_t nm_cycles(Module* module, unsigned index) { return module->channels[index]->cycles(); }

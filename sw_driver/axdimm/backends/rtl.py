@@ -54,7 +54,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_open": (ctypes.c_void_p, [ctypes.c_uint, ctypes.c_uint]),
     "nm_close": (None, [ctypes.c_void_p]),
     "nm_trace": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p]),
-    "nm_wave": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p]),
+    "nm_wave": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p, _u64, _u64, _u64],
+    ),
     "nm_cycles": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
     "nm_now": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
     "nm_storage": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_uint]),
@@ -102,6 +105,8 @@ class VerilatedTransport:
     ----------
     config: the module.
     wave: where to write a waveform (FST); with several channels ``.chN`` is put into the name.
+    wave_window: the waveform is of these fabric cycles of the module's time, from the first to
+        before the second; None: of all.
     dram_trace: where :meth:`close` writes the DRAM commands (CSV).
     announce: told when the simulator has to be built first.
     memory_timing, arithmetic, shared: see :func:`build_library`.
@@ -119,6 +124,7 @@ class VerilatedTransport:
         *,
         config: ModuleConfig,
         wave: Path | None = None,
+        wave_window: tuple[int, int] | None = None,
         dram_trace: Path | None = None,
         announce: Callable[[str], None] | None = None,
         memory_timing: DramTiming | None = None,
@@ -168,7 +174,8 @@ class VerilatedTransport:
                 raise ValueError(f"cannot write the DRAM trace {str(dram_trace)!r}")
             if wave is not None:
                 path = wave if self.channels == 1 else self._part(wave, channel)
-                if self._library.nm_wave(self._module, channel, str(path).encode()):
+                times = (round(500_000 / config.fabric_mhz), *(wave_window or (0, 2**64 - 1)))
+                if self._library.nm_wave(self._module, channel, str(path).encode(), *times):
                     raise ValueError(f"cannot write the waveform {str(path)!r}")
             self._library.nm_idle(self._module, channel, SETTLE_FABRIC_CYCLES)
 
@@ -416,6 +423,7 @@ def build_library(
     return verilated_library(
         design,
         top="channel",
+        about=_about(config, wave=wave, arithmetic=arithmetic),
         parameters=[
             json.dumps(config.describe(), sort_keys=True),
             repr(memory_timing),
@@ -424,8 +432,26 @@ def build_library(
         harness=Path(__file__).with_name("harness.cpp"),
         arguments=VERILATOR_ARGS,
         make_arguments=MAKE_ARGS,
-        settings=_SETTINGS,
+        settings=_SETTINGS + (_untraced(config.lanes) if wave else ""),
         unused=["pim"],
         wave=wave,
         announce=announce,
     )
+
+
+def _about(config: ModuleConfig, *, wave: bool, arithmetic: bool) -> str:
+    with_what = [
+        *(["waveform"] if wave else []),
+        *([] if arithmetic else ["delays in place of the units"]),
+    ]
+    about = (
+        f"the simulator of a channel ({config.lanes} lanes, blocks of {config.block_bytes} bytes, "
+        f"{config.capacity_bytes >> 20} MiB"
+    )
+    return ", ".join([about, *with_what]) + ")"
+
+
+def _untraced(lanes: int) -> str:
+    """All units but the first, which are nine tenths of what a waveform would hold."""
+    scope = "channel.channel.kernel.lanes.unit_"
+    return "".join(f'tracing_off -scope "{scope}{lane}*"\n' for lane in range(1, lanes))

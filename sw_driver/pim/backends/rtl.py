@@ -110,6 +110,7 @@ class RtlPim:
         path = parts_library(
             design,
             name="pim",
+            about=f"the simulator of a PIM of {config.banks} banks",
             parameters=[repr(config), repr(part), repr(memory_timing)],
             harness=Path(__file__).with_name("rtl_harness.cpp"),
             unused=["adam", "axdimm"],
