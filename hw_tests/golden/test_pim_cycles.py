@@ -110,8 +110,9 @@ def test_walks_have_the_segments_of_the_hardwares() -> None:
         segments = segments_of(_same_walk(walk, address), 1 << 31)
         pattern, _ = pattern_of(walk, address)
         zeros = sum(segment.zero for segment in segments)
-        assert (pattern.segments, pattern.zeros) == (len(segments), zeros), (walk, address)
-        assert pattern.beats == len(segments) - zeros
+        gaps = sum(run.gap for run in pattern.runs) + pattern.last_gap
+        beats = sum(len(run.layers) for run in pattern.runs)
+        assert (beats, gaps) == (len(segments) - zeros, zeros), (walk, address)
 
 
 def _matmul(rows: int, columns: int, length: int, config_units: int) -> Descriptor:
@@ -133,17 +134,17 @@ def test_what_repeats_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("tiny", bank_bytes=1 << 20)
     cycles = pool_cycle_config(config, vault_part("hmc2"))
     work = _matmul(400, 60, 64, config.units)
-    runs = []
-    for usual in (10**9, 5000):
+    whole_pool, extrapolated_pool = pools = [Pool(cycles) for _ in range(2)]
+    whole, extrapolated = (pool.offer(work) for pool in pools)
+    for usual, pool in zip((10**9, 5000), pools, strict=True):
         monkeypatch.setattr(model, "USUAL_EVENTS", usual)
-        pool = Pool(cycles)
-        runs.append(pool.offer(work))
         pool.run()
         assert (pool.skipped > 0) == (usual == 5000)
-    whole, extrapolated = runs
     assert extrapolated.cycles == pytest.approx(whole.cycles, rel=0.02)
-    assert extrapolated.beats_read == pytest.approx(whole.beats_read, rel=0.02)
-    assert sum(each.products for each in whole.banks) == 400 * 60 * 64
+    read, _, _ = extrapolated_pool.so_far(extrapolated)
+    whole_read, _, products = whole_pool.so_far(whole)
+    assert read == pytest.approx(whole_read, rel=0.02)
+    assert products == 400 * 60 * 64
 
 
 def test_an_element_that_repeats_is_read_once_a_tile() -> None:
@@ -164,8 +165,9 @@ def test_an_element_that_repeats_is_read_once_a_tile() -> None:
     )
     run = pool.offer(work)
     pool.run()
-    assert run.beats_written == 4 * 512 // 8
-    assert run.beats_read == 4 * 512 // 8 + sum(each.tiles for each in run.banks)
+    read, written, _ = pool.so_far(run)
+    assert written == 4 * 512 // 8
+    assert read == 4 * 512 // 8 + sum(each.tiles for each in run.banks.values())
 
 
 def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +177,7 @@ def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch
     run = pool.offer(_matmul(96, 6, 2000, config.units))
     pool.run()
     assert pool.skipped == 0
-    assert max(each.tiles for each in run.banks) < 10
+    assert max(each.tiles for each in run.banks.values()) < 10
 
 
 def test_works_take_as_long_as_in_rtl() -> None:

@@ -14,6 +14,6 @@ machine does what it should.
 """
 
 from .config import PoolCycleConfig, VaultTimes
-from .pool import BankActivity, Pool, WorkRun
+from .pool import Pool, WorkRun
 
-__all__ = ["BankActivity", "Pool", "PoolCycleConfig", "VaultTimes", "WorkRun"]
+__all__ = ["Pool", "PoolCycleConfig", "VaultTimes", "WorkRun"]

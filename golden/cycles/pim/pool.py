@@ -11,14 +11,14 @@ from golden.pim.descriptor import Descriptor
 from golden.pim.stack import StackMap
 from golden.pim.work import account
 
-from .bank import Bank, Tile
+from .bank import Bank, Counts, Tile
 from .config import PoolCycleConfig
 from .dispenser import Dispenser, Tiles
 from .form import Form, form_of
 from .kernel import Kernel
 from .switch import Switch
 
-__all__ = ["BankActivity", "Pool", "WorkRun"]
+__all__ = ["Pool", "WorkRun"]
 
 # Pipeline latencies, in cycles.
 START_TO_BANKS = 1
@@ -52,27 +52,10 @@ class _Window(NamedTuple):
 
     cycle: int
     runs: list[WorkRun]
-    counts: dict[int, tuple[int, ...]]
+    counts: dict[int, Counts]
     """Of each bank at work."""
     dealt: list[int]
     """Products of the tiles that each work has dealt."""
-
-
-@dataclass
-class BankActivity:
-    """What a bank did for a work."""
-
-    bank: int
-    cycles: int = 0
-    """From the work's start until its part was done."""
-    tiles: int = 0
-    products: int = 0
-    """Of pairs of elements; elementwise, results."""
-    product_cycles: int = 0
-    """In which multipliers may work."""
-    addition_cycles: int = 0
-    beats_read: int = 0
-    beats_written: int = 0
 
 
 @dataclass(eq=False)
@@ -86,7 +69,8 @@ class WorkRun:
     end: int | None = None
     total: int = 0
     """Products."""
-    banks: list[BankActivity] = field(default_factory=list)
+    banks: dict[int, Counts] = field(default_factory=dict)
+    """What those did that have done their part, by number."""
     left: int = 0
     """Banks that have not done their part."""
     counted: int = 0
@@ -98,21 +82,6 @@ class WorkRun:
         if self.start is None or self.end is None:
             raise ValueError("the work has not completed")
         return self.end - self.start
-
-    @property
-    def products(self) -> int:
-        """By the banks that have done their part."""
-        return sum(each.products for each in self.banks)
-
-    @property
-    def beats_read(self) -> int:
-        """By the banks that have done their part."""
-        return sum(each.beats_read for each in self.banks)
-
-    @property
-    def beats_written(self) -> int:
-        """By the banks that have done their part."""
-        return sum(each.beats_written for each in self.banks)
 
 
 class Pool:
@@ -266,26 +235,28 @@ class Pool:
                 cycles = skipped / rate
         for bank in busy:
             deltas = [b - a for a, b in zip(first.counts[bank], counts[bank], strict=True)]
-            self._banks[bank].add([round(delta * cycles / span) for delta in deltas])
+            self._banks[bank].add(Counts(*(round(delta * cycles / span) for delta in deltas)))
         self.skipped += round(cycles)
         self._windows.clear()
 
-    def _done_products(self, run: WorkRun, counts: dict[int, tuple[int, ...]]) -> int:
-        return sum(each[1] for bank, each in counts.items() if self._owner[bank] is run)
+    def _done_products(self, run: WorkRun, counts: dict[int, Counts]) -> int:
+        return sum(each.products for bank, each in counts.items() if self._owner[bank] is run)
 
     def so_far(self, run: WorkRun) -> tuple[int, int, int]:
         """Beats read and written for a work, and products that were formed; of those in flight
         some."""
-        read, written, products = run.beats_read, run.beats_written, run.products
-        for bank, owner in zip(self._banks, self._owner, strict=True):
-            if owner is run and not any(each.bank == bank.number for each in run.banks):
-                _, formed, more_read, more_written, *_ = bank.counts
-                read, written, products = (
-                    read + more_read,
-                    written + more_written,
-                    products + formed,
-                )
-        return read, written, min(products, run.total)
+        busy = {
+            bank.number: bank.counts
+            for bank, owner in zip(self._banks, self._owner, strict=True)
+            if owner is run
+        }
+        banks = (busy | run.banks).values()
+        products = sum(each.products for each in banks)
+        return (
+            sum(each.beats_read for each in banks),
+            sum(each.beats_written for each in banks),
+            min(products, run.total),
+        )
 
     @property
     def idle(self) -> int:
@@ -333,19 +304,7 @@ class Pool:
     def _done(self, bank: Bank, cycle: int) -> None:
         run = self._owner[bank.number]
         assert run is not None
-        assert run.start is not None
-        run.banks.append(
-            BankActivity(
-                bank=bank.number,
-                cycles=cycle + self.skipped - run.start,
-                tiles=bank.tiles_done,
-                products=bank.products,
-                product_cycles=8 * bank.lanes.product_rounds + bank.element_cycles,
-                addition_cycles=8 * bank.lanes.addition_rounds + bank.element_cycles,
-                beats_read=bank.port.beats_read,
-                beats_written=bank.port.beats_written,
-            )
-        )
+        run.banks[bank.number] = bank.counts
         # Banks are counted in turn, one a cycle; when a work is accepted, none.
         ready = cycle + self.skipped + DONE_TO_TURN
         turn = ready + (bank.number - ready + self._offers) % self.config.banks
