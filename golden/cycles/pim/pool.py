@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from golden.pim.descriptor import Descriptor
+from golden.pim.pool import choose_banks
 from golden.pim.stack import StackMap
 from golden.pim.work import account
 
@@ -44,8 +45,6 @@ EVEN = 0.01
 RESERVE = 2
 """Tiles of each bank that are left, to see how the work ends."""
 
-NEVER = 1 << 60
-
 
 class _Window(NamedTuple):
     """How far the works are."""
@@ -75,13 +74,6 @@ class WorkRun:
     """Banks that have not done their part."""
     counted: int = 0
     """When the last bank's part is counted."""
-
-    @property
-    def cycles(self) -> int:
-        """From start to completion."""
-        if self.start is None or self.end is None:
-            raise ValueError("the work has not completed")
-        return self.end - self.start
 
 
 class Pool:
@@ -166,11 +158,6 @@ class Pool:
                 self._look()
         if len(self._accepted) == works:
             kernel.now = max(kernel.now, cycle - self.skipped)
-
-    def run(self, work: WorkRun | None = None) -> None:
-        """Lets time pass until ``work``, or every work, has completed."""
-        while self._accepted and (work is None or work.end is None):
-            self.advance(NEVER)
 
     def _look(self) -> None:
         """Extrapolates if the works go on evenly, and for long enough."""
@@ -258,43 +245,24 @@ class Pool:
             min(products, run.total),
         )
 
-    @property
-    def idle(self) -> int:
-        """A bit for each bank, 1 if it has no work."""
-        return sum(1 << bank for bank, owner in enumerate(self._owner) if owner is None)
-
     def _start(self) -> None:
         self._events = 0
         for age, run in enumerate(self._accepted):
-            if run.start is not None or any(
-                _conflict(run.work, other.work) for other in self._accepted[:age]
-            ):
+            work = run.work
+            before = (other.work for other in self._accepted[:age])
+            if run.start is not None or any(map(work.conflicts_with, before)):
                 continue
-            chosen = self._choose(run.work)
+            idle = [bank for bank, owner in enumerate(self._owner) if owner is None]
+            units = account(work).units_of(work.units)
+            chosen = choose_banks(work, units, idle, self._stack, self.config.units)
             if not chosen:
                 continue
-            wait = CHOICE_CYCLES + (0 if run.work.banks else len(chosen))
+            wait = CHOICE_CYCLES + (0 if work.banks else len(chosen))
             run.start = self.now + wait
             run.left = len(chosen)
             for bank in chosen:
                 self._owner[bank] = run
                 self._banks[bank].start(run.form, self.kernel.now + wait + START_TO_BANKS)
-
-    def _choose(self, work: Descriptor) -> list[int]:
-        idle = [bank for bank, owner in enumerate(self._owner) if owner is None]
-        if work.banks:
-            named = [bank for bank in range(self.config.banks) if work.banks >> bank & 1]
-            return named if set(named) <= set(idle) else []
-        spans = [work.span(name) for name in work.form.tensors]
-        near = self._stack.banks_of(span for span in spans if span.start in self._stack.local)
-        units = account(work).units_of(work.units)
-        chosen = []
-        for bank in sorted(idle, key=lambda bank: (bank not in near, bank)):
-            if units <= 0:
-                break
-            chosen.append(bank)
-            units -= self.config.units[bank]
-        return chosen
 
     def _ask(self, bank: Bank, cycle: int, deliver: Callable[[int, Tile | None], None]) -> None:
         run = self._owner[bank.number]
@@ -319,14 +287,3 @@ class Pool:
         self._accepted.remove(run)
         self._owner = [None if owner is run else owner for owner in self._owner]
         self._start()
-
-
-def _conflict(one: Descriptor, other: Descriptor) -> bool:
-    """Whether a result of one of the two is in a place that the other uses."""
-
-    def meets(writer: Descriptor, reader: Descriptor) -> bool:
-        written = writer.span("result")
-        used = [reader.span(name) for name in reader.form.tensors]
-        return any(u.start < written.stop and written.start < u.stop for u in used)
-
-    return meets(one, other) or meets(other, one)
