@@ -88,7 +88,7 @@ class _Run:
         begin = CHECK_CYCLES + 1
         times = FabricTimes.of(config)
         self._config = config
-        self._controller = controller = Controller(config, times, state, begin=begin)
+        self._controller = controller = Controller(config, state, begin=begin)
         rounds = Rounds(config, lines)
         lanes = Lanes(config, rounds)
         self._loader = Loader(config, times, rounds.bursts(placement.inputs), lanes, begin=begin)
