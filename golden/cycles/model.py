@@ -144,8 +144,7 @@ class _Run:
                 elif run < longest_run:
                     run += 1
                 side = storer if writing else loader
-                burst = side.burst
-                side.admit(admitted)
+                burst = side.admit(admitted)
                 bursts.append(side)
                 self.bursts += 1
                 controller.admit(writing, burst.line, burst.lines, admitted)
