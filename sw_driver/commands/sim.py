@@ -150,7 +150,6 @@ def _train(
         report,
         summary_table,
         write_loss_curve,
-        write_report,
     )
     from sw_driver.experiments.training.trainer import MismatchError, Trainer
 
@@ -188,10 +187,11 @@ def _train(
         copied_bytes=[asdict(device.copied_bytes(channel)) for channel in range(device.channels)],
         mismatches=[str(mismatch) for mismatch in mismatches or ()],
     )
-    write_report(folder / "report.json", figures)
+    text = json.dumps(figures, indent=2)
+    (folder / "report.json").write_text(text + "\n")
     write_loss_curve(folder / "loss.png", result.losses)
     if arguments.json:
-        print(json.dumps(figures, indent=2))
+        print(text)
     elif not arguments.quiet:
         console = Console()
         console.print(summary_table(figures))

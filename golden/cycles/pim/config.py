@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from golden.cycles.timing import TCK_PER_FABRIC_CYCLE, fabric_cycles
+
 __all__ = ["BEAT_WORDS", "INTERLEAVE", "PoolCycleConfig", "VaultTimes"]
 
 BEAT_WORDS = 8
@@ -13,8 +15,6 @@ BEAT_WORDS = 8
 
 INTERLEAVE = 8
 """Results on which a lane works in turn."""
-
-_TCK_PER_CYCLE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +66,10 @@ class VaultTimes:
     ) -> VaultTimes:
         """The distances that a part asks for, which is given in clocks of 0.8 ns, with ``banks``
         in a vault. What else is given does not matter to them."""
-        burst = _TCK_PER_CYCLE
+        burst = TCK_PER_FABRIC_CYCLE
+        cycles = fabric_cycles
 
         def distances(slot: int) -> VaultTimes:
-            def cycles(tck: int, first: int, second: int) -> int:
-                return max(1, -(-(tck + first - second) // _TCK_PER_CYCLE))
-
             to_column = cycles(t_rcd, slot, 0)
             rest = cycles(max(t_rc, t_ras + t_rp), slot, slot) - to_column
             to_read, to_read_same = (
@@ -82,7 +80,7 @@ class VaultTimes:
             after_write = max(2, rest, cycles(cwl + burst + t_wr + t_rp, 0, slot))
             same_layer = cycles(t_ccd_l, 0, 0)
             refresh_to_activate = cycles(t_rfc, slot, slot)
-            interval = t_refi // _TCK_PER_CYCLE
+            interval = t_refi // TCK_PER_FABRIC_CYCLE
             opened = min(banks, _QUEUE)
             drain = (
                 opened * max(to_write, to_read_same)
@@ -91,7 +89,7 @@ class VaultTimes:
                 + 2
             )
             return cls(
-                read_latency=-(-(cl + burst) // _TCK_PER_CYCLE),
+                read_latency=-(-(cl + burst) // TCK_PER_FABRIC_CYCLE),
                 activate_to_column=to_column,
                 activate_to_activate=cycles(t_rrd_s, slot, slot),
                 activate_to_activate_same_layer=cycles(t_rrd_l, slot, slot),
@@ -108,7 +106,7 @@ class VaultTimes:
             )
 
         return min(
-            (distances(slot) for slot in range(1, _TCK_PER_CYCLE)),
+            (distances(slot) for slot in range(1, TCK_PER_FABRIC_CYCLE)),
             key=lambda each: (
                 2 * each.activate_to_column + each.read_to_activate + each.write_to_activate
             ),

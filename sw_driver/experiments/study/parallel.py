@@ -15,7 +15,7 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.experiments.adamjob import AdamJob
-from sw_driver.experiments.figures import gb_per_s, mparams_per_s
+from sw_driver.experiments.figures import gb_per_s
 from sw_driver.experiments.study import check_memory
 from sw_driver.memory.pointers import AxdimmPointer
 
@@ -81,19 +81,17 @@ def measure_parallel(
         for to_device in (True, False):
             alone = copiers[1].gb_per_s(to_device=to_device)
             yield _row("idle", _copy(to_device), None, [alone])
-        yield _row("kernel", "idle", _kernel(job, 0), [])
+        yield _row("kernel", "idle", job.mparams_per_s([job.start(0, 1).wait()]), [])
         for to_device in (True, False):
             rates: list[float] = []
             run = job.start(0, 1)
             while not run.done:
                 rates.append(copiers[1].gb_per_s(to_device=to_device))
-            result = run.wait()
+            speed = job.mparams_per_s([run.wait()])
             # The last copy may have outlasted the run.
-            yield _row(
-                "kernel", _copy(to_device), _speed(job, result.fabric_cycles), rates[:-1] or rates
-            )
+            yield _row("kernel", _copy(to_device), speed, rates[:-1] or rates)
         device.SetArbiterAcc(1)
-        yield _row("kernel", "kernel", _both(job), [])
+        yield _row("kernel", "kernel", job.mparams_per_s(job.step(1)) / 2, [])
         for channel in range(2):
             device.SetArbiterNormal(channel)
         rate = _two_copies_gb_per_s(transport, copiers)
@@ -123,19 +121,6 @@ def _two_copies_gb_per_s(transport: VerilatedTransport, copiers: list[_Copier]) 
 
 def _copy(to_device: bool) -> str:
     return "copy to it" if to_device else "copy from it"
-
-
-def _speed(job: AdamJob, fabric_cycles: int) -> float:
-    return mparams_per_s(job.parameters, fabric_cycles, job.device.transport.fabric_mhz)
-
-
-def _kernel(job: AdamJob, channel: int) -> float:
-    return _speed(job, job.start(channel, 1).wait().fabric_cycles)
-
-
-def _both(job: AdamJob) -> float:
-    """Of the slower channel."""
-    return _speed(job, max(result.fabric_cycles for result in job.step(1)))
 
 
 def _row(first: str, second: str, kernel: float | None, copies: list[float]) -> dict[str, Any]:
