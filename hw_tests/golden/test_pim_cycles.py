@@ -16,7 +16,6 @@ from golden.cycles.pim.form import form_of
 from golden.cycles.pim.walks import Image, Walk, pattern_of
 from golden.pim import Descriptor, Opcode, Tensor
 from hw.pim.config import configure
-from hw.pim.vault.timing import vault_part
 from hw_tests.pim.bank.walks import Walk as HardwareWalk
 from hw_tests.pim.bank.walks import segments_of
 from hw_tests.pim.front.front_reference import FrontReference
@@ -31,7 +30,7 @@ from sw_driver.pim.validation import compare_works, draw
 def test_plans_are_the_hardwares(preset: str) -> None:
     # A stack that holds all operands; plans do not depend on its size.
     config = configure(preset, bank_bytes=1 << 22)
-    cycles = pool_cycle_config(config, vault_part("hmc2"))
+    cycles = pool_cycle_config(config)
     reference, works = FrontReference(config), Works(config, 5)
     sizes = product((1, 3, 7, 13, 32, 33, 800), (1, 3, 7, 13, 32, 33, 800), (8, 100, 1000))
     products = [_matmul(*each, config.units) for each in sizes]
@@ -137,7 +136,7 @@ def _finish(pool: Pool) -> None:
 
 def test_what_repeats_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("tiny", bank_bytes=1 << 20)
-    cycles = pool_cycle_config(config, vault_part("hmc2"))
+    cycles = pool_cycle_config(config)
     work = _matmul(400, 60, 64, config.units)
     whole_pool, extrapolated_pool = pools = [Pool(cycles) for _ in range(2)]
     whole, extrapolated = (pool.offer(work) for pool in pools)
@@ -154,7 +153,7 @@ def test_what_repeats_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_element_that_repeats_is_read_once_a_tile() -> None:
     config = configure("tiny", bank_bytes=1 << 20)
-    pool = Pool(pool_cycle_config(config, vault_part("hmc2")))
+    pool = Pool(pool_cycle_config(config))
     dense, repeated = (
         Tensor(address_bytes=address, strides=strides)
         for address, strides in ((0, (512, 1)), (1 << 20, (8, 0)))
@@ -178,7 +177,7 @@ def test_an_element_that_repeats_is_read_once_a_tile() -> None:
 def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("tiny", bank_bytes=1 << 20)
     monkeypatch.setattr(model, "USUAL_EVENTS", 2000)
-    pool = Pool(pool_cycle_config(config, vault_part("hmc2")))
+    pool = Pool(pool_cycle_config(config))
     run = pool.offer(_matmul(96, 6, 2000, config.units))
     _finish(pool)
     assert pool.skipped == 0
