@@ -130,13 +130,14 @@ class Bank:
     def counts(self) -> Counts:
         """Since the last start."""
         port = self.port
-        return Counts(self._tiles_done, self._products, port.beats_read, port.beats_written)
+        return Counts(self._tiles_done, self._products, port.reads.beats, port.writes.beats)
 
     def add(self, more: Counts) -> None:
         """Adds to :attr:`counts`."""
         self._tiles_done += more.tiles
         self._products += more.products
-        self.port.count(more.beats_read, more.beats_written)
+        self.port.reads.beats += more.beats_read
+        self.port.writes.beats += more.beats_written
 
     def start(self, form: Form, cycle: int) -> None:
         """Begins a work in ``cycle``."""
@@ -342,7 +343,7 @@ class Bank:
             self._kernel.at(cycle, self._account)
 
         transfer = Transfer(pattern, stretch, taken + WALK_TO_SEGMENT, begins=begins, done=done)
-        self.port.read(transfer)
+        self.port.append(self.port.reads, transfer)
 
     def _account(self, _: object) -> None:
         """Takes note of loads that are done, in their order."""
@@ -489,9 +490,10 @@ class Bank:
             self._last_offer = taken + NEXT_STORE
             pattern, stretch = pattern_of(walk, address)
             first = taken + WALK_TO_SEGMENT + RESULT_CYCLES
-            self.port.write(
-                Transfer(pattern, stretch, first, begins=self._store_begins, done=self._stored)
+            transfer = Transfer(
+                pattern, stretch, first, begins=self._store_begins, done=self._stored
             )
+            self.port.append(self.port.writes, transfer)
 
     def _store_begins(self, cycle: int) -> None:
         self._store_end = cycle
