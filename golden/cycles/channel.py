@@ -44,9 +44,7 @@ class Channel:
         self._last_end = at - state.since_column
         self._last_read = self._last_write = LONG_AGO
         self._last_group = -1
-        self._group_written = [at - since for since in state.since_group_written] or [
-            LONG_AGO
-        ] * config.bank_groups
+        self._group_written = [LONG_AGO] * config.bank_groups
 
     def state(self, cycle: int) -> ChannelState:
         """What the channel remembers at ``cycle``, after all columns."""
@@ -55,7 +53,6 @@ class Channel:
             open_rows=self._planner.open_rows,
             writing=self._writing,
             since_column=cycle - self._last_end,
-            since_group_written=tuple(cycle - written for written in self._group_written),
         )
 
     def _new_planner(self, open_rows: tuple[int, ...] = ()) -> RowPlanner:

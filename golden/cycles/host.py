@@ -221,11 +221,6 @@ class HostTraffic(Channel):
         if wait > _SAFE_WAIT:
             return 0, 0
         deadline = self._clock.forced()
-        if not write:
-            groups = (self._place(each)[0] // config.banks_per_group for each in (line, line ^ 1))
-            written = max(self._group_written[group] for group in groups)
-            if behind < written + self._times.write_to_read_same_group:
-                return 0, 0
         # As soon as what waits is served, the columns come at the pace of the link.
         latency = REQUEST_TO_PORT + PORT_TO_ADMISSION[write] + ADMISSION_TO_COLUMN
         pace = LINK_FABRIC_CYCLES_PER_LINE
