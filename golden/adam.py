@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CANONICAL_NAN", "AdamConstants", "adam_constants", "adam_step"]
+__all__ = ["CANONICAL_NAN", "AdamConstants", "adam_constants", "adam_step", "canonical"]
 
 CANONICAL_NAN = 0x7FC00000
 """The bits of every NaN in a result."""
@@ -95,12 +95,12 @@ def adam_step(
         v_next = c.beta2 * v + c.one_minus_beta2 * (gradient * gradient)
         u = (m_next * c.inv_bc1) / (np.sqrt(v_next * c.inv_bc2) + c.eps)
         p_next = p - c.lr * u
-    return _canonical(p_next), _canonical(m_next), _canonical(v_next)
+    return canonical(p_next), canonical(m_next), canonical(v_next)
 
 
-def _canonical(array: Any) -> NDArray[np.float32]:
-    """``array`` with its NaNs made canonical; a NaN stays one through every operation, so that it
-    suffices to do this to the results of a step."""
+def canonical(array: Any) -> NDArray[np.float32]:
+    """``array``, of FP32, with its NaNs made canonical in place; a NaN stays one through every
+    operation, so that it suffices to do this to results."""
     array = np.asarray(array)
     array.view(np.uint32)[np.isnan(array)] = CANONICAL_NAN
     return array

@@ -31,23 +31,12 @@ class DramLocation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DramAddressMap:
-    """Byte addresses of one channel to places in its DRAM and back.
-
-    All four numbers are powers of two; ``ValueError`` otherwise.
-    """
+    """Byte addresses of one channel to places in its DRAM. All four numbers are powers of two."""
 
     bank_groups: int
     banks_per_group: int
     rows: int
     columns: int
-
-    def __post_init__(self) -> None:
-        for name in ("bank_groups", "banks_per_group", "rows", "columns"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 2 or value & (value - 1):
-                raise ValueError(f"{name} must be a power of two from 2 on, got {value!r}")
-        if self.columns < COLUMNS_PER_LINE:
-            raise ValueError(f"columns must be at least {COLUMNS_PER_LINE}, got {self.columns}")
 
     @property
     def lines_per_row(self) -> int:
@@ -77,14 +66,6 @@ class DramAddressMap:
         row, bank = divmod(rest, self.banks_per_group)
         return DramLocation(2 * group_high + group_low, bank, row, line * COLUMNS_PER_LINE)
 
-    def encode(self, location: DramLocation) -> int:
-        """Address of the first byte of the line at ``location``."""
-        group_high, group_low = divmod(location.bank_group, 2)
-        line = location.column // COLUMNS_PER_LINE
-        block = (location.row * self.banks_per_group + location.bank) * (self.bank_groups // 2)
-        block += group_high
-        return ((block * self.lines_per_row + line) * 2 + group_low) * LINE_BYTES
-
     def linear_view(self, storage: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """``storage`` in the order of addresses, without copying.
 
@@ -92,10 +73,6 @@ class DramAddressMap:
         and line within the row. The view has the axes row, bank, bank group / 2, line within the
         row, bank group % 2, byte; read in C order, it is the linear memory.
         """
-        if storage.shape != (self.lines, LINE_BYTES):
-            raise ValueError(
-                f"storage must have the shape {(self.lines, LINE_BYTES)}, got {storage.shape}"
-            )
         device = storage.reshape(
             self.bank_groups // 2,
             2,
@@ -131,11 +108,6 @@ class DramAddressMap:
 
     def _pieces(self, address: int, size: int) -> list[tuple[int, int, int, int]]:
         """(block, first and last byte + 1 within it, offset in the data) for each block touched."""
-        if address < 0 or size < 0 or address + size > self.capacity_bytes:
-            raise ValueError(
-                f"bytes {address} to {address + size} are not within the {self.capacity_bytes} "
-                f"bytes of the channel"
-            )
         pieces = []
         done = 0
         while done < size:

@@ -12,22 +12,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
 
-from .commands import COMMANDS, Failure, Refusal
+from .commands import COMMANDS, Failure, Parser, Refusal
 
 __all__ = ["main"]
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are :class:`Refusal`, so that they take one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise Refusal(f"{message}; '{self.prog} --help' lists what is possible")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="nearmem", description="Near-memory training hardware, simulated.")
+    parser = Parser(prog="nearmem", description="Near-memory training hardware, simulated.")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         import_module(f".commands.{command}", __package__).add_parser(subparsers)

@@ -10,18 +10,14 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from .channel import LONG_AGO, Channel
 from .config import CycleConfig
 from .refresh import RefreshClock, RefreshState
-from .rows import RowPlanner
 from .state import ChannelState
-from .tally import Tally
-from .timing import FabricTimes
 
 __all__ = ["LINK_FABRIC_CYCLES_PER_LINE", "HostTraffic", "Transfer"]
 
 LINK_FABRIC_CYCLES_PER_LINE = 2
-
-_LONG_AGO = -(1 << 40)
 
 # By the architecture: how many requests the places hold that one passes.
 PORT_ROOM = 123
@@ -53,10 +49,6 @@ DATA_TO_RESPONSE = 2
 COLUMN_TO_IDLE = {False: 3, True: 2}
 """From a column, besides the DRAM's latency, until the controller is idle."""
 
-WRITTEN_WRAP = 1 << 16
-"""Fabric cycles after which the stamp of a bank group's last write wraps: a read so long after that
-write waits as if it had just been."""
-
 _SAFE_WAIT = 200
 """Fabric cycles for which a request can wait without the port's queue being full."""
 
@@ -72,7 +64,7 @@ class Transfer(NamedTuple):
     """First line and number of lines of each stretch that came late."""
 
 
-class HostTraffic:
+class HostTraffic(Channel):
     """The DRAM of a channel while the host owns it; refreshes are not postponed.
 
     Cycles count from any moment and never go back. Lines in a row whose banks are open are dealt
@@ -89,27 +81,19 @@ class HostTraffic:
     def __init__(
         self, config: CycleConfig, state: ChannelState, *, begin: int, read_latency: int
     ) -> None:
-        self._config = config
-        self._times = times = FabricTimes.of(config)
-        self._clock = RefreshClock(config, state.refresh, begin=begin, prompt=True)
-        self.tally = Tally()
+        clock = RefreshClock(config, state.refresh, begin=begin, prompt=True)
+        # Of each bank, whose last user it is.
+        ends = [LONG_AGO] * config.banks
+        super().__init__(config, state, at=begin, clock=clock, ends=ends)
         self._read_latency = read_latency
-        self._latest_in_time = read_latency - DATA_TO_RESPONSE - times.read_latency - COLUMN_TO_DATA
+        data_latency = self._times.read_latency + COLUMN_TO_DATA
+        self._latest_in_time = read_latency - DATA_TO_RESPONSE - data_latency
         self._row_pair_lines = 2 * config.lines_per_row
-        self._column_ends = [_LONG_AGO] * config.banks
-        self._planner = self._new_planner(state.open_rows)
-        self._writing = state.writing
-        self._last_end = begin - state.since_column
-        self._last_read = self._last_write = _LONG_AGO
-        self._last_group = -1
-        self._group_written = [begin - since for since in state.since_group_written] or [
-            _LONG_AGO
-        ] * config.bank_groups
-        self._left_port = _LONG_AGO
+        self._left_port = LONG_AGO
         # The first request of the present direction, and when it left the port.
         self._direction = state.writing
         self._turned = 0
-        self._turned_left = _LONG_AGO
+        self._turned_left = LONG_AGO
         # Columns given, in stretches: number of the first, its cycle, cycles from one to the next.
         self._columns: deque[tuple[int, int, int]] = deque(maxlen=_REMEMBERED)
         self._served = 0
@@ -172,13 +156,7 @@ class HostTraffic:
     def state(self, cycle: int) -> ChannelState:
         """What the channel remembers at ``cycle``, after all columns."""
         self._rest(cycle)
-        return ChannelState(
-            refresh=self._clock.state(cycle),
-            open_rows=self._planner.open_rows,
-            writing=self._writing,
-            since_column=cycle - self._last_end,
-            since_group_written=tuple(cycle - written for written in self._group_written),
-        )
+        return super().state(cycle)
 
     def _serve(self, write: bool, line: int, cycle: int, *, more: bool) -> int:
         """Serves one line that is asked for in ``cycle``; returns when its column is given.
@@ -208,8 +186,7 @@ class HostTraffic:
         if pushed - self._last_end > config.refresh_idle_cycles:
             self._rest(pushed)
         bank, row = self._place(line)
-        group = bank // config.banks_per_group
-        spaced = self._spaced(write, group)
+        spaced = self._spaced(write, bank)
         while True:
             deadline = self._clock.forced()
             prepared = self._planner.open(bank, pushed, bank, row, deadline)
@@ -219,18 +196,14 @@ class HostTraffic:
                 self._planner.column_from(bank),
                 spaced,
             )
-            if not write:
-                column += max(
-                    0, times.write_to_read_same_group - self._since_written(group, column)
-                )
             if column <= deadline:
                 break
             if more and not self._planner.blocked:
                 # Its row may be opened in vain; the refresh waits until that may be closed.
                 next_pushed = max(pushed + 1, cycle + LINK_FABRIC_CYCLES_PER_LINE + latency)
                 self._planner.open(bank, next_pushed, *self._place(line + 1), deadline)
-            self._refresh(deadline, idle_until=pushed)
-        last_first, last_cycle, step = self._columns[-1] if self._columns else (0, _LONG_AGO, 1)
+            self._refresh(deadline, forced=False, idle_until=pushed)
+        last_first, last_cycle, step = self._columns[-1] if self._columns else (0, LONG_AGO, 1)
         if column != last_cycle + step * (self._served - last_first):
             self._columns.append((self._served, column, 1))
         self._served += 1
@@ -248,13 +221,6 @@ class HostTraffic:
         if wait > _SAFE_WAIT:
             return 0, 0
         deadline = self._clock.forced()
-        if not write:
-            for place in (line, line ^ 1):
-                group = self._place(place)[0] // config.banks_per_group
-                since = self._since_written(group, behind)
-                if since < self._times.write_to_read_same_group:
-                    return 0, 0
-                deadline = min(deadline, behind + WRITTEN_WRAP - since - 1)
         # As soon as what waits is served, the columns come at the pace of the link.
         latency = REQUEST_TO_PORT + PORT_TO_ADMISSION[write] + ADMISSION_TO_COLUMN
         pace = LINK_FABRIC_CYCLES_PER_LINE
@@ -295,13 +261,6 @@ class HostTraffic:
         room = self._column(request - before_queue) + COLUMN_TO_ROOM[write]
         return max(room, self._turned_left + after_turn) if after_turn >= 0 else room
 
-    def _place(self, line: int) -> tuple[int, int]:
-        """Bank and row of a line."""
-        config = self._config
-        rest, pair = divmod((line >> 1) // config.lines_per_row, config.bank_groups // 2)
-        row, bank = divmod(rest, config.banks_per_group)
-        return (2 * pair + (line & 1)) * config.banks_per_group + bank, row
-
     def _is_open(self, line: int) -> bool:
         """Whether columns may be given in the banks of ``line`` and of its neighbour at once."""
         planner = self._planner
@@ -310,41 +269,16 @@ class HostTraffic:
             for each in (line, line ^ 1)
         )
 
-    def _spaced(self, write: bool, group: int) -> int:
-        """The first cycle for a column as far as the columns before it matter."""
-        times = self._times
-        same_group = _LONG_AGO
-        if group == self._last_group:
-            same_group = self._last_end + times.column_to_column_same_group
-        if write:
-            return max(same_group, self._last_read + times.read_to_write)
-        return max(same_group, self._last_write + times.write_to_read)
-
-    def _since_written(self, group: int, cycle: int) -> int:
-        """How long before ``cycle`` the group was written last, as the controller sees it."""
-        return (cycle - self._group_written[group]) % WRITTEN_WRAP
-
     def _note_column(self, write: bool, bank: int, column: int) -> None:
-        times = self._times
-        self._last_end = self._column_ends[bank] = column
-        self._last_group = group = bank // self._config.banks_per_group
-        self._writing = write
-        if write:
-            self._last_write = self._group_written[group] = column
-            self._planner.release(bank, column + times.write_to_precharge)
-        else:
-            self._last_read = column
-            self._planner.release(
-                bank,
-                max(column + times.read_to_precharge, self._last_write + times.write_to_precharge),
-            )
+        super()._note_column(write, bank, column)
+        self._ends[bank] = column
 
     def _column(self, index: int) -> int:
         """The cycle of a column, by its number; long ago if it is no longer remembered."""
         for first, cycle, step in reversed(self._columns):
             if first <= index:
                 return cycle + step * (index - first)
-        return _LONG_AGO
+        return LONG_AGO
 
     def _rest(self, cycle: int) -> None:
         """Lets the time pass up to ``cycle``, without requests since the last column."""
@@ -352,31 +286,7 @@ class HostTraffic:
             decision, _ = self._clock.decision(self._last_end, cycle)
             if decision > cycle:
                 return
-            self._refresh(decision, idle_until=cycle)
-
-    def _refresh(self, decision: int, *, idle_until: int) -> None:
-        """Closes all rows and refreshes."""
-        times, planner = self._times, self._planner
-        settled = None
-        if planner.any_open:
-            settled = max(
-                planner.last_activate + times.activate_to_precharge,
-                self._last_read + times.read_to_precharge,
-                self._last_write + times.write_to_precharge,
-            )
-            self.tally.precharges += 1
-        self._clock.give(decision, forced=False, idle_until=idle_until, settled=settled)
-        self._planner = self._new_planner()
-
-    def _new_planner(self, open_rows: tuple[int, ...] = ()) -> RowPlanner:
-        return RowPlanner(
-            self._config,
-            self._times,
-            ends=self._column_ends,
-            tally=self.tally,
-            open_from=self._clock.open_from,
-            open_rows=open_rows,
-        )
+            self._refresh(decision, forced=False, idle_until=cycle)
 
 
 def _note_late(late: list[tuple[int, int]], line: int, lines: int) -> None:

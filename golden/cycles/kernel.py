@@ -24,10 +24,6 @@ ADDRESSES = 4
 """Burst addresses of a direction that the controller takes before their turn."""
 READS_IN_FLIGHT = 32
 """Read bursts that the controller keeps track of until their data are returned."""
-WRITES_BUFFERED = 16
-"""Write bursts that may wait with all of their data, if these fit."""
-
-STORED_TENSORS = 3
 
 UNIT_LATENCY = 77
 """Fabric cycles through a functional unit, by the architecture."""
@@ -152,21 +148,16 @@ class Loader:
         self._bursts = bursts
         self._lanes = lanes
         self._address = begin
-        self._admitted = [-NEVER] * ADDRESSES
-        self._returned = [-NEVER] * READS_IN_FLIGHT
+        self._admitted = deque([-NEVER] * ADDRESSES, maxlen=ADDRESSES)
+        # When data were returned, for each read that may be tracked instead.
+        self._returned = deque([-NEVER] * READS_IN_FLIGHT)
         self._in_flight: deque[Burst] = deque()
         self._offered = NEVER
         self._next = next(bursts, None)
         self.beats: list[Piece] = []
 
-    @property
-    def burst(self) -> Burst:
-        """The next to be admitted; only if there is one."""
-        assert self._next is not None
-        return self._next
-
     def admission(self) -> int:
-        """The first cycle in which :attr:`burst` could be admitted."""
+        """The first cycle in which the next burst could be admitted."""
         if self._offered == NEVER:
             self._offered = self._offer()
         return self._offered
@@ -181,18 +172,21 @@ class Loader:
             if freed >= len(self._lanes.consumed):
                 return NEVER
             offered = max(offered, self._lanes.consumed[freed] + CONSUMED_TO_OFFER)
-        tracked = len(self._admitted) - ADDRESSES
-        if tracked >= len(self._returned):
+        if not self._returned:
             return NEVER
-        self._address = max(offered + OFFER_TO_ADDRESS, self._admitted[-ADDRESSES] + 1)
-        return max(self._address + ADDRESS_TO_ADMISSION, self._returned[tracked] + 1)
+        self._address = max(offered + OFFER_TO_ADDRESS, self._admitted[0] + 1)
+        return max(self._address + ADDRESS_TO_ADMISSION, self._returned[0] + 1)
 
-    def admit(self, cycle: int) -> None:
-        """:attr:`burst` is admitted."""
+    def admit(self, cycle: int) -> Burst:
+        """The next burst, of which there is one, is admitted."""
+        burst = self._next
+        assert burst is not None
         self._admitted.append(cycle)
-        self._in_flight.append(self.burst)
+        self._returned.popleft()
+        self._in_flight.append(burst)
         self._next = next(self._bursts, None)
         self._offered = NEVER
+        return burst
 
     def serve(self, columns: list[Piece]) -> None:
         """The oldest burst in flight has its columns."""
@@ -217,70 +211,46 @@ class Storer:
         bursts: Iterator[Burst],
         lanes: Lanes,
     ) -> None:
-        # Twice what the FIFOs hold, if no block begins at a multiple of 4 KB.
-        pages = -(-config.block_lines // BURST_LINES)
-        self._unanswered_most = 2 * config.buffer_blocks * STORED_TENSORS * (pages + 1)
         self._space_latency = times.write_latency + COLUMN_TO_SPACE
         self._bursts = bursts
         self._lanes = lanes
         self._moving = next(bursts, None)
         self._address = -NEVER
-        self._moved = [-NEVER] * ADDRESSES
-        self._admitted = [-NEVER] * WRITES_BUFFERED
-        self._ended: list[int] = []
+        self._moved = deque([-NEVER] * ADDRESSES, maxlen=ADDRESSES)
         # When places of the buffer get free, and how far they are used again.
         self._free = [Piece(-NEVER, config.write_buffer_lines)]
         self._next_free = 0
         self._used = 0
-        self._waiting: list[tuple[Burst, int]] = []
-        self._first_waiting = 0
+        self._waiting: deque[tuple[Burst, int]] = deque()
         self.beats: list[Piece] = []
 
-    @property
-    def burst(self) -> Burst:
-        """The next to be admitted."""
-        return self._waiting[self._first_waiting][0]
-
     def admission(self) -> int:
-        """The first cycle in which :attr:`burst` could be admitted."""
+        """The first cycle in which the next burst could be admitted."""
         while self._moving is not None and self._move(self._moving):
             self._moving = next(self._bursts, None)
-        if self._first_waiting == len(self._waiting):
-            return NEVER
-        return self._waiting[self._first_waiting][1]
+        return self._waiting[0][1] if self._waiting else NEVER
 
-    def admit(self, cycle: int) -> None:
-        """:attr:`burst` is admitted."""
-        self._first_waiting += 1
-        self._admitted.append(cycle)
+    def admit(self, _: int) -> Burst:
+        """The next burst, of which there is one, is admitted."""
+        return self._waiting.popleft()[0]
 
     def serve(self, columns: list[Piece]) -> None:
         """The oldest burst admitted has its columns."""
         latency = self._space_latency
         self._free += [Piece(start + latency, lines) for start, lines in columns]
-        start, lines = columns[-1]
-        self._ended.append(start + lines - 1)
 
     def _move(self, burst: Burst) -> bool:
         """Moves the data of the burst; False if it is not known yet when."""
-        index = len(self._waiting)
-        if index >= len(self._admitted):
-            return False
         offered = self._address
         if burst.first_of_round:
             if burst.round >= len(self._lanes.filled):
                 return False
             offered = max(offered, self._lanes.filled[burst.round] + FILLED_TO_OFFER)
-            answered = index - self._unanswered_most
-            if answered >= 0:
-                if answered >= len(self._ended):
-                    return False
-                offered = max(offered, self._ended[answered] + COLUMN_TO_ANSWERED)
         room = self._room(burst.lines)
         if room is None:
             return False
-        address = max(offered + OFFER_TO_ADDRESS, self._moved[-ADDRESSES] + 1)
-        cycle = max(address + ADDRESS_TO_DATA, self._moved[-1] + 1, self._admitted[index] + 1)
+        address = max(offered + OFFER_TO_ADDRESS, self._moved[0] + 1)
+        cycle = max(address + ADDRESS_TO_DATA, self._moved[-1] + 1)
         for start, lines in room:
             start = max(start, cycle)
             cycle = start + lines

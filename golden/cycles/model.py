@@ -88,7 +88,7 @@ class _Run:
         begin = CHECK_CYCLES + 1
         times = FabricTimes.of(config)
         self._config = config
-        self._controller = controller = Controller(config, times, state, begin=begin)
+        self._controller = controller = Controller(config, state, begin=begin)
         rounds = Rounds(config, lines)
         lanes = Lanes(config, rounds)
         self._loader = Loader(config, times, rounds.bursts(placement.inputs), lanes, begin=begin)
@@ -144,8 +144,7 @@ class _Run:
                 elif run < longest_run:
                     run += 1
                 side = storer if writing else loader
-                burst = side.burst
-                side.admit(admitted)
+                burst = side.admit(admitted)
                 bursts.append(side)
                 self.bursts += 1
                 controller.admit(writing, burst.line, burst.lines, admitted)

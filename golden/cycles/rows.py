@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from .config import CycleConfig
@@ -12,9 +13,6 @@ from .timing import FabricTimes
 __all__ = ["RowPlanner"]
 
 _LONG_AGO = -(1 << 40)
-
-WAITING_BANKS = 8
-"""Banks that may wait between the two stages."""
 
 # Pipeline latencies, calibrated against RTL, in fabric cycles.
 PUSH_TO_PLAN = 1
@@ -64,8 +62,8 @@ class RowPlanner:
         self._activated = [_LONG_AGO] * config.banks
         self._released = [_LONG_AGO] * config.banks
         self._group_activated = [_LONG_AGO] * config.bank_groups
-        self._recent = [_LONG_AGO] * 4
-        self._prepared = [_LONG_AGO] * WAITING_BANKS
+        self._recent = deque([_LONG_AGO] * 4, maxlen=4)
+        self._prepared = _LONG_AGO
         self._planned = open_from - 1
         self.any_open = bool(open_rows)
         self.blocked = False
@@ -77,11 +75,10 @@ class RowPlanner:
         This is the cycle of the activate, or in which the bank passes the second stage because the
         row is open already.
         """
-        prepared_before = self._prepared
-        planned = max(self._planned + 1, pushed + PUSH_TO_PLAN, prepared_before[-WAITING_BANKS] + 1)
+        planned = max(self._planned + 1, pushed + PUSH_TO_PLAN)
         open_row = self._row[bank]
         if open_row == row:
-            prepared = max(planned + PLAN_TO_ACTIVATE, prepared_before[-1] + 1)
+            prepared = max(planned + PLAN_TO_ACTIVATE, self._prepared + 1)
         else:
             times = self._times
             ready = 0
@@ -98,11 +95,11 @@ class RowPlanner:
             recent = self._recent
             prepared = max(
                 planned + PLAN_TO_ACTIVATE,
-                prepared_before[-1] + 1,
+                self._prepared + 1,
                 ready,
                 recent[-1] + times.activate_to_activate,
                 self._group_activated[group] + times.activate_to_activate_same_group,
-                recent[-4] + times.four_activates,
+                recent[0] + times.four_activates,
             )
             self._activated[bank] = prepared
             self._group_activated[group] = prepared
@@ -111,7 +108,7 @@ class RowPlanner:
                 self._tally.activates += 1
                 self.last_activate = prepared
         self._planned = planned
-        prepared_before.append(prepared)
+        self._prepared = prepared
         if planned > deadline:
             self.blocked = True
         else:
@@ -123,9 +120,7 @@ class RowPlanner:
     def pass_open(self, bursts: int, pushed: int) -> None:
         """Passes bursts of one line whose rows are open, the last one admitted in ``pushed``."""
         self._planned = max(self._planned + bursts, pushed + PUSH_TO_PLAN)
-        prepared = max(self._prepared[-1] + bursts, self._planned + PLAN_TO_ACTIVATE)
-        waiting = min(bursts, WAITING_BANKS)
-        self._prepared += range(prepared - waiting + 1, prepared + 1)
+        self._prepared = max(self._prepared + bursts, self._planned + PLAN_TO_ACTIVATE)
 
     @property
     def open_rows(self) -> tuple[int, ...]:

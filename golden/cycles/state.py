@@ -22,8 +22,6 @@ class ChannelState:
     """The last column was a write."""
     since_column: int = 1 << 40
     """Fabric cycles since the last column, by default long ones."""
-    since_group_written: tuple[int, ...] = ()
-    """Fabric cycles since the last write in each bank group; nothing if it is not known."""
 
     @classmethod
     def after_idle(
@@ -43,5 +41,4 @@ class ChannelState:
             refresh=refresh,
             open_rows=() if clock.given else self.open_rows,
             since_column=self.since_column + fabric_cycles,
-            since_group_written=tuple(since + fabric_cycles for since in self.since_group_written),
         )

@@ -13,7 +13,7 @@ from itertools import permutations
 
 from .config import CycleConfig
 
-__all__ = ["TCK_PER_FABRIC_CYCLE", "FabricTimes"]
+__all__ = ["TCK_PER_FABRIC_CYCLE", "FabricTimes", "fabric_cycles"]
 
 TCK_PER_FABRIC_CYCLE = 4
 
@@ -21,7 +21,7 @@ _COLUMN_SLOT = 0
 _BURST_TCK = 4
 
 
-def _fabric_cycles(tck: int, first_slot: int, second_slot: int) -> int:
+def fabric_cycles(tck: int, first_slot: int, second_slot: int) -> int:
     """Fewest fabric cycles, at least one, from a command in one slot to one in another."""
     return max(1, -(-(tck + first_slot - second_slot) // TCK_PER_FABRIC_CYCLE))
 
@@ -68,23 +68,21 @@ class FabricTimes:
         return cls(
             read_latency=-(-(column + c.cl + _BURST_TCK) // TCK_PER_FABRIC_CYCLE),
             write_latency=(column + c.cwl) // TCK_PER_FABRIC_CYCLE,
-            activate_to_column=_fabric_cycles(c.t_rcd, activate, column),
+            activate_to_column=fabric_cycles(c.t_rcd, activate, column),
             # Late enough that a precharge and the next activate also keep tRC.
-            activate_to_precharge=_fabric_cycles(
-                max(c.t_ras, c.t_rc - c.t_rp), activate, precharge
-            ),
-            activate_to_activate=_fabric_cycles(c.t_rrd_s, activate, activate),
-            activate_to_activate_same_group=_fabric_cycles(c.t_rrd_l, activate, activate),
-            four_activates=_fabric_cycles(c.t_faw, activate, activate),
-            precharge_to_activate=_fabric_cycles(c.t_rp, precharge, activate),
-            read_to_precharge=_fabric_cycles(c.t_rtp, column, precharge),
-            write_to_precharge=_fabric_cycles(write_to_data_end + c.t_wr, column, precharge),
-            column_to_column_same_group=_fabric_cycles(c.t_ccd_l, column, column),
+            activate_to_precharge=fabric_cycles(max(c.t_ras, c.t_rc - c.t_rp), activate, precharge),
+            activate_to_activate=fabric_cycles(c.t_rrd_s, activate, activate),
+            activate_to_activate_same_group=fabric_cycles(c.t_rrd_l, activate, activate),
+            four_activates=fabric_cycles(c.t_faw, activate, activate),
+            precharge_to_activate=fabric_cycles(c.t_rp, precharge, activate),
+            read_to_precharge=fabric_cycles(c.t_rtp, column, precharge),
+            write_to_precharge=fabric_cycles(write_to_data_end + c.t_wr, column, precharge),
+            column_to_column_same_group=fabric_cycles(c.t_ccd_l, column, column),
             # The read's data, a clock to turn the bus and a clock of write preamble.
-            read_to_write=_fabric_cycles(c.cl - c.cwl + _BURST_TCK + 2, column, column),
-            write_to_read=_fabric_cycles(write_to_data_end + c.t_wtr_s, column, column),
-            write_to_read_same_group=_fabric_cycles(write_to_data_end + c.t_wtr_l, column, column),
-            refresh_to_activate=_fabric_cycles(c.t_rfc, activate, activate),
+            read_to_write=fabric_cycles(c.cl - c.cwl + _BURST_TCK + 2, column, column),
+            write_to_read=fabric_cycles(write_to_data_end + c.t_wtr_s, column, column),
+            write_to_read_same_group=fabric_cycles(write_to_data_end + c.t_wtr_l, column, column),
+            refresh_to_activate=fabric_cycles(c.t_rfc, activate, activate),
             # Rounded down: never less often than the standard asks.
             refresh_interval=c.t_refi // TCK_PER_FABRIC_CYCLE,
         )

@@ -6,18 +6,15 @@ result is 0x7FC00000. Vectorised over what is independent, so that a layer takes
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from golden.adam import canonical
+
 from .descriptor import ELEMENT_BYTES, Descriptor, Opcode, Tensor
 
-__all__ = ["CANONICAL_NAN", "compute", "place", "tree"]
-
-CANONICAL_NAN = 0x7FC00000
-"""The bits of every NaN in a result."""
+__all__ = ["compute", "place", "tree"]
 
 _CHUNK = 1 << 20
 """Products that are worked on at a time, to stay near the processor's caches."""
@@ -61,7 +58,7 @@ def compute(work: Descriptor, memory: NDArray[np.uint8]) -> Floats:
                 result = _matrix(operands["a"], operands["b"])
             case Opcode.CONV2D:
                 result = _convolution(work, **operands)
-    return _canonical(result)
+    return canonical(np.array(result, np.float32))
 
 
 def place(work: Descriptor, memory: NDArray[np.uint8], result: Floats) -> None:
@@ -117,11 +114,3 @@ def _windows(work: Descriptor, plane: Floats) -> Floats:
     inside = (y >= 0) & (y < work.height) & (x >= 0) & (x < work.width)
     found = plane[y.clip(0, work.height - 1), x.clip(0, work.width - 1)]
     return np.where(inside, found, np.float32(0))
-
-
-def _canonical(result: Any) -> Floats:
-    """``result`` with its NaNs made canonical; a NaN stays one through every operation, so that it
-    suffices to do this at the end."""
-    result = np.array(result, np.float32)
-    result.view(np.uint32)[np.isnan(result)] = CANONICAL_NAN
-    return result

@@ -183,6 +183,16 @@ class Descriptor:
         first = tensor.address_bytes + ELEMENT_BYTES * low
         return range(first, tensor.address_bytes + ELEMENT_BYTES * (high + 1))
 
+    def conflicts_with(self, other: Descriptor) -> bool:
+        """Whether a result of one of the two is in a place that the other uses."""
+
+        def meets(writer: Descriptor, reader: Descriptor) -> bool:
+            written = writer.span("result")
+            used = [reader.span(name) for name in reader.form.tensors]
+            return any(u.start < written.stop and written.start < u.stop for u in used)
+
+        return meets(self, other) or meets(other, self)
+
     def encode(self) -> bytes:
         """The descriptor as the hardware takes it, little endian.
 

@@ -6,19 +6,19 @@ that a caller decides what overlaps and in which order works complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .arithmetic import compute, place
-from .descriptor import Cause, Descriptor, Tensor, check
+from .descriptor import Cause, Descriptor, check
 from .stack import StackMap
 from .work import Account, account
 
-__all__ = ["Counters", "DataLocation", "NoSuchWorkError", "Pool", "WorkRefusedError"]
+__all__ = ["Counters", "NoSuchWorkError", "Pool", "WorkRefusedError", "choose_banks"]
 
 
 class WorkRefusedError(Exception):
@@ -48,13 +48,6 @@ class Counters(NamedTuple):
     bytes_written: int
 
 
-class DataLocation(NamedTuple):
-    """The banks in which a work's operands and its result lie."""
-
-    inputs: list[int]
-    outputs: list[int]
-
-
 @dataclass(eq=False)
 class _Work:
     """A work that was accepted."""
@@ -65,16 +58,6 @@ class _Work:
     banks: list[int] = field(default_factory=list)
     """Banks at work, empty as long as it waits; they stay known after it."""
     done: bool = False
-
-    def must_follow(self, other: _Work) -> bool:
-        """Whether a result of one of the two is in a place that the other uses."""
-
-        def meets(writer: _Work, reader: _Work) -> bool:
-            written = writer.descriptor.span("result")
-            used = [reader.descriptor.span(name) for name in reader.descriptor.form.tensors]
-            return any(u.start < written.stop and written.start < u.stop for u in used)
-
-        return meets(self, other) or meets(other, self)
 
 
 class Pool:
@@ -106,43 +89,13 @@ class Pool:
         self._free = list(range(slots))
         """Slots whose works have completed, or that have had none; the next to be taken first."""
         self._accepted: list[_Work] = []
-        self._cause = Cause.NONE
 
     @property
     def banks(self) -> int:
-        """Banks of the stack. It is also the number by which the programmable PIM is called."""
+        """Banks of the stack."""
         return len(self.bank_units)
 
-    # The low-level API of the paper (Table III).
-
-    def pim_fix(
-        self, pim_ids: Sequence[int] | None, args: Descriptor, ret: Tensor, num_pim: int
-    ) -> int:
-        """Has banks ``pim_ids``, ``num_pim`` of them, compute ``args`` to ``ret``; returns an id.
-
-        Without ``pim_ids`` the pool chooses banks with ``num_pim`` units. Returns at once.
-
-        Raises
-        ------
-        WorkRefusedError: with the cause.
-        ValueError: ``pim_ids`` are not ``num_pim`` different numbers.
-        """
-        banks, units = 0, num_pim
-        if pim_ids is not None:
-            if (
-                len(set(pim_ids)) != num_pim
-                or len(pim_ids) != num_pim
-                or min(pim_ids, default=-1) < 0
-            ):
-                raise ValueError(f"pim_ids must be num_pim = {num_pim} banks, got {list(pim_ids)}")
-            banks, units = sum(1 << bank for bank in pim_ids), 0
-        return self.submit(replace(args, result=ret, banks=banks, units=units))
-
-    def pim_status(self, pim_id: int) -> int:
-        """1 if a bank, or the programmable PIM, is busy or not there, 0 if it is idle."""
-        if not 0 <= pim_id <= self.banks:
-            raise ValueError(f"pim_id must be from 0 to {self.banks}, got {pim_id}")
-        return 1 - (self.idle >> pim_id & 1)
+    # Registers.
 
     def work_query(self, work_id: int) -> int:
         """1 if the work has completed, 0 if not.
@@ -156,20 +109,14 @@ class Pool:
             raise NoSuchWorkError(f"the pool has not given out the id {work_id}")
         return int(work_id < slot.id or slot.done)
 
-    def work_info(self, work_id: int) -> tuple[list[int], DataLocation]:
-        """The banks that a work runs or ran on (none while it waits), and where its data is.
+    def banks_of(self, work_id: int) -> list[int]:
+        """The banks that a work runs or ran on; none while it waits.
 
         Raises
         ------
         NoSuchWorkError: the pool has not given out this id, or its slot has been taken again.
         """
-        work = self._work(work_id)
-        descriptor = work.descriptor
-        inputs = [descriptor.span(name) for name in descriptor.operands]
-        outputs = [descriptor.span("result")]
-        return list(work.banks), DataLocation(*map(self.stack.banks_of, (inputs, outputs)))
-
-    # Registers.
+        return list(self._work(work_id).banks)
 
     @property
     def idle(self) -> int:
@@ -177,11 +124,6 @@ class Pool:
         since there is none."""
         busy = {bank for work in self._accepted for bank in work.banks}
         return sum(1 << bank for bank in range(self.banks) if bank not in busy)
-
-    @property
-    def cause(self) -> Cause:
-        """Why the last work that was offered was refused, or none if it was accepted."""
-        return self._cause
 
     def counters(self, work_id: int) -> Counters:
         """The counters of a work; they stay until its slot is taken again."""
@@ -202,11 +144,11 @@ class Pool:
         WorkRefusedError: with the cause.
         """
         units = sum(self.bank_units)
-        self._cause = check(work, stack=self.stack, units=units)
-        if not self._cause and not self._free:
-            self._cause = Cause.FULL
-        if self._cause:
-            raise WorkRefusedError(self._cause)
+        cause = check(work, stack=self.stack, units=units)
+        if not cause and not self._free:
+            cause = Cause.FULL
+        if cause:
+            raise WorkRefusedError(cause)
         slot = self._free.pop(0)
         held = self._slots[slot]
         last = held.id if held else slot
@@ -252,24 +194,29 @@ class Pool:
     def _start(self) -> None:
         """Gives banks to the works that can start, the oldest first."""
         for age, work in enumerate(self._accepted):
-            if work.banks or any(map(work.must_follow, self._accepted[:age])):
+            descriptor = work.descriptor
+            before = (other.descriptor for other in self._accepted[:age])
+            if work.banks or any(map(descriptor.conflicts_with, before)):
                 continue
             idle = [bank for bank in range(self.banks) if self.idle >> bank & 1]
-            wanted = work.descriptor.banks
-            if wanted:
-                named = [bank for bank in range(self.banks) if wanted >> bank & 1]
-                work.banks = named if set(named) <= set(idle) else []
-            else:
-                work.banks = sorted(self._choose(work, idle))
+            units = work.account.units_of(descriptor.units)
+            work.banks = sorted(choose_banks(descriptor, units, idle, self.stack, self.bank_units))
 
-    def _choose(self, work: _Work, idle: list[int]) -> Iterator[int]:
-        """Of the idle banks those that the work takes: with its data in their local memory first,
-        then by number."""
-        spans = [work.descriptor.span(name) for name in work.descriptor.form.tensors]
-        local = self.stack.banks_of(span for span in spans if span.start in self.stack.local)
-        units = work.account.units_of(work.descriptor.units)
-        for bank in sorted(idle, key=lambda bank: (bank not in local, bank)):
-            if units <= 0:
-                return
-            yield bank
-            units -= self.bank_units[bank]
+
+def choose_banks(
+    work: Descriptor, units: int, idle: Sequence[int], stack: StackMap, bank_units: Sequence[int]
+) -> list[int]:
+    """Of the ``idle`` banks those that the work takes, none if it has to wait: all that it names;
+    or so many as have ``units``, with its data in their local memory first, then by number."""
+    if work.banks:
+        named = [bank for bank in range(stack.banks) if work.banks >> bank & 1]
+        return named if set(named) <= set(idle) else []
+    spans = [work.span(name) for name in work.form.tensors]
+    local = stack.banks_of(span for span in spans if span.start in stack.local)
+    chosen = []
+    for bank in sorted(idle, key=lambda bank: (bank not in local, bank)):
+        if units <= 0:
+            break
+        chosen.append(bank)
+        units -= bank_units[bank]
+    return chosen

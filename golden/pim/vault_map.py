@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 __all__ = ["VaultAddressMap", "VaultPlace"]
 
 _BEAT_BYTES = 32
@@ -48,10 +45,3 @@ class VaultAddressMap:
         bank_of_row, pair = divmod(stretch, self.layers // 2)
         row, bank = divmod(bank_of_row, self.banks_per_layer)
         return VaultPlace(2 * pair + parity, bank, row, column)
-
-    def beats_in_order(self) -> NDArray[np.int64]:
-        """For each 32 bytes in the order of addresses, their index {layer, bank, row, column}."""
-        shape = (self.layers // 2, 2, self.banks_per_layer, self.rows, _COLUMNS)
-        index = np.arange(np.prod(shape)).reshape(shape)
-        # Addresses count, from the slowest: row, bank, pair of layers, column, layer of the pair.
-        return index.transpose(3, 2, 0, 4, 1).ravel()

@@ -16,7 +16,6 @@ from golden.cycles.pim.form import form_of
 from golden.cycles.pim.walks import Image, Walk, pattern_of
 from golden.pim import Descriptor, Opcode, Tensor
 from hw.pim.config import configure
-from hw.pim.vault.timing import vault_part
 from hw_tests.pim.bank.walks import Walk as HardwareWalk
 from hw_tests.pim.bank.walks import segments_of
 from hw_tests.pim.front.front_reference import FrontReference
@@ -31,7 +30,7 @@ from sw_driver.pim.validation import compare_works, draw
 def test_plans_are_the_hardwares(preset: str) -> None:
     # A stack that holds all operands; plans do not depend on its size.
     config = configure(preset, bank_bytes=1 << 22)
-    cycles = pool_cycle_config(config, vault_part("hmc2"))
+    cycles = pool_cycle_config(config)
     reference, works = FrontReference(config), Works(config, 5)
     sizes = product((1, 3, 7, 13, 32, 33, 800), (1, 3, 7, 13, 32, 33, 800), (8, 100, 1000))
     products = [_matmul(*each, config.units) for each in sizes]
@@ -110,8 +109,9 @@ def test_walks_have_the_segments_of_the_hardwares() -> None:
         segments = segments_of(_same_walk(walk, address), 1 << 31)
         pattern, _ = pattern_of(walk, address)
         zeros = sum(segment.zero for segment in segments)
-        assert (pattern.segments, pattern.zeros) == (len(segments), zeros), (walk, address)
-        assert pattern.beats == len(segments) - zeros
+        gaps = sum(run.gap for run in pattern.runs) + pattern.last_gap
+        beats = sum(len(run.layers) for run in pattern.runs)
+        assert (beats, gaps) == (len(segments) - zeros, zeros), (walk, address)
 
 
 def _matmul(rows: int, columns: int, length: int, config_units: int) -> Descriptor:
@@ -129,26 +129,31 @@ def _matmul(rows: int, columns: int, length: int, config_units: int) -> Descript
     )
 
 
+def _finish(pool: Pool) -> None:
+    """Lets time pass until the only work has completed."""
+    pool.advance(1 << 60)
+
+
 def test_what_repeats_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("tiny", bank_bytes=1 << 20)
-    cycles = pool_cycle_config(config, vault_part("hmc2"))
+    cycles = pool_cycle_config(config)
     work = _matmul(400, 60, 64, config.units)
-    runs = []
-    for usual in (10**9, 5000):
+    whole_pool, extrapolated_pool = pools = [Pool(cycles) for _ in range(2)]
+    whole, extrapolated = (pool.offer(work) for pool in pools)
+    for usual, pool in zip((10**9, 5000), pools, strict=True):
         monkeypatch.setattr(model, "USUAL_EVENTS", usual)
-        pool = Pool(cycles)
-        runs.append(pool.offer(work))
-        pool.run()
+        _finish(pool)
         assert (pool.skipped > 0) == (usual == 5000)
-    whole, extrapolated = runs
-    assert extrapolated.cycles == pytest.approx(whole.cycles, rel=0.02)
-    assert extrapolated.beats_read == pytest.approx(whole.beats_read, rel=0.02)
-    assert sum(each.products for each in whole.banks) == 400 * 60 * 64
+    assert extrapolated.end == pytest.approx(whole.end, rel=0.02)
+    read, _, _ = extrapolated_pool.so_far(extrapolated)
+    whole_read, _, products = whole_pool.so_far(whole)
+    assert read == pytest.approx(whole_read, rel=0.02)
+    assert products == 400 * 60 * 64
 
 
 def test_an_element_that_repeats_is_read_once_a_tile() -> None:
     config = configure("tiny", bank_bytes=1 << 20)
-    pool = Pool(pool_cycle_config(config, vault_part("hmc2")))
+    pool = Pool(pool_cycle_config(config))
     dense, repeated = (
         Tensor(address_bytes=address, strides=strides)
         for address, strides in ((0, (512, 1)), (1 << 20, (8, 0)))
@@ -163,19 +168,20 @@ def test_an_element_that_repeats_is_read_once_a_tile() -> None:
         result=replace(dense, address_bytes=1 << 21),
     )
     run = pool.offer(work)
-    pool.run()
-    assert run.beats_written == 4 * 512 // 8
-    assert run.beats_read == 4 * 512 // 8 + sum(each.tiles for each in run.banks)
+    _finish(pool)
+    read, written, _ = pool.so_far(run)
+    assert written == 4 * 512 // 8
+    assert read == 4 * 512 // 8 + sum(each.tiles for each in run.banks.values())
 
 
 def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("tiny", bank_bytes=1 << 20)
     monkeypatch.setattr(model, "USUAL_EVENTS", 2000)
-    pool = Pool(pool_cycle_config(config, vault_part("hmc2")))
+    pool = Pool(pool_cycle_config(config))
     run = pool.offer(_matmul(96, 6, 2000, config.units))
-    pool.run()
+    _finish(pool)
     assert pool.skipped == 0
-    assert max(each.tiles for each in run.banks) < 10
+    assert max(each.tiles for each in run.banks.values()) < 10
 
 
 def test_works_take_as_long_as_in_rtl() -> None:

@@ -116,5 +116,4 @@ def test_address_map() -> None:
         ((layer * 2 + bank) * 4 + row) * 8 + column
         for layer, bank, row, column in map(decoder.decode, range(0, 16384, 32))
     ]
-    assert decoder.beats_in_order().tolist() == indices
     assert sorted(indices) == list(range(512))

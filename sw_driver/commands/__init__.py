@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 __all__ = [
     "COMMANDS",
     "Failure",
+    "Parser",
     "Refusal",
     "driving",
     "integer",
     "open_device",
     "output_file",
+    "output_folder",
     "print_table",
     "progress_console",
 ]
@@ -53,6 +55,13 @@ class Failure(Exception):
     """The job failed, though what was asked for was fine."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are :class:`Refusal`, so that they take one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Refusal(f"{message}; '{self.prog} --help' lists what is possible")
+
+
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     """An option's type: an integer of at least ``minimum`` and at most ``maximum``."""
     expected = f"an integer of at least {minimum}"
@@ -81,6 +90,20 @@ def output_file(text: str) -> Path:
             f"{text!r} is to be written in {str(path.parent)!r}, which is not a folder: create it"
         )
     return path
+
+
+def output_folder(given: Path | None, name: str) -> Path:
+    """The folder that was given, by default ``name`` among the builds; made if it is not there."""
+    from sw_driver.simulator.buildcache import build_root
+
+    folder = given or build_root() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refusal(
+            f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
+        ) from error
+    return folder
 
 
 def open_device(backend: str, options: BackendOptions, *, timeline: Path | None = None) -> Axdimm:
@@ -125,11 +148,12 @@ def progress_console(arguments: argparse.Namespace) -> Console:
     return Console(stderr=True, quiet=quiet, highlight=False)
 
 
-def print_table(table: Table) -> None:
+def print_table(table: Table, console: Console | None = None) -> None:
     """Prints a table on stdout. What goes into a file is not squeezed into a screen."""
-    from rich.console import Console
+    if console is None:
+        from rich.console import Console
 
-    console = Console()
+        console = Console()
     if not console.is_terminal:
         wide = console.options.update(width=10_000)
         console.width = max(console.width, console.measure(table, options=wide).maximum)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import Failure, Refusal, driving, integer, open_device, progress_console
@@ -88,16 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
     # First, so that bad options of the module are refused before anything takes time.
     module = None if arguments.no_module else _module(arguments, progress)
     threads = arguments.threads or machine.cores
-
-    def tracked(repetitions: range) -> Iterable[int]:
-        return track(repetitions, description="measuring the CPU", console=progress)
-
     try:
         cpu = measure_cpu(
             arguments.parameters,
             repetitions=arguments.repetitions,
             threads=threads,
-            track=tracked,
+            track=partial(track, description="measuring the CPU", console=progress),
         )
     except (CompilerError, MismatchError, MemoryError) as error:
         raise Failure(str(error)) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import Failure, driving, integer, open_device, progress_console
@@ -55,10 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"--compare needs {', '.join(names)}: pip install -e '.[dev]' in the project's folder"
         )
     options = BackendOptions(preset=arguments.config, announce=progress.print)
-
-    def tracked(repetitions: range) -> Iterable[int]:
-        return track(repetitions, description="measuring", console=progress)
-
+    tracked = partial(track, description="measuring", console=progress)
     with (
         open_device("rtl", options) as device,
         driving(out_of_memory="measure fewer --parameters, 16 bytes of a channel each"),

@@ -7,14 +7,14 @@ import json
 import math
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
-from . import Failure, Refusal, integer, output_file
+from . import Failure, Parser, Refusal, integer, output_file
 
 __all__ = ["add_parser", "run"]
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     """A parser that takes options between positional arguments, too."""
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -22,9 +22,6 @@ class _Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         self.parse_known_args = super().parse_known_args  # which the other one calls
         return self.parse_known_intermixed_args(args, namespace)
-
-    def error(self, message: str) -> NoReturn:
-        raise Refusal(f"{message}; '{self.prog} --help' lists what is possible")
 
 
 def add_parser(subparsers: Any) -> None:

@@ -30,7 +30,7 @@ from sw_driver.control.client import connect
 from sw_driver.control.exclusive import DeviceEntry, DeviceName, open_devices, parse_device
 from sw_driver.errors import BusyError, ClosedError, NoSuchDeviceError, WrongModeError
 
-from . import Failure, Refusal
+from . import Failure, Refusal, print_table
 
 __all__ = ["ACTIONS", "show"]
 
@@ -64,11 +64,10 @@ Result = tuple[Any, Iterable[Table | str]]
 def show(arguments: argparse.Namespace, what: Table | str) -> None:
     """Prints, unless ``--quiet`` or ``--json`` forbids."""
     console = _console(arguments)
-    # What goes into a file is not squeezed into a screen.
-    if not isinstance(what, str) and not console.is_terminal:
-        wide = console.options.update(width=10_000)
-        console.width = max(console.width, console.measure(what, options=wide).maximum)
-    console.print(what, soft_wrap=isinstance(what, str))
+    if isinstance(what, str):
+        console.print(what, soft_wrap=True)
+    else:
+        print_table(what, console)
 
 
 def _list(arguments: argparse.Namespace) -> Result:

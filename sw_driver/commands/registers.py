@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import hw
 from hw.csr.register_map import RegisterMap, load_registers
 
-from . import Failure, Refusal
+from . import Failure, Refusal, output_folder
 
 __all__ = ["MAPS", "add_parser", "load_map", "register_document", "run"]
 
@@ -115,8 +115,6 @@ def register_document() -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the files."""
-    from sw_driver.simulator.buildcache import build_root
-
     try:
         from peakrdl_cheader.exporter import CHeaderExporter
     except ImportError as error:
@@ -124,8 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not arguments.docs.is_dir():
         raise Refusal(f"no folder {str(arguments.docs)!r} for registers.md: give one with --docs")
-    headers = arguments.out or build_root() / "registers"
-    headers.mkdir(parents=True, exist_ok=True)
+    headers = output_folder(arguments.out, "registers")
     (arguments.docs / "registers.md").write_text(register_document())
     for name in MAPS:
         CHeaderExporter().export(_elaborate(name), str(headers / f"{name}.h"), reuse_typedefs=False)

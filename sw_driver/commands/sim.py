@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import Refusal, driving, integer, open_device, output_file, progress_console
+from . import driving, integer, open_device, output_file, output_folder, progress_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,17 +90,9 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the job and returns the exit status."""
     from sw_driver.experiments.training.trainer import TrainingSettings
-    from sw_driver.simulator.buildcache import build_root
 
     progress = progress_console(arguments)
-    folder = arguments.out if arguments.out is not None else build_root() / "sim"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refusal(
-            f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
-        ) from error
-
+    folder = output_folder(arguments.out, "sim")
     settings = TrainingSettings(steps=arguments.steps, seed=arguments.seed)
     options = _options(arguments, progress)
     with open_device(arguments.backend, options, timeline=arguments.timeline) as device:
@@ -158,7 +150,6 @@ def _train(
         report,
         summary_table,
         write_loss_curve,
-        write_report,
     )
     from sw_driver.experiments.training.trainer import MismatchError, Trainer
 
@@ -197,10 +188,11 @@ def _train(
         copied_bytes=[asdict(device.copied_bytes(channel)) for channel in range(device.channels)],
         mismatches=[str(mismatch) for mismatch in mismatches or ()],
     )
-    write_report(folder / "report.json", figures)
+    text = json.dumps(figures, indent=2)
+    (folder / "report.json").write_text(text + "\n")
     write_loss_curve(folder / "loss.png", result.losses)
     if arguments.json:
-        print(json.dumps(figures, indent=2))
+        print(text)
     elif not arguments.quiet:
         console = Console()
         console.print(summary_table(figures))

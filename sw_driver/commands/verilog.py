@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, integer
+from . import Failure, Refusal, integer, output_folder
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,7 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
     from hw.axdimm.config import configure
     from hw.generate import DESIGNS, Machines, generate
     from hw.pim.config import configure as configure_pim
-    from sw_driver.simulator.buildcache import build_root
     from sw_driver.simulator.synthesis import SynthesisError, design_resources, find_yosys
 
     options = {
@@ -74,13 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name in names:
         if name not in DESIGNS:
             raise Refusal(f"no design {name!r}; known: {', '.join(DESIGNS)}")
-    folder = arguments.out or build_root() / "verilog"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refusal(
-            f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
-        ) from error
+    folder = output_folder(arguments.out, "verilog")
     console = Console(stderr=True, quiet=arguments.quiet)
     # Of the components that are one module, all but the first are made for their ports alone.
     warnings.simplefilter("ignore", UnusedElaboratable)

@@ -43,12 +43,10 @@ class AdamJob:
     driver raises, ``OutOfMemoryError`` if a channel is too small.
     """
 
-    def __init__(
-        self, device: Axdimm, parameters: int, *, seed: int = 1, fill: bool = True
-    ) -> None:
+    def __init__(self, device: Axdimm, parameters: int, *, fill: bool = True) -> None:
         self.device = device
         self.parameters = parameters
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(1)
         self._tensors: list[dict[str, AxdimmPointer]] = []
         self._start: list[dict[str, NDArray[np.float32]]] = []
         for channel in range(device.channels):

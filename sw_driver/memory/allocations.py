@@ -181,10 +181,7 @@ class AllocationTable(Generic[P]):
 
 def checked_size(name: str, value: Any, minimum: int = 0) -> int:
     """``value`` as an integer of at least ``minimum``. Raises :class:`InvalidSizeError`."""
-    try:
-        size = minimum - 1 if isinstance(value, bool) else index(value)
-    except TypeError:
-        size = minimum - 1
+    size = _integer(value)
     if size < minimum:
         raise InvalidSizeError(
             f"{name} is {value!r}: expected an integer of at least {minimum}",
@@ -199,13 +196,18 @@ def checked_channel(channel: Any, channels: int, of: str = "") -> int:
 
     ``of`` says in the message whose channels they are.
     """
-    try:
-        number = -1 if isinstance(channel, bool) else index(channel)
-    except TypeError:
-        number = -1
+    number = _integer(channel)
     if not 0 <= number < channels:
         expected = "0" if channels == 1 else f"an integer from 0 to {channels - 1}"
         raise NoSuchChannelError(
             f"channel is {channel!r}: expected {expected}{of}", channel=channel, channels=channels
         )
     return number
+
+
+def _integer(value: Any) -> int:
+    """``value`` as an integer, -1 for what is none."""
+    try:
+        return -1 if isinstance(value, bool) else index(value)
+    except TypeError:
+        return -1

@@ -13,7 +13,7 @@ they belong to. So agreement with the RTL says that the model predicts this mach
 machine does what it should.
 """
 
-from .config import PoolCycleConfig, VaultTimes
-from .pool import BankActivity, Pool, WorkRun
+from .config import PoolCycleConfig
+from .pool import Pool, WorkRun
 
-__all__ = ["BankActivity", "Pool", "PoolCycleConfig", "VaultTimes", "WorkRun"]
+__all__ = ["Pool", "PoolCycleConfig", "WorkRun"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from .rounds import COPIES_READY, PRODUCTS_READY, ROUND_TO_RESULT, Lanes, group_
 from .switch import Switch
 from .walks import Image, Walk, pattern_of
 
-__all__ = ["Bank", "Tile", "lanes_of"]
+__all__ = ["Bank", "Counts", "Tile", "lanes_of"]
 
 _HALVES = 2
 _LOADS = 4
@@ -47,6 +47,16 @@ FRAME_CYCLES = 2
 LANES_REST = 17
 """From the end of all rounds until the lanes are at rest."""
 REST_TO_DONE = 3
+
+
+class Counts(NamedTuple):
+    """What a bank has done for a work."""
+
+    tiles: int
+    products: int
+    """Of pairs of elements; elementwise, results."""
+    beats_read: int
+    beats_written: int
 
 
 class Tile(NamedTuple):
@@ -108,7 +118,7 @@ class Bank:
         self.adders = adders
         self.lanes = Lanes()
         self.port = Port(kernel, switch, number, self._notify)
-        self.element_cycles = self.tiles_done = self.products = 0
+        self._tiles_done = self._products = 0
         self._elements = next(size for size in (4, 2, 1) if size <= min(multipliers, adders))
         self._kernel = kernel
         self._tiles = tiles
@@ -117,31 +127,24 @@ class Bank:
         self._changed = Condition()
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        """Tiles, products, beats read and written, rounds of products and of additions, cycles of
-        elementwise operations."""
-        port, lanes = self.port, self.lanes
-        return (
-            *(self.tiles_done, self.products, port.beats_read, port.beats_written),
-            *(lanes.product_rounds, lanes.addition_rounds, self.element_cycles),
-        )
+    def counts(self) -> Counts:
+        """Since the last start."""
+        port = self.port
+        return Counts(self._tiles_done, self._products, port.reads.beats, port.writes.beats)
 
-    def add(self, counts: Sequence[int]) -> None:
+    def add(self, more: Counts) -> None:
         """Adds to :attr:`counts`."""
-        lanes = self.lanes
-        self.tiles_done += counts[0]
-        self.products += counts[1]
-        self.port.count(*counts[2:4])
-        lanes.product_rounds += counts[4]
-        lanes.addition_rounds += counts[5]
-        self.element_cycles += counts[6]
+        self._tiles_done += more.tiles
+        self._products += more.products
+        self.port.reads.beats += more.beats_read
+        self.port.writes.beats += more.beats_written
 
     def start(self, form: Form, cycle: int) -> None:
         """Begins a work in ``cycle``."""
         self._form = form
         self.lanes.reset(cycle)
         self.port.reset()
-        self.element_cycles = self.tiles_done = self.products = 0
+        self._tiles_done = self._products = 0
         self._free = {name: [0, 0] for name in ("first", "second", "third")}
         self._ordered = dict.fromkeys(self._free, 0)
         self._loaded: dict[str, list[int]] = {name: [] for name in self._free}
@@ -177,7 +180,7 @@ class Bank:
             now, tile = self._given.pop()
             if tile is None:
                 break
-            self.tiles_done += 1
+            self._tiles_done += 1
             now += TILE_TO_CHUNK
             if form.elementwise:
                 now = yield from self._elements_of(tile, now)
@@ -340,7 +343,7 @@ class Bank:
             self._kernel.at(cycle, self._account)
 
         transfer = Transfer(pattern, stretch, taken + WALK_TO_SEGMENT, begins=begins, done=done)
-        self.port.read(transfer)
+        self.port.append(self.port.reads, transfer)
 
     def _account(self, _: object) -> None:
         """Takes note of loads that are done, in their order."""
@@ -383,7 +386,7 @@ class Bank:
                 yield from self._do_elements(job, cycle)
             else:
                 yield from self._do_rounds(job)
-            self.products += (
+            self._products += (
                 job.length
                 * job.second_count
                 * (1 if self._form.elementwise else job.tile.first_count)
@@ -416,7 +419,6 @@ class Bank:
             count = min(_FRAME_RESULTS, job.length - first)
             frame = yield from self._frame()
             now = max(now, frame) + -(-count // size)
-            self.element_cycles += -(-count // size)
             address = (
                 form.result_address
                 + tile.outer1 * form.result_outer[0]
@@ -488,9 +490,10 @@ class Bank:
             self._last_offer = taken + NEXT_STORE
             pattern, stretch = pattern_of(walk, address)
             first = taken + WALK_TO_SEGMENT + RESULT_CYCLES
-            self.port.write(
-                Transfer(pattern, stretch, first, begins=self._store_begins, done=self._stored)
+            transfer = Transfer(
+                pattern, stretch, first, begins=self._store_begins, done=self._stored
             )
+            self.port.append(self.port.writes, transfer)
 
     def _store_begins(self, cycle: int) -> None:
         self._store_end = cycle

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from golden.cycles.timing import TCK_PER_FABRIC_CYCLE, fabric_cycles
+from golden.pim.vault_timing import VAULT_TABLES, VaultTable
+
 __all__ = ["BEAT_WORDS", "INTERLEAVE", "PoolCycleConfig", "VaultTimes"]
 
 BEAT_WORDS = 8
@@ -13,8 +16,6 @@ BEAT_WORDS = 8
 
 INTERLEAVE = 8
 """Results on which a lane works in turn."""
-
-_TCK_PER_CYCLE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,48 +43,24 @@ class VaultTimes:
     """From a refresh until nothing more is activated, for the next one."""
 
     @classmethod
-    def of(
-        cls,
-        *,
-        cl: int,
-        cwl: int,
-        t_rcd: int,
-        t_rp: int,
-        t_ras: int,
-        t_rc: int,
-        t_ccd_l: int,
-        t_rrd_s: int,
-        t_rrd_l: int,
-        t_faw: int,
-        t_wr: int,
-        t_wtr_s: int,
-        t_wtr_l: int,
-        t_rtp: int,
-        t_rfc: int,
-        t_refi: int,
-        banks: int,
-        **_: int,
-    ) -> VaultTimes:
-        """The distances that a part asks for, which is given in clocks of 0.8 ns, with ``banks``
-        in a vault. What else is given does not matter to them."""
-        burst = _TCK_PER_CYCLE
+    def of(cls, part: VaultTable) -> VaultTimes:
+        """The distances that a part asks for."""
+        burst = TCK_PER_FABRIC_CYCLE
+        cycles = fabric_cycles
 
         def distances(slot: int) -> VaultTimes:
-            def cycles(tck: int, first: int, second: int) -> int:
-                return max(1, -(-(tck + first - second) // _TCK_PER_CYCLE))
-
-            to_column = cycles(t_rcd, slot, 0)
-            rest = cycles(max(t_rc, t_ras + t_rp), slot, slot) - to_column
+            to_column = cycles(part.t_rcd, slot, 0)
+            rest = cycles(max(part.t_rc, part.t_ras + part.t_rp), slot, slot) - to_column
             to_read, to_read_same = (
-                cycles(cwl + burst + wait, 0, 0) for wait in (t_wtr_s, t_wtr_l)
+                cycles(part.written + wait, 0, 0) for wait in (part.t_wtr_s, part.t_wtr_l)
             )
-            to_write = cycles(cl - cwl + burst + 2, 0, 0)
-            after_read = max(2, rest, cycles(t_rtp + t_rp, 0, slot))
-            after_write = max(2, rest, cycles(cwl + burst + t_wr + t_rp, 0, slot))
-            same_layer = cycles(t_ccd_l, 0, 0)
-            refresh_to_activate = cycles(t_rfc, slot, slot)
-            interval = t_refi // _TCK_PER_CYCLE
-            opened = min(banks, _QUEUE)
+            to_write = cycles(part.cl - part.cwl + burst + 2, 0, 0)
+            after_read = max(2, rest, cycles(part.t_rtp + part.t_rp, 0, slot))
+            after_write = max(2, rest, cycles(part.written + part.t_wr + part.t_rp, 0, slot))
+            same_layer = cycles(part.t_ccd_l, 0, 0)
+            refresh_to_activate = cycles(part.t_rfc, slot, slot)
+            interval = part.t_refi // TCK_PER_FABRIC_CYCLE
+            opened = min(part.layers * part.banks_per_layer, _QUEUE)
             drain = (
                 opened * max(to_write, to_read_same)
                 + (_QUEUE - opened) * same_layer
@@ -91,11 +68,11 @@ class VaultTimes:
                 + 2
             )
             return cls(
-                read_latency=-(-(cl + burst) // _TCK_PER_CYCLE),
+                read_latency=-(-(part.cl + burst) // TCK_PER_FABRIC_CYCLE),
                 activate_to_column=to_column,
-                activate_to_activate=cycles(t_rrd_s, slot, slot),
-                activate_to_activate_same_layer=cycles(t_rrd_l, slot, slot),
-                four_activates=cycles(t_faw, slot, slot),
+                activate_to_activate=cycles(part.t_rrd_s, slot, slot),
+                activate_to_activate_same_layer=cycles(part.t_rrd_l, slot, slot),
+                four_activates=cycles(part.t_faw, slot, slot),
                 column_to_column_same_layer=same_layer,
                 read_to_write=to_write,
                 write_to_read=to_read,
@@ -108,7 +85,7 @@ class VaultTimes:
             )
 
         return min(
-            (distances(slot) for slot in range(1, _TCK_PER_CYCLE)),
+            (distances(slot) for slot in range(1, TCK_PER_FABRIC_CYCLE)),
             key=lambda each: (
                 2 * each.activate_to_column + each.read_to_activate + each.write_to_activate
             ),
@@ -131,9 +108,7 @@ class PoolCycleConfig:
         As of the hardware's configuration: memory and operand buffers of a bank, intermediate sums
         of a lane, works that are accepted and not completed.
     vault
-        Timing of the vaults.
-    banks_per_layer, layers
-        DRAM banks of a vault.
+        What the vaults are made of.
     """
 
     multipliers: tuple[int, ...]
@@ -142,9 +117,7 @@ class PoolCycleConfig:
     buffer_bytes: int
     state_words: int
     works: int
-    vault: VaultTimes
-    layers: int = 8
-    banks_per_layer: int = 2
+    vault: VaultTable = VAULT_TABLES["hmc2"]
 
     @property
     def banks(self) -> int:

@@ -120,11 +120,6 @@ class Form:
         """Whether there is no reduction."""
         return self.opcode in ELEMENTWISE
 
-    @property
-    def adds_only(self) -> bool:
-        """Whether multipliers have nothing to do."""
-        return self.opcode in (Opcode.ADD, Opcode.SUM)
-
     @cached_property
     def products(self) -> int:
         """Elements of a reduction that are followed; 1 if there is none."""

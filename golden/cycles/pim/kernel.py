@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 __all__ = ["Condition", "Kernel", "Process", "Step"]
 
 _Result = TypeVar("_Result")
-Step = Generator["int | Condition", int, _Result]
+Step = Generator["int | Condition", None, _Result]
 """A part of a process, with its result."""
 Process = Step[None]
 """Yields a cycle to sleep until, or a condition to wait for."""
@@ -48,28 +48,19 @@ class Kernel:
         self._number += 1
         heapq.heappush(self._events, (max(cycle, self.now), self._number, function, argument))
 
-    def late(self, cycle: int, function: Callable[[Any], None], argument: Any = None) -> None:
+    def late(self, cycle: int, function: Callable[[Any], None]) -> None:
         """The same, after all that :meth:`at` calls in that cycle."""
         self._number += 1
         number = self._number + _LATE
-        heapq.heappush(self._events, (max(cycle, self.now), number, function, argument))
+        heapq.heappush(self._events, (max(cycle, self.now), number, function, None))
 
     def start(self, process: Process, cycle: int) -> None:
         """Runs ``process`` from ``cycle`` on."""
-        self.at(cycle, self._begin, process)
-
-    def _begin(self, process: Process) -> None:
-        self._obey(process, next(process, None))
+        self.at(cycle, self.wake, process)
 
     def wake(self, process: Process) -> None:
         """Runs ``process`` until it yields again."""
-        try:
-            wish = process.send(self.now)
-        except StopIteration:
-            return
-        self._obey(process, wish)
-
-    def _obey(self, process: Process, wish: int | Condition | None) -> None:
+        wish = next(process, None)
         if isinstance(wish, Condition):
             wish.wait(process)
         elif wish is not None:
@@ -84,11 +75,3 @@ class Kernel:
         """Takes the next event."""
         self.now, _, function, argument = heapq.heappop(self._events)
         function(argument)
-
-    def run(self, until: Callable[[], bool]) -> None:
-        """Takes events until ``until`` holds or there are none."""
-        events = self._events
-        pop = heapq.heappop
-        while events and not until():
-            self.now, _, function, argument = pop(events)
-            function(argument)

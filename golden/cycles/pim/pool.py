@@ -8,17 +8,18 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from golden.pim.descriptor import Descriptor
+from golden.pim.pool import choose_banks
 from golden.pim.stack import StackMap
 from golden.pim.work import account
 
-from .bank import Bank, Tile
+from .bank import Bank, Counts, Tile
 from .config import PoolCycleConfig
 from .dispenser import Dispenser, Tiles
 from .form import Form, form_of
 from .kernel import Kernel
 from .switch import Switch
 
-__all__ = ["BankActivity", "Pool", "WorkRun"]
+__all__ = ["Pool", "WorkRun"]
 
 # Pipeline latencies, in cycles.
 START_TO_BANKS = 1
@@ -44,35 +45,16 @@ EVEN = 0.01
 RESERVE = 2
 """Tiles of each bank that are left, to see how the work ends."""
 
-NEVER = 1 << 60
-
 
 class _Window(NamedTuple):
     """How far the works are."""
 
     cycle: int
     runs: list[WorkRun]
-    counts: dict[int, tuple[int, ...]]
+    counts: dict[int, Counts]
     """Of each bank at work."""
     dealt: list[int]
     """Products of the tiles that each work has dealt."""
-
-
-@dataclass
-class BankActivity:
-    """What a bank did for a work."""
-
-    bank: int
-    cycles: int = 0
-    """From the work's start until its part was done."""
-    tiles: int = 0
-    products: int = 0
-    """Of pairs of elements; elementwise, results."""
-    product_cycles: int = 0
-    """In which multipliers may work."""
-    addition_cycles: int = 0
-    beats_read: int = 0
-    beats_written: int = 0
 
 
 @dataclass(eq=False)
@@ -86,33 +68,12 @@ class WorkRun:
     end: int | None = None
     total: int = 0
     """Products."""
-    banks: list[BankActivity] = field(default_factory=list)
+    banks: dict[int, Counts] = field(default_factory=dict)
+    """What those did that have done their part, by number."""
     left: int = 0
     """Banks that have not done their part."""
     counted: int = 0
     """When the last bank's part is counted."""
-
-    @property
-    def cycles(self) -> int:
-        """From start to completion."""
-        if self.start is None or self.end is None:
-            raise ValueError("the work has not completed")
-        return self.end - self.start
-
-    @property
-    def products(self) -> int:
-        """By the banks that have done their part."""
-        return sum(each.products for each in self.banks)
-
-    @property
-    def beats_read(self) -> int:
-        """By the banks that have done their part."""
-        return sum(each.beats_read for each in self.banks)
-
-    @property
-    def beats_written(self) -> int:
-        """By the banks that have done their part."""
-        return sum(each.beats_written for each in self.banks)
 
 
 class Pool:
@@ -198,11 +159,6 @@ class Pool:
         if len(self._accepted) == works:
             kernel.now = max(kernel.now, cycle - self.skipped)
 
-    def run(self, work: WorkRun | None = None) -> None:
-        """Lets time pass until ``work``, or every work, has completed."""
-        while self._accepted and (work is None or work.end is None):
-            self.advance(NEVER)
-
     def _look(self) -> None:
         """Extrapolates if the works go on evenly, and for long enough."""
         runs = [run for run in self._accepted if run.start is not None]
@@ -266,64 +222,47 @@ class Pool:
                 cycles = skipped / rate
         for bank in busy:
             deltas = [b - a for a, b in zip(first.counts[bank], counts[bank], strict=True)]
-            self._banks[bank].add([round(delta * cycles / span) for delta in deltas])
+            self._banks[bank].add(Counts(*(round(delta * cycles / span) for delta in deltas)))
         self.skipped += round(cycles)
         self._windows.clear()
 
-    def _done_products(self, run: WorkRun, counts: dict[int, tuple[int, ...]]) -> int:
-        return sum(each[1] for bank, each in counts.items() if self._owner[bank] is run)
+    def _done_products(self, run: WorkRun, counts: dict[int, Counts]) -> int:
+        return sum(each.products for bank, each in counts.items() if self._owner[bank] is run)
 
     def so_far(self, run: WorkRun) -> tuple[int, int, int]:
         """Beats read and written for a work, and products that were formed; of those in flight
         some."""
-        read, written, products = run.beats_read, run.beats_written, run.products
-        for bank, owner in zip(self._banks, self._owner, strict=True):
-            if owner is run and not any(each.bank == bank.number for each in run.banks):
-                _, formed, more_read, more_written, *_ = bank.counts
-                read, written, products = (
-                    read + more_read,
-                    written + more_written,
-                    products + formed,
-                )
-        return read, written, min(products, run.total)
-
-    @property
-    def idle(self) -> int:
-        """A bit for each bank, 1 if it has no work."""
-        return sum(1 << bank for bank, owner in enumerate(self._owner) if owner is None)
+        busy = {
+            bank.number: bank.counts
+            for bank, owner in zip(self._banks, self._owner, strict=True)
+            if owner is run
+        }
+        banks = (busy | run.banks).values()
+        products = sum(each.products for each in banks)
+        return (
+            sum(each.beats_read for each in banks),
+            sum(each.beats_written for each in banks),
+            min(products, run.total),
+        )
 
     def _start(self) -> None:
         self._events = 0
         for age, run in enumerate(self._accepted):
-            if run.start is not None or any(
-                _conflict(run.work, other.work) for other in self._accepted[:age]
-            ):
+            work = run.work
+            before = (other.work for other in self._accepted[:age])
+            if run.start is not None or any(map(work.conflicts_with, before)):
                 continue
-            chosen = self._choose(run.work)
+            idle = [bank for bank, owner in enumerate(self._owner) if owner is None]
+            units = account(work).units_of(work.units)
+            chosen = choose_banks(work, units, idle, self._stack, self.config.units)
             if not chosen:
                 continue
-            wait = CHOICE_CYCLES + (0 if run.work.banks else len(chosen))
+            wait = CHOICE_CYCLES + (0 if work.banks else len(chosen))
             run.start = self.now + wait
             run.left = len(chosen)
             for bank in chosen:
                 self._owner[bank] = run
                 self._banks[bank].start(run.form, self.kernel.now + wait + START_TO_BANKS)
-
-    def _choose(self, work: Descriptor) -> list[int]:
-        idle = [bank for bank, owner in enumerate(self._owner) if owner is None]
-        if work.banks:
-            named = [bank for bank in range(self.config.banks) if work.banks >> bank & 1]
-            return named if set(named) <= set(idle) else []
-        spans = [work.span(name) for name in work.form.tensors]
-        near = self._stack.banks_of(span for span in spans if span.start in self._stack.local)
-        units = account(work).units_of(work.units)
-        chosen = []
-        for bank in sorted(idle, key=lambda bank: (bank not in near, bank)):
-            if units <= 0:
-                break
-            chosen.append(bank)
-            units -= self.config.units[bank]
-        return chosen
 
     def _ask(self, bank: Bank, cycle: int, deliver: Callable[[int, Tile | None], None]) -> None:
         run = self._owner[bank.number]
@@ -333,19 +272,7 @@ class Pool:
     def _done(self, bank: Bank, cycle: int) -> None:
         run = self._owner[bank.number]
         assert run is not None
-        assert run.start is not None
-        run.banks.append(
-            BankActivity(
-                bank=bank.number,
-                cycles=cycle + self.skipped - run.start,
-                tiles=bank.tiles_done,
-                products=bank.products,
-                product_cycles=8 * bank.lanes.product_rounds + bank.element_cycles,
-                addition_cycles=8 * bank.lanes.addition_rounds + bank.element_cycles,
-                beats_read=bank.port.beats_read,
-                beats_written=bank.port.beats_written,
-            )
-        )
+        run.banks[bank.number] = bank.counts
         # Banks are counted in turn, one a cycle; when a work is accepted, none.
         ready = cycle + self.skipped + DONE_TO_TURN
         turn = ready + (bank.number - ready + self._offers) % self.config.banks
@@ -360,14 +287,3 @@ class Pool:
         self._accepted.remove(run)
         self._owner = [None if owner is run else owner for owner in self._owner]
         self._start()
-
-
-def _conflict(one: Descriptor, other: Descriptor) -> bool:
-    """Whether a result of one of the two is in a place that the other uses."""
-
-    def meets(writer: Descriptor, reader: Descriptor) -> bool:
-        written = writer.span("result")
-        used = [reader.span(name) for name in reader.form.tensors]
-        return any(u.start < written.stop and written.start < u.stop for u in used)
-
-    return meets(one, other) or meets(other, one)

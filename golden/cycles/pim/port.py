@@ -9,7 +9,7 @@ from .kernel import Kernel
 from .switch import Beat, Source, Switch
 from .walks import MOST_RUN, Pattern
 
-__all__ = ["RESULT_CYCLES", "WALK_TO_SEGMENT", "Port", "Transfer"]
+__all__ = ["RESULT_CYCLES", "WALK_TO_SEGMENT", "Lane", "Port", "Transfer"]
 
 UNANSWERED = 32
 """Reads that are not yet answered, and writes, at most."""
@@ -62,7 +62,7 @@ class Transfer:
         """Is told when the last beat has been answered (a read), or asked for (a write)."""
 
 
-class _Lane:
+class Lane:
     """Reads or writes: their walks, one after the other."""
 
     def __init__(self, write: bool) -> None:
@@ -77,6 +77,7 @@ class _Lane:
         self.room = deque([0] * UNANSWERED)
         """From when on there may be one request more, for each that may."""
         self.beats = 0
+        """That were asked for, or are about to be written."""
 
 
 class Port:
@@ -89,7 +90,7 @@ class Port:
         self._kernel = kernel
         self._switch = switch
         self._source = Source(number, self._granted)
-        self._lanes = self._writes, self._reads = _Lane(True), _Lane(False)
+        self.writes, self.reads = Lane(True), Lane(False)
         self._ahead: deque[tuple[int, Beat]] = deque()
         """Requests that are not granted, and when their segments came."""
         self._entered = 0
@@ -109,37 +110,15 @@ class Port:
     def reset(self) -> None:
         """Counts from 0."""
         self.last_write = 0
-        self._writes.beats = self._reads.beats = 0
-
-    @property
-    def beats_read(self) -> int:
-        """Beats that were asked for."""
-        return self._reads.beats
-
-    @property
-    def beats_written(self) -> int:
-        """Beats that were written, or are about to be."""
-        return self._writes.beats
+        self.writes.beats = self.reads.beats = 0
 
     @property
     def writes_answered(self) -> bool:
         """All that were asked for."""
-        return len(self._writes.room) == UNANSWERED
+        return len(self.writes.room) == UNANSWERED
 
-    def count(self, read: int, written: int) -> None:
-        """Adds to the beats."""
-        self._reads.beats += read
-        self._writes.beats += written
-
-    def read(self, transfer: Transfer) -> None:
-        """Appends reads."""
-        self._append(self._reads, transfer)
-
-    def write(self, transfer: Transfer) -> None:
-        """Appends writes."""
-        self._append(self._writes, transfer)
-
-    def _append(self, lane: _Lane, transfer: Transfer) -> None:
+    def append(self, lane: Lane, transfer: Transfer) -> None:
+        """Appends to :attr:`reads` or :attr:`writes`."""
         lane.transfers.append(transfer)
         if len(lane.transfers) == 2 and lane.headed:
             self._begin_short(lane, self._kernel.now + lane.lead)
@@ -147,7 +126,7 @@ class Port:
 
     # The walkers.
 
-    def _next_segment(self, lane: _Lane, now: int) -> int:
+    def _next_segment(self, lane: Lane, now: int) -> int:
         """When the next segment that asks for a beat may come; ``_UNKNOWN`` if that depends on what
         is to come. Passes segments of zeros."""
         while lane.transfers:
@@ -180,7 +159,7 @@ class Port:
                 end += 1
         return end
 
-    def _passed(self, lane: _Lane, transfer: Transfer, segment: int) -> None:
+    def _passed(self, lane: Lane, transfer: Transfer, segment: int) -> None:
         """The next segment comes in cycle ``segment``: tells when the walker is free."""
         if not transfer.begun:
             ahead = transfer.pattern.rest - transfer.passed - lane.lead
@@ -190,7 +169,7 @@ class Port:
         if len(lane.transfers) > 1:
             self._begin_short(lane, segment)
 
-    def _begin_short(self, lane: _Lane, cycle: int) -> None:
+    def _begin_short(self, lane: Lane, cycle: int) -> None:
         """The last part of the first walk is under way: the next walk's row, if it has only one,
         follows in the walker, and then another walk may."""
         head, following = lane.transfers[0], lane.transfers[1]
@@ -201,7 +180,7 @@ class Port:
             following.begun = True
             following.begins(max(cycle + ahead, following.segment - lane.lead))
 
-    def _finish(self, lane: _Lane, transfer: Transfer) -> None:
+    def _finish(self, lane: Lane, transfer: Transfer) -> None:
         """The last segment came."""
         if not transfer.begun:
             transfer.begun = True
@@ -231,10 +210,10 @@ class Port:
     def _look(self, now: int) -> None:
         """Takes segments as far as there is room ahead of the switch and time has come."""
         while len(self._ahead) < _QUEUED:
-            write_at = self._next_segment(self._writes, now) if self._writes.transfers else _UNKNOWN
-            read_at = self._next_segment(self._reads, now) if self._reads.transfers else _UNKNOWN
+            write_at = self._next_segment(self.writes, now) if self.writes.transfers else _UNKNOWN
+            read_at = self._next_segment(self.reads, now) if self.reads.transfers else _UNKNOWN
             entered = self._entered
-            lane = self._writes if write_at <= max(read_at, entered) else self._reads
+            lane = self.writes if write_at <= max(read_at, entered) else self.reads
             segment = max(min(write_at, read_at), entered)
             if segment >= _UNKNOWN:
                 return
@@ -243,7 +222,7 @@ class Port:
                 return
             self._take(lane, segment)
 
-    def _take(self, lane: _Lane, segment: int) -> None:
+    def _take(self, lane: Lane, segment: int) -> None:
         """Asks for the next beat of the first walk."""
         transfer = lane.transfers[0]
         lane.room.popleft()
@@ -297,7 +276,7 @@ class Port:
                 self._entered = max(ahead[-1][0] + 1, now + 1)
         self._look(now)
 
-    def _answered(self, lane: _Lane, transfer: Transfer, cycle: int) -> None:
+    def _answered(self, lane: Lane, transfer: Transfer, cycle: int) -> None:
         """A beat arrives in ``cycle``."""
         blocked = not lane.room
         lane.room.append(cycle + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 from .config import INTERLEAVE
 
@@ -25,14 +24,10 @@ JOB_TO_TREE = 3
 _LONG_AGO = -(1 << 40)
 
 
-class Group(NamedTuple):
-    """What is added up of eight results, product by product, in a job."""
-
-    products: tuple[tuple[tuple[int, ...], int], ...]
-    """For each product the rounds that it makes possible, each as the cycles before it in which a
-    level is passed over; and the products that are free after the first one."""
-    additions: int
-    """Rounds of them."""
+Group = tuple[tuple[tuple[int, ...], int], ...]
+"""What is added up of eight results in a job. For each product the rounds that it makes possible,
+each as the cycles before it in which a level is passed over; and the products that are free after
+the first one."""
 
 
 @lru_cache(maxsize=1 << 12)
@@ -62,7 +57,7 @@ def group_of(length: int, tap: int, taps: int, first_channel: bool) -> Group:
         tau += 1
         if last:
             tau, first_channel = 0, False
-    return Group(tuple(products), sum(len(rounds) for rounds, _ in products))
+    return tuple(products)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -75,8 +70,8 @@ def _advance(
     product = 0
     freed = list(ring)
     at = 0
-    last = len(group.products) - 1
-    for number, (rounds, frees) in enumerate(group.products):
+    last = len(group) - 1
+    for number, (rounds, frees) in enumerate(group):
         if freed[at] >= product:
             product = freed[at] + 1
         at += 1
@@ -109,12 +104,11 @@ class Lanes:
         self.reset(0)
 
     def reset(self, cycle: int) -> None:
-        """Begins a work; counts from 0."""
+        """Begins a work."""
         self.product = cycle
         """When the next round of products may begin."""
         self._tree = self._started = cycle - 64
         self._freed: list[int] = [_LONG_AGO] * RING_ROUNDS
-        self.product_rounds = self.addition_rounds = 0
 
     @property
     def quiet(self) -> int:
@@ -140,13 +134,11 @@ class Lanes:
             frame is not None,
         )
         self.product = origin + product
-        self.product_rounds += len(group.products)
-        self.addition_rounds += group.additions
         if frame is None:
             self._tree, self._started = origin + tree, origin + started
             self._freed = [origin + each for each in freed]
             return self._started
-        rounds, frees = group.products[-1]
+        rounds, frees = group[-1]
         if len(rounds) > 1:
             frees = 0
         moved = max(origin + tree, origin + started, frame)

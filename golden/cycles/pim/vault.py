@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from .config import PoolCycleConfig
+from .config import PoolCycleConfig, VaultTimes
 
 __all__ = ["SWITCH_QUEUE", "Vault"]
 
@@ -31,9 +31,10 @@ class Vault:
     """
 
     def __init__(self, config: PoolCycleConfig) -> None:
-        self._times = times = config.vault
-        self._pairs = config.layers // 2
-        self._bank_count = config.banks_per_layer
+        part = config.vault
+        self._times = times = VaultTimes.of(part)
+        self._pairs = part.layers // 2
+        self._bank_count = part.banks_per_layer
         self._answer = times.read_latency + ISSUE_TO_ANSWER
         self._taken = self._issued = _STARTING
         self._takens = deque([_STARTING] * SWITCH_QUEUE, maxlen=SWITCH_QUEUE)
@@ -43,11 +44,10 @@ class Vault:
         self._stretch: int | None = None
         self._write = False
         self._last = [_STARTING, _STARTING]
-        banks = config.layers * config.banks_per_layer
-        self._free = [_STARTING] * banks
-        self._layer_columns = [_STARTING] * config.layers
+        self._free = [_STARTING] * (part.layers * part.banks_per_layer)
+        self._layer_columns = [_STARTING] * part.layers
         self._last_read = self._last_write = _STARTING
-        self._layer_writes = [_STARTING] * config.layers
+        self._layer_writes = [_STARTING] * part.layers
         self._refresh = times.refresh_after
         """When the next refresh falls due, or did for an activate that waits for it."""
         self._dues = deque([self._refresh])

@@ -83,11 +83,8 @@ class Pattern(NamedTuple):
     """A walk, but for its address."""
 
     runs: tuple[Run, ...]
-    beats: int
-    zeros: int
     last_gap: int
     """Segments of zeros after the last run."""
-    segments: int
     rows: int
     """What the walker takes at once: it works on two, and the next walk may follow them."""
     rest: int
@@ -149,13 +146,9 @@ def _pattern(walk: Walk, address: int) -> Pattern:
     beats = address_of[starts] // BEAT_WORDS
     rows, parts = np.cumsum(row_begins)[starts], np.cumsum(part)[starts]
     last_row = np.searchsorted(rows, rows[-1])
-    runs = tuple(_runs(beats, zeros))
     return Pattern(
-        runs=runs,
-        beats=int((~zeros).sum()),
-        zeros=int(zeros.sum()),
+        runs=tuple(_runs(beats, zeros)),
         last_gap=int(np.argmin(zeros[::-1])) if not zeros.all() else int(zeros.size),
-        segments=int(starts.size),
         rows=int(rows[-1]) - int(rows[0]) + 1,
         rest=int(np.searchsorted(parts, parts[last_row] - 1)),
         last_part=int(np.searchsorted(parts, parts[-1])),

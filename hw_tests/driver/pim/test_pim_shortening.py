@@ -11,7 +11,6 @@ import pytest
 from golden.cycles.pim.form import Form, form_of
 from golden.pim import Descriptor
 from hw.pim.config import configure
-from hw.pim.vault.timing import vault_part
 from sw_driver.cli import main
 from sw_driver.pim import shortening
 from sw_driver.pim.backends.cycles import CyclesPim, pool_cycle_config
@@ -21,7 +20,7 @@ from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.measure import Job, Run, run_jobs
 
 CONFIG = configure("tiny", bank_bytes=1 << 20, buffer_bytes=65536)
-CYCLES = pool_cycle_config(CONFIG, vault_part("hmc2"))
+CYCLES = pool_cycle_config(CONFIG)
 
 FILTERS = Convolution(
     images=16, channels=4, height=9, width=9, filters=40, filter_height=3, filter_width=3, padding=1

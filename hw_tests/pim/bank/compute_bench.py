@@ -19,7 +19,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from numpy.typing import NDArray
 
-from golden.pim.arithmetic import CANONICAL_NAN, tree
+from golden.adam import CANONICAL_NAN
+from golden.pim.arithmetic import tree
 from hw.pim.config import configure
 from hw.pim.work.layouts import NO_LINE, Elementwise, Jobs, Second
 from hw_tests.bench import bench_parameters

@@ -316,7 +316,7 @@ class TB:
 
     def _expect_starts(self) -> None:
         for work in list(self.waiting):
-            banks, _ = self.golden.work_info(work.id)
+            banks = self.golden.banks_of(work.id)
             if banks:
                 work.banks = sum(1 << bank for bank in banks)
                 self.to_start.append(work)

@@ -69,6 +69,7 @@ Floats = NDArray[np.float32]
 
 def aligned_floats(count: int) -> Floats:
     """An uninitialised float32 array at a multiple of :data:`ALIGNMENT_BYTES`."""
+    # Of numpy, which asks for huge pages: streaming copies are faster in these.
     raw = np.empty(4 * count + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + 4 * count].view(np.float32)

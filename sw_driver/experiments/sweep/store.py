@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from sw_driver.experiments.settings import SweepError
@@ -63,10 +62,5 @@ class ResultStore:
     def __enter__(self) -> ResultStore:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()

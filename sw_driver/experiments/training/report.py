@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ __all__ = [
     "report",
     "summary_table",
     "write_loss_curve",
-    "write_report",
 ]
 
 
@@ -197,11 +195,6 @@ def activity_table(figures: dict[str, Any]) -> Table | None:
         text = name.replace("_", " ")
         table.add_row(text, *(f"{account[name]:,}" for account in accounts))
     return table
-
-
-def write_report(path: Path, figures: dict[str, Any]) -> None:
-    """Writes the report as JSON."""
-    path.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 def write_loss_curve(path: Path, losses: tuple[float, ...]) -> None:

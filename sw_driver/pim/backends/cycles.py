@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.cycles.pim import Pool, PoolCycleConfig, VaultTimes, WorkRun
+from golden.cycles.pim import Pool, PoolCycleConfig, WorkRun
 from golden.pim import Cause, Descriptor
 from hw.pim.config import BEAT_BYTES
 from hw.pim.front.front import front_program
-from hw.pim.vault.timing import VaultPart, vault_part
 
 from .calculator import CalculatorModel
 from .golden import GoldenPim
@@ -31,7 +29,7 @@ ACCEPT_CYCLES = 2
 the pool holds."""
 
 
-def pool_cycle_config(config: PimConfig, part: VaultPart) -> PoolCycleConfig:
+def pool_cycle_config(config: PimConfig) -> PoolCycleConfig:
     """What the cycle model knows of a stack."""
     return PoolCycleConfig(
         multipliers=tuple(config.placement.multipliers),
@@ -40,9 +38,6 @@ def pool_cycle_config(config: PimConfig, part: VaultPart) -> PoolCycleConfig:
         buffer_bytes=config.buffer_bytes,
         state_words=config.state_words,
         works=config.works,
-        vault=VaultTimes.of(**asdict(part.timing), banks=part.geometry.banks),
-        layers=part.geometry.layers,
-        banks_per_layer=part.geometry.banks_per_layer,
     )
 
 
@@ -73,8 +68,7 @@ class CyclesPim(GoldenPim):
     ) -> None:
         super().__init__(config, computes=computes)
         self._front = CalculatorModel(front_program(config))
-        cycle_config = pool_cycle_config(config, vault_part("hmc2"))
-        self._model = Pool(cycle_config, shortened=shortened)
+        self._model = Pool(pool_cycle_config(config), shortened=shortened)
         self._clock = 0
         self._runs: dict[int, WorkRun] = {}
         """The last work of each slot, once its check has ended."""

@@ -84,7 +84,7 @@ class GoldenPim:
     def advance(self, cycles: int) -> None:
         """Completes the oldest of the works that run; ``cycles`` mean nothing here."""
         self._accepted = [work for work in self._accepted if not self._pool.work_query(work)]
-        running = (work for work in self._accepted if self._pool.work_info(work)[0])
+        running = (work for work in self._accepted if self._pool.banks_of(work))
         oldest = next(running, None)
         if oldest is not None and cycles > 0:
             self._pool.finish(oldest)
@@ -147,10 +147,10 @@ class GoldenPim:
             if self._pool.work_query(work):
                 state = "completed"
             else:
-                state = "running" if self._pool.work_info(work)[0] else "waiting"
+                state = "running" if self._pool.banks_of(work) else "waiting"
             return slot_map()["state"]["state"].code(state)
         if name == "banks":
-            return sum(1 << bank for bank in self._pool.work_info(work)[0])
+            return sum(1 << bank for bank in self._pool.banks_of(work))
         return getattr(self._pool.counters(work), name, 0)
 
 
