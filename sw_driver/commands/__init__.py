@@ -59,6 +59,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose complaints are :class:`Refusal`, so that they take one line."""
 
     def error(self, message: str) -> NoReturn:
+        """Refuses the command line."""
         raise Refusal(f"{message}; '{self.prog} --help' lists what is possible")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from golden.cycles.timing import TCK_PER_FABRIC_CYCLE, fabric_cycles
-from golden.pim.vault_timing import VAULT_TABLES, VaultTable
+from golden.pim.vault_timing import VaultTable
 
 __all__ = ["BEAT_WORDS", "INTERLEAVE", "PoolCycleConfig", "VaultTimes"]
 
@@ -117,7 +117,7 @@ class PoolCycleConfig:
     buffer_bytes: int
     state_words: int
     works: int
-    vault: VaultTable = VAULT_TABLES["hmc2"]
+    vault: VaultTable
 
     @property
     def banks(self) -> int:

@@ -68,7 +68,7 @@ class WorkRun:
     end: int | None = None
     total: int = 0
     """Products."""
-    banks: dict[int, Counts] = field(default_factory=dict)
+    banks: dict[int, Counts] = field(default_factory=dict, init=False)
     """What those did that have done their part, by number."""
     left: int = 0
     """Banks that have not done their part."""

@@ -118,7 +118,7 @@ class Port:
         return len(self.writes.room) == UNANSWERED
 
     def append(self, lane: Lane, transfer: Transfer) -> None:
-        """Appends to :attr:`reads` or :attr:`writes`."""
+        """Appends to ``reads`` or ``writes``."""
         lane.transfers.append(transfer)
         if len(lane.transfers) == 2 and lane.headed:
             self._begin_short(lane, self._kernel.now + lane.lead)

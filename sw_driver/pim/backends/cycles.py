@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from golden.cycles.pim import Pool, PoolCycleConfig, WorkRun
 from golden.pim import Cause, Descriptor
+from golden.pim.vault_timing import VAULT_TABLES
 from hw.pim.config import BEAT_BYTES
 from hw.pim.front.front import front_program
 
@@ -38,6 +39,7 @@ def pool_cycle_config(config: PimConfig) -> PoolCycleConfig:
         buffer_bytes=config.buffer_bytes,
         state_words=config.state_words,
         works=config.works,
+        vault=VAULT_TABLES["hmc2"],
     )
 
 
