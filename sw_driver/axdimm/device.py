@@ -18,6 +18,7 @@ from ..memory.allocations import checked_size
 from ..memory.allocator import MemoryStatistics
 from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
 from ..runtime.handles import Handle
+from ..runtime.serialized import SerializedTransport
 from ..runtime.streams import Stream
 from ..runtime.timeline import Timeline
 from ..transport import Transport
@@ -107,9 +108,12 @@ class Axdimm(Copies):
         return len(self._session.channels)
 
     @property
-    def transport(self) -> Transport:
-        """What the driver drives."""
-        return self._session.transport
+    def transport(self) -> SerializedTransport:
+        """What the driver drives, for accesses beside the driver's own: any thread may call it.
+
+        Its calls for one channel wait for those of the driver, and the driver's for them.
+        """
+        return self._session.context.transport
 
     @property
     def name(self) -> str | None:

@@ -38,6 +38,7 @@ class _HeldTransport(TransportWrapper):
         self.held_from: int | None = None
         self.holding = threading.Event()
         self.go_on = threading.Event()
+        self.read_during_a_write = False
         self.closed_during_a_write = False
         self._writing = 0
         self._closed = False
@@ -54,6 +55,7 @@ class _HeldTransport(TransportWrapper):
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> np.ndarray:
         assert not self._closed
+        self.read_during_a_write |= self._writing > 0
         return super().read_lines(channel, address, nbytes)
 
     def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
@@ -115,6 +117,17 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Scene]:
         yield _Scene(transport, device, pool)
         transport.go_on.set()
     device.close()
+
+
+def test_accesses_beside_the_driver_wait_for_its_own(scene: _Scene) -> None:
+    copy = scene.held(scene.copy)
+    reading = scene.begin(lambda: scene.device.transport.read_lines(0, 0, 64))
+    with pytest.raises(TimeoutError):
+        reading.result(0.05)
+    scene.transport.go_on.set()
+    copy.result(SECONDS)
+    reading.result(SECONDS)
+    assert not scene.transport.read_during_a_write
 
 
 def test_closing_waits_for_a_call_in_flight(scene: _Scene) -> None:

@@ -39,7 +39,7 @@ def refused(
     running: tuple[int, ...] = (),
 ) -> Iterator[None]:
     """Expects ``exception`` with ``numbers`` in its message, and that nothing changes."""
-    watched = device.transport
+    watched = device.transport.inner
     assert isinstance(watched, WatchedTransport)
     idle = [channel for channel in range(device.channels) if channel not in running]
 

@@ -44,7 +44,6 @@ class _Copier:
 
     def gb_per_s(self, *, to_device: bool) -> float:
         transport = self._device.transport
-        assert isinstance(transport, VerilatedTransport)
         self.bring_up_to_date()
         before = transport.now(self._channel)
         if to_device:
