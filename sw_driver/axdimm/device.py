@@ -435,14 +435,16 @@ class Axdimm(Copies):
     # Closing.
 
     def close(self) -> None:
-        """Stops following runs and releases the device. Calling it twice does no harm.
+        """Stops following runs, writes the timeline and releases the device and all memories.
 
         Calls in progress in other threads end first, long copies after the piece in progress; calls
         that wait for them, later ones and what is queued end with :class:`ClosedError`. Runs go on
         in the device, their handles' ``wait`` raises :class:`ClosedError` unless they end soon.
 
         Raises :class:`DeviceTimeoutError` if a call in progress does not get on; the device is then
-        refused to all but not released.
+        refused to all but not released, until it is closed again. Also raises what releasing
+        something raises, when all else has been released, and ``OSError`` if the timeline cannot be
+        written, which closing again tries again. Closing what is closed does no harm.
         """
         self._session.close()
 
