@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..memory.allocations import checked_size
 from ..memory.allocator import MemoryStatistics
 from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
-from ..runtime.handles import Handle
+from ..runtime.handles import Handle, check_timeout
 from ..runtime.serialized import SerializedTransport
 from ..runtime.streams import Stream
 from ..runtime.timeline import Timeline
@@ -286,16 +286,14 @@ class Axdimm(Copies):
 
     @contextmanager
     def queueing(self) -> Iterator[None]:
-        """What is queued in idle streams inside begins when the block ends.
+        """What is queued in idle streams inside begins when the block, and those around it, end.
 
-        Without it, when nothing more was queued for some milliseconds.
+        Without it, when nothing more was queued for some milliseconds. Inside, what cannot begin is
+        not waited for: its ``wait``, and every call that does not queue behind it, raises
+        :class:`QueueingError`.
         """
-        gate = self._open_session().context.gate
-        gate.close()
-        try:
+        with self._open_session().context.gate.queueing():
             yield
-        finally:
-            gate.open()
 
     # Modes.
 
@@ -404,6 +402,7 @@ class Axdimm(Copies):
         the handle's ``wait`` raise; ``timeout`` holds for each of them.
         """
         state = self._session.channel(channel)
+        check_timeout(timeout)
         stream = self._session.queued_in_order(state.number)
         try:
             if stream is not None:

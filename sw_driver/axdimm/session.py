@@ -235,6 +235,7 @@ class Session:
             return handle
         handle.start()
         try:
+            self.context.gate.check_call(handle.what)
             outcome: T | BaseException = action()
         except BaseException as error:
             handle.finish(error)
