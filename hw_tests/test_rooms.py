@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from sw_driver.simulator.sources import ROOT, imported, modules
 
 FLOORS = [
     {"cli"},
@@ -25,44 +22,8 @@ FLOORS = [
 """The driver's rooms, from what uses others to what others use."""
 
 
-def _name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {
-    _name(path): path
-    for package in ("hw", "golden", "sw_driver")
-    for path in sorted((ROOT / package).rglob("*.py"))
-}
-
-
-def _imported(module: str) -> set[str]:
-    """The modules of ours that one imports, also in its functions, but not for its types alone."""
-    path = MODULES[module]
-    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    found = set()
-    for node in _statements(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            source = ".".join([*above, *([node.module] if node.module else [])])
-            for alias in node.names:
-                inside = f"{source}.{alias.name}"
-                found.add(inside if inside in MODULES else source)
-    return (found & set(MODULES)) - {module}
-
-
-def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-            continue
-        yield child
-        yield from _statements(child)
-
-
-IMPORTS = {module: _imported(module) for module in MODULES}
+MODULES = modules()
+IMPORTS = {module: imported(module, MODULES) for module in MODULES}
 
 
 def _room(module: str) -> str:

@@ -34,6 +34,7 @@ __all__ = [
     "NoSuchStorageError",
     "OutOfMemoryError",
     "OverlapError",
+    "QueueingError",
     "StorageChangedError",
     "StorageError",
     "StorageIOError",
@@ -143,6 +144,10 @@ class DeviceTimeoutError(AxdimmError, TimeoutError):
 
 class InvalidOptionError(AxdimmError, ValueError):
     """An option of the device or of a call is not one of its values."""
+
+
+class QueueingError(AxdimmError, RuntimeError):
+    """Inside ``queueing()``, what waits for its end cannot be waited for."""
 
 
 class InvalidHandleError(AxdimmError, TypeError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -26,7 +26,7 @@ from ..memory.pointers import AxdimmPointer
 from ..runtime.context import Context
 from ..runtime.schedule import Schedule
 from ..runtime.workers import Worker
-from ..transport import DeviceTimeout, kernel_window
+from ..transport import DeviceFault, DeviceTimeout, kernel_window
 from .hostcache import HostCache
 from .lines import read_bytes, write_bytes
 from .registers import RegisterWindow, arbiter_registers, kernel_registers
@@ -193,13 +193,7 @@ class Channel:
         if self._transport.host_time() < before:
             self._transport.set_host_time(before)
         if self._mode_unsure:
-            status = self.arbiter.poll(
-                "status",
-                {"draining": 0},
-                interval=MODE_POLL_FABRIC_CYCLES,
-                timeout=MODE_TIMEOUT_FABRIC_CYCLES,
-            )
-            self.mode = _mode_in_force(self.arbiter, status)
+            self.mode = _mode_in_force(self.arbiter, self._settled_status())
             self._mode_unsure = False
 
     @contextmanager
@@ -357,22 +351,66 @@ class Channel:
             timeout=MODE_TIMEOUT_FABRIC_CYCLES,
         )
 
+    def _settled_status(self) -> int:
+        """The arbiter's status once no switch drains."""
+        return self.arbiter.poll(
+            "status",
+            {"draining": 0},
+            interval=MODE_POLL_FABRIC_CYCLES,
+            timeout=MODE_TIMEOUT_FABRIC_CYCLES,
+        )
+
+    @contextmanager
+    def _needing(self, needed: Mode, advice: Callable[[bool], str]) -> Iterator[None]:
+        """What is done inside finds nobody to answer in the other mode, set by somebody else.
+
+        Then it raises :class:`WrongModeError` with ``advice(whether the kernel is at work)``.
+        """
+        try:
+            yield
+        except DeviceFault as fault:
+            try:
+                status = self._settled_status()
+            except (DeviceFault, DeviceTimeout):
+                raise fault from None
+            found = _mode_in_force(self.arbiter, status)
+            if found is needed:
+                raise
+            self.mode = found
+            busy = bool(self.arbiter["status"]["kernel_busy"].extract(status))
+            raise WrongModeError(
+                f"channel {self.number} is in {found} mode, but {needed} mode is needed and was "
+                f"set: it was switched past this driver. {advice(busy)}",
+                channel=self.number,
+                mode=str(found),
+                needed=str(needed),
+            ) from fault
+
     # The host's accesses. For the owner of the lock.
 
     def read(self, address: int, nbytes: int, what: str) -> NDArray[np.uint8]:
         """Reads bytes over the link, never what the host's cache alone holds."""
-        with self.using_link(what, nbytes):
+        with self._reaching_dram(), self.using_link(what, nbytes):
             if self.cache is None:
                 return read_bytes(self._transport, self.number, address, nbytes)
             return self.cache.read(address, nbytes)
 
     def write(self, address: int, data: NDArray[np.uint8], what: str) -> None:
         """Writes bytes over the link, past the host's cache."""
-        with self.using_link(what, data.nbytes):
+        with self._reaching_dram(), self.using_link(what, data.nbytes):
             if self.cache is None:
                 write_bytes(self._transport, self.number, address, data)
             else:
                 self.cache.write(address, data)
+
+    def _reaching_dram(self) -> AbstractContextManager[None]:
+        return self._needing(
+            Mode.NORMAL,
+            lambda busy: (
+                f"Call SetArbiterNormal({self.number}) and copy again, also what was copied to the "
+                "channel since the switch"
+            ),
+        )
 
     def mapped_cache(self) -> HostCache:
         """The host's cache before the DRAM, from the first call on."""
@@ -417,12 +455,30 @@ class Channel:
 
         Raises what ended the run otherwise, see :meth:`~sw_driver.runtime.handles.Handle.wait`.
         """
-        status = self._await_kernel(run, timeout_fabric_cycles)
+
+        def advice(busy: bool) -> str:
+            again = f"Call SetArbiterAcc({self.number})"
+            if busy:
+                return (
+                    f"{again} and wait until PollAxdimm({self.number}): the run of {run.nparams} "
+                    "parameters then ends, though nobody follows it; do not repeat it"
+                )
+            return (
+                f"{again}; the run of {run.nparams} parameters did not begin, or was over before: "
+                "look at the parameters before it is repeated"
+            )
+
+        with self._needing(Mode.ACCELERATION, advice):
+            status = self._await_kernel(run, timeout_fabric_cycles)
         fields = self.kernel["status"]
-        if fields["error"].extract(status) or not fields["done"].extract(status):
-            causes = {code: name for name, code in fields["cause"].encoding}
-            code = fields["cause"].extract(status)
-            cause = causes.get(code, f"cause_{code}")
+        causes = {code: name for name, code in fields["cause"].encoding}
+        code = fields["cause"].extract(status)
+        cause = causes.get(code, f"cause_{code}")
+        # An error of the run itself would have taken the place of this cause.
+        refused_start = cause == "start_while_busy"
+        if not fields["done"].extract(status) or (
+            fields["error"].extract(status) and not refused_start
+        ):
             raise KernelError(
                 f"the kernel refused or stopped the run of {run.nparams} parameters on channel "
                 f"{run.channel}: {cause}",
@@ -439,6 +495,7 @@ class Channel:
             beats_written=counters["beats_written"],
             idle_fabric_cycles=counters["idle_cycles"],
             activity=self._activity() if self._transport.timed else None,
+            refused_start=refused_start,
         )
         if self._context.timeline is not None:
             self._context.timeline.add(

@@ -166,8 +166,11 @@ def copy(
     The transfer goes straight from one end to the other, as by DMA, at the pace of the slowest of
     what it occupies. Raises what the ends raise; then the first ``copied_bytes`` (in the
     exception's ``details``) are copied and the bytes from there on are as they were, except on an
-    NVMe device whose write failed: see :class:`~sw_driver.errors.LostDataError`.
+    NVMe device whose write failed: see :class:`~sw_driver.errors.LostDataError`. Of no bytes it
+    is nothing, which needs no mode and no time.
     """
+    if not nbytes:
+        return
     transport = context.transport
     reached = {end.channel.number: end for end in (destination, source) if end.channel is not None}
     with ExitStack() as held:
@@ -189,7 +192,7 @@ def copy(
 
 
 def _record(end: End, handle: Handle[Any], began: int, nbytes: int, context: Context) -> None:
-    if context.timeline is None or end.channel is None or not nbytes:
+    if context.timeline is None or end.channel is None:
         return
     if end.backdoor:
         what = f"{handle.what}, by the backdoor"

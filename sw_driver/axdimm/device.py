@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ..memory.allocations import checked_size
 from ..memory.allocator import MemoryStatistics
 from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
-from ..runtime.handles import Handle
+from ..runtime.handles import Handle, check_timeout
+from ..runtime.serialized import SerializedTransport
 from ..runtime.streams import Stream
 from ..runtime.timeline import Timeline
 from ..transport import Transport
@@ -107,9 +108,12 @@ class Axdimm(Copies):
         return len(self._session.channels)
 
     @property
-    def transport(self) -> Transport:
-        """What the driver drives."""
-        return self._session.transport
+    def transport(self) -> SerializedTransport:
+        """What the driver drives, for accesses beside the driver's own: any thread may call it.
+
+        Its calls for one channel wait for those of the driver, and the driver's for them.
+        """
+        return self._session.context.transport
 
     @property
     def name(self) -> str | None:
@@ -282,16 +286,14 @@ class Axdimm(Copies):
 
     @contextmanager
     def queueing(self) -> Iterator[None]:
-        """What is queued in idle streams inside begins when the block ends.
+        """What is queued in idle streams inside begins when the block, and those around it, end.
 
-        Without it, when nothing more was queued for some milliseconds.
+        Without it, when nothing more was queued for some milliseconds. Inside, what cannot begin is
+        not waited for: its ``wait``, and every call that does not queue behind it, raises
+        :class:`QueueingError`.
         """
-        gate = self._open_session().context.gate
-        gate.close()
-        try:
+        with self._open_session().context.gate.queueing():
             yield
-        finally:
-            gate.open()
 
     # Modes.
 
@@ -400,6 +402,7 @@ class Axdimm(Copies):
         the handle's ``wait`` raise; ``timeout`` holds for each of them.
         """
         state = self._session.channel(channel)
+        check_timeout(timeout)
         stream = self._session.queued_in_order(state.number)
         try:
             if stream is not None:
@@ -431,14 +434,16 @@ class Axdimm(Copies):
     # Closing.
 
     def close(self) -> None:
-        """Stops following runs and releases the device. Calling it twice does no harm.
+        """Stops following runs, writes the timeline and releases the device and all memories.
 
         Calls in progress in other threads end first, long copies after the piece in progress; calls
         that wait for them, later ones and what is queued end with :class:`ClosedError`. Runs go on
         in the device, their handles' ``wait`` raises :class:`ClosedError` unless they end soon.
 
         Raises :class:`DeviceTimeoutError` if a call in progress does not get on; the device is then
-        refused to all but not released.
+        refused to all but not released, until it is closed again. Also raises what releasing
+        something raises, when all else has been released, and ``OSError`` if the timeline cannot be
+        written, which closing again tries again. Closing what is closed does no harm.
         """
         self._session.close()
 

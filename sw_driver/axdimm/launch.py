@@ -94,6 +94,7 @@ def launch_adam(
         if stream is not None:
             stream.submit(run, start_and_follow, state.number)
             return run
+        session.context.gate.check_call(run.what)
         with state.in_mode(Mode.ACCELERATION, policy):
             run.start()
             state.start(settings, run)

@@ -109,6 +109,8 @@ class AdamResult:
     """Fabric cycles of the run in which no beat moved; 0 on an untimed backend."""
     activity: DramActivity | None = None
     """What the DRAM did meanwhile; None on an untimed backend."""
+    refused_start: bool = False
+    """Somebody wrote START during the run, past this driver: it was refused, the run went on."""
 
 
 class AdamRun(Handle[AdamResult]):

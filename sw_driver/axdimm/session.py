@@ -86,7 +86,7 @@ class Session:
         self._gpu: Any = None
         self._storage: NvmeStorage | None = None
         self._pid = os.getpid()
-        self._closed = False
+        self._released = False
         watchdog = Watchdog(stall_timeout_s, self.describe, self._program_waits)
         with ExitStack() as resources:
             if isinstance(device, str):
@@ -235,6 +235,7 @@ class Session:
             return handle
         handle.start()
         try:
+            self.context.gate.check_call(handle.what)
             outcome: T | BaseException = action()
         except BaseException as error:
             handle.finish(error)
@@ -281,10 +282,22 @@ class Session:
         """See :meth:`~sw_driver.axdimm.device.Axdimm.close`."""
         if os.getpid() != self._pid:
             return  # a fork's copy, which has neither threads nor device
-        context = self.context
-        context.closing.set()
-        context.gate.open()
+        self.context.closing.set()
+        self.context.gate.open()
         _open.discard(self)
+        try:
+            self._end_work()
+            with self._memories_lock:
+                self._released = True
+                # Each is released though another fails; none is a second time.
+                self._resources.close()
+        finally:
+            # Also when closing fails, for what was recorded is worth as much.
+            self._write_timeline()
+
+    def _end_work(self) -> None:
+        """Ends all threads, after what they are at."""
+        context = self.context
         with ExitStack() as locks:
             for stream in list(self.streams):
                 context.watchdog.until(stream.stop, f"the end of what stream {stream.name} does")
@@ -296,16 +309,18 @@ class Session:
                 context.watchdog.until(state.follower.stop, run)
         # They may be waiting for a channel, and are refused now.
         context.watchdog.until(context.notifier.stop, "the callbacks in progress")
+
+    def _write_timeline(self) -> None:
         with self._memories_lock:
-            if not self._closed:
-                self._closed = True
-                self._resources.close()
-                if context.timeline is not None and self._timeline_path is not None:
-                    context.timeline.write(self._timeline_path)
+            if self.context.timeline is not None and self._timeline_path is not None:
+                self.context.timeline.write(self._timeline_path)
+                if self._released:  # otherwise there may be more to record
+                    self._timeline_path = None
 
     def _close_memories(self) -> None:
-        for memory in self._memories:
-            memory.close()
+        with ExitStack() as each:
+            for memory in self._memories:
+                each.callback(memory.close)
 
 
 def _check_device(device: Any, options: Any) -> None:

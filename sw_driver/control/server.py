@@ -46,8 +46,13 @@ class ControlServer:
         if lock.path is not None:
             self._path = lock.path.with_suffix(".sock")
             with suppress(OSError):
-                self._listening = _listen(self._path)
-                self._acceptor = self._start(self._accept, self._listening)
+                listening = _listen(self._path)
+                try:
+                    self._acceptor = self._start(self._accept, listening)
+                except BaseException:
+                    listening.close()
+                    raise
+                self._listening = listening
 
     def close(self) -> None:
         """Ends the service. Calling it twice, or in a forked process, does no harm."""

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -302,8 +303,9 @@ class NvmeStorage:
         with self._lock:
             self._closed = True
         self._executor.shutdown()
-        for each in self._storages:
-            each.close()
+        with ExitStack() as closing:
+            for each in self._storages:
+                closing.callback(each.close)
 
     def _check_open(self) -> None:
         if os.getpid() != self._process:

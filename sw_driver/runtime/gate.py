@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-__all__ = ["Gate"]
+from ..errors import QueueingError
+
+__all__ = ["Block", "Gate"]
 
 PAUSE_S = 0.05
 """Without another operation queued, a program has queued what it queues at once."""
 LONGEST_PAUSE_S = 0.5
+
+
+class Block:
+    """From the first ``queueing()`` to the end of the last one that began before that end."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.depth = 0
+        self.holds = False
+        """Something waits for the end."""
+
+
+_inside: ContextVar[tuple[Block, ...]] = ContextVar("inside", default=())
+"""The blocks that the program is in, here: in this thread and, in asyncio, in this task."""
 
 
 class Gate:
@@ -21,34 +40,75 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self._open = threading.Event()
-        self._open.set()
+        self._lock = threading.Lock()
+        self._block: Block | None = None
         self._waits = threading.Event()
         self._queued_at = 0.0
 
-    def close(self) -> None:
-        """Nothing begins until :meth:`open`."""
-        self._open.clear()
+    @contextmanager
+    def queueing(self) -> Iterator[None]:
+        """What is queued inside begins at the end, and at that of those around it."""
+        with self._lock:
+            block = self._block = self._block or Block()
+            block.depth += 1
+        token = _inside.set((*_inside.get(), block))
+        try:
+            yield
+        finally:
+            _inside.reset(token)
+            with self._lock:
+                block.depth -= 1
+                if not block.depth:
+                    self._end(block)
 
     def open(self) -> None:
-        """What has been queued begins."""
-        self._waits.set()
-        self._open.set()
+        """What has been queued begins, whoever is still queueing."""
+        with self._lock:
+            if self._block is not None:
+                self._end(self._block)
 
-    def note(self) -> None:
-        """An operation was queued."""
+    def _end(self, block: Block) -> None:
+        if self._block is block:
+            self._block = None
+        self._waits.set()
+        block.over.set()
+
+    def note(self, *, idle: bool) -> Block | None:
+        """An operation was queued in a stream, ``idle`` or not; returns what it has to wait for."""
         self._queued_at = time.monotonic()
         self._waits.clear()
+        with self._lock:
+            if not idle or self._block is None:
+                return None
+            self._block.holds = True
+            return self._block
 
     def program_waits(self) -> None:
         """The program waits for something: it queues nothing else before."""
         self._waits.set()
 
-    def wait(self) -> None:
-        """Waits until the gate is open and the program has queued what it queues at once."""
-        self._open.wait()
+    def wait(self, block: Block | None) -> None:
+        """Waits until ``block`` is over and the program has queued what it queues at once."""
+        if block is not None:
+            block.over.wait()
         limit = time.monotonic() + LONGEST_PAUSE_S
         while True:
             pause = min(self._queued_at + PAUSE_S, limit) - time.monotonic()
             if pause <= 0 or self._waits.wait(pause):
                 return
+
+    def check_wait(self, block: Block | None, what: str) -> None:
+        """Raises :class:`QueueingError` if ``what`` waits for ``block``, which the caller is in."""
+        if block is not None and not block.over.is_set() and block in _inside.get():
+            raise QueueingError(
+                f"{what} is queued and begins when queueing() ends: wait for it behind the block"
+            )
+
+    def check_call(self, what: str) -> None:
+        """Raises :class:`QueueingError` if ``what`` is not queued, but would come behind others."""
+        block = self._block
+        if block is not None and block.holds and block in _inside.get():
+            raise QueueingError(
+                f"{what} would come before what was queued earlier, which begins when queueing() "
+                "ends: give it a stream, or call it before the block or behind it"
+            )

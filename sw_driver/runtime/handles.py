@@ -12,9 +12,10 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import ClosedError, InvalidOptionError, WaitTimeoutError
 from .context import Context
+from .gate import Block
 from .watchdog import Patience
 
-__all__ = ["Handle", "Progress"]
+__all__ = ["Handle", "Progress", "check_timeout"]
 
 T = TypeVar("T")
 
@@ -53,6 +54,8 @@ class Handle(Generic[T]):
         self._what = what
         self._context = context
         self._cleanup = cleanup
+        self.held_by: Block | None = None
+        """What has to end before the operation, or one that it comes behind, can begin."""
         self._settled = False
         self._trace: TracebackType | None = None
         self._total = total
@@ -111,14 +114,13 @@ class Handle(Generic[T]):
         """Waits for the end and returns the result; the caller's simulated time is then the end's.
 
         Raises what ended the operation otherwise; :class:`~sw_driver.errors.WaitTimeoutError` when
-        it goes on after ``timeout`` seconds of host time (it can then be waited for again); and
+        it goes on after ``timeout`` seconds of host time (it can then be waited for again);
         :class:`~sw_driver.errors.DeviceTimeoutError`, with the device's state, when nothing at all
-        gets on for as long as the device's ``stall_timeout_s``.
+        gets on for as long as the device's ``stall_timeout_s``; and
+        :class:`~sw_driver.errors.QueueingError` inside the ``queueing()`` that it waits for.
         """
-        if timeout is not None and not isinstance(timeout, int | float):
-            raise InvalidOptionError(
-                f"timeout is {timeout!r}: expected a number of seconds or None", timeout=timeout
-            )
+        check_timeout(timeout)
+        self._check_wait()
         if not self._context.watchdog.wait(self._over, f"the end of {self._what}", timeout):
             progress = self.progress
             raise WaitTimeoutError(
@@ -139,6 +141,7 @@ class Handle(Generic[T]):
         return self._awaited().__await__()
 
     async def _awaited(self) -> T:
+        self._check_wait()
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
 
@@ -160,6 +163,10 @@ class Handle(Generic[T]):
         finally:
             self.remove_done_callback(tell)
         return self.wait(0)
+
+    def _check_wait(self) -> None:
+        self._context.watchdog.check_process()
+        self._context.gate.check_wait(self.held_by, self._what)
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Calls ``callback`` at the end, in a thread for callbacks; at once if it is over."""
@@ -237,3 +244,12 @@ class Handle(Generic[T]):
         else:
             state = "queued"
         return f"<{type(self).__name__} of {self._what}: {state}>"
+
+
+def check_timeout(timeout: Any) -> None:
+    """Raises :class:`InvalidOptionError` for what is no number of seconds from 0 on, nor None."""
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
+        raise InvalidOptionError(
+            f"timeout is {timeout!r}: expected seconds, 0 or more, or None to wait for the end",
+            timeout=timeout,
+        )

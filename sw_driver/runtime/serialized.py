@@ -60,7 +60,8 @@ class _FairLock:
 class SerializedTransport(TransportWrapper):
     """See :class:`~sw_driver.transport.Transport`.
 
-    The driver, who follows a run and who looks in from outside may so call at any time.
+    The driver, who follows a run and who looks in from outside may so call at any time, also while
+    the device is closed.
     """
 
     def __init__(self, inner: Transport, watchdog: Watchdog) -> None:
@@ -89,6 +90,14 @@ class SerializedTransport(TransportWrapper):
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         with self._locks[channel]:
             return super().backdoor_read(channel, address, nbytes)
+
+    def fabric_cycles(self, channel: int) -> int:
+        with self._locks[channel]:
+            return super().fabric_cycles(channel)
+
+    def now(self, channel: int) -> int:
+        with self._locks[channel]:
+            return super().now(channel)
 
     def link_uses(self, channel: int) -> NDArray[np.uint64]:
         with self._locks[channel]:

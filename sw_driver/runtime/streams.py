@@ -10,7 +10,8 @@ from typing import Any
 
 from ..errors import ClosedError, InvalidHandleError, StreamFailedError
 from .context import Context
-from .handles import Handle
+from .gate import Block
+from .handles import Handle, check_timeout
 from .workers import Worker
 
 __all__ = ["Stream"]
@@ -27,6 +28,8 @@ class _Entry:
     """The caller's simulated time."""
     first: bool = False
     """The stream was idle when it was queued."""
+    block: Block | None = None
+    """What has to end before it begins, if it is the first."""
     doomed_by: tuple[Handle[Any], BaseException] | None = None
     """What failed before it."""
 
@@ -87,6 +90,7 @@ class Stream:
         Raises the failure of the first operation that failed, see :meth:`recover`, and what
         :meth:`Handle.wait` raises.
         """
+        check_timeout(timeout)
         pending = self.pending
         if pending:
             with suppress(StreamFailedError):
@@ -119,6 +123,7 @@ class Stream:
             with context.order.blocked(on=handle):
                 handle.wait()
 
+        waiting.held_by = handle.held_by
         self.submit(waiting, wait)
         return waiting
 
@@ -137,8 +142,11 @@ class Stream:
             self._worker.start()
             with self._lock:
                 self._check_sound(handle)
-                self._context.gate.note()
                 entry.first = not self._pending
+                entry.block = self._context.gate.note(idle=entry.first)
+                before = entry.block if entry.first else self._pending[-1].handle.held_by
+                if before is not None and not before.over.is_set():
+                    handle.held_by = before
                 self._pending.append(entry)
                 self._context.order.enter(self._number, channel, max(self._now, entry.queued_at))
                 self._worker.submit(lambda: self._carry_out(entry))
@@ -173,7 +181,7 @@ class Stream:
         context, handle = self._context, entry.handle
         context.order.adopt(self._number)
         if entry.first:
-            context.gate.wait()
+            context.gate.wait(entry.block)
         with self._lock:
             if entry not in self._pending:
                 return

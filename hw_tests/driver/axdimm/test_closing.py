@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hw.axdimm.config import configure
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm, backends
+from sw_driver.axdimm.backends.cycles import CyclesTransport
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.runs import AdamRun
+from sw_driver.control.server import ControlServer
+from sw_driver.memory.host import HostMemory
 from sw_driver.runtime.wrapper import TransportWrapper
-from sw_driver.transport import kernel_window
+from sw_driver.transport import Transport, kernel_window
 
 SECONDS = 60
 COUNT = 20
@@ -31,29 +37,47 @@ ADAM: dict[str, Any] = {
 
 
 class _HeldTransport(TransportWrapper):
-    """Holds up the next write from ``held_from`` on; refuses whatever comes after closing."""
+    """Holds up the next write from ``held_from`` on, or who next asks for the time if ``asked``.
 
-    def __init__(self) -> None:
-        super().__init__(GoldenTransport(capacity_bytes=1 << 20))
+    Refuses whatever comes after closing.
+    """
+
+    def __init__(self, inner: Transport | None = None) -> None:
+        super().__init__(inner or GoldenTransport(capacity_bytes=1 << 20))
         self.held_from: int | None = None
+        self.asked = False
         self.holding = threading.Event()
         self.go_on = threading.Event()
-        self.closed_during_a_write = False
-        self._writing = 0
+        self.read_during_a_write = False
+        self.closed_during_a_call = False
+        self._calls = 0
         self._closed = False
 
     def write_lines(self, channel: int, address: int, data: np.ndarray) -> None:
         assert not self._closed
-        self._writing += 1
+        self._calls += 1
         if self.held_from is not None and address >= self.held_from:
             self.held_from = None
-            self.holding.set()
-            assert self.go_on.wait(SECONDS)
+            self._hold()
         super().write_lines(channel, address, data)
-        self._writing -= 1
+        self._calls -= 1
+
+    def fabric_cycles(self, channel: int) -> int:
+        assert not self._closed
+        self._calls += 1
+        if self.asked:
+            self.asked = False
+            self._hold()
+        self._calls -= 1
+        return super().fabric_cycles(channel)
+
+    def _hold(self) -> None:
+        self.holding.set()
+        assert self.go_on.wait(SECONDS)
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> np.ndarray:
         assert not self._closed
+        self.read_during_a_write |= self._calls > 0
         return super().read_lines(channel, address, nbytes)
 
     def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
@@ -61,7 +85,7 @@ class _HeldTransport(TransportWrapper):
         return super().poll(channel, address, mask, value, **times)
 
     def close(self) -> None:
-        self.closed_during_a_write |= self._writing > 0
+        self.closed_during_a_call |= self._calls > 0
         self._closed = True
         super().close()
 
@@ -83,9 +107,12 @@ class _Scene:
         """A run on channel 0."""
         return self.device.RunAdamOnAxdimmAsync(**self.tensors, nparams=COUNT, **ADAM, channel=0)
 
-    def held(self, call: Callable[[], Any], held_from: int = 0) -> Future[Any]:
-        """Begins ``call`` in a thread; returns when it is held up in a write."""
-        self.transport.held_from = held_from
+    def held(
+        self, call: Callable[[], Any], held_from: int = 0, *, asked: bool = False
+    ) -> Future[Any]:
+        """Begins ``call`` in a thread; returns when it is held up in a write, or if ``asked``."""
+        self.transport.held_from = None if asked else held_from
+        self.transport.asked = asked
         future = self._pool.submit(call)
         assert self.transport.holding.wait(SECONDS)
         return future
@@ -106,6 +133,11 @@ class _Scene:
         return self._pool.submit(call)
 
 
+@pytest.fixture(autouse=True)
+def _own_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NEARMEM_RUNTIME_DIR", str(tmp_path / "devices"))
+
+
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Scene]:
     transport = _HeldTransport()
@@ -117,6 +149,17 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Scene]:
     device.close()
 
 
+def test_accesses_beside_the_driver_wait_for_its_own(scene: _Scene) -> None:
+    copy = scene.held(scene.copy)
+    reading = scene.begin(lambda: scene.device.transport.read_lines(0, 0, 64))
+    with pytest.raises(TimeoutError):
+        reading.result(0.05)
+    scene.transport.go_on.set()
+    copy.result(SECONDS)
+    reading.result(SECONDS)
+    assert not scene.transport.read_during_a_write
+
+
 def test_closing_waits_for_a_call_in_flight(scene: _Scene) -> None:
     copy = scene.held(scene.copy)
     closing = scene.close()
@@ -125,7 +168,7 @@ def test_closing_waits_for_a_call_in_flight(scene: _Scene) -> None:
     scene.transport.go_on.set()
     copy.result(SECONDS)
     closing.result(SECONDS)
-    assert not scene.transport.closed_during_a_write
+    assert not scene.transport.closed_during_a_call
     with pytest.raises(errors.ClosedError):
         scene.copy()
 
@@ -165,7 +208,7 @@ def test_a_run_that_starts_while_the_device_is_closed_has_its_handle(scene: _Sce
     scene.transport.go_on.set()
     assert starting.result(SECONDS).wait(SECONDS).nparams == COUNT
     closing.result(SECONDS)
-    assert not scene.transport.closed_during_a_write
+    assert not scene.transport.closed_during_a_call
 
 
 def test_two_threads_may_close(scene: _Scene) -> None:
@@ -176,27 +219,88 @@ def test_two_threads_may_close(scene: _Scene) -> None:
         future.result(SECONDS)
 
 
-def test_a_device_whose_transport_fails_to_close_is_released(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(transport: GoldenTransport) -> None:
-        raise errors.AxdimmError("no end")
+def test_who_looks_in_while_the_device_is_closed_keeps_the_simulation(scene: _Scene) -> None:
+    looking = scene.held(scene.device.controlled.describe, asked=True)
+    closing = scene.close()
+    with pytest.raises(TimeoutError):
+        closing.result(0.05)
+    scene.transport.go_on.set()
+    looking.result(SECONDS)
+    closing.result(SECONDS)
+    assert not scene.transport.closed_during_a_call
 
-    device = Axdimm("golden:tiny@closing")
+
+def _fail(*arguments: object, **options: object) -> None:
+    raise errors.AxdimmError("no end")
+
+
+@pytest.mark.parametrize("what", [GoldenTransport, HostMemory])
+def test_what_fails_to_close_keeps_nothing_else_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: type
+) -> None:
+    trace = tmp_path / "trace.json"
+    device = Axdimm("cycles:tiny@closing", timeline=trace)
+    device.MallocHost(64)
+    device.RegisterStorage(tmp_path / "storage", capacity_bytes=1 << 20)
+    device.SetArbiterAcc(0)
     with monkeypatch.context() as broken:
-        broken.setattr(GoldenTransport, "close", fail)
+        broken.setattr(what, "close", _fail)
         with pytest.raises(errors.AxdimmError, match="no end"):
             device.close()
+    assert "to acceleration mode" in trace.read_text()
+    trace.unlink()
     device.close()
-    Axdimm("golden:tiny@closing").close()
+    assert not trace.exists()
+    with Axdimm("cycles:tiny@closing") as device:
+        device.RegisterStorage(tmp_path / "storage")
 
 
-def test_a_device_that_fails_to_open_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object, **options: object) -> None:
-        raise errors.AxdimmError("no service")
-
+@pytest.mark.parametrize("what", ["__init__", "_start"])
+def test_a_device_without_its_service_is_not_left_open(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    closed = []
     with monkeypatch.context() as broken:
-        broken.setattr("sw_driver.axdimm.session.ControlServer", fail)
-        with pytest.raises(errors.AxdimmError, match="no service"):
+        broken.setattr(ControlServer, what, _fail)
+        broken.setattr(GoldenTransport, "close", lambda transport: closed.append(transport))
+        with pytest.raises(errors.AxdimmError, match="no end"):
             Axdimm("golden:tiny@closing")
+    assert len(closed) == 1
+    gc.collect()  # which would warn of a socket that was left open
     Axdimm("golden:tiny@closing").close()
+
+
+def test_closing_can_be_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    transport = _HeldTransport(CyclesTransport(configure("tiny")))
+    monkeypatch.setitem(backends.BACKENDS, "cycles", lambda options: transport)
+    device = Axdimm("cycles@closing", timeline=trace, stall_timeout_s=0.1)
+    pointer = device.MallocAxdimm(64, 0)
+    device.SetArbiterAcc(1)
+    transport.held_from = 0
+    with ThreadPoolExecutor(1) as pool:
+        copy = pool.submit(device.MemcpyHost2Axdimm, pointer, bytes(64), 64)
+        assert transport.holding.wait(SECONDS)
+        with pytest.raises(errors.DeviceTimeoutError, match="call in progress on channel 0"):
+            device.close()
+        assert "to acceleration mode" in trace.read_text()
+        with pytest.raises(errors.DeviceInUseError):
+            Axdimm("golden:tiny@closing")
+        transport.go_on.set()
+        copy.result(SECONDS)
+    device.close()
+    assert "MemcpyHost2Axdimm" in trace.read_text()
+    Axdimm("golden:tiny@closing").close()
+
+
+def test_a_timeline_that_cannot_be_written_can_be_written_later(tmp_path: Path) -> None:
+    trace = tmp_path / "folder" / "trace.json"
+    trace.parent.mkdir()
+    device = Axdimm("cycles:tiny@closing", timeline=trace)
+    trace.parent.rmdir()
+    with pytest.raises(FileNotFoundError):
+        device.close()
+    Axdimm("golden:tiny@closing").close()
+    trace.parent.mkdir()
+    device.close()
+    assert trace.exists()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from hw.axdimm.config import configure
 from hw_tests.driver.device_memory import fill, settle, snapshot
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver.axdimm import Axdimm, CopiedBytes
@@ -100,3 +101,11 @@ def test_channels_copy_from_threads_at_once(device: Axdimm) -> None:
     for channel in (0, 1):
         statistics = device.memory(channel)
         assert statistics.free_bytes == statistics.total_bytes
+
+
+@pytest.mark.parametrize("backend", ["golden", "cycles"])
+def test_the_models_have_the_clock_of_the_configuration(backend: str) -> None:
+    preset = "axdimm_ddr4_2400"
+    with Axdimm(f"{backend}:{preset}") as device:
+        assert device.transport.fabric_mhz == configure(preset).fabric_mhz
+        assert device.transport.fabric_mhz == pytest.approx(300, rel=1e-2)

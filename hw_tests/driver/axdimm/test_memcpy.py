@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hw_tests.driver.transports import WatchedTransport
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm, copies
 from sw_driver.memory import nvme
@@ -132,6 +133,28 @@ def test_overlapping_buffers_are_refused(runtime: Axdimm) -> None:
         runtime.MemcpyHost2Host(data[10:], data, 50)
     runtime.MemcpyHost2Host(data[50:], data, 50)
     assert np.array_equal(data[50:], data[:50])
+
+
+@pytest.mark.parametrize(("source", "destination"), PAIRS, ids=map("2".join, PAIRS))
+def test_a_copy_of_no_bytes_is_nothing(
+    runtime: Axdimm, watched: WatchedTransport, source: str, destination: str
+) -> None:
+    src = Memory(runtime, source, SIZE, 1, channel=0)
+    dst = Memory(runtime, destination, SIZE, 2, channel=1)
+    runtime.SetArbiterAcc(1)
+    written = runtime.MemcpyHost2Axdimm(runtime.MallocAxdimm(SIZE, 0), bytes(SIZE), SIZE)
+    # In the middle of what a copy has of the link.
+    middle = (written.began + written.ended) // 2
+    watched.set_host_time(middle)
+    lines, changes = watched.link_lines, watched.changes
+    copy = getattr(runtime, f"Memcpy{source}2{destination}")
+    handle = copy(dst.pointer, src.pointer, 0)
+    assert (handle.began, handle.ended) == (middle, middle)
+    assert watched.host_time() == middle
+    assert (watched.link_lines, watched.changes) == (lines, changes)
+    assert handle.progress.fraction == 1
+    watched.set_host_time(written.ended)
+    runtime.SetArbiterNormal(1)
 
 
 def test_options_are_checked(runtime: Axdimm) -> None:

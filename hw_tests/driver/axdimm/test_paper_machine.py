@@ -26,8 +26,9 @@ def device() -> Iterator[Axdimm]:
 
 
 def transport_of(device: Axdimm) -> VerilatedTransport:
-    assert isinstance(device.transport, VerilatedTransport)
-    return device.transport
+    transport = device.transport.inner
+    assert isinstance(transport, VerilatedTransport)
+    return transport
 
 
 @pytest.mark.parametrize(

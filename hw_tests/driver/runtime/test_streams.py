@@ -20,6 +20,8 @@ from sw_driver import errors
 from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.runs import AdamResult
+from sw_driver.runtime.handles import Handle
+from sw_driver.runtime.streams import Stream
 from sw_driver.runtime.wrapper import TransportWrapper
 from sw_driver.transport import DeviceTimeout, Transport, kernel_window
 
@@ -437,6 +439,99 @@ def test_a_callback_may_queue_and_wait(device: Axdimm) -> None:
         time.sleep(0.001)
     assert results
     one.wait(SECONDS)
+
+
+def test_blocks_of_queueing_in_each_other_are_one(device: Axdimm) -> None:
+    pointer = device.MallocAxdimm(64, 0)
+    streams = [device.new_stream(str(number)) for number in range(3)]
+
+    def copy(number: int) -> Handle[None]:
+        return device.MemcpyHost2Axdimm(pointer, bytes(64), 64, stream=streams[number])
+
+    with device.queueing():
+        with device.queueing():
+            inner = copy(0)
+        outer = copy(1)
+        time.sleep(0.2)  # longer than what is not held waits for more
+        assert not inner.started
+        assert not outer.started
+    inner.wait(SECONDS)
+    outer.wait(SECONDS)
+    with device.queueing():
+        copy(2)
+    streams[2].wait(SECONDS)
+
+
+def test_what_queueing_holds_is_not_waited_for_inside(
+    device: Axdimm, watched: WatchedTransport
+) -> None:
+    pointers = tensors(device)
+    other = device.MallocAxdimm(64, 1)
+
+    def copy(stream: Stream | None) -> Handle[None]:
+        return device.MemcpyHost2Axdimm(other, bytes(64), 64, stream=stream, modes="wait")
+
+    async def awaits(handle: Handle[None]) -> None:
+        await handle
+
+    first, second, busy, idle = (device.new_stream(name) for name in ("1", "2", "3", "4"))
+    watched.hold()
+    run = device.RunAdamOnAxdimmAsync(
+        **pointers, nparams=COUNT, **HYPER, t=1, channel=0, modes="wait"
+    )
+    busy.wait_for(run)
+    before = copy(first)
+    with device.queueing():
+        copy(None)
+        before.wait(SECONDS)
+        idle.wait(SECONDS)
+        held = copy(second)
+        behind = copy(second)
+        waiting = busy.wait_for(held)
+        calls: list[tuple[str, Callable[[], Any]]] = [
+            ("MemcpyHost2Axdimm", held.wait),
+            ("MemcpyHost2Axdimm", lambda: held.wait(0)),
+            ("MemcpyHost2Axdimm", behind.wait),
+            ("MemcpyHost2Axdimm", second.wait),
+            ("MemcpyHost2Axdimm", lambda: asyncio.run(awaits(held))),
+            ("wait for MemcpyHost2Axdimm", waiting.wait),
+            ("wait for MemcpyHost2Axdimm", busy.wait),
+            ("give it a stream", lambda: copy(None)),
+            ("give it a stream", lambda: device.SetArbiterAcc(1)),
+            (
+                "give it a stream",
+                lambda: device.RunAdamOnAxdimmAsync(
+                    **pointers, nparams=COUNT, **HYPER, t=2, channel=0, modes="wait"
+                ),
+            ),
+        ]
+        for said, call in calls:
+            with pytest.raises(errors.QueueingError, match=said):
+                call()
+        # Another thread may wait: it keeps nobody from leaving the block.
+        elsewhere = threading.Thread(target=held.wait, args=(SECONDS,))
+        elsewhere.start()
+    elsewhere.join(SECONDS)
+    assert held.done
+    watched.release()
+    for _, call in calls:
+        call()
+    device.WaitAxdimm(0, SECONDS)
+
+
+@pytest.mark.parametrize("timeout", [-1, -1e-9, float("nan"), "1"])
+def test_no_wait_takes_less_than_no_time(device: Axdimm, timeout: Any) -> None:
+    handle = device.SetArbiterNormal(0, stream=device.stream(0))
+    calls: list[Callable[[], Any]] = [
+        lambda: handle.wait(timeout),
+        lambda: device.stream(0).wait(timeout),
+        lambda: device.new_stream("idle").wait(timeout),
+        lambda: device.WaitAxdimm(1, timeout),
+    ]
+    for call in calls:
+        with pytest.raises(errors.InvalidOptionError, match=f"timeout is {timeout!r}: .*0 or more"):
+            call()
+    handle.wait(SECONDS)
 
 
 def test_a_callback_may_close_the_device() -> None:

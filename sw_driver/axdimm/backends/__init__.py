@@ -121,6 +121,7 @@ def _open_golden(options: BackendOptions) -> Transport:
         capacity_bytes=config.capacity_bytes,
         lanes=config.lanes,
         block_bytes=config.block_bytes,
+        fabric_mhz=config.fabric_mhz,
     )
 
 

@@ -153,9 +153,9 @@ class CyclesTransport(GoldenTransport):
             capacity_bytes=config.capacity_bytes,
             lanes=config.lanes,
             block_bytes=config.block_bytes,
+            fabric_mhz=config.fabric_mhz,
             arithmetic=arithmetic,
         )
-        self.fabric_mhz = config.fabric_mhz
         self._read_latency = config.read_latency_fabric_cycles
         self._config["read_latency_fabric_cycles"] = self._read_latency
         self._cycle_config = cycle_config(config)

@@ -72,14 +72,13 @@ class GoldenTransport:
     channels: number of channels.
     capacity_bytes: bytes of each channel's address range, a power of two from 16 KB on.
     lanes, block_bytes: what the configuration register says; nothing else depends on them.
+    fabric_mhz: the module's clock, for those who ask; nothing here runs on it.
     arithmetic: False keeps no memory and computes nothing, for those who only ask for the time: all
         reads give zeros.
     """
 
     name = "golden"
     timed = False
-    fabric_mhz = 200.0
-    """Of the paper's module; nothing here runs on it."""
 
     def __init__(
         self,
@@ -88,6 +87,7 @@ class GoldenTransport:
         capacity_bytes: int = 64 << 20,
         lanes: int = 16,
         block_bytes: int = 16384,
+        fabric_mhz: float = 200.0,
         arithmetic: bool = True,
     ) -> None:
         if channels < 1:
@@ -99,6 +99,7 @@ class GoldenTransport:
             )
         self.channels = channels
         self.capacity_bytes = capacity_bytes
+        self.fabric_mhz = fabric_mhz
         self._config = {"lanes": lanes, "block_bytes": block_bytes}
         self._arithmetic = arithmetic
         self._states = [GoldenChannel(number, self._memory()) for number in range(channels)]

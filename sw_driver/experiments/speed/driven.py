@@ -35,7 +35,8 @@ def measure_driven(
     """
     from sw_driver.axdimm.backends.rtl import VerilatedTransport
 
-    transport = device.transport
+    # The bare loop has nothing beside it.
+    transport = device.transport.inner
     assert isinstance(transport, VerilatedTransport)
     channels = range(device.channels)
     job = AdamJob(device, parameters)
