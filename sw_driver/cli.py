@@ -43,6 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except SystemExit as leaving:  # --help
         return leaving.code if isinstance(leaving.code, int) else 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _complain(Refusal(f"{str(error.filename)!r}: {error.strerror}"))
+        return 2
     except KeyboardInterrupt:
         print("nearmem: interrupted", file=sys.stderr)
         return 130

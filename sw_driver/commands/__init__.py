@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,14 +21,20 @@ __all__ = [
     "COMMANDS",
     "Failure",
     "Parser",
+    "Presets",
     "Refusal",
+    "add_configuration_options",
+    "add_output_options",
+    "build_console",
     "driving",
     "integer",
     "open_device",
     "output_file",
     "output_folder",
+    "print_files",
     "print_table",
     "progress_console",
+    "settings_of",
 ]
 
 COMMANDS = (
@@ -40,6 +48,8 @@ COMMANDS = (
     "validate",
     "ctl",
     "pim",
+    "config",
+    "cache",
 )
 """Modules of this package that are subcommands, in the order of the help text.
 
@@ -55,8 +65,22 @@ class Failure(Exception):
     """The job failed, though what was asked for was fine."""
 
 
+class _Help(argparse.HelpFormatter):
+    """Says the default of each option that has one and does not say it itself."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        shown = action.help
+        known = action.default not in (None, True, False, argparse.SUPPRESS, [])
+        if shown is not None and known and "default" not in shown and action.option_strings:
+            return f"{shown} (default: %(default)s)"
+        return shown
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose complaints are :class:`Refusal`, so that they take one line."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **settings})
 
     def error(self, message: str) -> NoReturn:
         """Refuses the command line."""
@@ -70,15 +94,66 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
         expected = f"an integer from {minimum} to {maximum}"
 
     def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = minimum - 1
-        if value < minimum or (maximum is not None and value > maximum):
+        from sw_driver.experiments.numbers import parse_integer
+
+        value = parse_integer(text)
+        if value is None or value < minimum or (maximum is not None and value > maximum):
             raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
         return value
 
     return parse
+
+
+class Presets:
+    """Names of presets, which are only loaded when the help text shows them."""
+
+    def __init__(self, pim: bool) -> None:
+        self._pim = pim
+
+    def __str__(self) -> str:
+        from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS
+
+        return ", ".join((PIM_KEYS if self._pim else MODULE_KEYS)["preset"].choices)
+
+
+def add_configuration_options(
+    parser: argparse.ArgumentParser, *, pim: bool = False, settings: bool = True
+) -> None:
+    """``--config`` and, with ``settings``, ``--set``, of the module or of the PIM."""
+    default = "paper" if pim else "axdimm"
+    config: Any = parser.add_argument(
+        "--config",
+        metavar="PRESET|FILE" if settings else "PRESET",
+        help=f"configuration, one of %(presets)s{', or a TOML file' if settings else ''} (default: "
+        f"{default}, the paper's)",
+    )
+    config.presets = Presets(pim)
+    if settings:
+        parser.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="a setting of the configuration; may be given several times ('nearmem config "
+            f"{default}' lists them)",
+        )
+
+
+def add_output_options(parser: argparse.ArgumentParser, what: str = "the results") -> None:
+    """``--quiet`` and ``--json``."""
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON, and only that")
+
+
+def settings_of(arguments: argparse.Namespace, *, pim: bool = False) -> dict[str, Any]:
+    """The settings of :func:`add_configuration_options`. Raises :class:`Refusal`."""
+    from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS, SweepError, read_settings
+
+    try:
+        entries = getattr(arguments, "set", [])
+        return dict(read_settings(arguments.config, entries, PIM_KEYS if pim else MODULE_KEYS))
+    except SweepError as error:
+        raise Refusal(str(error)) from error
 
 
 def output_file(text: str) -> Path:
@@ -90,6 +165,8 @@ def output_file(text: str) -> Path:
         raise argparse.ArgumentTypeError(
             f"{text!r} is to be written in {str(path.parent)!r}, which is not a folder: create it"
         )
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: choose another")
     return path
 
 
@@ -104,6 +181,8 @@ def output_folder(given: Path | None, name: str) -> Path:
         raise Refusal(
             f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
         ) from error
+    if not os.access(folder, os.W_OK):
+        raise Refusal(f"the folder {str(folder)!r} cannot be written: give another with --out")
     return folder
 
 
@@ -147,6 +226,20 @@ def progress_console(arguments: argparse.Namespace) -> Console:
 
     quiet = arguments.json or getattr(arguments, "quiet", False)
     return Console(stderr=True, quiet=quiet, highlight=False)
+
+
+def build_console(progress: Console) -> Callable[[str], None] | None:
+    """Who is told of a simulator's build: stderr, which shows it, unless nothing is to be shown."""
+    return (lambda _: None) if progress.quiet else None
+
+
+def print_files(arguments: argparse.Namespace, files: Iterable[Path]) -> None:
+    """Says which files were written."""
+    paths = [str(file) for file in files]
+    if arguments.json:
+        print(json.dumps({"files": paths}, indent=2))
+    elif not arguments.quiet:
+        print("\n".join(["Written:", *(f"  {path}" for path in paths)]))
 
 
 def print_table(table: Table, console: Console | None = None) -> None:

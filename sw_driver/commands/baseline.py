@@ -7,7 +7,18 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, driving, integer, open_device, progress_console
+from . import (
+    Failure,
+    Refusal,
+    add_configuration_options,
+    add_output_options,
+    build_console,
+    driving,
+    integer,
+    open_device,
+    progress_console,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,9 +62,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="NAME",
         help="what simulates the module (default: rtl)",
     )
-    parser.add_argument(
-        "--config", metavar="PRESET", help="configuration of the module (default: the paper's)"
-    )
+    add_configuration_options(parser)
     parser.add_argument(
         "--module-parameters",
         type=integer(1),
@@ -62,8 +71,7 @@ def add_parser(subparsers: Any) -> None:
         help=f"in each of its channels (default: {DEFAULT_MODULE_PARAMETERS:,})",
     )
     parser.add_argument("--no-module", action="store_true", help="measure the CPU alone")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help="print JSON only")
+    add_output_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -113,7 +121,10 @@ def _module(arguments: argparse.Namespace, progress: Console) -> dict[str, Any]:
     from sw_driver.axdimm.backends import BackendOptions
     from sw_driver.experiments.baseline.measure import MismatchError, measure_module
 
-    options = BackendOptions(preset=arguments.config, announce=progress.print)
+    settings = settings_of(arguments)
+    options = BackendOptions(
+        preset=settings.pop("preset", None), settings=settings, announce=build_console(progress)
+    )
     with (
         open_device(arguments.backend, options) as device,
         driving(out_of_memory="run fewer --module-parameters, 16 bytes of a channel each"),

@@ -7,7 +7,16 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, driving, integer, open_device, progress_console
+from . import (
+    Failure,
+    add_configuration_options,
+    build_console,
+    driving,
+    integer,
+    open_device,
+    progress_console,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
         "simulated throughput, fabric cycles of all channels per host second and their ratio, "
         "medians over the repetitions.",
     )
-    parser.add_argument("--config", default="axdimm", metavar="PRESET", help="configuration")
+    add_configuration_options(parser)
     parser.add_argument(
         "--parameters", type=integer(1), default=400_000, metavar="N", help="of each channel"
     )
@@ -54,7 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise Failure(
             f"--compare needs {', '.join(names)}: pip install -e '.[dev]' in the project's folder"
         )
-    options = BackendOptions(preset=arguments.config, announce=progress.print)
+    settings = settings_of(arguments)
+    options = BackendOptions(
+        preset=settings.pop("preset", None), settings=settings, announce=build_console(progress)
+    )
     tracked = partial(track, description="measuring", console=progress)
     with (
         open_device("rtl", options) as device,

@@ -29,8 +29,9 @@ from sw_driver.control import ChannelState, ControlError, Controlled, RegisterVa
 from sw_driver.control.client import connect
 from sw_driver.control.exclusive import DeviceEntry, DeviceName, open_devices, parse_device
 from sw_driver.errors import BusyError, ClosedError, NoSuchDeviceError, WrongModeError
+from sw_driver.runtime.files import write_whole
 
-from . import Failure, Refusal, print_table
+from . import Failure, Refusal, build_console, print_table
 
 __all__ = ["ACTIONS", "show"]
 
@@ -220,12 +221,7 @@ def _peek(arguments: argparse.Namespace) -> Result:
     else:
         content = "".join(f"{line}\n" for line in _dump(form, address, data)).encode()
     if arguments.output is not None:
-        try:
-            arguments.output.write_bytes(content)
-        except OSError as error:
-            raise Failure(
-                f"cannot write {str(arguments.output)!r}: {error.strerror or error}"
-            ) from error
+        write_whole(arguments.output, content)
     elif arguments.json or not arguments.quiet:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -452,7 +448,7 @@ def _opened(text: str | None, arguments: argparse.Namespace) -> Iterator[_Target
         yield _Target(control, control.describe())
         return
     progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
-    options = BackendOptions(announce=lambda message: progress.print(message, highlight=False))
+    options = BackendOptions(announce=build_console(progress))
     try:
         transport = open_backend(found.model, options)
     except ValueError as error:

@@ -9,11 +9,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, driving, integer, output_file, progress_console
+from . import (
+    Failure,
+    Refusal,
+    add_configuration_options,
+    add_output_options,
+    build_console,
+    driving,
+    integer,
+    output_file,
+    print_files,
+    progress_console,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hw.pim.config import PimConfig
     from sw_driver.pim.device import Pim
     from sw_driver.pim.layers import Layer
     from sw_driver.pim.measure import Job
@@ -57,9 +70,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--backend", default="golden", metavar="NAME", help="what executes (default: golden)"
     )
-    parser.add_argument(
-        "--config", default="paper", metavar="PRESET", help="configuration of the stack"
-    )
+    add_configuration_options(parser, pim=True)
     named = parser.add_argument_group("a layer by name")
     named.add_argument("--network", metavar="NAME", help="alexnet or vgg-19 (default: alexnet)")
     named.add_argument(
@@ -128,8 +139,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help="write every command to a vault's DRAM (CSV; backend rtl)",
     )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help="print JSON only")
+    add_output_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -165,12 +175,15 @@ def _reported() -> Iterator[None]:
         ) from error
     except ValueError as error:
         raise Refusal(str(error)) from error
-    except OSError as error:
-        raise Failure(str(error)) from error
+
+
+def _configured(arguments: argparse.Namespace) -> PimConfig:
+    from hw.pim.config import configure
+
+    return configure(**settings_of(arguments, pim=True))
 
 
 def _run_layers(arguments: argparse.Namespace, progress: Console, console: Console | None) -> int:
-    from hw.pim.config import configure
     from sw_driver.pim.backends import open_pim
     from sw_driver.pim.device import Pim
     from sw_driver.pim.measure import place_jobs
@@ -180,13 +193,13 @@ def _run_layers(arguments: argparse.Namespace, progress: Console, console: Conso
         config, jobs = place_jobs(
             _layers(arguments),
             arguments.pass_name,
-            configure(arguments.config),
+            _configured(arguments),
             parts=arguments.parts,
         )
         transport = open_pim(
             arguments.backend,
             config,
-            announce=lambda message: progress.print(message, highlight=False),
+            announce=build_console(progress),
             dram_trace=arguments.dram_trace,
         )
         with Pim(transport) as device:
@@ -200,6 +213,8 @@ def _run_layers(arguments: argparse.Namespace, progress: Console, console: Conso
             console.print(grid)
         for note in notes(figures):
             console.print(note, highlight=False)
+        if arguments.dram_trace is not None:
+            print_files(arguments, [arguments.dram_trace])
     if figures["wrong_results"]:
         raise Failure(f"{figures['wrong_results']} results differ from the golden model's")
     return 0
@@ -283,7 +298,6 @@ def _validate(arguments: argparse.Namespace, progress: Console, console: Console
 
     from rich.progress import track
 
-    from hw.pim.config import configure
     from sw_driver.pim.backends import SIMULATED_BANK_BYTES
     from sw_driver.pim.report import comparison_table
     from sw_driver.pim.validation import compare
@@ -291,14 +305,14 @@ def _validate(arguments: argparse.Namespace, progress: Console, console: Console
     if arguments.dram_trace is not None:
         raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
     with _reported():
-        config = configure(arguments.config)
+        config = _configured(arguments)
         config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))
         comparisons = compare(
             config,
             arguments.validate,
             seed=arguments.seed,
             most_products=arguments.most_products or DEFAULT_MOST_PRODUCTS,
-            announce=lambda message: progress.print(message, highlight=False),
+            announce=progress.print,
         )
         compared = list(
             track(
@@ -313,7 +327,7 @@ def _validate(arguments: argparse.Namespace, progress: Console, console: Console
     median, largest = statistics.median(errors), max(errors)
     if arguments.json:
         report = {
-            "config": arguments.config,
+            "config": arguments.config or "paper",
             "bank_bytes": config.bank_bytes,
             "median_error": median,
             "largest_error": largest,

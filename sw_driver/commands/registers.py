@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import hw
 from hw.csr.register_map import RegisterMap, load_registers
+from sw_driver.runtime.files import write_whole
 
-from . import Failure, Refusal, output_folder
+from . import Failure, Refusal, add_output_options, output_folder, print_files
 
 __all__ = ["MAPS", "add_parser", "load_map", "register_document", "run"]
 
@@ -67,6 +68,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="headers (default: build/registers)"
     )
+    add_output_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -123,8 +125,14 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.docs.is_dir():
         raise Refusal(f"no folder {str(arguments.docs)!r} for registers.md: give one with --docs")
     headers = output_folder(arguments.out, "registers")
-    (arguments.docs / "registers.md").write_text(register_document())
-    for name in MAPS:
-        CHeaderExporter().export(_elaborate(name), str(headers / f"{name}.h"), reuse_typedefs=False)
-    print(f"{arguments.docs / 'registers.md'} and the headers in {headers}")
+    document = arguments.docs / "registers.md"
+    write_whole(document, register_document())
+    written = [document]
+    with tempfile.TemporaryDirectory() as work:
+        for name in MAPS:
+            made = Path(work) / f"{name}.h"
+            CHeaderExporter().export(_elaborate(name), str(made), reuse_typedefs=False)
+            written.append(headers / made.name)
+            write_whole(written[-1], made.read_bytes())
+    print_files(arguments, written)
     return 0

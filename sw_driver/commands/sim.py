@@ -9,7 +9,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import driving, integer, open_device, output_file, output_folder, progress_console
+from . import (
+    Refusal,
+    add_configuration_options,
+    add_output_options,
+    build_console,
+    driving,
+    integer,
+    open_device,
+    output_file,
+    output_folder,
+    print_files,
+    progress_console,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,9 +55,7 @@ def add_parser(subparsers: Any) -> None:
         help="what executes the steps: the Verilated RTL; the golden model with the time of the "
         "cycle model; or the golden model alone, which has no clock (default: rtl)",
     )
-    parser.add_argument(
-        "--config", metavar="PRESET", help="configuration of the module (default: the paper's)"
-    )
+    add_configuration_options(parser)
     parser.add_argument("--lanes", type=integer(1), metavar="N", help="functional units a channel")
     block = parser.add_mutually_exclusive_group()
     block.add_argument("--block-bytes", type=integer(1), metavar="N", help="bytes of a block")
@@ -67,7 +78,23 @@ def add_parser(subparsers: Any) -> None:
         help="of the first parameters and the order of the images (default: 1)",
     )
     parser.add_argument(
-        "--wave", type=output_file, metavar="FILE", help="write a waveform (FST); slow and large"
+        "--wave",
+        type=output_file,
+        metavar="FILE",
+        help="write a waveform of each channel (FST); slow and large. Of the functional units it "
+        "has the inside of the first",
+    )
+    parser.add_argument(
+        "--wave-from",
+        type=integer(0),
+        metavar="CYCLE",
+        help="fabric cycle of the simulated time with which the waveform begins (default: 0)",
+    )
+    parser.add_argument(
+        "--wave-cycles",
+        type=integer(1),
+        metavar="N",
+        help="fabric cycles that the waveform is of (default: all)",
     )
     parser.add_argument(
         "--dram-trace", type=output_file, metavar="FILE", help="write every DRAM command (CSV)"
@@ -82,8 +109,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where report and curve go (default: build/sim)"
     )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help="print the report, and only it")
+    add_output_options(parser, "the report")
     parser.set_defaults(run=run)
 
 
@@ -96,7 +122,20 @@ def run(arguments: argparse.Namespace) -> int:
     settings = TrainingSettings(steps=arguments.steps, seed=arguments.seed)
     options = _options(arguments, progress)
     with open_device(arguments.backend, options, timeline=arguments.timeline) as device:
-        return _train(arguments, device, options, settings, folder, progress)
+        channels = device.channels
+        status = _train(arguments, device, options, settings, folder, progress)
+    if not arguments.json:
+        print_files(arguments, _files(arguments, folder, channels))
+    return status
+
+
+def _files(arguments: argparse.Namespace, folder: Path, channels: int) -> list[Path]:
+    files = [folder / "report.json", folder / "loss.png"]
+    if arguments.wave is not None:
+        from sw_driver.axdimm.backends.rtl import wave_files
+
+        files += wave_files(arguments.wave, channels)
+    return files + [each for each in (arguments.dram_trace, arguments.timeline) if each is not None]
 
 
 def _options(arguments: argparse.Namespace, progress: Console) -> BackendOptions:
@@ -106,17 +145,27 @@ def _options(arguments: argparse.Namespace, progress: Console) -> BackendOptions
     if arguments.block_kib is not None:
         block_bytes = arguments.block_kib * KIB
     capacity_bytes = None if arguments.capacity_mib is None else arguments.capacity_mib * MIB
+    settings = settings_of(arguments)
+    preset = settings.pop("preset", None)
     wanted = {
         "lanes": arguments.lanes,
         "block_bytes": block_bytes,
         "capacity_bytes": capacity_bytes,
     }
+    settings |= {name: value for name, value in wanted.items() if value is not None}
+    window = None
+    if arguments.wave_from is not None or arguments.wave_cycles is not None:
+        if arguments.wave is None:
+            raise Refusal("--wave-from and --wave-cycles are of a waveform: give --wave FILE, too")
+        begin = arguments.wave_from or 0
+        window = (begin, begin + (arguments.wave_cycles or 1 << 62))
     return BackendOptions(
-        preset=arguments.config,
-        settings={name: value for name, value in wanted.items() if value is not None},
+        preset=preset,
+        settings=settings,
         wave=arguments.wave,
+        wave_window=window,
         dram_trace=arguments.dram_trace,
-        announce=progress.print,
+        announce=build_console(progress),
     )
 
 
@@ -152,6 +201,7 @@ def _train(
         write_loss_curve,
     )
     from sw_driver.experiments.training.trainer import MismatchError, Trainer
+    from sw_driver.runtime.files import write_whole
 
     trainer = Trainer(device, load_split_digits(), settings)
     mismatches = None
@@ -162,14 +212,14 @@ def _train(
                 TextColumn("step"),
                 MofNCompleteColumn(),
                 BarColumn(),
-                TextColumn("loss {task.fields[loss]:.3f}"),
+                TextColumn("{task.fields[loss]}"),
                 TimeElapsedColumn(),
                 console=progress,
             ) as bar,
         ):
-            task = bar.add_task("", total=settings.steps, loss=float("nan"))
+            task = bar.add_task("", total=settings.steps, loss="")
             result: TrainingResult = trainer.train(
-                lambda step, loss: bar.update(task, completed=step, loss=loss)
+                lambda step, loss: bar.update(task, completed=step, loss=f"loss {loss:.3f}")
             )
     except MismatchError as error:
         result, mismatches = error.result, error.mismatches
@@ -189,7 +239,7 @@ def _train(
         mismatches=[str(mismatch) for mismatch in mismatches or ()],
     )
     text = json.dumps(figures, indent=2)
-    (folder / "report.json").write_text(text + "\n")
+    write_whole(folder / "report.json", text + "\n")
     write_loss_curve(folder / "loss.png", result.losses)
     if arguments.json:
         print(text)
@@ -204,8 +254,7 @@ def _train(
             console.print(note, highlight=False)
         console.print(
             "Gradients and parameters went over the host link; the moments were read through the "
-            f"backdoor to be compared.\nReport: {folder / 'report.json'}  Loss curve: "
-            f"{folder / 'loss.png'}",
+            "backdoor to be compared.",
             highlight=False,
             soft_wrap=True,
         )

@@ -7,7 +7,17 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from . import Failure, Refusal, driving, integer, print_table, progress_console
+from . import (
+    Failure,
+    Refusal,
+    add_configuration_options,
+    add_output_options,
+    driving,
+    integer,
+    print_table,
+    progress_console,
+    settings_of,
+)
 
 __all__ = ["add_parser", "run"]
 
@@ -40,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
         "channel while the kernel runs on the other.",
     )
     parser.add_argument("name", choices=("fcfs", "parallel"), help="experiment")
-    parser.add_argument("--config", default="axdimm", metavar="PRESET", help="configuration")
+    add_configuration_options(parser)
     parser.add_argument(
         "--parameters", type=integer(1), default=1_000_000, metavar="N", help="of a kernel's run"
     )
@@ -55,8 +65,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help="parallel: of a copy",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_argument("--quiet", action="store_true", help="print no progress")
+    add_output_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -68,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     progress = progress_console(arguments)
     channels = 1 if arguments.name == "fcfs" else 2
-    options = BackendOptions(preset=arguments.config, settings={"channels": channels})
+    settings = settings_of(arguments)
+    preset = settings.pop("preset", "axdimm")
+    options = BackendOptions(preset=preset, settings={**settings, "channels": channels})
     try:
         config = module_config(options)
     except ValueError as error:
@@ -108,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(done, indent=2))
         return 0
     heads = [name for name in _HEADS if any(name in row for row in done)]
-    table = Table(title=f"nearmem study {arguments.name}: {arguments.config}")
+    table = Table(title=f"nearmem study {arguments.name}: {preset}")
     for name in heads:
         table.add_column(_HEADS[name], justify="left" if name in _WORDS else "right")
     for row in done:

@@ -8,7 +8,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, integer, print_table, progress_console
+from . import (
+    Failure,
+    Refusal,
+    add_configuration_options,
+    add_output_options,
+    integer,
+    print_files,
+    print_table,
+    progress_console,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,7 +39,8 @@ def add_parser(subparsers: Any) -> None:
         epilog="Keys are all options of the configuration (lanes, block_bytes, queue_depth, "
         "refresh, t_rfc, bank_groups, ...; a wrong one is answered with a list), preset, count, "
         "and stagger: whether the driver spreads the tensors over the banks. Values are integers, "
-        "with KiB or MiB if wanted, true or false, and names.",
+        "such as 4096, 1e6 or 4KiB, true or false, and names. In a file given with --config a list "
+        "is an axis.",
     )
     parser.add_argument(
         "--backend",
@@ -38,16 +48,7 @@ def add_parser(subparsers: Any) -> None:
         default="rtl",
         help="what is measured: the Verilated RTL, or the model of its cycles (default: rtl)",
     )
-    parser.add_argument(
-        "--config", metavar="PRESET", help="configuration that is varied (default: the paper's)"
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of all points; may be given several times",
-    )
+    add_configuration_options(parser)
     parser.add_argument(
         "--axis",
         action="append",
@@ -80,8 +81,7 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="synthesize each kernel with Yosys (UltraScale+), one or two minutes each",
     )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help="print the results, and only them")
+    add_output_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         grid = Grid.parse(
             backend=arguments.backend,
-            preset=arguments.config,
+            config=arguments.config,
             counts=arguments.count,
             fixed=arguments.set,
             axes=arguments.axis,
@@ -133,8 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=2))
     elif not arguments.quiet:
         print_table(_table(grid, rows))
-        files = f"{folder / 'results.csv'}, {folder / 'results.sqlite'}"
-        print("\n".join([f"Results: {files}", *(f"Plot: {plot}" for plot in plots)]))
+        print_files(arguments, [folder / "results.csv", folder / "results.sqlite", *plots])
     return _complain(grid, rows)
 
 

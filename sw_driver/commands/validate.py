@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             description="comparing",
             console=progress_console(arguments),
         ):
-            comparisons += compare(group)
+            comparisons += compare(group, announce=lambda _: None)
     except (RuntimeError, DeviceTimeout) as error:
         raise Failure(f"the RTL failed: {error}") from error
     errors = [abs(each.error) for each in comparisons]

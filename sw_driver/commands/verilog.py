@@ -9,7 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import Failure, Refusal, integer, output_folder
+from . import (
+    Failure,
+    Presets,
+    Refusal,
+    add_configuration_options,
+    add_output_options,
+    integer,
+    output_folder,
+    print_files,
+    progress_console,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,12 +39,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "designs", nargs="*", metavar="NAME", help="designs to write (default: all)"
     )
-    parser.add_argument(
-        "--config", default="axdimm", metavar="PRESET", help="configuration (default: the paper's)"
+    add_configuration_options(parser)
+    pim: Any = parser.add_argument(
+        "--pim",
+        default="paper",
+        metavar="PRESET",
+        help="configuration of the PIM, one of %(presets)s (default: paper)",
     )
-    parser.add_argument(
-        "--pim", default="paper", metavar="PRESET", help="configuration of the PIM (default: paper)"
-    )
+    pim.presets = Presets(pim=True)
     parser.add_argument("--lanes", type=integer(1), metavar="N", help="functional units a channel")
     parser.add_argument("--block-bytes", type=integer(1), metavar="N", help="bytes of a block")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder (default: build/verilog)")
@@ -43,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
         help="also synthesize each design with Yosys (UltraScale+), some minutes for a large one: "
         "counts in NAME.json and on the output",
     )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    add_output_options(parser, "the files' names and what was asked for")
     parser.set_defaults(run=run)
 
 
@@ -56,17 +69,16 @@ def run(arguments: argparse.Namespace) -> int:
     from hw.axdimm.config import configure
     from hw.generate import DESIGNS, Machines, generate
     from hw.pim.config import configure as configure_pim
+    from sw_driver.runtime.files import write_whole
     from sw_driver.simulator.synthesis import SynthesisError, design_resources, find_yosys
 
-    options = {
+    options = settings_of(arguments) | {
         name: value
         for name in ("lanes", "block_bytes")
         if (value := getattr(arguments, name)) is not None
     }
     try:
-        machines = Machines(
-            module=configure(arguments.config, **options), pim=configure_pim(arguments.pim)
-        )
+        machines = Machines(module=configure(**options), pim=configure_pim(arguments.pim))
     except ValueError as error:
         raise Refusal(str(error)) from error
     names = arguments.designs or list(DESIGNS)
@@ -74,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         if name not in DESIGNS:
             raise Refusal(f"no design {name!r}; known: {', '.join(DESIGNS)}")
     folder = output_folder(arguments.out, "verilog")
-    console = Console(stderr=True, quiet=arguments.quiet)
+    console = progress_console(arguments)
+    written: list[Path] = []
     # Of the components that are one module, all but the first are made for their ports alone.
     warnings.simplefilter("ignore", UnusedElaboratable)
     resources: dict[str, dict[str, int]] = {}
@@ -86,14 +99,18 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.resources:
                 resources[name] = design_resources(text, top=name)
                 description["resources"] = resources[name]
-            (folder / f"{name}.v").write_text(text)
-            (folder / f"{name}.json").write_text(json.dumps(description, indent=2) + "\n")
+            texts = {f"{name}.v": text, f"{name}.json": json.dumps(description, indent=2) + "\n"}
+            for file, content in texts.items():
+                written.append(folder / file)
+                write_whole(written[-1], content)
     except SynthesisError as error:
         raise Failure(str(error)) from error
-    if not arguments.quiet:
-        print(f"{len(names)} designs in {folder}: {', '.join(names)}")
-        if resources:
-            Console().print(_table(resources))
+    if arguments.json:
+        print(json.dumps({"files": [str(file) for file in written], "resources": resources}))
+        return 0
+    if resources and not arguments.quiet:
+        Console().print(_table(resources))
+    print_files(arguments, written)
     return 0
 
 

@@ -1,25 +1,46 @@
-"""What a sweep can vary, and how the values of each key are written."""
+"""What can be set of a machine and of a sweep's points, and how it is written."""
 
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Iterable
+import json
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import get_type_hints
 
-from hw.axdimm.config import MODULE_PRESETS, OPTIONS, ModuleConfig
+from hw.axdimm.config import MODULE_PRESETS, OPTIONS, ModuleConfig, configure
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
 from hw.dram.presets import PARTS
 from hw.dram.timing import DramTiming
+from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig
+from hw.pim.config import OPTIONS as PIM_OPTIONS
+from hw.pim.config import configure as configure_pim
 
-__all__ = ["KEYS", "Key", "SweepError", "Value", "key", "plain", "text_of"]
+from .numbers import NUMBER_FORMS, parse_integer
 
-Value = bool | int | str
+__all__ = [
+    "KEYS",
+    "MODULE_KEYS",
+    "PIM_KEYS",
+    "Key",
+    "SweepError",
+    "Value",
+    "key",
+    "module_values",
+    "pim_values",
+    "plain",
+    "read_config",
+    "read_settings",
+    "split_entry",
+    "text_of",
+    "toml",
+]
 
-_UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
-_INTEGER = re.compile(r"(-?\d+(?:_\d+)*)\s*(|kib|mib|gib)", re.IGNORECASE)
+Value = bool | int | float | str
+
 _SWITCH = {"true": True, "false": False}
 
 
@@ -32,15 +53,15 @@ class Key:
     """A key of a point."""
 
     name: str
-    kind: type[bool] | type[int] | type[str]
+    kind: type[bool] | type[int] | type[float] | type[str]
     choices: tuple[str, ...] = ()
     """The names that a key of kind ``str`` may be given."""
 
     def parse(self, text: str) -> Value:
         """The value that ``text`` stands for.
 
-        ``true`` or ``false``; an integer, with ``KiB``, ``MiB`` or ``GiB`` behind it if wanted; or
-        one of the names. Raises :class:`SweepError` for anything else.
+        ``true`` or ``false``; a number, see :mod:`~sw_driver.experiments.numbers`; or one of the
+        names. Raises :class:`SweepError` for anything else.
         """
         text = text.strip()
         if self.kind is bool:
@@ -48,13 +69,15 @@ class Key:
                 return _SWITCH[text.lower()]
             raise SweepError(f"{self.name} is {text!r}: expected true or false")
         if self.kind is int:
-            found = _INTEGER.fullmatch(text)
-            if found:
-                return int(found[1]) * _UNITS[found[2].lower()]
-            raise SweepError(
-                f"{self.name} is {text!r}: expected an integer, or one with KiB or MiB such as "
-                "16KiB"
-            )
+            value = parse_integer(text)
+            if value is not None:
+                return value
+            raise SweepError(f"{self.name} is {text!r}: expected {NUMBER_FORMS}")
+        if self.kind is float:
+            try:
+                return float(text)
+            except ValueError:
+                raise SweepError(f"{self.name} is {text!r}: expected a number") from None
         if text in self.choices:
             return text
         raise SweepError(f"{self.name} is {text!r}: {_expected(text, self.choices)}")
@@ -91,11 +114,112 @@ KEYS = _keys()
 placement)."""
 
 
-def key(name: str) -> Key:
+MODULE_KEYS = {name: KEYS[name] for name in ("preset", *OPTIONS)}
+"""Those of a module's configuration."""
+
+
+def _pim_keys() -> dict[str, Key]:
+    kinds = get_type_hints(PimConfig)
+    choices = {"preset": tuple(PIM_PRESETS), "counting": COUNTINGS}
+    return {
+        name: Key(name=name, kind=kinds.get(name, float), choices=choices.get(name, ()))
+        for name in ("preset", *PIM_OPTIONS)
+    } | {"preset": Key(name="preset", kind=str, choices=choices["preset"])}
+
+
+PIM_KEYS = _pim_keys()
+"""Those of a PIM's configuration, by name."""
+
+
+def key(name: str, keys: Mapping[str, Key] = KEYS) -> Key:
     """The key called ``name``; raises :class:`SweepError` with what may have been meant."""
-    if name not in KEYS:
-        raise SweepError(f"no key {name!r}: {_expected(name, KEYS)}")
-    return KEYS[name]
+    if name not in keys:
+        raise SweepError(f"no key {name!r}: {_expected(name, keys)}")
+    return keys[name]
+
+
+def read_settings(
+    config: str | None, entries: Sequence[str], keys: Mapping[str, Key]
+) -> dict[str, Value]:
+    """The settings of ``--config`` and ``--set``; the latter count where both have a key.
+
+    ``config`` is what :func:`read_config` takes, ``entries`` are ``KEY=VALUE``. Raises
+    :class:`SweepError`.
+    """
+    values = {
+        name: key(name, keys).parse(text)
+        for name, text in read_config(config, keys["preset"].choices).items()
+    }
+    given: set[str] = set()
+    for name, text in map(split_entry, entries):
+        if name in given:
+            raise SweepError(f"--set {name} is given twice: give it once")
+        given.add(name)
+        values[name] = key(name, keys).parse(text)
+    return values
+
+
+def split_entry(entry: str, option: str = "--set", form: str = "KEY=VALUE") -> tuple[str, str]:
+    """Key and value of ``KEY=VALUE``. Raises :class:`SweepError` for anything else."""
+    name, equals, text = entry.partition("=")
+    if not equals or not text:
+        raise SweepError(f"{option} is {entry!r}: expected {form}")
+    return name.strip(), text
+
+
+def read_config(config: str | None, presets: Collection[str]) -> dict[str, str]:
+    """The texts of a configuration's settings, by their keys.
+
+    ``config`` is the name of a preset or of a TOML file with a value, or on sweeps a list of them,
+    for each key. Raises :class:`SweepError`.
+    """
+    if config is None:
+        return {}
+    if config in presets:
+        return {"preset": config}
+    try:
+        content = tomllib.loads(Path(config).read_text())
+    except FileNotFoundError:
+        raise SweepError(
+            f"no configuration {config!r}: {_expected(config, presets)}, or a TOML file"
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SweepError(f"the configuration {config!r} cannot be read: {error}") from error
+    for name, value in content.items():
+        if isinstance(value, dict):
+            raise SweepError(
+                f"the configuration {config!r} has a table [{name}]: expected KEY = VALUE lines"
+            )
+    return {
+        name: ",".join(map(plain, value)) if isinstance(value, list) else plain(value)
+        for name, value in content.items()
+    }
+
+
+def module_values(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """All settings of the module that these, see :data:`MODULE_KEYS`, stand for."""
+    config = configure(**settings)  # type: ignore[arg-type]
+    holders = (config, config.controller, config.part.timing, config.part.geometry)
+    values = {
+        name: getattr(next(holder for holder in holders if hasattr(holder, name)), name)
+        for name in OPTIONS
+        if name != "capacity_bytes"  # which follows from the geometry
+    }
+    return {**values, "part": config.part.name}
+
+
+def pim_values(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """All settings of the PIM that these, see :data:`PIM_KEYS`, stand for."""
+    config = configure_pim(**settings)  # type: ignore[arg-type]
+    return {
+        name: getattr(config if hasattr(config, name) else config.weights, name)
+        for name in PIM_OPTIONS
+    }
+
+
+def toml(values: Mapping[str, Value]) -> str:
+    """The values as a TOML file, which :func:`read_config` reads."""
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
 
 def plain(value: object) -> str:

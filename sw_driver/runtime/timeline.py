@@ -22,12 +22,12 @@ from itertools import groupby
 from operator import index, itemgetter
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidOptionError
+from .files import replacing
 
 __all__ = ["LIMIT_EVENTS", "MERGED_GAP_FABRIC_CYCLES", "Timeline", "merge_uses", "timeline_file"]
 
@@ -192,7 +192,6 @@ class Timeline:
         ``OSError`` if it cannot be written.
         """
         path = Path(path)
-        part = path.with_name(f".{path.name}.{uuid4().hex}")
         with self._lock:
             tracks = {
                 name: _Track(
@@ -206,20 +205,17 @@ class Timeline:
             }
             dropped, dropped_from = self._dropped, self._dropped_from
         events = self._events_of(tracks, dropped, dropped_from)
-        try:
-            with (
-                gzip.open(part, "xt", encoding="utf-8")
-                if path.suffix == ".gz"
-                else open(part, "x", encoding="utf-8")
-            ) as file:
-                file.write('{"displayTimeUnit":"ns","otherData":')
-                file.write(json.dumps(self._metadata(tracks, dropped)))
-                file.write(f',"traceEvents":[\n{next(events)}')
-                file.writelines(f",\n{event}" for event in events)
-                file.write("\n]}\n")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        with (
+            replacing(path) as part,
+            gzip.open(part, "wt", encoding="utf-8")
+            if path.suffix == ".gz"
+            else open(part, "w", encoding="utf-8") as file,
+        ):
+            file.write('{"displayTimeUnit":"ns","otherData":')
+            file.write(json.dumps(self._metadata(tracks, dropped)))
+            file.write(f',"traceEvents":[\n{next(events)}')
+            file.writelines(f",\n{event}" for event in events)
+            file.write("\n]}\n")
 
     def _find(self, track: str) -> _Track:
         if track not in self._tracks:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hw.dram.presets import DramPart
 from hw.pim.vault.timing import VaultPart
+from sw_driver.runtime.files import replacing
 
 __all__ = ["merge_dram_traces", "trace_head"]
 
@@ -32,14 +33,12 @@ def _rows(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def merge_dram_traces(parts: Sequence[Path], target: Path, part: DramPart) -> None:
-    """Merges the channels' traces ``parts`` by time into ``target`` and removes them.
+    """Merges the channels' traces ``parts`` by time into ``target``.
 
     The first line names the DRAM part, its geometry and its timing, the second the columns.
     ``tck`` counts the clocks of a channel from the end of its reset.
     """
-    with target.open("w") as output:
+    with replacing(target) as part_file, part_file.open("w") as output:
         output.write(trace_head("dram", part, COLUMNS))
         for _, line in heapq.merge(*(_rows(path) for path in parts)):
             output.write(line)
-    for path in parts:
-        path.unlink()

@@ -125,7 +125,7 @@ def test_what_the_host_has_no_memory_for_is_refused(
 def test_the_grid_has_every_combination_the_last_axis_fastest() -> None:
     grid = Grid.parse(
         backend="rtl",
-        preset="tiny",
+        config="tiny",
         counts=None,
         fixed=["lanes=4"],
         axes=["stagger=true,false", "count=100,200"],
@@ -137,7 +137,7 @@ def test_the_grid_has_every_combination_the_last_axis_fastest() -> None:
 
 
 def test_no_point_is_given_if_one_is_impossible() -> None:
-    grid = Grid.parse(backend="rtl", preset="tiny", counts="10", fixed=[], axes=["lanes=2,3"])
+    grid = Grid.parse(backend="rtl", config="tiny", counts="10", fixed=[], axes=["lanes=2,3"])
     with pytest.raises(SweepError, match="lanes=3"):
         grid.points()
 

@@ -38,7 +38,7 @@ def sweep(name: str) -> tuple[Grid, list[dict[str, Any]]]:
     """The grid called ``name`` with invented figures."""
     axes = GRIDS[name]
     counts = None if any(axis.startswith("count") for axis in axes) else "1000000"
-    grid = Grid.parse(backend="rtl", preset=None, counts=counts, fixed=[], axes=axes)
+    grid = Grid.parse(backend="rtl", config=None, counts=counts, fixed=[], axes=axes)
     rng = np.random.default_rng(1)
     rows = []
     for point in grid.points():

@@ -22,7 +22,7 @@ def modelled(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """What the model says of each run; the RTL says 1000 cycles. Nothing is simulated."""
     says = {"cycles": 1000}
 
-    def compare(group: Group) -> list[Comparison]:
+    def compare(group: Group, announce: object = None) -> list[Comparison]:
         return [
             Comparison(group=group, trial=trial, rtl=_counts(1000), model=_counts(says["cycles"]))
             for trial in group.trials

@@ -61,8 +61,8 @@ public:
         top_->final();
     }
 
-    void close_files() {
-        trace_.close();
+    // Whether all of the trace has been written.
+    bool close_files() {
 #ifdef NEARMEM_WAVE
         if (wave_) {
             // Readers take no file without a time.
@@ -71,6 +71,7 @@ public:
         }
         wave_.reset();
 #endif
+        return trace_.close();
     }
 
     bool open_trace(const char* path) { return trace_.open(path, "w"); }
@@ -426,7 +427,13 @@ Module* nm_open(unsigned channels, unsigned read_latency) {
     return module;
 }
 
-void nm_close(Module* module) { delete module; }
+// Whether all of the traces has been written.
+int nm_close(Module* module) {
+    bool whole = true;
+    for (auto& channel : module->channels) whole &= channel->close_files();
+    delete module;
+    return whole ? kOk : kFailed;
+}
 
 int nm_trace(Module* module, unsigned index, const char* path) {
     return module->channels[index]->open_trace(path) ? kOk : kFailed;

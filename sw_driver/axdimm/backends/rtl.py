@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import threading
 import weakref
@@ -28,7 +29,7 @@ from sw_driver.transport import (
 from ...simulator.library import MAKE_ARGS, load_library, verilated_library, verilator_args
 from ...simulator.traces import merge_dram_traces
 
-__all__ = ["VerilatedTransport", "build_library"]
+__all__ = ["VerilatedTransport", "build_library", "wave_files"]
 
 _OK, _TIMEOUT, _VIOLATION, _LATE, _LOST = range(5)
 
@@ -52,7 +53,7 @@ _SETTINGS = '`verilator_config\nno_inline -module "adam_unit"\n'
 _u64 = ctypes.c_uint64
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_open": (ctypes.c_void_p, [ctypes.c_uint, ctypes.c_uint]),
-    "nm_close": (None, [ctypes.c_void_p]),
+    "nm_close": (ctypes.c_int, [ctypes.c_void_p]),
     "nm_trace": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p]),
     "nm_wave": (
         ctypes.c_int,
@@ -169,18 +170,19 @@ class VerilatedTransport:
             lines = config.capacity_bytes // LINE_BYTES
             self._storage.append(np.ctypeslib.as_array(raw, shape=(lines, LINE_BYTES)))
             if dram_trace is not None and self._library.nm_trace(
-                self._module, channel, str(self._part(dram_trace, channel)).encode()
+                self._module, channel, str(self.part(dram_trace, channel)).encode()
             ):
                 raise ValueError(f"cannot write the DRAM trace {str(dram_trace)!r}")
             if wave is not None:
-                path = wave if self.channels == 1 else self._part(wave, channel)
+                path = wave_files(wave, self.channels)[channel]
                 times = (round(500_000 / config.fabric_mhz), *(wave_window or (0, 2**64 - 1)))
                 if self._library.nm_wave(self._module, channel, str(path).encode(), *times):
                     raise ValueError(f"cannot write the waveform {str(path)!r}")
             self._library.nm_idle(self._module, channel, SETTLE_FABRIC_CYCLES)
 
     @staticmethod
-    def _part(path: Path, channel: int) -> Path:
+    def part(path: Path, channel: int) -> Path:
+        """The file of one channel."""
         return path.with_name(f"{path.stem}.ch{channel}{path.suffix}")
 
     def _check(self, channel: int, address: int, nbytes: int) -> None:
@@ -379,7 +381,10 @@ class VerilatedTransport:
         self._library.nm_bare(self._module, channel, fabric_cycles)
 
     def close(self) -> None:
-        """See :class:`sw_driver.transport.Transport`; writes the trace of DRAM commands."""
+        """See :class:`sw_driver.transport.Transport`; writes the trace of DRAM commands.
+
+        Raises ``OSError`` if that could not be written in full; then there is none.
+        """
         if self._module is None:
             return
         if self._dram_trace is not None:
@@ -389,11 +394,18 @@ class VerilatedTransport:
             for channel, done in enumerate(cycles):
                 self._library.nm_idle(self._module, channel, max(cycles) - done)
         self._storage.clear()
-        self._finalizer()
+        status = self._finalizer()
         self._module = None
         if self._dram_trace is not None:
-            parts = [self._part(self._dram_trace, index) for index in range(self.channels)]
-            merge_dram_traces(parts, self._dram_trace, self.config.part)
+            parts = [self.part(self._dram_trace, index) for index in range(self.channels)]
+            try:
+                if status != _OK:
+                    message = "not all of it could be written, is the disk full?"
+                    raise OSError(errno.EIO, message, str(self._dram_trace))
+                merge_dram_traces(parts, self._dram_trace, self.config.part)
+            finally:
+                for part in parts:
+                    part.unlink(missing_ok=True)
 
 
 def build_library(
@@ -437,6 +449,13 @@ def build_library(
         wave=wave,
         announce=announce,
     )
+
+
+def wave_files(wave: Path, channels: int) -> list[Path]:
+    """The waveforms of a module's channels, if ``wave`` is asked for."""
+    if channels == 1:
+        return [wave]
+    return [VerilatedTransport.part(wave, channel) for channel in range(channels)]
 
 
 def _about(config: ModuleConfig, *, wave: bool, arithmetic: bool) -> str:

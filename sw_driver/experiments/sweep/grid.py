@@ -14,7 +14,16 @@ from sw_driver.axdimm.backends import SIMULATED_CAPACITY_BYTES, BackendOptions, 
 from sw_driver.axdimm.backends.cycles import cycle_config
 from sw_driver.axdimm.runs import PARAMETER_BYTES
 from sw_driver.errors import OutOfMemoryError
-from sw_driver.experiments.settings import SweepError, Value, key, plain, text_of
+from sw_driver.experiments.settings import (
+    KEYS,
+    SweepError,
+    Value,
+    key,
+    plain,
+    read_config,
+    split_entry,
+    text_of,
+)
 from sw_driver.memory.allocator import BANK_BLOCK_BYTES, BANK_SLOTS, ChannelAllocator
 from sw_driver.simulator import sources
 from sw_driver.simulator.buildcache import content_key
@@ -163,7 +172,7 @@ class Grid:
         cls,
         *,
         backend: str,
-        preset: str | None,
+        config: str | None,
         counts: str | None,
         fixed: Sequence[str],
         axes: Sequence[str],
@@ -171,9 +180,10 @@ class Grid:
     ) -> Grid:
         """The grid of a command line: ``fixed`` are ``KEY=VALUE``, ``axes`` ``KEY=V1,V2,...``.
 
-        ``preset`` (default ``axdimm``) and ``counts`` (``N`` or ``N,N,...``) may be among ``fixed``
-        or ``axes`` instead. Raises :class:`SweepError` for an unknown key, a value that is not
-        one of its key, a value given twice, and a key given twice.
+        ``counts`` are ``N`` or ``N,N,...``; ``config`` is a preset (default ``axdimm``) or a file,
+        see :func:`~sw_driver.experiments.settings.read_config`, in which lists are axes; what is
+        given otherwise counts instead of what the file has. Raises :class:`SweepError` for an
+        unknown key, a value that is not one of its key, a value given twice, and a key given twice.
         """
         given: dict[str, list[Value]] = {}
 
@@ -187,16 +197,18 @@ class Grid:
                     raise SweepError(f"{name} has the value {texts[position]!r} twice: drop one")
             given[name] = values
 
-        for entry, option in [*((e, "--set") for e in fixed), *((e, "--axis") for e in axes)]:
-            name, equals, text = entry.partition("=")
-            if not equals or not text:
-                form = "KEY=VALUE" if option == "--set" else "KEY=V1,V2,..."
-                raise SweepError(f"{option} is {entry!r}: expected {form}")
-            take(name.strip(), [text] if option == "--set" else text.split(","))
-        if preset is not None:
-            take("preset", [preset])
+        for entry in fixed:
+            name, text = split_entry(entry)
+            take(name, [text])
+        for entry in axes:
+            name, text = split_entry(entry, "--axis", "KEY=V1,V2,...")
+            take(name, text.split(","))
         if counts is not None:
             take("count", counts.split(","))
+        presets = KEYS["preset"].choices
+        for name, text in read_config(config, presets).items():
+            if name not in given or config in presets:
+                take(name, text.split(","))
         if "count" not in given:
             raise SweepError("how many parameters a channel has is missing: give --count N")
         given.setdefault("preset", ["axdimm"])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sw_driver.experiments.settings import SweepError, plain
+from sw_driver.runtime.files import replacing
 
 from . import executors
 from .grid import Grid, Point
@@ -166,7 +167,7 @@ def _measure(
 
 def _write_csv(folder: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
     """Writes ``true`` and ``false`` as the options have them, and nothing for None."""
-    with (folder / "results.csv").open("w", newline="") as file:
+    with replacing(folder / "results.csv") as part, part.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         for row in rows:

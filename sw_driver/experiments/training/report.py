@@ -16,6 +16,7 @@ from sw_driver.experiments.figures import (
     ceiling_mparams_per_s,
     mparams_per_s,
 )
+from sw_driver.runtime.files import replacing
 
 from ..provenance import provenance
 from .trainer import ChannelFigures, Share, TrainingResult
@@ -210,4 +211,5 @@ def write_loss_curve(path: Path, losses: tuple[float, ...]) -> None:
     axes.set_title("Training on handwritten digits, optimizer on the simulated AXDIMM")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
+    with replacing(path) as part:
+        figure.savefig(part, format=path.suffix[1:], dpi=120)

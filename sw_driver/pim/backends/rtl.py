@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -185,9 +186,8 @@ class RtlPim:
         failed = self._finalizer()
         self._stack = None
         if failed:
-            raise OSError(
-                f"the trace of DRAM commands {str(self._dram_trace)!r} could not be written in full"
-            )
+            message = "not all of it could be written, is the disk full?"
+            raise OSError(errno.EIO, message, str(self._dram_trace))
 
     def _transfer(self, address_bytes: int, data: NDArray[np.uint8], *, write: bool) -> None:
         self._check_open()

@@ -1,0 +1,59 @@
+"""``nearmem config``: the configurations there are, and one as a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from . import Refusal
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Describes the options."""
+    parser = subparsers.add_parser(
+        "config",
+        help="list the configurations, or print one as a file",
+        description="Lists the presets of the module and of the PIM, or prints one, with changes, "
+        "as a TOML file that --config of other commands takes.",
+    )
+    parser.add_argument("preset", nargs="?", metavar="PRESET|FILE", help="what to print")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a change to it"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints."""
+    from sw_driver.experiments.settings import (
+        MODULE_KEYS,
+        PIM_KEYS,
+        SweepError,
+        module_values,
+        pim_values,
+        read_settings,
+        toml,
+    )
+
+    modules, pims = (keys["preset"].choices for keys in (MODULE_KEYS, PIM_KEYS))
+    if arguments.preset is None:
+        if arguments.set:
+            raise Refusal("--set changes a configuration: name one")
+        if arguments.json:
+            print(json.dumps({"module": modules, "pim": pims}))
+        else:
+            print(f"module: {', '.join(modules)}\npim: {', '.join(pims)}")
+        return 0
+    # `tiny` is one of each; the module's is meant.
+    pim = arguments.preset in pims and arguments.preset not in modules
+    try:
+        settings = read_settings(arguments.preset, arguments.set, PIM_KEYS if pim else MODULE_KEYS)
+        values = pim_values(settings) if pim else module_values(settings)
+    except (SweepError, ValueError) as error:
+        raise Refusal(str(error)) from error
+    print(json.dumps(values, indent=2) if arguments.json else toml(values), end="")
+    return 0
