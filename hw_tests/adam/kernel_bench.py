@@ -229,7 +229,7 @@ async def counts_and_places(dut: Any, stalls: str) -> None:
         await bench.run(count, place_tensors(bench.rng, count, in_place=in_place))
 
 
-@cocotb.test(timeout_time=20, timeout_unit="ms")
+@cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.parametrize(stalls=["none", "random"], habit=HABITS[1:])
 async def memories_of_every_habit(dut: Any, stalls: str, habit: str) -> None:
     bench = await make_bench(dut, stalls=stalls, habit=habit)
@@ -237,7 +237,7 @@ async def memories_of_every_habit(dut: Any, stalls: str, habit: str) -> None:
         await bench.run(count, place_tensors(bench.rng, count, in_place=count == 17))
 
 
-@cocotb.test(timeout_time=20, timeout_unit="ms")
+@cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.parametrize(stalls=["none", "random"])
 async def memory_of_another_make(dut: Any, stalls: str) -> None:
     bench = await make_bench(dut, stalls=stalls, memory=foreign_memory)

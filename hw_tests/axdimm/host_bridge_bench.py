@@ -119,7 +119,7 @@ class DramBench(Bench):
         self.expected[LINE * line :][:LINE] = np.frombuffer(data.to_bytes(LINE, "little"), np.uint8)
 
 
-@cocotb.test(timeout_time=2, timeout_unit="ms")
+@cocotb.test(timeout_time=500, timeout_unit="us")
 @cocotb.parametrize((("stalls", "habit"), SUBORDINATES))
 async def reads_and_writes_keep_their_order(dut: Any, stalls: str, habit: str) -> None:
     """Reads see all earlier writes and no later one; reads in error are told by their ``ok``."""

@@ -118,7 +118,7 @@ def as_pairs(bursts: list[Burst]) -> list[tuple[int, int]]:
     return [(burst.address, burst.beats) for burst in bursts]
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=500, timeout_unit="us")
 @cocotb.parametrize((("stalls", "habit"), SUBORDINATES))
 async def copies(dut: Any, stalls: str, habit: str) -> None:
     """Bursts, their order, data and strobes, for lengths around the block."""
