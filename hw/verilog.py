@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import verilog
+from amaranth.back import rtlil, verilog
 from amaranth.hdl import (
     ClockSignal,
     DomainRenamer,
@@ -40,20 +42,16 @@ class VerilogPlatform:
     """
 
     def __init__(self) -> None:
-        self.components: dict[str, wiring.Component] = {}
+        self.components: dict[str, list[wiring.Component]] = {}
+        """By the name of their module; :func:`to_verilog` sees to it that all of a name are the
+        same hardware."""
         self.files: dict[str, str] = {}
 
     def add_component(self, name: str, component: wiring.Component) -> None:
-        """Registers ``component`` as Verilog module ``name``.
-
-        Raises ``ValueError`` if another kind of component already has this name.
-        """
-        first = self.components.setdefault(name, component)
-        if type(first) is not type(component) or ports_of(first) != ports_of(component):
-            raise ValueError(
-                f"module name {name!r} stands for two different components: {first!r} and "
-                f"{component!r}; give each configuration a name of its own"
-            )
+        """Registers ``component`` as Verilog module ``name``."""
+        known = self.components.setdefault(name, [])
+        if not any(component is each for each in known):
+            known.append(component)
 
     def add_file(self, name: str, content: str) -> None:
         """Registers a Verilog source; the same name must always carry the same content."""
@@ -76,9 +74,9 @@ def flat_ports(component: wiring.Component) -> list[tuple[str, Any, wiring.Flow]
 class Shared(wiring.Component):
     """Stands for ``component`` where it is used many times: one Verilog module, many instances.
 
-    It has the members of the component it wraps. The wrapped component must be fully described
-    by ``name``: two components under one name are taken to be the same hardware. The component
-    may use the domain ``sync`` only; ``domain`` says which domain drives it here.
+    It has the members of the component it wraps. All that are placed under one ``name`` must be
+    the same hardware, as :func:`to_verilog` checks; the same object takes no time to compare. The
+    component may use the domain ``sync`` only; ``domain`` says which domain drives it here.
 
     Outside Verilog generation (no :class:`VerilogPlatform`) it elaborates to the component, which
     can then have one place only: there its signals are its own.
@@ -115,7 +113,14 @@ def ports_of(component: wiring.Component) -> list[Port]:
     return ports
 
 
-def _convert(component: wiring.Component, name: str, platform: VerilogPlatform) -> str:
+def _convert(
+    component: wiring.Component,
+    name: str,
+    platform: VerilogPlatform,
+    *,
+    convert: Callable[..., str] = verilog.convert,
+    **options: Any,
+) -> str:
     # With the direction left to Amaranth, an output that nothing drives would become an input.
     ports = {
         port_name: (
@@ -124,14 +129,7 @@ def _convert(component: wiring.Component, name: str, platform: VerilogPlatform) 
         )
         for port_name, value, flow in flat_ports(component)
     }
-    return verilog.convert(
-        component,
-        name=name,
-        platform=platform,
-        ports=ports,
-        emit_src=False,
-        strip_internal_attrs=True,
-    )
+    return convert(component, name=name, platform=platform, ports=ports, emit_src=False, **options)
 
 
 # What Yosys writes is right but not always sized or ranged as a linter wants it.
@@ -147,13 +145,33 @@ def to_verilog(component: wiring.Component, name: str) -> str:
     The module has the ports ``clk`` and ``rst`` (synchronous, active high) of the domain ``sync``
     and one port for each member of the signature; interfaces are flattened with ``_``, so that a
     member ``m_axi`` with a member ``awaddr`` becomes ``m_axi_awaddr``.
+
+    Raises ``ValueError`` if two different components are placed under the name of one module.
     """
     platform = VerilogPlatform()
-    texts = [_convert(component, name, platform)]
-    done = {name}
-    while pending := [item for item in platform.components.items() if item[0] not in done]:
-        for shared_name, shared in pending:
-            texts.append(_convert(shared, shared_name, platform))
-            done.add(shared_name)
-    texts += [platform.files[file] for file in sorted(platform.files)]
-    return "\n".join([_HEADER, *texts])
+    platform.add_component(name, component)
+    texts: dict[str, str] = {}
+    firsts: dict[str, str] = {}
+    compared: Counter[str] = Counter()
+    while pending := [
+        (module, index, each)
+        for module, placed in platform.components.items()
+        for index, each in enumerate(placed)
+        if index >= compared[module]
+    ]:
+        for module, index, each in pending:
+            compared[module] += 1
+            if index == 0:
+                texts[module] = _convert(each, module, platform, strip_internal_attrs=True)
+                continue
+            # Before Yosys, which takes most of the time.
+            first = platform.components[module][0]
+            if module not in firsts:
+                firsts[module] = _convert(first, module, platform, convert=rtlil.convert)
+            if _convert(each, module, platform, convert=rtlil.convert) != firsts[module]:
+                raise ValueError(
+                    f"module name {module!r} stands for two different components: {first!r} and "
+                    f"{each!r}; give each configuration a name of its own"
+                )
+    files = [platform.files[file] for file in sorted(platform.files)]
+    return "\n".join([_HEADER, *texts.values(), *files])

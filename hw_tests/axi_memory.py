@@ -1,7 +1,9 @@
-"""An AXI4 memory for cocotb benches: numpy-backed, with stalls, errors and protocol checks."""
+"""AXI4 memories for cocotb benches: numpy-backed, with stalls, errors and protocol checks."""
 
 from __future__ import annotations
 
+import functools
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -11,11 +13,15 @@ from typing import Any
 import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
+from cocotbext.axi import AxiBus, AxiRam
 from numpy.typing import NDArray
 
-from hw_tests.stalls import STALLS
+from hw_tests.stalls import STALLS, pause_channels
 
-__all__ = ["CHANNEL_STALLS", "AxiMemory", "Burst"]
+__all__ = [
+    "CHANNEL_STALLS", "HABITS", "SUBORDINATES", "AxiMemory", "Burst", "foreign_memory",
+    "memory_maker",
+]  # fmt: skip
 
 CHANNEL_STALLS: dict[str, dict[str, float]] = {
     **{name: dict.fromkeys(("ar", "r", "aw", "w", "b"), share) for name, share in STALLS.items()},
@@ -23,8 +29,25 @@ CHANNEL_STALLS: dict[str, dict[str, float]] = {
 }
 """Named probabilities that a channel pauses in a cycle."""
 
+HABITS = ("eager", "on_valid", "together", "data_first", "late")
+"""What subordinates do that IHI 0022E, A3.3.1 allows, and so no manager may depend on:
+
+- ``eager``: is ready before anything is valid; takes data behind their address;
+- ``on_valid``: is ready on each channel only in answer to what is valid there;
+- ``together``: takes an address only in one cycle with the first of its data;
+- ``data_first``: takes an address only when it has all of its data;
+- ``late``: as ``eager``, but read data and answers come long after what they belong to.
+"""
+
+SUBORDINATES = [
+    *((stalls, HABITS[0]) for stalls in STALLS),
+    *((stalls, habit) for habit in HABITS[1:] for stalls in ("none", "random")),
+]
+"""Amounts of stalls and habits with which to try a manager."""
+
+_LATE_CYCLES = 150
 _SLVERR = 2
-_ADDRESS_SIGNALS = ("addr", "len", "size", "burst")
+_ADDRESS_SIGNALS = ("id", "addr", "len", "size", "burst")
 
 
 @dataclass
@@ -40,9 +63,10 @@ class Burst:
 class AxiMemory:
     """Subordinate on the ports ``PREFIX_*`` of ``dut``; in order, one ID.
 
-    It checks at every cycle: bursts are INCR, full width, aligned, inside the memory and within a
-    4 KB page; WLAST is where it should be; write data does not come before its address is valid;
-    a channel that waits holds its payload. A violation raises ``AssertionError`` in the test.
+    It checks at every cycle: bursts have ID 0, for which answers in order are the only legal ones;
+    they are INCR, full width, aligned, inside the memory and within a 4 KB page; WLAST is where it
+    should be; write data does not come before its address is valid; a channel that waits holds its
+    payload. A violation raises ``AssertionError`` in the test.
 
     Parameters
     ----------
@@ -50,6 +74,8 @@ class AxiMemory:
         Bytes, read and written in place.
     stalls:
         For each channel (``ar r aw w b``) the probability that it pauses in a cycle.
+    habit:
+        One of :data:`HABITS`.
     shared:
         At most one beat, read or write, moves in a cycle; reads go first.
     reset:
@@ -67,6 +93,7 @@ class AxiMemory:
         memory: NDArray[np.uint8],
         *,
         stalls: Mapping[str, float] | None = None,
+        habit: str = HABITS[0],
         shared: bool = False,
         reset: Any = None,
         seed: int = 1,
@@ -75,6 +102,9 @@ class AxiMemory:
     ) -> None:
         self.memory = memory
         self.stalls = dict(stalls or {})
+        assert habit in HABITS
+        self.habit = habit
+        self._latency = _LATE_CYCLES if habit == "late" else 0
         self.shared = shared
         self.read_error = read_error
         self.write_error = write_error
@@ -104,7 +134,8 @@ class AxiMemory:
         self._waiting: dict[str, tuple[int, ...]] = {}
         self._to_read: deque[Burst] = deque()
         self._to_write: deque[Burst] = deque()
-        self._to_answer: deque[int] = deque()
+        self._data: deque[tuple[int, ...]] = deque()
+        self._to_answer: deque[tuple[int, int]] = deque()
         for name in ("bid", "rid"):
             self._drive(name, 0)
         self._forget()
@@ -114,6 +145,7 @@ class AxiMemory:
         self._waiting.clear()
         self._to_read.clear()
         self._to_write.clear()
+        self._data.clear()
         self._to_answer.clear()
         for name in ("arready", "awready", "wready", "bvalid", "rvalid"):
             self._drive(name, 0)
@@ -121,7 +153,7 @@ class AxiMemory:
     @property
     def quiet(self) -> bool:
         """Nothing is in flight."""
-        return not (self._to_read or self._to_write or self._to_answer)
+        return not (self._to_read or self._to_write or self._data or self._to_answer)
 
     def _drive(self, name: str, value: int) -> None:
         if self._driven.get(name) != value:
@@ -145,10 +177,11 @@ class AxiMemory:
         return payload
 
     def _burst(self, channel: str, moved: bool) -> Burst:
-        address, length, size, burst = self._held(channel, _ADDRESS_SIGNALS, moved)
+        ident, address, length, size, burst = self._held(channel, _ADDRESS_SIGNALS, moved)
         beats = length + 1
         end = address + beats * self._beat_bytes
         what = f"{channel} burst of {beats} beats at {address:#x}"
+        assert ident == 0, f"{what} has ID {ident}"
         assert burst == 1, f"{what} is of type {burst}"
         assert 1 << size == self._beat_bytes, f"{what} has size {size}"
         assert address % self._beat_bytes == 0, f"{what} is not aligned"
@@ -156,9 +189,8 @@ class AxiMemory:
         assert end <= self.memory.size, f"{what} leaves the memory of {self.memory.size} bytes"
         return Burst(address, beats, self.cycle)
 
-    def _addresses(self, channel: str, queue: deque[Burst], log: list[Burst]) -> bool:
-        valid = bool(self._get(f"{channel}valid"))
-        if valid:
+    def _addresses(self, channel: str, queue: deque[Burst], log: list[Burst]) -> None:
+        if self._get(f"{channel}valid"):
             moved = bool(self._driven[f"{channel}ready"])
             burst = self._burst(channel, moved)
             if moved:
@@ -166,36 +198,65 @@ class AxiMemory:
                 log.append(burst)
         else:
             assert channel not in self._waiting, f"{channel} was withdrawn"
-        self._drive(f"{channel}ready", int(not self._pause(channel)))
-        return valid
 
-    def _write_beat(self, address_valid: bool) -> None:
+    def _write_beat(self) -> None:
         if not self._get("wvalid"):
             assert "w" not in self._waiting, "w was withdrawn"
             return
         moved = bool(self._driven["wready"])
-        data, strobes, last = self._held("w", ("data", "strb", "last"), moved)
-        assert self._to_write or address_valid, "write data before its address"
-        if not moved:
-            return
-        assert self._to_write, "the bench takes data only after its address"
-        self.write_cycles.append(self.cycle)
-        burst = self._to_write[0]
+        beat = self._held("w", ("data", "strb", "last"), moved)
+        offered = "aw" in self._waiting and not self._whole_burst_ahead
+        assert self._to_write or offered, "write data before its address"
+        if moved:
+            self.write_cycles.append(self.cycle)
+            self._data.append(beat)
+
+    @property
+    def _whole_burst_ahead(self) -> bool:
+        """All data of a burst are here, and its address is not."""
+        return bool(self._data) and bool(self._data[-1][2])
+
+    def _store(self) -> None:
+        """Writes the data whose address is here."""
         size = self._beat_bytes
-        place = burst.address + burst.done * size
-        line = np.frombuffer(data.to_bytes(size, "little"), np.uint8)
-        if strobes == (1 << size) - 1:
-            self.memory[place : place + size] = line
-        else:
-            bits = np.frombuffer(strobes.to_bytes(size // 8, "little"), np.uint8)
-            mask = np.unpackbits(bits, bitorder="little").astype(bool)
-            self.memory[place : place + size][mask] = line[mask]
-        burst.done += 1
-        assert last == (burst.done == burst.beats), f"WLAST is {last} at beat {burst.done}"
-        if last:
-            self._to_write.popleft()
-            index = len(self.writes) - len(self._to_write) - 1
-            self._to_answer.append(_SLVERR if self.write_error(index) else 0)
+        while self._data and self._to_write:
+            data, strobes, last = self._data.popleft()
+            burst = self._to_write[0]
+            place = burst.address + burst.done * size
+            line = np.frombuffer(data.to_bytes(size, "little"), np.uint8)
+            if strobes == (1 << size) - 1:
+                self.memory[place : place + size] = line
+            else:
+                bits = np.frombuffer(strobes.to_bytes(size // 8, "little"), np.uint8)
+                mask = np.unpackbits(bits, bitorder="little").astype(bool)
+                self.memory[place : place + size][mask] = line[mask]
+            burst.done += 1
+            assert last == (burst.done == burst.beats), f"WLAST is {last} at beat {burst.done}"
+            if last:
+                self._to_write.popleft()
+                index = len(self.writes) - len(self._to_write) - 1
+                self._to_answer.append((self.cycle, _SLVERR if self.write_error(index) else 0))
+
+    def _ready(self) -> None:
+        """Says what will be taken in the next cycle; what is offered now, is then, too."""
+        waiting = self._waiting
+        read = write = True
+        beat = bool(self._to_write)
+        if self.habit == "on_valid":
+            read, write, beat = "ar" in waiting, "aw" in waiting, beat and "w" in waiting
+        elif self.habit == "data_first":
+            write = self._whole_burst_ahead
+            beat = not write
+        elif self.habit == "together":
+            write = not beat and "aw" in waiting and "w" in waiting
+        write = write and not self._pause("aw")
+        beat = (beat and not self._pause("w")) or (write and self.habit == "together")
+        if self.shared and self._driven["rvalid"]:
+            assert self.habit == HABITS[0], "a shared memory has no habits"
+            beat = False
+        self._drive("arready", int(read and not self._pause("ar")))
+        self._drive("awready", int(write))
+        self._drive("wready", int(beat))
 
     def _step(self) -> None:
         self.cycle += 1
@@ -204,8 +265,10 @@ class AxiMemory:
             return
         driven = self._driven
         self._addresses("ar", self._to_read, self.reads)
-        address_valid = self._addresses("aw", self._to_write, self.writes)
-        self._write_beat(address_valid)
+        self._addresses("aw", self._to_write, self.writes)
+        self._store()
+        self._write_beat()
+        self._store()
 
         if driven["rvalid"] and self._get("rready"):
             self.read_cycles.append(self.cycle)
@@ -213,7 +276,12 @@ class AxiMemory:
             self._to_read[0].done += 1
             if self._to_read[0].done == self._to_read[0].beats:
                 self._to_read.popleft()
-        if self._to_read and not driven["rvalid"] and not self._pause("r"):
+        if (
+            self._to_read
+            and not driven["rvalid"]
+            and self.cycle - self._to_read[0].cycle >= self._latency
+            and not self._pause("r")
+        ):
             burst = self._to_read[0]
             place = burst.address + burst.done * self._beat_bytes
             line = self.memory[place : place + self._beat_bytes]
@@ -225,14 +293,41 @@ class AxiMemory:
         if driven["bvalid"] and self._get("bready"):
             self.answers += 1
             self._drive("bvalid", 0)
-        if self._to_answer and not driven["bvalid"] and not self._pause("b"):
-            self._drive("bresp", self._to_answer.popleft())
+        if (
+            self._to_answer
+            and not driven["bvalid"]
+            and self.cycle - self._to_answer[0][0] >= self._latency
+            and not self._pause("b")
+        ):
+            self._drive("bresp", self._to_answer.popleft()[1])
             self._drive("bvalid", 1)
-        blocked = self.shared and driven["rvalid"]
-        self._drive("wready", int(bool(self._to_write) and not blocked and not self._pause("w")))
+        self._ready()
 
     async def _run(self) -> None:
         edge = RisingEdge(self._clock)
         while True:
             await edge
             self._step()
+
+
+def foreign_memory(
+    dut: Any,
+    prefix: str,
+    clock: Any,
+    memory: NDArray[np.uint8],
+    *,
+    reset: Any,
+    stalls: Mapping[str, float] | None = None,
+    seed: int = 1,
+) -> AxiRam:
+    """The memory of cocotbext-axi in place of an :class:`AxiMemory`; takes data before addresses,
+    too."""
+    logging.getLogger(f"cocotb.{dut._name}.{prefix}").setLevel(logging.WARNING)
+    ram = AxiRam(AxiBus.from_prefix(dut, prefix), clock, reset, mem=memoryview(memory))
+    pause_channels(ram, stalls or {}, seed)
+    return ram
+
+
+def memory_maker(habit: str) -> Callable[..., Any]:
+    """What makes a memory: an :class:`AxiMemory` of a habit, or a ``foreign`` one."""
+    return foreign_memory if habit == "foreign" else functools.partial(AxiMemory, habit=habit)

@@ -30,7 +30,7 @@ class ModuleConfig:
     """What an AXDIMM is generated for; the defaults are the paper's module (section 3)."""
 
     channels: int = 2
-    """Channels on the host link, 1 to 4; the paper's module has two."""
+    """Channels on the host link, 1, 2 or 4; the paper's module has two."""
 
     part: DramPart = DDR4_1600_16GBIT_X8
     """DRAM of a channel."""
@@ -54,8 +54,11 @@ class ModuleConfig:
     """The kernel's configuration, which follows from the rest."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.channels, int) or not 1 <= self.channels <= 4:
-            raise ValueError(f"channels must be an integer from 1 to 4, got {self.channels!r}")
+        if not isinstance(self.channels, int) or self.channels not in (1, 2, 4):
+            raise ValueError(
+                "channels must be 1, 2 or 4, because the upper address bits select the channel, "
+                f"got {self.channels!r}"
+            )
         latency = self.read_latency_fabric_cycles
         if not isinstance(latency, int) or not 4 <= latency <= MAX_READ_LATENCY:
             raise ValueError(

@@ -16,10 +16,10 @@ from hw.line import LINE_BITS
 __all__ = ["MEMORY_COUNTERS", "MOST_ADMITTED", "MOST_UNANSWERED", "Ddr4Memory", "MemorySignature"]
 
 MOST_ADMITTED = 255
-"""Reads, or writes without their data, that a memory may have accepted at a time."""
+"""Reads, or writes without their data, that the kernel may have under way at a time."""
 
 MOST_UNANSWERED = 1023
-"""Writes that a memory may have accepted and not answered."""
+"""Writes of the kernel that may be under way without an answer."""
 
 MEMORY_COUNTERS = ("refreshes", "activates", "precharges", "turns", "longest_refresh_gap")
 
@@ -27,10 +27,11 @@ MEMORY_COUNTERS = ("refreshes", "activates", "precharges", "turns", "longest_ref
 class MemorySignature(wiring.Signature):
     """A memory as its user has it; a controller, or what adapts one, has it as ``In``.
 
-    Its users send incrementing bursts of whole lines that do not cross 4 KB, with ID 0. The data of
-    a write may come before, with or after its address. The memory answers in order, and has not
-    more than :data:`MOST_ADMITTED` reads, :data:`MOST_ADMITTED` writes whose data it has not taken
-    and :data:`MOST_UNANSWERED` writes that it has not answered: the arbiter counts no further.
+    Its users send incrementing bursts of whole lines that do not cross 4 KB, with ID 0, and the
+    data of a write with or after its address, never before, but without waiting for the address to
+    be taken. The memory answers in order. It need not bound what it accepts: the arbiter leaves at
+    most :data:`MOST_ADMITTED` reads, :data:`MOST_ADMITTED` writes whose data is not taken and
+    :data:`MOST_UNANSWERED` writes without an answer.
 
     Parameters
     ----------
@@ -79,8 +80,6 @@ class Ddr4Memory(wiring.Component):
     """
 
     def __init__(self, controller: Ddr4Controller) -> None:
-        assert controller.most_admitted <= MOST_ADMITTED
-        assert controller.most_unanswered <= MOST_UNANSWERED
         self._controller = controller
         super().__init__(
             {

@@ -76,6 +76,10 @@ class ExclusiveJoin(MemoryJoin):
 class KernelGate(wiring.Component):
     """Lets the kernel begin bursts only while it may, and knows when the last has ended.
 
+    Data of a write is passed on as soon as its address is offered: a memory may want to see it
+    before it takes the address (IHI 0022E, A3.3.1). No more bursts are under way than the counters
+    hold, however many the memory would take.
+
     Parameters
     ----------
     axi
@@ -100,18 +104,23 @@ class KernelGate(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         kernel, memory = self.kernel, self.memory
+        reads = Signal(range(MOST_ADMITTED + 1))
         # Data passes only behind its address: what a drain left behind would otherwise be taken
         # for the data of the host's next write.
         without_data = Signal(range(MOST_ADMITTED + 1))
+        unanswered = Signal(range(MOST_UNANSWERED + 1))
         write_data_owed = Signal()
-        # An address once offered stays until it is taken, so a drain begins between two.
+        # An address once offered stays until it is taken, so a drain begins between two. The
+        # counters do not yet know of the one that passes now.
         read_open = Signal()
         write_open = Signal()
         m.d.comb += write_data_owed.eq(without_data != 0)
         with m.If(~(read_open & kernel.arvalid) | memory.arready):
-            m.d.sync += read_open.eq(self.open)
+            m.d.sync += read_open.eq(self.open & (reads < MOST_ADMITTED - 1))
         with m.If(~(write_open & kernel.awvalid) | memory.awready):
-            m.d.sync += write_open.eq(self.open)
+            m.d.sync += write_open.eq(
+                self.open & (without_data < MOST_ADMITTED - 1) & (unanswered < MOST_UNANSWERED - 1)
+            )
         gates = {
             f"{channel}{end}": gate
             for channel, gate in (("aw", write_open), ("ar", read_open), ("w", write_data_owed))
@@ -122,17 +131,18 @@ class KernelGate(wiring.Component):
             value = getattr(source, name)
             m.d.comb += getattr(target, name).eq(value & gates[name] if name in gates else value)
 
-        reads = Signal(range(MOST_ADMITTED + 1))
-        unanswered = Signal(range(MOST_UNANSWERED + 1))
-        write_taken = kernel.awvalid & kernel.awready
+        write_waits = Signal()
+        write_offered = memory.awvalid & ~write_waits
+        write_taken = memory.awvalid & memory.awready
         m.d.sync += [
+            write_waits.eq(memory.awvalid & ~memory.awready),
             reads.eq(
                 reads
                 + (kernel.arvalid & kernel.arready)
                 - (kernel.rvalid & kernel.rready & kernel.rlast)
             ),
             without_data.eq(
-                without_data + write_taken - (kernel.wvalid & kernel.wready & kernel.wlast)
+                without_data + write_offered - (kernel.wvalid & kernel.wready & kernel.wlast)
             ),
             unanswered.eq(unanswered + write_taken - (kernel.bvalid & kernel.bready)),
         ]

@@ -123,16 +123,6 @@ class Ddr4Controller(wiring.Component):
             }
         )
 
-    @property
-    def most_admitted(self) -> int:
-        """Reads, or writes without their data, that may have been accepted at a time."""
-        return self._front_end.most_admitted
-
-    @property
-    def most_unanswered(self) -> int:
-        """Writes that may have been accepted and not answered."""
-        return self._front_end.most_unanswered
-
     def elaborate(self, platform: Any) -> Module:
         timing = self._fabric_timing
         front, queue, rows = self._front_end, self._queue, self._rows

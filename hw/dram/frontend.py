@@ -56,9 +56,6 @@ class AxiFrontEnd(wiring.Component):
         No burst is on its way: all responses were taken and all write data are in the DRAM.
     """
 
-    most_admitted = _ADDRESSES + _READS
-    """Reads, or writes without their data, that may have been accepted at a time."""
-
     def __init__(
         self,
         *,
@@ -97,11 +94,6 @@ class AxiFrontEnd(wiring.Component):
                 "idle": Out(1),
             }
         )
-
-    @property
-    def most_unanswered(self) -> int:
-        """Writes that may have been accepted and not answered."""
-        return _ADDRESSES + _WRITES + self._responses
 
     def _burst_layout(self) -> data.StructLayout:
         return data.StructLayout(

@@ -14,6 +14,9 @@ MAX_POSTPONED_REFRESHES = 8
 """Refreshes that may be postponed, and as many pulled in (JESD79-4, refresh command)."""
 
 
+_SCHEDULING_TCK = 40
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommandTiming:
     """Minimum distances between the commands of a DRAM (JESD79-4 names), in tCK but ``tck_ps``.
@@ -82,13 +85,23 @@ class CommandTiming:
             ("t_wtr_l", self.t_wtr_s, "it is never shorter than t_wtr_s"),
             ("t_rc", self.t_ras, "it is never shorter than t_ras"),
             ("t_faw", self.t_rrd_s, "it is never shorter than t_rrd_s"),
-            ("t_refi", self.t_rfc + 1, "refresh must leave time for work"),
+            (
+                "t_refi",
+                self.t_rfc + self.beside_refresh,
+                "tRFC and the time for some work; with this t_refi, t_rfc may be "
+                f"{self.t_refi - self.beside_refresh}",
+            ),
         )
         for name, low, why in at_least:
             if getattr(self, name) < low:
                 raise ValueError(
                     f"{name} must be at least {low} ({why}), got {getattr(self, name)}"
                 )
+
+    @property
+    def beside_refresh(self) -> int:
+        """Least time between the end of a refresh and the next, in tCK."""
+        return 1
 
     @property
     def read_to_write(self) -> int:
@@ -120,6 +133,13 @@ class DramTiming(CommandTiming):
 
     LONGEST_TCK = 4096
     LEAST_CWL = 5
+
+    @property
+    def beside_refresh(self) -> int:
+        """A bank is opened, a burst moves, and the banks are closed, each in fabric cycles; the
+        schedulers take some to turn to it."""
+        longest = max(self.t_ras, self.t_rc - self.t_rp, self.write_to_precharge)
+        return self.t_rcd + longest + self.t_rp + _SCHEDULING_TCK
 
     def __post_init__(self) -> None:
         super().__post_init__()

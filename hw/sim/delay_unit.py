@@ -36,7 +36,7 @@ class DelayUnit(wiring.Component):
     :class:`~hw.dataflow.unit.UnitSignature` without constants.
     """
 
-    module_name = "adam_unit"
+    module_name = "delay_unit"
     """Name of the Verilog module."""
 
     def __init__(self) -> None:

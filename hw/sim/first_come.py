@@ -56,8 +56,9 @@ class FirstComeMerge(wiring.Component):
         def both(name: str) -> tuple[Any, Any]:
             return getattr(first, name), getattr(second, name)
 
-        def address(channel: str, answered: Any) -> tuple[Any, Any]:
-            """Arbitrates AR or AW; returns the handshake and who it is of."""
+        def address(channel: str, answered: Any) -> tuple[Any, Any, Any]:
+            """Arbitrates AR or AW; returns the first cycle of the offer, the handshake and who
+            both are of."""
             valid_first, valid_second = both(f"{channel}valid")
             earlier = Signal(name=f"{channel}_earlier")
             owner = Signal(name=f"{channel}_owner")
@@ -88,7 +89,7 @@ class FirstComeMerge(wiring.Component):
                 m.d.sync += earlier.eq(~owner)
             with m.Elif(valid_first ^ valid_second):
                 m.d.sync += earlier.eq(valid_second)
-            return taken, owner
+            return offered & ~waiting, taken, owner
 
         answered_read = Signal()
         answered_write = Signal()
@@ -96,12 +97,13 @@ class FirstComeMerge(wiring.Component):
             answered_read.eq(out.rvalid & out.rready & out.rlast),
             answered_write.eq(out.bvalid & out.bready),
         ]
-        read_taken, read_owner = address("ar", answered_read)
-        write_taken, write_owner = address("aw", answered_write)
+        _, read_taken, read_owner = address("ar", answered_read)
+        write_offered, write_taken, write_owner = address("aw", answered_write)
         reading, _ = queue("reads", read_taken, read_owner, answered_read)
         answering, _ = queue("writes", write_taken, write_owner, answered_write)
         data_done = Signal()
-        sending, may_send = queue("data", write_taken, write_owner, data_done)
+        # Data does not wait for its address to be taken, see IHI 0022E, A3.3.1.
+        sending, may_send = queue("data", write_offered, write_owner, data_done)
 
         for name in ("wdata", "wstrb", "wlast"):
             one, other = both(name)

@@ -7,6 +7,7 @@ Parameters: ``lanes``, ``block_bytes``, ``memory_bytes`` as the kernel was built
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from golden.adam import AdamConstants, adam_constants, adam_step
 from hw.axdimm.registers import kernel_map
 from hw_tests.adam.plain_rule import plain_step
-from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory
+from hw_tests.axi_memory import CHANNEL_STALLS, HABITS, AxiMemory, foreign_memory
 from hw_tests.bench import bench_parameters
 from hw_tests.lite_master import LiteMaster
 from hw_tests.stalls import STALLS
@@ -73,14 +74,21 @@ class Status:
 class Bench:
     """Clock, memory, registers and the expected contents of the memory."""
 
-    def __init__(self, dut: Any, *, stalls: str = "none", **options: Any) -> None:
+    def __init__(
+        self,
+        dut: Any,
+        *,
+        stalls: str = "none",
+        memory: Callable[..., Any] = AxiMemory,
+        **options: Any,
+    ) -> None:
         self.dut = dut
         self.rng = random.Random(cocotb.RANDOM_SEED)
         self.numbers = np.random.default_rng(cocotb.RANDOM_SEED)
         dut.rst.value = 1
         cocotb.start_soon(Clock(dut.clk, 2, unit="ns").start())
         self.contents = self.numbers.integers(0, 256, MEMORY_BYTES, np.uint8)
-        self.memory = AxiMemory(
+        self.memory = memory(
             dut,
             "m_axi",
             dut.clk,
@@ -92,7 +100,6 @@ class Bench:
         )
         self.registers = LiteMaster(dut, "s_axi", dut.clk)
         self.busy_cycles = 0
-        self.last_busy_cycle = 0
 
     async def reset(self) -> None:
         await ClockCycles(self.dut.clk, 3)
@@ -103,9 +110,7 @@ class Bench:
     async def _count_busy(self) -> None:
         while True:
             await RisingEdge(self.dut.clk)
-            if int(self.dut.busy.value):
-                self.busy_cycles += 1
-                self.last_busy_cycle = self.memory.cycle
+            self.busy_cycles += int(self.dut.busy.value)
 
     async def write(self, register: str, value: int) -> None:
         response = await self.registers.write(MAP[register].offset_bytes, value)
@@ -142,7 +147,8 @@ class Bench:
                 break
         else:
             raise AssertionError(f"the kernel is still busy after {limit} cycles")
-        assert self.memory.quiet, "the kernel is done while the memory is not"
+        if isinstance(self.memory, AxiMemory):
+            assert self.memory.quiet, "the kernel is done while the memory is not"
 
     def tensor(self, address: int, count: int) -> NDArray[np.float32]:
         """The bytes of a tensor in the memory, as float32."""
@@ -221,6 +227,29 @@ async def counts_and_places(dut: Any, stalls: str) -> None:
     for index, count in enumerate(counts):
         in_place = (index + len(stalls)) % 2 == 0
         await bench.run(count, place_tensors(bench.rng, count, in_place=in_place))
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(stalls=["none", "random"], habit=HABITS[1:])
+async def memories_of_every_habit(dut: Any, stalls: str, habit: str) -> None:
+    bench = await make_bench(dut, stalls=stalls, habit=habit)
+    for count in (17, 3 * BLOCK + 5):
+        await bench.run(count, place_tensors(bench.rng, count, in_place=count == 17))
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(stalls=["none", "random"])
+async def memory_of_another_make(dut: Any, stalls: str) -> None:
+    bench = await make_bench(dut, stalls=stalls, memory=foreign_memory)
+    for count in (17, 3 * BLOCK + 5):
+        addresses = place_tensors(bench.rng, count, in_place=count == 17)
+        bench.fill(count, addresses)
+        expected = bench.expected(count, addresses)
+        await bench.settings(count, addresses)
+        await bench.start()
+        await bench.finish()
+        assert await bench.status() == Status(0, 1, 0, "none")
+        bench.compare(expected, f"{count} parameters at {addresses}")
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")

@@ -7,14 +7,17 @@ import random
 from typing import Any
 
 import cocotb
+import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
-from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteRam, AxiMaster, AxiRam
+from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteRam, AxiMaster
 
+from hw.axdimm.memory import MOST_ADMITTED, MOST_UNANSWERED
 from hw.axdimm.registers import arbiter_map
+from hw_tests.axi_memory import CHANNEL_STALLS, HABITS, AxiMemory, memory_maker
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink
-from hw_tests.stalls import STALLS, pauses
+from hw_tests.stalls import STALLS, pause_channels
 
 LINE = 64
 MEASURED = {
@@ -42,10 +45,13 @@ MEASURED = {
 
 
 class TB:
-    """A host on the link, a kernel on the kernel port, and memories behind the arbiter."""
+    """A host on the link, a kernel on the kernel port, and memories behind the arbiter.
 
-    def __init__(self, dut: Any) -> None:
-        for name in ("kernel", "kernel_csr", "memory_axi"):
+    ``memory`` is what :func:`memory_maker` takes.
+    """
+
+    def __init__(self, dut: Any, memory: str = "foreign", *, kernel_burst_lines: int = 64) -> None:
+        for name in ("kernel", "kernel_csr"):
             logging.getLogger(f"cocotb.arbiter.{name}").setLevel(logging.WARNING)
         self.dut = dut
         parameters = bench_parameters()
@@ -57,10 +63,15 @@ class TB:
         dut.kernel_busy.value = 0
         for name, value in MEASURED.items():
             getattr(dut, name).value = value
-        self.memory = AxiRam(
-            AxiBus.from_prefix(dut, "memory_axi"), dut.clk, dut.rst, size=self.capacity
+        self.contents = np.zeros(self.capacity, np.uint8)
+        make = memory_maker(memory)
+        self.memory = make(dut, "memory_axi", dut.clk, self.contents, reset=dut.rst)
+        self.kernel = AxiMaster(
+            AxiBus.from_prefix(dut, "kernel"),
+            dut.clk,
+            dut.rst,
+            max_burst_len=kernel_burst_lines,
         )
-        self.kernel = AxiMaster(AxiBus.from_prefix(dut, "kernel"), dut.clk, dut.rst)
         self.kernel_registers = AxiLiteRam(
             AxiLiteBus.from_prefix(dut, "kernel_csr"), dut.clk, dut.rst, size=4096
         )
@@ -76,15 +87,22 @@ class TB:
         cocotb.start_soon(self.host.monitor())
 
     def stall(self) -> None:
-        """Pauses every channel of the memory and of the kernel's registers at random."""
+        """Pauses every channel of the kernel, of its registers and of the memory at random."""
+        interfaces = [self.kernel, self.kernel_registers]
+        if isinstance(self.memory, AxiMemory):
+            self.memory.stalls = CHANNEL_STALLS[self.stalls]
+        else:
+            interfaces.append(self.memory)
+        for interface in interfaces:
+            pause_channels(interface, STALLS[self.stalls], self.rng.random())
 
-        for interface in (self.memory, self.kernel_registers):
-            for part in (interface.write_if, interface.read_if):
-                for name in ("aw_channel", "w_channel", "b_channel", "ar_channel", "r_channel"):
-                    if hasattr(part, name):
-                        getattr(part, name).set_pause_generator(
-                            pauses(STALLS[self.stalls], self.rng.random())
-                        )
+    def read(self, address: int, length: int) -> bytes:
+        """What is in the memory."""
+        return self.contents[address : address + length].tobytes()
+
+    def write(self, address: int, data: bytes) -> None:
+        """Into the memory."""
+        self.contents[address : address + len(data)] = np.frombuffer(data, np.uint8)
 
     def register_line(self, name: str) -> int:
         return (self.capacity - 4096 + self.registers[name].offset_bytes) // LINE
@@ -136,7 +154,7 @@ async def host_traffic_has_a_fixed_latency(dut: Any) -> None:
         late += answer.late
         assert answer.late or answer.data == data, hex(line)
     for line, data in expected.items():
-        assert int.from_bytes(tb.memory.read(line * LINE, LINE), "little") == data
+        assert int.from_bytes(tb.read(line * LINE, LINE), "little") == data
     if tb.stalls == "none":
         assert late == 0
     seen = len(tb.host.answers)
@@ -176,7 +194,7 @@ async def order_is_kept(dut: Any) -> None:
         answer = tb.host.answers[-1]
         assert not answer.late
         assert answer.data == (0x1111 if first is None else first)
-        assert int.from_bytes(tb.memory.read(9 * LINE, LINE), "little") == (first or second)
+        assert int.from_bytes(tb.read(9 * LINE, LINE), "little") == (first or second)
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
@@ -185,17 +203,17 @@ async def modes_are_exclusive(dut: Any) -> None:
     await tb.start()
     tb.stall()
     data = tb.rng.randbytes(3 * 4096)
-    pending = cocotb.start_soon(tb.kernel.write(0x4000, data))
+    pending = cocotb.start_soon(tb.kernel.write(0x4000, data, awid=0))
     await ClockCycles(dut.clk, 600)
     assert not pending.done()
-    assert tb.memory.read(0x4000, len(data)) == bytes(len(data)), "kernel wrote in normal mode"
+    assert tb.read(0x4000, len(data)) == bytes(len(data)), "kernel wrote in normal mode"
 
     dut.kernel_busy.value = 1
     await tb.set_mode(1)
     assert await tb.register("status") == 0b101
     dut.kernel_busy.value = 0
     await pending
-    assert tb.memory.read(0x4000, len(data)) == data
+    assert tb.read(0x4000, len(data)) == data
 
     refused = await tb.register("refused")
     assert refused == 0
@@ -208,7 +226,7 @@ async def modes_are_exclusive(dut: Any) -> None:
     await ClockCycles(dut.clk, tb.latency + 2)
     assert tb.host.answers[-1].late
     assert await tb.register("refused") == 2
-    assert tb.memory.read(0x4000, len(data)) == data
+    assert tb.read(0x4000, len(data)) == data
 
     await tb.set_mode(0)
     await tb.host.request(tb.kernel_line(0x80), 5)
@@ -218,17 +236,18 @@ async def modes_are_exclusive(dut: Any) -> None:
     assert int.from_bytes(tb.kernel_registers.read(0x80, 8), "little") == 0x1122334455667788
 
 
-@cocotb.test(timeout_time=40, timeout_unit="ms")
-async def a_switch_drains_what_is_in_flight(dut: Any) -> None:
-    tb = TB(dut)
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(memory=["foreign", *HABITS])
+async def a_switch_drains_what_is_in_flight(dut: Any, memory: str) -> None:
+    tb = TB(dut, memory)
     await tb.start()
     tb.stall()
     await tb.set_mode(1)
     source = tb.rng.randbytes(8 * 4096)
-    tb.memory.write(0x10000, source)
+    tb.write(0x10000, source)
     data = tb.rng.randbytes(8 * 4096)
-    write = cocotb.start_soon(tb.kernel.write(0x20000, data))
-    read = cocotb.start_soon(tb.kernel.read(0x10000, len(source)))
+    write = cocotb.start_soon(tb.kernel.write(0x20000, data, awid=0))
+    read = cocotb.start_soon(tb.kernel.read(0x10000, len(source), arid=0))
     host_data = {}
     for turn in range(6):
         await ClockCycles(dut.clk, tb.rng.randrange(5, 120))
@@ -238,16 +257,47 @@ async def a_switch_drains_what_is_in_flight(dut: Any) -> None:
             line = (0x30000 >> 6) + 8 * turn + step
             host_data[line] = tb.rng.getrandbits(512)
             await tb.host.request(line, host_data[line])
-        assert await tb.host.read(line, attempts=400) == host_data[line]
-        before = (tb.memory.read(0x20000, len(data)), tb.dut.memory_axi_awvalid.value)
+        if memory != "late":  # It has no data by the time that the host's reads end.
+            assert await tb.host.read(line, attempts=400) == host_data[line]
+        before = (tb.read(0x20000, len(data)), tb.dut.memory_axi_awvalid.value)
         await ClockCycles(dut.clk, 100)
-        assert (tb.memory.read(0x20000, len(data)), 0) == (before[0], 0)
+        assert (tb.read(0x20000, len(data)), 0) == (before[0], 0)
         await tb.set_mode(1)
     await write
     assert (await read).data == source
-    assert tb.memory.read(0x20000, len(data)) == data
+    assert tb.read(0x20000, len(data)) == data
     for line, value in host_data.items():
-        assert int.from_bytes(tb.memory.read(line * LINE, LINE), "little") == value
+        assert int.from_bytes(tb.read(line * LINE, LINE), "little") == value
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize((("write", "most"), [(False, MOST_ADMITTED), (True, MOST_UNANSWERED)]))
+async def a_switch_waits_for_all_that_a_deep_memory_took(dut: Any, write: bool, most: int) -> None:
+    """The arbiter begins no more bursts than it can count, however many the memory would take."""
+    tb = TB(dut, HABITS[0], kernel_burst_lines=1)
+    await tb.start()
+    await tb.set_mode(1)
+    channel = "b" if write else "r"
+    tb.memory.stalls = {channel: 1.0}
+    data = tb.rng.randbytes(LINE * (most + 1))
+    if write:
+        job = cocotb.start_soon(tb.kernel.write(0x10000, data, awid=0))
+    else:
+        tb.write(0x10000, data)
+        job = cocotb.start_soon(tb.kernel.read(0x10000, len(data), arid=0))
+    bursts = tb.memory.writes if write else tb.memory.reads
+    await ClockCycles(dut.clk, 4 * most)
+    await tb.host.request(tb.register_line("mode"), 0)
+    await ClockCycles(dut.clk, 100)
+    assert await tb.register("status") == 0b011, "switched with bursts under way"
+    assert most - 1 <= len(bursts) <= most
+    tb.memory.stalls = {}
+    while await tb.register("status") != 0:
+        pass
+    assert len(bursts) <= most
+    await tb.set_mode(1)
+    result = await job
+    assert tb.read(0x10000, len(data)) == (data if write else result.data) == data
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
@@ -265,7 +315,7 @@ async def the_switch_waits_for_the_memory(dut: Any) -> None:
     dut.memory_idle.value = 1
     await ClockCycles(dut.clk, 10)
     assert await tb.register("status") == 0b001
-    assert tb.memory.read(0, 8) == bytes(8)
+    assert tb.read(0, 8) == bytes(8)
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
@@ -278,7 +328,7 @@ async def too_many_requests_are_counted_as_lost(dut: Any) -> None:
     tb.memory.write_if.aw_channel.pause = False
     await ClockCycles(dut.clk, 2000)
     overflows = await tb.register("overflows")
-    kept = [step for step in range(200) if int.from_bytes(tb.memory.read(64 * step, 64), "little")]
+    kept = [step for step in range(200) if int.from_bytes(tb.read(64 * step, 64), "little")]
     assert overflows == 200 - len(kept) > 0
     assert kept == list(range(len(kept)))
 

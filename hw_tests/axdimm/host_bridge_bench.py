@@ -16,10 +16,10 @@ from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteSlave
 
 from hw.axdimm.host_port import TAG_BITS, HostRequest, HostResult
-from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory
+from hw_tests.axi_memory import CHANNEL_STALLS, SUBORDINATES, AxiMemory
 from hw_tests.bench import bench_parameters
 from hw_tests.side_by_side import Side
-from hw_tests.stalls import STALLS, pauses
+from hw_tests.stalls import STALLS, pause_channels
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack
 
 LINE = 64
@@ -119,15 +119,16 @@ class DramBench(Bench):
         self.expected[LINE * line :][:LINE] = np.frombuffer(data.to_bytes(LINE, "little"), np.uint8)
 
 
-@cocotb.test(timeout_time=2, timeout_unit="ms")
-@cocotb.parametrize(stalls=list(STALLS))
-async def reads_and_writes_keep_their_order(dut: Any, stalls: str) -> None:
+@cocotb.test(timeout_time=500, timeout_unit="us")
+@cocotb.parametrize((("stalls", "habit"), SUBORDINATES))
+async def reads_and_writes_keep_their_order(dut: Any, stalls: str, habit: str) -> None:
     """Reads see all earlier writes and no later one; reads in error are told by their ``ok``."""
     failing = random.Random(cocotb.RANDOM_SEED)
     errors = [failing.random() < 0.1 for _ in range(400)]
     bench = DramBench(
         dut,
         stalls=stalls,
+        habit=habit,
         read_error=lambda index: errors[index],
         # A write's error goes nowhere, and must not hold up what follows.
         write_error=lambda index: index % 5 == 0,
@@ -234,12 +235,7 @@ async def registers_answer_in_order(dut: Any, stalls: str) -> None:
     slave = AxiLiteSlave(
         AxiLiteBus.from_prefix(dut, "registers_axi"), dut.clk, dut.rst, target=registers
     )
-    for name in ("aw", "w", "b"):
-        channel = getattr(slave.write_if, f"{name}_channel")
-        channel.set_pause_generator(pauses(STALLS[stalls], name))
-    for name in ("ar", "r"):
-        channel = getattr(slave.read_if, f"{name}_channel")
-        channel.set_pause_generator(pauses(STALLS[stalls], name))
+    pause_channels(slave, STALLS[stalls], cocotb.RANDOM_SEED)
     await bench.reset()
     errors = 0
 

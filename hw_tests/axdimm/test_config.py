@@ -43,7 +43,12 @@ def test_is_frozen() -> None:
         ({"part": "nonsense"}, "no DRAM part 'nonsense'"),
         ({"lanes": 3}, "lanes must be one of .* got 3"),
         ({"block_bytes": 1000}, "block_bytes must be a power of two .* got 1000"),
-        ({"channels": 5}, "channels must be .* got 5"),
+        ({"channels": 5}, "channels must be 1, 2 or 4, .* got 5"),
+        ({"channels": 3}, "channels must be 1, 2 or 4, .* got 3"),
+        (
+            {"t_rfc": 441, "t_refi": 442},
+            r"t_refi must be at least 531 .* t_rfc may be 352\), got 442",
+        ),
         ({"read_latency_fabric_cycles": 3}, "from 4 to 512, got 3"),
         ({"capacity_bytes": 3 << 20}, "got 3145728"),
         ({"capacity_bytes": 1024}, "got 1024"),

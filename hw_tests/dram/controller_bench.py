@@ -20,10 +20,19 @@ from golden.command_trace import TraceReport
 from golden.dram_map import DramAddressMap
 from golden.dram_timing import PARTS, check_trace
 from hw_tests.bench import bench_parameters
-from hw_tests.dram.manager import DECERR, OKAY, AxiManager, Burst, random_burst
+from hw_tests.dram.manager import (
+    DECERR,
+    MANAGER_HABITS,
+    OKAY,
+    AxiManager,
+    Burst,
+    random_burst,
+)
 from hw_tests.stalls import STALLS
 
 TINY = "tiny"
+TIGHT = "tight"
+"""With the shortest tREFI that is accepted."""
 MAPS = {name: DramAddressMap(**values) for name, values in bench_parameters()["maps"].items()}
 # What a reset leaves as it is, and so carries over from one test to the next.
 MEMORIES = {name: np.zeros(each.capacity_bytes, np.uint8) for name, each in MAPS.items()}
@@ -39,13 +48,20 @@ COUNTED = {
 class TB:
     """One of the systems after reset, with a manager and the record of its commands."""
 
-    def __init__(self, dut: Any, name: str, *, stalls: str = "none") -> None:
+    def __init__(
+        self, dut: Any, name: str, *, stalls: str = "none", habit: str = MANAGER_HABITS[0]
+    ) -> None:
         self.dut = dut
         self.name = name
         self.map = MAPS.get(name)
         if self.map is not None:
             self.manager = AxiManager(
-                dut, f"{name}_s_axi", MEMORIES[name], stall=STALLS[stalls], seed=7
+                dut,
+                f"{name}_s_axi",
+                MEMORIES[name],
+                stall=STALLS[stalls],
+                seed=7,
+                habit=habit,
             )
 
     def port(self, name: str) -> Any:
@@ -110,12 +126,20 @@ def _fill(rng: random.Random, pages: range) -> Iterator[Burst]:
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 @cocotb.parametrize(
     (
-        ("name", "stalls"),
-        [(TINY, stalls) for stalls in STALLS] + [(name, "random") for name in MAPS if name != TINY],
+        ("name", "stalls", "habit"),
+        [
+            *((TINY, stalls, MANAGER_HABITS[0]) for stalls in STALLS),
+            *(
+                (TINY, stalls, habit)
+                for stalls in ("none", "random")
+                for habit in MANAGER_HABITS[1:]
+            ),
+            *((name, "random", MANAGER_HABITS[0]) for name in MAPS if name not in (TINY, TIGHT)),
+        ],
     )
 )
-async def random_traffic(dut: Any, name: str, stalls: str) -> None:
-    tb = TB(dut, name, stalls=stalls)
+async def random_traffic(dut: Any, name: str, stalls: str, habit: str) -> None:
+    tb = TB(dut, name, stalls=stalls, habit=habit)
     assert tb.map is not None
     await tb.reset()
     rng = random.Random(f"{name} {stalls}")
@@ -248,6 +272,22 @@ async def refresh_under_load(dut: Any, prompt: int) -> None:
         assert 7 * refi < report.longest_refresh_gap < 9 * refi
         # Given in rows of eight.
         assert np.sum(gaps < PARTS[TINY].t_rfc + 4) >= 6 * (len(times) // 8)
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+@cocotb.parametrize(prompt=[0, 1])
+async def work_goes_on_at_the_shortest_refresh_interval(dut: Any, prompt: int) -> None:
+    """Bursts in many rows, with every refresh on time, which the device checks."""
+    tb = TB(dut, TIGHT)
+    assert tb.map is not None
+    await tb.reset()
+    tb.port("prompt").value = prompt
+    rng = random.Random(prompt)
+    bursts = [random_burst(rng, tb.map.capacity_bytes) for _ in range(300)]
+    await tb.manager.run(bursts, limit=100_000)
+    await ClockCycles(dut.clk, 10_000)
+    assert not int(tb.port("violation").value)
+    assert int(tb.port("refreshes").value) > 100
 
 
 async def _stream(dut: Any, rounds: int, spread: int) -> tuple[TB, float]:

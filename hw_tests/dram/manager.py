@@ -12,10 +12,20 @@ import numpy as np
 from cocotb.triggers import RisingEdge
 from numpy.typing import NDArray
 
-__all__ = ["AxiManager", "Burst", "random_burst"]
+__all__ = ["MANAGER_HABITS", "AxiManager", "Burst", "random_burst"]
+
+MANAGER_HABITS = ("free", "data_first", "together", "late")
+"""What managers do that IHI 0022E, A3.3.1 allows, and so no subordinate may depend on:
+
+- ``free``: offers each address and each beat as soon as it can;
+- ``data_first``: offers an address some cycles after the first of its data;
+- ``together``: offers an address in one cycle with the first of its data;
+- ``late``: as ``free``, but takes read data and answers only some cycles after they are valid.
+"""
 
 LINE = 64
 PAGE = 4096
+LATE_CYCLES = 5
 OKAY, SLVERR, DECERR = 0, 2, 3
 
 
@@ -80,8 +90,17 @@ class AxiManager:
     """
 
     def __init__(
-        self, dut: Any, prefix: str, memory: NDArray[np.uint8], *, stall: float, seed: int
+        self,
+        dut: Any,
+        prefix: str,
+        memory: NDArray[np.uint8],
+        *,
+        stall: float,
+        seed: int,
+        habit: str = MANAGER_HABITS[0],
     ) -> None:
+        assert habit in MANAGER_HABITS
+        self._habit = habit
         self._dut = dut
         self._prefix = prefix
         self._memory = memory
@@ -90,6 +109,11 @@ class AxiManager:
         self._offered: dict[str, Any] = {"ar": None, "aw": None, "w": None}
         self._waiting: dict[str, deque[Any]] = {"ar": deque(), "aw": deque(), "w": deque()}
         self._ready = {"r": False, "b": False}
+        self._valid_since: dict[str, int] = {}
+        self._first_beat = True
+        """The next beat that waits is the first of its burst."""
+        self._data_begun: deque[int] = deque()
+        """When the data was first offered, of bursts whose address was not."""
         self._reads: deque[Burst] = deque()
         self._writes: deque[Burst] = deque()
         self._beat = 0
@@ -225,27 +249,52 @@ class AxiManager:
         return self._stall > 0 and self._rng.random() < self._stall
 
     def _offer(self) -> None:
-        for channel in ("ar", "aw", "w"):
-            waiting = self._waiting[channel]
-            if self._offered[channel] is not None or not waiting or self._pauses():
-                continue
-            if channel == "w":
-                if self.hold_write_data:
-                    continue
-                line, strobe, last = self._offered["w"] = waiting.popleft()
-                self._port("wdata").value = line
-                self._port("wstrb").value = strobe
-                self._port("wlast").value = last
-            else:
-                burst = self._offered[channel] = waiting.popleft()
-                self._port(f"{channel}id").value = burst.id
-                self._port(f"{channel}addr").value = burst.address
-                self._port(f"{channel}len").value = burst.beats - 1
-                self._port(f"{channel}size").value = burst.size
-                self._port(f"{channel}burst").value = burst.kind
-            self._port(f"{channel}valid").value = 1
+        for channel, offer in (
+            ("ar", self._offer_address), ("aw", self._offer_address), ("w", self._offer_beat)
+        ):  # fmt: skip
+            if self._offered[channel] is None and self._waiting[channel] and not self._pauses():
+                offer(channel)
         for channel, held in (("r", self.hold_reads), ("b", False)):
-            ready = not held and not self._pauses()
+            ready = not held and not self._pauses() and self._wants(channel)
             if ready != self._ready[channel]:
                 self._ready[channel] = ready
                 self._port(f"{channel}ready").value = int(ready)
+
+    def _offer_address(self, channel: str) -> None:
+        if channel == "aw" and self._habit == "data_first":
+            if not self._data_begun or self.cycle < self._data_begun[0] + LATE_CYCLES:
+                return
+            self._data_begun.popleft()
+        elif channel == "aw" and self._habit == "together":
+            if not self._first_beat or self._offered["w"] is not None:
+                return
+            self._offer_beat("w", with_address=True)
+        burst = self._offered[channel] = self._waiting[channel].popleft()
+        self._port(f"{channel}id").value = burst.id
+        self._port(f"{channel}addr").value = burst.address
+        self._port(f"{channel}len").value = burst.beats - 1
+        self._port(f"{channel}size").value = burst.size
+        self._port(f"{channel}burst").value = burst.kind
+        self._port(f"{channel}valid").value = 1
+
+    def _offer_beat(self, channel: str, *, with_address: bool = False) -> None:
+        alone = self._first_beat and not with_address
+        if self.hold_write_data or (alone and self._habit == "together"):
+            return
+        if self._first_beat:
+            self._data_begun.append(self.cycle)
+        line, strobe, last = self._offered[channel] = self._waiting[channel].popleft()
+        self._first_beat = bool(last)
+        self._port("wdata").value = line
+        self._port("wstrb").value = strobe
+        self._port("wlast").value = last
+        self._port("wvalid").value = 1
+
+    def _wants(self, channel: str) -> bool:
+        """Whether what is or may be valid on ``channel`` is to be taken in the next cycle."""
+        if self._habit != "late":
+            return True
+        if not self._value(f"{channel}valid") or self._ready[channel]:
+            self._valid_since.pop(channel, None)
+            return False
+        return self.cycle >= self._valid_since.setdefault(channel, self.cycle) + LATE_CYCLES

@@ -22,16 +22,23 @@ PARTS = [
     DDR4_1600_8GBIT_X16.with_capacity(2 << 20),
     DDR4_2400_8GBIT_X8.with_capacity(2 << 20),
 ]
+# No refresh is put off, so that each closes the rows.
+TIGHT = replace(
+    TINY,
+    name="tight",
+    timing=replace(TINY.timing, t_refi=TINY.timing.t_rfc + TINY.timing.beside_refresh),
+)
 
 
 def test_traffic() -> None:
     systems = {part.name: DramSystem(part, trace=f"{part.name}.csv") for part in PARTS}
+    systems["tight"] = DramSystem(TIGHT, ControllerConfig(refresh_postpone=1), trace="tight.csv")
     stream = StreamSystem(DDR4_1600_16GBIT_X8.with_capacity(32 << 20), trace="stream.csv")
     run_bench(
         SideBySide({**systems, "stream": stream}),
         top="dram_systems",
         module="hw_tests.dram.controller_bench",
-        parameters={"maps": {part.name: asdict(part.geometry) for part in PARTS}},
+        parameters={"maps": {part.name: asdict(part.geometry) for part in (*PARTS, TIGHT)}},
     )
 
 

@@ -12,9 +12,9 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiBus, AxiMaster
 
-from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory
+from hw_tests.axi_memory import CHANNEL_STALLS, HABITS, memory_maker
 from hw_tests.bench import bench_parameters
-from hw_tests.stalls import STALLS, pauses
+from hw_tests.stalls import STALLS, pause_channels
 
 STALL = bench_parameters()["stalls"]
 HALF = 1 << 15
@@ -25,13 +25,13 @@ PIECE = 15 * LINE
 class TB:
     """Two managers, each with half of the memory, and a watch on who comes first."""
 
-    def __init__(self, dut: Any) -> None:
+    def __init__(self, dut: Any, memory: str) -> None:
         self.dut = dut
         self.rng = random.Random(cocotb.RANDOM_SEED)
         cocotb.start_soon(Clock(dut.clk, 2, unit="ns").start())
         self.contents = np.zeros(2 * HALF, np.uint8)
         dut.rst.value = 1
-        self.memory = AxiMemory(
+        memory_maker(memory)(
             dut, "subordinate", dut.clk, self.contents, stalls=CHANNEL_STALLS[STALL], reset=dut.rst
         )
         self.managers = []
@@ -39,12 +39,7 @@ class TB:
             prefix = f"managers_{index}"
             logging.getLogger(f"cocotb.first_come.{prefix}").setLevel(logging.WARNING)
             manager = AxiMaster(AxiBus.from_prefix(dut, prefix), dut.clk, dut.rst, max_burst_len=2)
-            for part in (manager.write_if, manager.read_if):
-                for name in ("aw_channel", "w_channel", "b_channel", "ar_channel", "r_channel"):
-                    if hasattr(part, name):
-                        getattr(part, name).set_pause_generator(
-                            pauses(STALLS[STALL], self.rng.random())
-                        )
+            pause_channels(manager, STALLS[STALL], self.rng.random())
             self.managers.append(manager)
         self.overtaken: list[tuple[str, int]] = []
         self.contested = 0
@@ -80,9 +75,10 @@ class TB:
                 since[index] = None
 
 
-@cocotb.test(timeout_time=2, timeout_unit="ms")
-async def data_of_both_and_nobody_overtakes(dut: Any) -> None:
-    tb = TB(dut)
+@cocotb.test(timeout_time=300, timeout_unit="us")
+@cocotb.parametrize(memory=[*HABITS, "foreign"])
+async def data_of_both_and_nobody_overtakes(dut: Any, memory: str) -> None:
+    tb = TB(dut, memory)
     await tb.start()
 
     async def use(index: int) -> None:

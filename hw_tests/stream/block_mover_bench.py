@@ -13,7 +13,7 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory, Burst
+from hw_tests.axi_memory import CHANNEL_STALLS, SUBORDINATES, AxiMemory, Burst
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS
 
@@ -118,11 +118,11 @@ def as_pairs(bursts: list[Burst]) -> list[tuple[int, int]]:
     return [(burst.address, burst.beats) for burst in bursts]
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
-@cocotb.parametrize(stalls=list(STALLS))
-async def copies(dut: Any, stalls: str) -> None:
+@cocotb.test(timeout_time=500, timeout_unit="us")
+@cocotb.parametrize((("stalls", "habit"), SUBORDINATES))
+async def copies(dut: Any, stalls: str, habit: str) -> None:
     """Bursts, their order, data and strobes, for lengths around the block."""
-    bench = await make_bench(dut, stalls=CHANNEL_STALLS[stalls])
+    bench = await make_bench(dut, stalls=CHANNEL_STALLS[stalls], habit=habit)
     memory = bench.memory
     for beats in (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 1):
         sources, targets = bench.places(beats)

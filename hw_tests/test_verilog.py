@@ -1,0 +1,77 @@
+"""Units that are placed many times become one Verilog module, and different ones never do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.adam.unit import AdamUnit
+from hw.dataflow.flow import FlowValue
+from hw.dataflow.unit import FlowUnit, Rule
+from hw.sim.delay_unit import DelayUnit
+from hw.verilog import Shared, ports_of, to_verilog
+
+
+def product_rule() -> Rule:
+    def rule(*, a: FlowValue, b: FlowValue) -> dict[str, FlowValue]:
+        return {"y": a * b}
+
+    return rule
+
+
+def sum_rule() -> Rule:
+    """Another formula that has the name of the first."""
+
+    def rule(*, a: FlowValue, b: FlowValue) -> dict[str, FlowValue]:
+        return {"y": a * b + a}
+
+    return rule
+
+
+def unit(rule: Rule) -> FlowUnit:
+    return FlowUnit(rule, inputs=("a", "b"), outputs=("y",))
+
+
+class Placed(wiring.Component):
+    """Units under their names, side by side."""
+
+    def __init__(self, *units: Any) -> None:
+        self._units = units
+        super().__init__({"a": In(32), "y": Out(32).array(len(units))})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        ports: Any = self
+        for index, each in enumerate(self._units):
+            shared: Any = Shared(each, name=each.module_name)
+            m.submodules[f"unit_{index}"] = shared
+            m.d.comb += [shared.i_a.eq(ports.a), ports.y[index].eq(shared.o_y)]
+        return m
+
+
+def test_different_units_of_one_name_are_refused() -> None:
+    first, second = unit(product_rule()), unit(sum_rule())
+    assert first.module_name == second.module_name == "rule_unit"
+    assert ports_of(first) == ports_of(second)
+    assert first.latency != second.latency
+    with pytest.raises(ValueError, match="'rule_unit' stands for two different components"):
+        to_verilog(Placed(first, second), "top")
+
+
+def test_equal_units_are_one_module() -> None:
+    text = to_verilog(Placed(unit(product_rule()), unit(product_rule())), "top")
+    assert text.count("module rule_unit(") == 1
+    assert text.count("  rule_unit unit_") == 2
+
+
+def test_a_unit_may_not_have_the_name_of_the_whole() -> None:
+    with pytest.raises(ValueError, match="'rule_unit' stands for two different components"):
+        to_verilog(Placed(unit(product_rule())), "rule_unit")
+
+
+def test_the_stand_in_for_a_unit_has_a_name_of_its_own() -> None:
+    assert DelayUnit().module_name != AdamUnit().module_name
