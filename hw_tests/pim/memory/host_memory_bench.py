@@ -345,23 +345,26 @@ async def beats_that_no_bank_holds(dut: Any, stalls: str, answers: str) -> None:
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
-async def errors_keep_no_work_waiting(dut: Any) -> None:
-    """An error needs neither the memory nor the end of a work, and leaves no trace in either."""
+async def errors_wait_for_nothing(dut: Any) -> None:
+    """Neither for a memory that takes nothing, nor for a work that is about to start."""
     if STACK.local.stop == STACK.striped.start:
         return
     tb = TB(dut)
     await tb.reset()
     tb.stopped = True
-    tb.start(Work(1, 0, 8 * BEATS, 2000))
-    await ClockCycles(dut.clk, 10)
-    for _ in range(3 * TAGS):
+    tb.ask(1)
+    await ClockCycles(dut.clk, 5)
+    tb.start(Work(1, 0, 7, 20))
+    for _ in range(TAGS - 1):
         tb.ask(STACK.local.stop // 32)
-        await RisingEdge(dut.clk)
-    await tb.answered(100)
-    tb.start(Work(2, 0, 7, 20))
-    await ClockCycles(dut.clk, 10)
-    assert len(tb.running) == 2
-    tb.check()
+    await ClockCycles(dut.clk, 2 * TAGS)
+    assert len(tb.sink.taken) == TAGS - 1
+    assert tb.starting
+    tb.stopped = False
+    await tb.answered()
+    assert tb.check()[0] == 1
+    await ClockCycles(dut.clk, 40)
+    assert tb.completions == 1
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
