@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import verilog
+from amaranth.back import rtlil
+from amaranth.back.verilog import _convert_rtlil_text  # of several modules; not exported
 from amaranth.hdl import (
     ClockSignal,
     DomainRenamer,
@@ -115,7 +116,7 @@ def ports_of(component: wiring.Component) -> list[Port]:
     return ports
 
 
-def _convert(component: wiring.Component, name: str, platform: VerilogPlatform) -> str:
+def _rtlil(component: wiring.Component, name: str, platform: VerilogPlatform) -> str:
     # With the direction left to Amaranth, an output that nothing drives would become an input.
     ports = {
         port_name: (
@@ -124,14 +125,28 @@ def _convert(component: wiring.Component, name: str, platform: VerilogPlatform) 
         )
         for port_name, value, flow in flat_ports(component)
     }
-    return verilog.convert(
-        component,
-        name=name,
-        platform=platform,
-        ports=ports,
-        emit_src=False,
-        strip_internal_attrs=True,
+    return rtlil.convert(component, name=name, platform=platform, ports=ports, emit_src=False)
+
+
+def _emit_memory(self: Any, index: int, cell: Any) -> None:
+    """As Amaranth's, which takes the initial contents bit by bit: most of a channel's time."""
+    mask = (1 << cell.width) - 1
+    rows = [f"{row & mask:0{cell.width}b}" for row in reversed(cell.init)]
+    contents = f"{cell.width * cell.depth}'{''.join(rows)}"
+    self.builder.cell(
+        "$meminit_v2",
+        ports={"ADDR": self.sigspec(), "DATA": contents, "EN": f"{cell.width}'{'1' * cell.width}"},
+        parameters={
+            "MEMID": self.memories[index].memid,
+            "ABITS": 0,
+            "WIDTH": cell.width,
+            "WORDS": cell.depth,
+            "PRIORITY": 0,
+        },
     )
+
+
+rtlil.ModuleEmitter.emit_memory = _emit_memory
 
 
 # What Yosys writes is right but not always sized or ranged as a linter wants it.
@@ -149,11 +164,13 @@ def to_verilog(component: wiring.Component, name: str) -> str:
     member ``m_axi`` with a member ``awaddr`` becomes ``m_axi_awaddr``.
     """
     platform = VerilogPlatform()
-    texts = [_convert(component, name, platform)]
+    texts = [_rtlil(component, name, platform)]
     done = {name}
     while pending := [item for item in platform.components.items() if item[0] not in done]:
         for shared_name, shared in pending:
-            texts.append(_convert(shared, shared_name, platform))
+            texts.append(_rtlil(shared, shared_name, platform))
             done.add(shared_name)
-    texts += [platform.files[file] for file in sorted(platform.files)]
-    return "\n".join([_HEADER, *texts])
+    # Yosys takes longer to start than to convert most modules.
+    converted = _convert_rtlil_text("\n".join(texts), strip_internal_attrs=True)
+    files = [platform.files[file] for file in sorted(platform.files)]
+    return "\n".join([_HEADER, converted, *files])
