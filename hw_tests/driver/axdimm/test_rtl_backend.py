@@ -365,7 +365,9 @@ def test_polling_ends(transport: VerilatedTransport) -> None:
 
 
 def test_waveform_opens_in_another_reader(tmp_path: Path) -> None:
-    transport = VerilatedTransport(config=CONFIG, wave=tmp_path / "wave.fst")
+    config = configure("tiny", lanes=1)
+    wave = tmp_path / "wave.fst"
+    transport = VerilatedTransport(config=config, wave=wave, arithmetic=False)
     transport.write_lines(0, 0, np.full(4 * LINE, 0xA5, np.uint8))
     transport.close()
     for channel in range(2):
