@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import rtlil, verilog
+from amaranth.back import rtlil
+from amaranth.back.verilog import _convert_rtlil_text  # of several modules; not exported
 from amaranth.hdl import (
     ClockSignal,
     DomainRenamer,
@@ -113,14 +113,7 @@ def ports_of(component: wiring.Component) -> list[Port]:
     return ports
 
 
-def _convert(
-    component: wiring.Component,
-    name: str,
-    platform: VerilogPlatform,
-    *,
-    convert: Callable[..., str] = verilog.convert,
-    **options: Any,
-) -> str:
+def _rtlil(component: wiring.Component, name: str, platform: VerilogPlatform) -> str:
     # With the direction left to Amaranth, an output that nothing drives would become an input.
     ports = {
         port_name: (
@@ -129,7 +122,28 @@ def _convert(
         )
         for port_name, value, flow in flat_ports(component)
     }
-    return convert(component, name=name, platform=platform, ports=ports, emit_src=False, **options)
+    return rtlil.convert(component, name=name, platform=platform, ports=ports, emit_src=False)
+
+
+def _emit_memory(self: Any, index: int, cell: Any) -> None:
+    """As Amaranth's, which takes the initial contents bit by bit: most of a channel's time."""
+    mask = (1 << cell.width) - 1
+    rows = [f"{row & mask:0{cell.width}b}" for row in reversed(cell.init)]
+    contents = f"{cell.width * cell.depth}'{''.join(rows)}"
+    self.builder.cell(
+        "$meminit_v2",
+        ports={"ADDR": self.sigspec(), "DATA": contents, "EN": f"{cell.width}'{'1' * cell.width}"},
+        parameters={
+            "MEMID": self.memories[index].memid,
+            "ABITS": 0,
+            "WIDTH": cell.width,
+            "WORDS": cell.depth,
+            "PRIORITY": 0,
+        },
+    )
+
+
+rtlil.ModuleEmitter.emit_memory = _emit_memory
 
 
 # What Yosys writes is right but not always sized or ranged as a linter wants it.
@@ -151,27 +165,22 @@ def to_verilog(component: wiring.Component, name: str) -> str:
     platform = VerilogPlatform()
     platform.add_component(name, component)
     texts: dict[str, str] = {}
-    firsts: dict[str, str] = {}
     compared: Counter[str] = Counter()
     while pending := [
-        (module, index, each)
+        (module, each)
         for module, placed in platform.components.items()
-        for index, each in enumerate(placed)
-        if index >= compared[module]
+        for each in placed[compared[module] :]
     ]:
-        for module, index, each in pending:
+        for module, each in pending:
             compared[module] += 1
-            if index == 0:
-                texts[module] = _convert(each, module, platform, strip_internal_attrs=True)
-                continue
-            # Before Yosys, which takes most of the time.
-            first = platform.components[module][0]
-            if module not in firsts:
-                firsts[module] = _convert(first, module, platform, convert=rtlil.convert)
-            if _convert(each, module, platform, convert=rtlil.convert) != firsts[module]:
+            text = _rtlil(each, module, platform)
+            if texts.setdefault(module, text) != text:
                 raise ValueError(
-                    f"module name {module!r} stands for two different components: {first!r} and "
-                    f"{each!r}; give each configuration a name of its own"
+                    f"module name {module!r} stands for two different components: "
+                    f"{platform.components[module][0]!r} and {each!r}; give each configuration a "
+                    "name of its own"
                 )
+    # Yosys takes longer to start than to convert most modules.
+    converted = _convert_rtlil_text("\n".join(texts.values()), strip_internal_attrs=True)
     files = [platform.files[file] for file in sorted(platform.files)]
-    return "\n".join([_HEADER, *texts.values(), *files])
+    return "\n".join([_HEADER, converted, *files])

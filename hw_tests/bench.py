@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,6 +22,7 @@ from cocotb_tools.runner import get_runner
 
 from hw.verilog import to_verilog
 from sw_driver.simulator.buildcache import cache_root, cached_build, content_key, verilator_env
+from sw_driver.simulator.compiler import COMPILER
 from sw_driver.simulator.runtime import shared_runtime
 
 __all__ = ["bench_parameters", "run_bench"]
@@ -67,7 +70,6 @@ def run_bench(
         "--no-public-flat-rw", "-Wno-fatal", "-O3", "--x-assign", "fast",
         "--output-split", "0", *build_args,
     ]  # fmt: skip
-    make_arguments = [f"OPT_FAST={optimization}", f"OPT_GLOBAL={optimization}"]
     runner = get_runner("verilator")
     environment = verilator_env()
 
@@ -76,7 +78,10 @@ def run_bench(
         (folder / "settings.vlt").write_text(settings)
         # The shared runtime has no coroutines.
         runtime = [] if "--timing" in build_args else shared_runtime()
-        os.environ["MAKEFLAGS"] = " ".join([os.environ["MAKEFLAGS"], *make_arguments, *runtime])
+        fast = rf"OPT_FAST={optimization}\ -include\ {_precompiled_headers(optimization)}"
+        os.environ["MAKEFLAGS"] = " ".join(
+            [os.environ["MAKEFLAGS"], fast, f"OPT_GLOBAL={optimization}", *runtime]
+        )
         runner.build(
             sources=[folder / "settings.vlt", folder / f"{top}.v"],
             hdl_toplevel=top,
@@ -87,7 +92,7 @@ def run_bench(
         )
 
     with mock.patch.dict(os.environ, environment):
-        key = content_key([text, settings, *arguments, *make_arguments])
+        key = content_key([text, settings, *arguments, optimization])
         folder = cached_build("bench", key, build)
         work = (
             cache_root()
@@ -125,3 +130,32 @@ def run_bench(
     if bad or not cases:
         what = f"failed: {', '.join(bad)}" if bad else "ran no test"
         raise AssertionError(f"{module} on {top}: {what}\n{log[-6000:]}")
+
+
+_HEADERS = '#include "verilated.h"\n#include "verilated_dpi.h"\n#include "verilated_vpi.h"\n'
+
+_DEFINES = [
+    "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0",
+    "-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
+]  # fmt: skip
+"""Those of Verilator's makefile."""
+
+
+def _precompiled_headers(optimization: str) -> Path:
+    """Verilator's headers, to be included first: reading them takes more than a second a build.
+
+    Where its flags are others, the compiler reads their text.
+    """
+    include = Path(os.environ["VERILATOR_ROOT"]) / "include"
+    flags = [optimization, *_DEFINES, f"-I{include}", f"-I{include / 'vltstd'}"]
+    key = content_key([version("verilator"), _HEADERS, *flags])
+    header = cache_root() / "bench-headers" / key / "headers.h"
+    compiled = header.with_suffix(".h.gch")
+    if not compiled.exists():
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text(_HEADERS)
+        # Whole or not at all: another process may be about to use it.
+        new = header.with_suffix(f".{os.getpid()}")
+        subprocess.run([COMPILER, *flags, "-x", "c++-header", header, "-o", new], check=True)
+        new.replace(compiled)
+    return header

@@ -13,6 +13,7 @@ import pytest
 from amaranth.hdl import UnusedElaboratable
 
 from sw_driver.axdimm.backends import rtl
+from sw_driver.simulator import parts
 from sw_driver.simulator.buildcache import build_root
 
 
@@ -23,12 +24,20 @@ def pytest_configure() -> None:
     # A shell has its background jobs ignore it, and what is to be interrupted would go on for ever.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The tests build many channels and run each for a short time: they are compiled as one file
-    # and with less optimization. A `nearmem` in a process of its own has the driver's settings.
+    build_quickly()
+
+
+def build_quickly() -> None:
+    """Has simulators that this process builds compiled with less optimization.
+
+    The tests build many and run each for a short time. A channel is compiled as one file. A
+    process of its own has the driver's settings unless it calls this.
+    """
     rtl.VERILATOR_ARGS = [*rtl.VERILATOR_ARGS, "--output-split", "0"]
     rtl.MAKE_ARGS = ["OPT_FAST=-Og", "OPT_GLOBAL=-O0"]
     # Not among the user's builds.
     os.environ.setdefault("NEARMEM_CACHE_DIR", str(build_root()))
+    parts.OPT_FAST = "-Og"
 
 
 def pytest_terminal_summary(
