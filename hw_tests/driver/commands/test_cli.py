@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
@@ -85,6 +86,41 @@ def test_a_command_is_needed(arguments: list[str], capsys: pytest.CaptureFixture
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
     assert "nearmem" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr() == (f"nearmem {version('nearmem')}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["ct"], ["ctl"]),
+        (["ctl", "po"], ["poke"]),
+        (["sim", "--dram"], ["--dram-trace"]),
+        (["sim", "--dram-trace", "a f"], ["a file"]),
+    ],
+    ids=" ".join,
+)
+def test_bash_completes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], offered: list[str]
+) -> None:
+    assert main(["--print-completion", "bash"]) == 0
+    (tmp_path / "a file").touch()
+    (tmp_path / "completion").write_text(capsys.readouterr().out)
+    script = (
+        '. ./completion; COMP_WORDS=(nearmem "$@"); COMP_CWORD=$#; _shtab_nearmem 2>/dev/null; '
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    command = ["bash", "-c", script, "bash", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == offered
+
+
+def test_zsh_has_a_completion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--print-completion", "zsh"]) == 0
+    assert capsys.readouterr().out.startswith("#compdef nearmem")
 
 
 def test_report_and_curve_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
