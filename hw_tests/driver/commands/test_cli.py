@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import signal
 import subprocess
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
+from amaranth.hdl import Elaboratable
 
 from hw.axdimm.config import configure
 from hw_tests.driver.conftest import PRESET
@@ -189,6 +193,27 @@ def test_a_failing_device_fails_the_job(
     monkeypatch.setitem(backends.BACKENDS, "golden", lambda options: Broken())
     assert sim(tmp_path) == 1
     assert "nearmem: the device failed: DRAM rule TRCD broken" in capsys.readouterr().err
+
+
+def test_an_interrupted_command_does_not_warn_of_what_it_has_not_come_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unused(Elaboratable):
+        pass
+
+    def interrupted(options: backends.BackendOptions) -> Transport:
+        begun = [Unused()]
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError(begun)
+
+    Unused._MustUse__silence = False  # as when Amaranth has elaborated something
+    monkeypatch.setitem(backends.BACKENDS, "golden", interrupted)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert sim(tmp_path) == 130
+        gc.collect()
+    assert warned == []
+    assert capsys.readouterr().err == "nearmem: interrupted\n"
 
 
 def test_the_rtl_trains_and_traces_its_dram(tmp_path: Path, backend: Transport) -> None:
