@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.hdl import Elaboratable
+from amaranth.hdl import Elaboratable, UnusedElaboratable
 
 from hw.axdimm.config import configure
 from hw_tests.driver.conftest import PRESET
@@ -206,7 +206,8 @@ def test_an_interrupted_command_does_not_warn_of_what_it_has_not_come_to(
         signal.raise_signal(signal.SIGINT)
         raise AssertionError(begun)
 
-    Unused._MustUse__silence = False  # as when Amaranth has elaborated something
+    # As when Amaranth has elaborated something.
+    monkeypatch.setattr(UnusedElaboratable, "_MustUse__silence", False)
     monkeypatch.setitem(backends.BACKENDS, "golden", interrupted)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
