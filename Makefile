@@ -7,17 +7,18 @@ INSTALLED := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test verilog bench baseline sweep registers docs lint clean
+.PHONY: help sim test verilog bench baseline sweep registers docs lint constraints clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is \
 	needed, this is %s: set PYTHON=..." % sys.version.split()[0])'
 	@echo "Installing into $(VENV) (first use; about a minute)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 sim: $(INSTALLED) ## Trains on handwritten digits, every Adam step on the simulated RTL (ARGS=...)
@@ -51,6 +52,15 @@ lint: $(INSTALLED) ## Checks format, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright
+
+# PyTorch itself says which of CUDA's libraries it needs, to the version, and they differ by platform.
+constraints: ## Writes constraints.txt: the newest versions that pyproject.toml allows
+	@$(PYTHON) -m venv --clear build/constraints
+	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check \
+	  '.[dev,cluster,torch]'
+	@build/constraints/bin/python -m pip freeze --exclude nearmem > build/frozen.txt
+	@sed -i -E '/^[^#]/d' constraints.txt
+	@sed -E '/^(cuda|nvidia|triton)/d; s/\+.*//' build/frozen.txt >> constraints.txt
 
 clean: ## Removes builds and the environment
 	rm -rf build docs/api/modules $(VENV) *.egg-info

@@ -10,16 +10,56 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any, cast
 
 from .commands import COMMANDS, Failure, Parser, Refusal
 
 __all__ = ["main"]
 
 
+class _Version(argparse.Action):
+    """Prints name and version."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        print(f"nearmem {version('nearmem')}")
+        parser.exit()
+
+
+class _Completion(argparse.Action):
+    """Prints what makes a shell complete commands and options."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, values: Any, *_: Any
+    ) -> None:
+        import shtab
+
+        paths = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
+        parsers = [parser]
+        for each in parsers:
+            for action in each._actions:
+                if isinstance(action, argparse._SubParsersAction):
+                    parsers += action.choices.values()
+                elif action.metavar in paths:
+                    cast(Any, action).complete = paths[action.metavar]
+        print(shtab.complete(parser, values))
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="nearmem", description="Near-memory training hardware, simulated.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print name and version")
+    parser.add_argument(
+        "--print-completion",
+        action=_Completion,
+        choices=("bash", "zsh"),
+        help='print what a shell needs to complete commands: eval "$(nearmem --print-completion '
+        'bash)"',
+    )
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         import_module(f".commands.{command}", __package__).add_parser(subparsers)
@@ -32,6 +72,8 @@ def _complain(error: Exception) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a subcommand and returns the exit status."""
+    # Amaranth warns of what it has not come to when a command is interrupted.
+    warnings.filterwarnings("ignore", ".* created but never used")
     try:
         arguments = _parser().parse_args(argv)
         return arguments.run(arguments)

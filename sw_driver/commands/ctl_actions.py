@@ -306,7 +306,10 @@ def _watch(arguments: argparse.Namespace) -> Result:
 
 
 def _samples(target: _Target, interval_s: float, count: int | None) -> Iterator[dict[str, Any]]:
-    """What the channels do, and how fast they count, every ``interval_s`` seconds."""
+    """What the channels do, and how fast they count, every ``interval_s`` seconds.
+
+    A channel that has begun to count anew has no rates until the next time.
+    """
     last: dict[int, dict[str, int]] = {}
     last_s = due_s = time.monotonic()
     for number in itertools.count(1):
@@ -318,6 +321,7 @@ def _samples(target: _Target, interval_s: float, count: int | None) -> Iterator[
                 name: (counts[channel][name] - before[name]) / (now_s - last_s) for name in before
             }
             for channel, before in last.items()
+            if all(counts[channel][name] >= before[name] for name in before)
         }
         yield {
             "name": target.about["name"],

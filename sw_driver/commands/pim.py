@@ -123,15 +123,15 @@ def add_parser(subparsers: Any) -> None:
         help="cut each work into so many, which run side by side (default: as suits the pass)",
     )
     parser.add_argument(
-        "--seed", type=integer(0, 2**63 - 1), default=1, metavar="N", help="of the values"
+        "--seed", type=integer(0, 2**63 - 1), default=1, metavar="N", help="of all that is random"
     )
     parser.add_argument(
         "--validate",
         type=integer(1, 10_000),
         metavar="N",
         help="instead compare N runs in RTL and in the cycle model: passes of layers, scaled by "
-        "--most-products, then random works drawn by --seed; the exit status is 1 if the model's "
-        "cycles are off by more than 2 %%",
+        "--most-products, then random works; --seed draws the works, and the values and starts of "
+        "the passes; the exit status is 1 if the model's cycles are off by more than 2 %%",
     )
     parser.add_argument(
         "--dram-trace",

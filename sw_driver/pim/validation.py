@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PASSES",
-    "STARTS",
     "Comparison",
     "Figures",
     "compare",
@@ -37,6 +36,7 @@ __all__ = [
     "compare_works",
     "draw",
     "jobs",
+    "starts",
 ]
 
 _REDUCTIONS = (Opcode.SUM, Opcode.DOT, Opcode.MATVEC)
@@ -68,9 +68,9 @@ PASSES = (
 )
 """Network, layer and pass of what is compared first."""
 
-STARTS = range(0, 2400, 300)
-"""Cycles before a pass's first work is offered, each in a run of its own: through all of the time
-from one refresh of a vault to the next."""
+_REFRESH_CYCLES = 2400
+"""Or a little less: from one refresh of a vault to the next."""
+_START_STEP_CYCLES = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +113,12 @@ def compare(
     most_products: int,
     announce: Announce | None = None,
 ) -> Iterator[Comparison]:
-    """Compares the first ``count`` passes, scaled, and random works if there are not so many."""
+    """Compares the first ``count`` passes, scaled, and random works if there are not so many.
+
+    ``seed`` draws the works, and of the passes the values and the cycles in which they begin.
+    """
     passes = list(jobs(config, count, most_products=most_products))
-    yield from compare_jobs(config, passes, announce=announce)
+    yield from compare_jobs(config, passes, seed=seed, announce=announce)
     works = draw(config, count - len(passes), seed=seed, most_products=_MOST_WORK_PRODUCTS)
     yield from compare_works(config, works, announce=announce)
 
@@ -236,28 +239,35 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
     return None
 
 
+def starts(seed: int) -> range:
+    """Cycles before a pass's first work is offered, each in a run of its own: evenly through the
+    time from one refresh of a vault to the next, from a first that ``seed`` draws."""
+    first = random.Random(seed).randrange(_START_STEP_CYCLES)
+    return range(first, first + _REFRESH_CYCLES, _START_STEP_CYCLES)
+
+
 def compare_jobs(
-    config: PimConfig, jobs: Iterable[Job], *, announce: Announce | None = None
+    config: PimConfig, jobs: Iterable[Job], *, seed: int, announce: Announce | None = None
 ) -> Iterator[Comparison]:
     """Runs each job in RTL and in the model, alone, from reset on.
 
     When refreshes meet a job decides which bank takes which tile, and a cycle more or less may
-    change its time by some per cent. So each begins in several cycles (:data:`STARTS`), and what is
-    compared is the mean. The memory holds zeros: values do not matter to the time. Raises
-    :class:`~sw_driver.simulator.runtime.BuildError` if the simulator cannot be built.
+    change its time by some per cent. So each begins in several cycles (:func:`starts`), and what is
+    compared is the mean. The RTL computes on values of ``seed``, of which the model knows nothing.
+    Raises :class:`~sw_driver.simulator.runtime.BuildError` if the simulator cannot be built.
     """
     from .backends.rtl import RtlPim
 
     def once(transport: PimTransport, job: Job, start: int) -> Figures:
         with Pim(transport) as device:
             transport.advance(start)
-            run = run_jobs(device, [job], inputs=False)
+            run = run_jobs(device, [job], seed=seed)
         names = ("bytes_read", "bytes_written", "multiplications", "additions")
         sums = {name: sum(getattr(each, name) for each in run.records) for name in names}
         return Figures(cycles=run.cycles([0]), **sums)
 
     def mean(made: Callable[[], PimTransport], job: Job) -> Figures:
-        runs = [asdict(once(made(), job, start)) for start in STARTS]
+        runs = [asdict(once(made(), job, start)) for start in starts(seed)]
         return Figures(**{name: round(fmean(run[name] for run in runs)) for name in runs[0]})
 
     for job in jobs:

@@ -120,7 +120,11 @@ def cached_build(kind: str, key: str, build: Callable[[Path], None], about: str 
             if not done.exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
-                build(folder)
+                try:
+                    build(folder)
+                except KeyboardInterrupt:  # what is left of one that failed says why
+                    shutil.rmtree(folder, ignore_errors=True)
+                    raise
                 for header in folder.rglob("*.gch"):  # precompiled: large, and of no use any more
                     header.unlink()
                 (folder / _ABOUT).write_text(about or kind)

@@ -14,6 +14,7 @@ import hw
 from sw_driver.simulator.buildcache import cached_build, content_key
 
 from . import runtime
+from .processes import kill_started
 from .progress import Stage, build_progress
 from .runtime import run_tool, shared_runtime
 
@@ -151,7 +152,8 @@ def verilated_library(
         # Amaranth is only needed, and only takes its time to load, when there is a build.
         from hw.verilog import to_verilog
 
-        (folder / f"{top}.v").write_text(to_verilog(design(), top))
+        with kill_started():
+            (folder / f"{top}.v").write_text(to_verilog(design(), top))
         (folder / "settings.vlt").write_text(settings)
         inputs = ["settings.vlt", f"{top}.v", str(harness)]
         headers = ["-CFLAGS", f"-I{Path(__file__).parent}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -13,8 +14,9 @@ from sw_driver.simulator.compiler import COMPILER
 
 from .library import C_FLAGS, HARNESS_HEADERS, LINK, OPT_FAST, OPT_SLOW, cached_library, model_args
 from .parts_header import parts_header
+from .processes import kill_started
 from .progress import Stage
-from .runtime import WATCH_S, run_tool, runtime_library
+from .runtime import WATCH_S, BuildError, run_tool, runtime_library
 
 if TYPE_CHECKING:
     from hw.sim.assembly import Assembly
@@ -62,20 +64,27 @@ def parts_library(
 
         assembly = design()
         models = [folder / module for module in assembly.components]
+        stopped = threading.Event()
         with ThreadPoolExecutor(os.cpu_count()) as workers:
-            builds = []
-            for model, component in zip(models, assembly.components.values(), strict=True):
-                model.mkdir()
-                verilog = model / f"{model.name}.v"
-                verilog.write_text(to_verilog(component, model.name))
-                builds.append(workers.submit(_build_model, model.name, model))
-            pending = set(builds)
-            while pending:
-                stage("Verilating and compiling", len([*folder.glob("*/*.o")]), 2 * len(models))
-                _, pending = wait(pending, WATCH_S, FIRST_EXCEPTION)
-                for each in builds:
-                    if each.done():
-                        each.result()
+            try:
+                builds = []
+                for model, component in zip(models, assembly.components.values(), strict=True):
+                    model.mkdir()
+                    verilog = model / f"{model.name}.v"
+                    with kill_started():
+                        verilog.write_text(to_verilog(component, model.name))
+                    builds.append(workers.submit(_build_model, model.name, model, stopped))
+                pending = set(builds)
+                while pending:
+                    stage("Verilating and compiling", len([*folder.glob("*/*.o")]), 2 * len(models))
+                    _, pending = wait(pending, WATCH_S, FIRST_EXCEPTION)
+                    for each in builds:
+                        if each.done():
+                            each.result()
+            except BaseException:  # one has failed, or Ctrl-C: the others are of no use
+                stopped.set()
+                workers.shutdown(wait=False, cancel_futures=True)
+                raise
         weights = {model.name: (model / "fast.o").stat().st_size for model in models}
         (folder / "parts.h").write_text(parts_header(assembly, weights))
         stage("linking", 0, 0)
@@ -97,10 +106,18 @@ def _includes(folder: Path) -> list[str]:
     return [f"-I{path}" for path in (folder, include, include / "vltstd")]
 
 
-def _build_model(module: str, folder: Path) -> None:
-    """Verilates and compiles the model of ``module``, whose Verilog is in ``folder``."""
+def _build_model(module: str, folder: Path, stopped: threading.Event) -> None:
+    """Verilates and compiles the model of ``module``, whose Verilog is in ``folder``.
+
+    Raises :class:`BuildError` if it is ``stopped``.
+    """
+
+    def watch() -> None:
+        if stopped.is_set():
+            raise BuildError(f"building {module} was stopped")
+
     arguments = [*model_args(module), "-Mdir", ".", f"{module}.v"]
-    run_tool(["verilator", *arguments], folder)
+    run_tool(["verilator", *arguments], folder, watch)
     # Not by Verilator's makefile, which compiles each file by itself and the headers beforehand:
     # that takes longer, and 140 MB.
     sources = sorted(path.name for path in folder.glob("*.cpp"))
@@ -109,7 +126,7 @@ def _build_model(module: str, folder: Path) -> None:
         unit = folder / f"{name}.cpp"
         unit.write_text("".join(f'#include "{source}"\n' for source in chosen))
         compiler = [COMPILER, optimization, *C_FLAGS.split(), *_includes(folder)]
-        run_tool([*compiler, "-c", unit.name], folder)
+        run_tool([*compiler, "-c", unit.name], folder, watch)
 
 
 def _link(name: str, harness: Path, models: Sequence[Path], folder: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from sw_driver.simulator.buildcache import cached_build, content_key, verilator_env
 
+from .processes import kill_tree
+
 __all__ = ["BuildError", "run_tool", "runtime_library", "shared_runtime"]
 
 # Tracing and coroutines are not among them: they need other settings.
@@ -30,7 +32,8 @@ class BuildError(RuntimeError):
 def run_tool(command: list[str], folder: Path, watch: Callable[[], None] = lambda: None) -> None:
     """Runs a command of the build in ``folder``; ``watch`` is called while it runs.
 
-    Raises :class:`BuildError`, a log beside it.
+    Raises :class:`BuildError`, a log beside it. What ``watch`` raises, or Ctrl-C, ends the command
+    and all that it has started.
     """
     log = folder / "build.log"
     try:
@@ -47,7 +50,7 @@ def run_tool(command: list[str], folder: Path, watch: Callable[[], None] = lambd
                     with suppress(subprocess.TimeoutExpired):
                         status = process.wait(WATCH_S)
             except BaseException:  # Ctrl-C
-                process.kill()
+                kill_tree(process.pid)
                 raise
     except FileNotFoundError as error:
         raise BuildError(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import signal
+import subprocess
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
+from amaranth.hdl import Elaboratable, UnusedElaboratable
 
 from hw.axdimm.config import configure
 from hw_tests.driver.conftest import PRESET
@@ -87,6 +92,41 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "nearmem" in capsys.readouterr().out
 
 
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr() == (f"nearmem {version('nearmem')}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["ct"], ["ctl"]),
+        (["ctl", "po"], ["poke"]),
+        (["sim", "--dram"], ["--dram-trace"]),
+        (["sim", "--dram-trace", "a f"], ["a file"]),
+    ],
+    ids=" ".join,
+)
+def test_bash_completes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], offered: list[str]
+) -> None:
+    assert main(["--print-completion", "bash"]) == 0
+    (tmp_path / "a file").touch()
+    (tmp_path / "completion").write_text(capsys.readouterr().out)
+    script = (
+        '. ./completion; COMP_WORDS=(nearmem "$@"); COMP_CWORD=$#; _shtab_nearmem 2>/dev/null; '
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    command = ["bash", "-c", script, "bash", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == offered
+
+
+def test_zsh_has_a_completion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--print-completion", "zsh"]) == 0
+    assert capsys.readouterr().out.startswith("#compdef nearmem")
+
+
 def test_report_and_curve_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sim(tmp_path, "--steps", "3", "--lanes", "4", "--block-kib", "8", "--seed", "9") == 0
     figures = json.loads((tmp_path / "report.json").read_text())
@@ -153,6 +193,28 @@ def test_a_failing_device_fails_the_job(
     monkeypatch.setitem(backends.BACKENDS, "golden", lambda options: Broken())
     assert sim(tmp_path) == 1
     assert "nearmem: the device failed: DRAM rule TRCD broken" in capsys.readouterr().err
+
+
+def test_an_interrupted_command_does_not_warn_of_what_it_has_not_come_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unused(Elaboratable):
+        pass
+
+    def interrupted(options: backends.BackendOptions) -> Transport:
+        begun = [Unused()]
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError(begun)
+
+    # As when Amaranth has elaborated something.
+    monkeypatch.setattr(UnusedElaboratable, "_MustUse__silence", False)
+    monkeypatch.setitem(backends.BACKENDS, "golden", interrupted)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert sim(tmp_path) == 130
+        gc.collect()
+    assert warned == []
+    assert capsys.readouterr().err == "nearmem: interrupted\n"
 
 
 def test_the_rtl_trains_and_traces_its_dram(tmp_path: Path, backend: Transport) -> None:

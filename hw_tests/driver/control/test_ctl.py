@@ -1191,6 +1191,26 @@ def test_watch_shows_what_is_done_and_how_fast(
     assert "4,096" in table
 
 
+def test_rates_of_counters_that_begin_anew_are_left_out(
+    scripted: Scripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = scripted.answers["channel_state"]
+    counted = iter((50, 80, 3, 4))
+    cycles = iter((10, 20, 30, 40))
+
+    def channel_state(channel: int) -> Any:
+        fresh = {"counters": {"host_reads": next(counted)}, "fabric_cycles": next(cycles)}
+        return {**state(channel), **fresh}
+
+    scripted.answers["channel_state"] = channel_state
+    assert ctl("watch", "--interval", "0.01", "--count", "4", "--json") == 0
+    samples = map(json.loads, capsys.readouterr().out.splitlines())
+    rates = [sample["channels"][0]["rates_per_s"] for sample in samples]
+    assert rates[0] == rates[2] == {}
+    assert rates[1]["host_reads"] > rates[1]["fabric cycles"] > 0
+    assert rates[3]["host_reads"] > 0
+
+
 def test_watch_says_that_the_device_was_closed(
     scripted: Scripted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,11 +72,14 @@ def test_what_is_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert missing() == []
-    monkeypatch.setattr(comparison, "_NEEDED", ("hw_tests", "no_such_package"))
+    monkeypatch.setattr(comparison, "_ROOT", Path(comparison.__file__).parent)
+    monkeypatch.setattr(comparison, "_NEEDED", ("cocotb", "no_such_package"))
     assert main(["bench", "--compare", "--config", PRESET]) == 1
     output = capsys.readouterr()
     assert output.out == ""
-    assert output.err.startswith("nearmem: --compare needs no_such_package: pip install")
+    assert output.err.startswith(
+        "nearmem: --compare needs the project's folder with hw_tests, no_such_package: pip install"
+    )
     assert output.err.count("\n") == 1
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 __all__ = ["ComparisonError", "compare", "missing"]
 
 _MODULE = "hw_tests.speed"
-_NEEDED = ("hw_tests", "cocotb", "cocotbext")
+_NEEDED = ("cocotb", "cocotbext")
+
+_ROOT = Path(__file__).parents[3]
+"""The project's folder, unless only the packages were installed."""
 
 
 class ComparisonError(RuntimeError):
@@ -22,8 +27,9 @@ class ComparisonError(RuntimeError):
 
 
 def missing() -> list[str]:
-    """The packages that a comparison needs and that are not installed."""
-    return [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    """What a comparison needs and is not there: packages, or the folder with the tests."""
+    tests = [] if (_ROOT / "hw_tests").is_dir() else ["the project's folder with hw_tests"]
+    return tests + [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 
 def compare(
@@ -43,6 +49,7 @@ def compare(
     ended, how many are done, and of how many. Raises :class:`ComparisonError`.
     """
     command = [sys.executable, "-m", _MODULE, "--config", preset]
+    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     rows = []
     total = 0
     with (
@@ -52,6 +59,7 @@ def compare(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            env={**os.environ, "PYTHONPATH": path},
         ) as process,
     ):
         assert process.stdout is not None
