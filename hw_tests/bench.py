@@ -60,7 +60,10 @@ def run_bench(
             "`verilator_config",
             f'public_flat_rw -module "{top}" -var "*"',
             # Built once for all instances.
-            *(f'no_inline -module "{name}"' for name in ("adam_unit", "axdimm_channel")),
+            *(
+                f'no_inline -module "{name}"'
+                for name in ("adam_unit", "axdimm_channel", "pim_bank_*", "pim_vault_*")
+            ),
             "",
         ]
     )
