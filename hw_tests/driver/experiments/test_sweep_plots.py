@@ -162,7 +162,9 @@ def test_an_axis_that_does_not_begin_at_zero_says_so() -> None:
 def filled(figure: Figure) -> list[float]:
     (axes,) = figure.axes
     marks = [line for line in axes.get_lines() if line.get_marker() == "o"]
-    return [mark.get_xdata()[0] for mark in marks if mark.get_markerfacecolor() != "none"]
+    return [
+        np.asarray(mark.get_xdata())[0] for mark in marks if mark.get_markerfacecolor() != "none"
+    ]
 
 
 def test_what_costs_more_and_does_no_more_is_hollow() -> None:
