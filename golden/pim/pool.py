@@ -18,7 +18,17 @@ from .descriptor import Cause, Descriptor, Tensor, check
 from .stack import StackMap
 from .work import Account, account
 
-__all__ = ["Counters", "DataLocation", "NoSuchWorkError", "Pool", "WorkRefusedError"]
+__all__ = [
+    "Counters",
+    "DataLocation",
+    "HostError",
+    "NoSuchWorkError",
+    "Pool",
+    "WorkRefusedError",
+]
+
+_BEAT_BYTES = 32
+"""What a request of the host reads or writes."""
 
 
 class WorkRefusedError(Exception):
@@ -46,6 +56,14 @@ class Counters(NamedTuple):
     additions_left: int
     bytes_read: int
     bytes_written: int
+
+
+class HostError(NamedTuple):
+    """The last request of the host that was answered with an error: no bank holds the beat that
+    begins at the byte ``address``."""
+
+    address: int
+    write: bool
 
 
 class DataLocation(NamedTuple):
@@ -107,6 +125,11 @@ class Pool:
         """Slots whose works have completed, or that have had none; the next to be taken first."""
         self._accepted: list[_Work] = []
         self._cause = Cause.NONE
+        self.starts = 0
+        """Works that have started."""
+        self.host_errors = 0
+        """Requests of the host, one for each beat, that were answered with an error."""
+        self.host_error: HostError | None = None
 
     @property
     def banks(self) -> int:
@@ -192,6 +215,33 @@ class Pool:
             return Counters(0, multiplications, 0, additions, 0, 0)
         return Counters(multiplications, 0, additions, 0, account.bytes_read, account.bytes_written)
 
+    # The host's memory port.
+
+    def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """What the host reads, beat by beat; 0 where no bank holds a byte."""
+        data = np.zeros(nbytes, np.uint8)
+        for held in self._held(address, nbytes, write=False):
+            data[held.start - address : held.stop - address] = self.memory[held.start : held.stop]
+        return data
+
+    def write(self, address: int, data: NDArray[np.uint8]) -> None:
+        """Writes what the host gives, beat by beat; nothing where no bank holds a byte."""
+        for held in self._held(address, data.size, write=True):
+            self.memory[held.start : held.stop] = data[held.start - address : held.stop - address]
+
+    def _held(self, address: int, nbytes: int, *, write: bool) -> list[range]:
+        """The parts of these bytes that banks hold; counts beats that none holds."""
+        end, stack = address + nbytes, self.stack
+        first, last = address // _BEAT_BYTES, -(-end // _BEAT_BYTES)
+        for gap in ((stack.local.stop, stack.striped.start), (stack.striped.stop, end)):
+            begin, stop = max(first, gap[0] // _BEAT_BYTES), min(last, -(-gap[1] // _BEAT_BYTES))
+            if begin < stop:
+                self.host_errors += stop - begin
+                self.host_error = HostError((stop - 1) * _BEAT_BYTES, write)
+        memories = (stack.local, stack.striped) if self._computes else ()
+        parts = (range(max(address, each.start), min(end, each.stop)) for each in memories)
+        return [part for part in parts if part]
+
     # Works.
 
     def submit(self, work: Descriptor) -> int:
@@ -261,6 +311,7 @@ class Pool:
                 work.banks = named if set(named) <= set(idle) else []
             else:
                 work.banks = sorted(self._choose(work, idle))
+            self.starts += bool(work.banks)
 
     def _choose(self, work: _Work, idle: list[int]) -> Iterator[int]:
         """Of the idle banks those that the work takes: with its data in their local memory first,

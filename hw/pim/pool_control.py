@@ -14,7 +14,7 @@ from hw.pim.bank.interface import BankSignature
 from hw.pim.config import PimConfig
 from hw.pim.front.front import Front
 from hw.pim.memory.host_memory import HostMemory
-from hw.pim.memory.memory_port import memory_request_layout, memory_response_layout
+from hw.pim.memory.memory_port import host_response_layout, memory_request_layout
 from hw.pim.memory.switch import MemorySwitch
 from hw.pim.registers.pool_registers import REGISTERS_ADDR_WIDTH, PoolRegisters
 from hw.pim.scheduler.scheduler import Scheduler
@@ -41,12 +41,10 @@ class PoolControl(wiring.Component):
     s_axi : In(AXI4-Lite, 64 bits)
         The registers of ``pim.rdl``.
     host_request : In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
-    host_response : Out(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
+    host_response : Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         The host's way to the memory; results of running works cannot be seen.
     completed : Out(config.works)
         A bit for each slot: the last work that had it has completed.
-    started : Out(1)
-        Pulse: a work starts. Of its result, what the host asked for before that is old.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         What banks that start are to work on.
     bank_0, bank_1, ... : Out(:class:`~hw.pim.bank.interface.BankSignature`)
@@ -57,7 +55,6 @@ class PoolControl(wiring.Component):
     host_request: Any
     host_response: Any
     completed: Any
-    started: Any
 
     def __init__(self, config: PimConfig, geometry: VaultGeometry) -> None:
         self._config = config
@@ -69,9 +66,8 @@ class PoolControl(wiring.Component):
                     AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
                 ),
                 "host_request": In(stream.Signature(memory_request_layout(config))),
-                "host_response": Out(stream.Signature(memory_response_layout())),
+                "host_response": Out(stream.Signature(host_response_layout())),
                 "completed": Out(config.works),
-                "started": Out(1),
                 "work": Out(Jobs(config).work),
                 **{f"bank_{bank}": Out(BankSignature(config)) for bank in range(config.banks)},
                 **{name: of_switch[name] for name in of_switch if name.startswith("vault_")},
@@ -104,7 +100,7 @@ class PoolControl(wiring.Component):
             front.start.eq(registers.submit),
             registers.busy.eq(front.busy),
             self.completed.eq(scheduler.status.completed),
-            self.started.eq(scheduler.gate.start),
+            registers.host.eq(host.status),
             self.work.eq(scheduler.work),
         ]
         for bank in range(config.banks):

@@ -315,3 +315,40 @@ def test_refuses_unknown_pims(number: int) -> None:
 def test_refuses_a_bank_that_is_not_there() -> None:
     with pytest.raises(WorkRefusedError, match="banks"):
         make_pool().pim_fix([6], add(0, 64, 128), at(128, 0, 1), 1)
+
+
+@pytest.mark.parametrize(
+    ("banks", "gap", "end"), [(3, (3, 4), 6), (5, (5, 8), 12), (6, (6, 8), 12)]
+)
+def test_host_requests_that_no_bank_holds(banks: int, gap: tuple[int, int], end: int) -> None:
+    """Worked out by hand: what banks hold ends, begins again and ends at these multiples."""
+    pool = make_pool(multipliers=[1] * banks, adders=[1] * banks)
+    pool.memory[:] = 7
+    assert pool.host_error is None
+    begin, again, stop = (BANK_BYTES * place for place in (*gap, end))
+    assert pool.read(begin - 32, 64).tolist() == [7] * 32 + [0] * 32
+    assert (pool.host_errors, pool.host_error) == (1, (begin, False))
+    pool.write(again - 33, np.full(66, 9, np.uint8))
+    assert (pool.host_errors, pool.host_error) == (3, (again - 32, True))
+    assert pool.read(again, 34).tolist() == [9] * 33 + [7]
+    assert pool.host_errors == 3
+    assert pool.read(stop - 1, 33).tolist() == [7] + [0] * 32
+    assert (pool.host_errors, pool.host_error) == (4, (stop, False))
+    pool.write(stop + 320, np.full(1, 9, np.uint8))
+    assert (pool.host_errors, pool.host_error) == (5, (stop + 320, True))
+    pool.write(0, np.full(stop, 3, np.uint8))
+    assert pool.host_errors == 5 + (again - begin) // 32
+    assert not (pool.read(0, begin) != 3).any()
+    assert pool.memory[begin:again].tolist() == [7] * (again - begin)
+
+
+def test_starts_are_counted() -> None:
+    pool = make_pool()
+    first = pool.submit(add(0, 64, 128, banks=1, units=0))
+    assert pool.starts == 1
+    pool.submit(add(0, 64, 256, banks=2, units=0))
+    waiting = pool.submit(add(128, 64, 512, banks=4, units=0))
+    assert pool.starts == 2
+    pool.finish(first)
+    assert pool.starts == 3
+    assert pool.work_info(waiting)[0] == [2]

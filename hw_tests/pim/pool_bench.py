@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from golden.pim import Opcode
 from hw.pim.config import BEAT_BYTES, PIM_PRESETS, PimConfig
-from hw.pim.memory.memory_port import MEMORY_TAG_BITS, memory_request_layout, memory_response_layout
+from hw.pim.memory.memory_port import MEMORY_TAG_BITS, host_response_layout, memory_request_layout
 from hw_tests.bench import bench_parameters
 from hw_tests.lite_master import LiteMaster
 from hw_tests.pim.bank.bank_works import bank_works, dense_work
@@ -45,7 +45,7 @@ class BenchTransport:
         self._dut = dut
         self._registers = LiteMaster(dut, "s_axi", dut.clk)
         self._request = memory_request_layout(config)
-        self._response = memory_response_layout()
+        self._response = host_response_layout()
         self._asked = StreamSource(dut, "host_request", dut.clk, pause=pause)
         self._answered = StreamSink(dut, "host_response", dut.clk, pause=pause)
 
@@ -95,6 +95,7 @@ class BenchTransport:
             assert sorted(each["tag"] for each in answers) == [beat % tags for beat in part]
             for answer in answers:
                 assert answer["write"] == int(data is not None)
+                assert not answer["error"]
                 found[begin + answer["tag"]] = answer["data"].to_bytes(BEAT_BYTES, "little")
         return found
 

@@ -159,7 +159,8 @@ class Pim:
         UnknownWorkError: the id was not given out, or not to this program.
         ForgottenWorkError: another work has taken the slot.
         """
-        slot = self._current(work_id)
+        slot, held = self._held(work_id)
+        self._check_current(work_id, held)
         work = self._offered.get(slot)
         if work is None:
             raise UnknownWorkError(
@@ -193,15 +194,18 @@ class Pim:
         return "completed" if work_id < held else self._state(slot)
 
     def counters(self, work_id: int) -> Counters:
-        """The counters of a work; they stay until another takes its slot.
+        """The counters of a work, all of one cycle; they stay until another takes its slot.
 
         Raises
         ------
         UnknownWorkError: the id was not given out.
         ForgottenWorkError: another work has taken the slot.
         """
-        slot = self._current(work_id)
-        values = {name: self._registers.slot(slot, name) for name in Counters._fields}
+        self._registers.keep(work_id % self.config.works)
+        held = self._registers.kept("id")
+        self._check_given_out(work_id, held)
+        self._check_current(work_id, held)
+        values = {name: self._registers.kept(name) for name in Counters._fields}
         counters = Counters(**values)
         return counters if self.transport.timed else counters._replace(cycles=None)
 
@@ -395,19 +399,20 @@ class Pim:
 
     def _held(self, work_id: int) -> tuple[int, int]:
         """The slot of the work ``work_id``, and the id of the work that has it now."""
-        works = self.config.works
-        slot = work_id % works
+        slot = work_id % self.config.works
         held = self._registers.slot(slot, "id")
-        if not works <= work_id <= held:
+        self._check_given_out(work_id, held)
+        return slot, held
+
+    def _check_given_out(self, work_id: int, held: int) -> None:
+        if not self.config.works <= work_id <= held:
             raise UnknownWorkError(
                 f"the pool has not given out the id {work_id}; the last of its slot is {held}",
                 work_id=work_id,
                 last=held,
             )
-        return slot, held
 
-    def _current(self, work_id: int) -> int:
-        slot, held = self._held(work_id)
+    def _check_current(self, work_id: int, held: int) -> None:
         if held != work_id:
             raise ForgottenWorkError(
                 f"work {work_id} has completed, and work {held} has taken its slot: ask before "
@@ -415,7 +420,6 @@ class Pim:
                 work_id=work_id,
                 last=held,
             )
-        return slot
 
     def _state(self, slot: int) -> str:
         return _name(slot_map()["state"], self._registers.slot(slot, "state"))

@@ -227,10 +227,11 @@ def check_bits(device: Pim, jobs: Sequence[Job], *, seed: int = 1) -> int:
 def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
     """What the run cost, ready for JSON.
 
-    What needs a clock is None on a backend without one. ``utilisation`` is the share of all units
-    and cycles that did an operation. A bound is the least number of cycles: of the units, as if all
-    multipliers, or all adders, always worked; of the memory, as if each operand were read once,
-    each result written once, and all banks' memories always moved data.
+    What needs a clock is None on a backend without one. ``utilisation`` and ``busy``, by bank, are
+    as docs/pim.md defines them; ``utilisation_together`` is that until the first of several layers
+    was done. A bound is the least number of cycles: of the units, as if all multipliers, or all
+    adders, always worked; of the memory, as if each operand were read once, each result written
+    once, and all banks' memories always moved data.
     """
     config = device.config
     layers = [_layer_figures(device, number, job, run) for number, job in enumerate(jobs)]
@@ -238,11 +239,11 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
     together_cycles, together_operations = run.together or (0, 0)
     busy = None
     if cycles:
-        held = (
+        busy_cycles = (
             sum(record.cycles or 0 for record in run.records if bank in record.banks)
             for bank in range(config.banks)
         )
-        busy = [min(1.0, each / cycles) for each in held]
+        busy = [min(1.0, each / cycles) for each in busy_cycles]
     return {
         "backend": device.transport.name,
         "banks": config.banks,

@@ -11,6 +11,7 @@ from hw.pim.registers.pool_registers import (
     SLOT_BYTES,
     SLOTS_OFFSET_BYTES,
     descriptor_window,
+    kept_window,
 )
 
 from .transport import PimTransport
@@ -43,6 +44,14 @@ class PoolRegisters:
     def slot(self, slot: int, register: str) -> int:
         """A register of a slot."""
         return self._read(slot_map()[register], SLOTS_OFFSET_BYTES + SLOT_BYTES * slot, None)
+
+    def keep(self, slot: int) -> None:
+        """Has :meth:`kept` give the registers of a slot as they are together in this moment."""
+        self.write("snapshot", slot)
+
+    def kept(self, register: str) -> int:
+        """A register of a slot, as it was at the last :meth:`keep`."""
+        return self._read(slot_map()[register], kept_window().start, None)
 
     def progress(self, slots: int) -> tuple[int, ...]:
         """What changes whenever the pool, which has so many slots, gets on."""

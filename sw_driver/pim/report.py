@@ -61,8 +61,8 @@ def layer_table(figures: Mapping[str, Any]) -> Table:
 
 
 def bank_map(figures: Mapping[str, Any]) -> Table | None:
-    """The grid of banks: the number and units of each, and the share of the time in which it had a
-    work; None without a clock."""
+    """The grid of banks: the number and units of each, and the share of the time in which it was
+    busy, that is, had a work; None without a clock."""
     busy = figures["busy"]
     if busy is None:
         return None
@@ -94,8 +94,8 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
         )
     if figures["utilisation_together"] is not None:
         found.append(
-            f"Until the first of the layers was done {figures['utilisation_together']:.1%} of all "
-            "units' cycles had an operation."
+            f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first of "
+            f"the layers was done, {figures['utilisation']:.1%} in the whole run."
         )
     if figures["shortened"]:
         found.append(

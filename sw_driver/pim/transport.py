@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sw_driver.transport import DeviceFault
+
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["QUIET_LIMIT_CYCLES", "PimTransport"]
+__all__ = ["QUIET_LIMIT_CYCLES", "PimTransport", "no_memory"]
 
 QUIET_LIMIT_CYCLES = 200_000
 """Cycles without a change of any counter after which a wait is given up. In a sound pool the
@@ -24,10 +26,10 @@ longest pauses are those of memory, some hundreds of cycles."""
 class PimTransport(Protocol):
     """A stack with its pool. Calls must not overlap.
 
-    Memory that is asked for is within the stack: :class:`~sw_driver.pim.device.Pim` checks that.
     Every call returns: one that the device does not answer raises
-    :class:`~sw_driver.transport.DeviceTimeout`, and one in which it breaks its own rules
-    :class:`~sw_driver.transport.DeviceFault`.
+    :class:`~sw_driver.transport.DeviceTimeout`, and one that it refuses, or in which it breaks its
+    own rules, :class:`~sw_driver.transport.DeviceFault`. It refuses memory that no bank holds, for
+    which :class:`~sw_driver.pim.device.Pim` does not ask it.
     """
 
     name: str
@@ -75,3 +77,11 @@ class PimTransport(Protocol):
     def close(self) -> None:
         """Releases the device. Calling it twice does no harm."""
         ...
+
+
+def no_memory(what: str, config: PimConfig) -> DeviceFault:
+    """For an access, called ``what``, of which no bank holds some or all bytes."""
+    return DeviceFault(
+        f"{what}: the device refused it, no bank holds all of that; ask within "
+        f"{config.memory_description}"
+    )

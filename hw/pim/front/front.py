@@ -52,7 +52,7 @@ class Front(wiring.Component):
     """Checks and plans works, one after the other, in sequence (docs/pim.md, "Refused works").
 
     The cause is that of the specification except for FULL, which the front does not know. A work
-    takes less than 1000 cycles.
+    takes less than 1,100 cycles, by its kind.
 
     Parameters
     ----------

@@ -5,20 +5,43 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.pim.config import PimConfig
-from hw.pim.memory.memory_port import memory_request_layout, memory_response_layout
+from hw.pim.config import BEAT_BYTES, PimConfig
+from hw.pim.memory.memory_port import (
+    host_response_layout,
+    memory_request_layout,
+    memory_response_layout,
+)
 from hw.pim.work.layouts import BEAT_WORDS, Jobs
 from hw.stream.fifo import StreamFifo
 
-__all__ = ["OUTSTANDING", "GateSignature", "HostMemory"]
+__all__ = ["OUTSTANDING", "GateSignature", "HostCause", "HostMemory", "host_status_layout"]
 
 OUTSTANDING = 32
 """Requests of the host that are under way at most."""
 
 _BEAT_WORD_BITS = BEAT_WORDS.bit_length() - 1
+
+
+class HostCause(enum.Enum, shape=4):
+    """Why a request of the host was answered with an error."""
+
+    NONE = 0
+    NO_MEMORY = 1
+    """No bank holds the beat."""
+
+
+def host_status_layout() -> data.StructLayout:
+    """What the registers tell of the host's port.
+
+    ``starts``: works that have started; ``errors``: requests that were answered with an error; both
+    modulo 2^32. Of the last of these ``cause``, ``address``, in bytes, of its beat, and ``write``.
+    """
+    return data.StructLayout(
+        {"starts": 32, "errors": 32, "address": 48, "write": 1, "cause": HostCause}
+    )
 
 
 class GateSignature(wiring.Signature):
@@ -60,6 +83,9 @@ class HostMemory(wiring.Component):
     work is to start keeps the start waiting until it is answered. So a read gives what was there
     before a work or what is there after it. Writes are not ordered with works.
 
+    A request for a beat that no bank holds does not reach the memory: it is answered with an error,
+    in a cycle in which the memory answers nothing.
+
     A request reaches the memory two cycles later, one in each cycle. The memory's responses are
     always taken; the host may leave up to :data:`OUTSTANDING` where they are.
 
@@ -71,12 +97,14 @@ class HostMemory(wiring.Component):
     Members
     -------
     request : In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
-    response : Out(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
+    response : Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         Of the host, and to it.
     memory_request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     memory_response : In(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
         To the memory, and of it, in any order.
     gate : In(:class:`GateSignature`)
+    status : Out(:func:`host_status_layout`)
+        To the registers.
     """
 
     request: Any
@@ -84,17 +112,19 @@ class HostMemory(wiring.Component):
     memory_request: Any
     memory_response: Any
     gate: Any
+    status: Any
 
     def __init__(self, config: PimConfig) -> None:
         self._config = config
-        request, response = memory_request_layout(config), memory_response_layout()
+        request = memory_request_layout(config)
         super().__init__(
             {
                 "request": In(stream.Signature(request)),
-                "response": Out(stream.Signature(response)),
+                "response": Out(stream.Signature(host_response_layout())),
                 "memory_request": Out(stream.Signature(request)),
-                "memory_response": In(stream.Signature(response)),
+                "memory_response": In(stream.Signature(memory_response_layout())),
                 "gate": In(GateSignature(config)),
+                "status": Out(host_status_layout()),
             }
         )
 
@@ -103,33 +133,46 @@ class HostMemory(wiring.Component):
         asked, sent = self.request, self.memory_request
         answered, given = self.memory_response, self.response
         m.submodules.responses = responses = StreamFifo(
-            shape=memory_response_layout(), depth=OUTSTANDING
+            shape=host_response_layout(), depth=OUTSTANDING
         )
         wiring.connect(m, wiring.flipped(given), responses.o)
 
         # Room for the response is set aside with the request, so the memory never waits.
         under_way = Signal(range(OUTSTANDING + 1))
         reads = Signal(range(OUTSTANDING + 1))
-        move, answer = Signal(), Signal()
+        move, refuse, answer = Signal(), Signal(), Signal()
         held = Signal(memory_request_layout(self._config))
-        holds, meets = Signal(), Signal()
+        holds, meets, nowhere = Signal(), Signal(), Signal()
         self._meet(m, held.address, meets)
+        self._find(m, held.address, nowhere)
+        response = responses.i.payload
         m.d.comb += [
-            responses.i.payload.eq(answered.payload),
-            responses.i.valid.eq(answered.valid),
+            responses.i.valid.eq(answered.valid | refuse),
+            response.error.eq(refuse),
             answered.ready.eq(1),
             answer.eq(answered.valid),
             move.eq(
                 holds
+                & ~nowhere
                 & (held.write | ~(self.gate.closing | meets))
                 & (under_way != OUTSTANDING)
                 & (sent.ready | ~sent.valid)
             ),
-            asked.ready.eq(~holds | move),
+            refuse.eq(holds & nowhere & (under_way != OUTSTANDING) & ~answered.valid),
+            asked.ready.eq(~holds | move | refuse),
             self.gate.closed.eq(reads == 0),
         ]
+        with m.If(refuse):
+            m.d.comb += [response.tag.eq(held.tag), response.write.eq(held.write)]
+            self._report(m, held)
+        with m.Else():
+            m.d.comb += [
+                getattr(response, name).eq(getattr(answered.payload, name))
+                for name in ("data", "tag", "write")
+            ]
         m.d.sync += [
-            under_way.eq(under_way + move - (given.valid & given.ready)),
+            self.status.starts.eq(self.status.starts + self.gate.start),
+            under_way.eq(under_way + (move | refuse) - (given.valid & given.ready)),
             reads.eq(reads + (move & ~held.write) - (answer & ~answered.payload.write)),
         ]
         with m.If(asked.ready):
@@ -139,6 +182,24 @@ class HostMemory(wiring.Component):
         with m.Elif(sent.ready):
             m.d.sync += sent.valid.eq(0)
         return m
+
+    def _report(self, m: Any, refused: Any) -> None:
+        status = self.status
+        m.d.sync += [
+            status.errors.eq(status.errors + 1),
+            status.cause.eq(HostCause.NO_MEMORY),
+            status.write.eq(refused.write),
+            status.address.eq(refused.address * BEAT_BYTES),
+        ]
+
+    def _find(self, m: Any, address: Any, nowhere: Any) -> None:
+        """Whether no bank holds the beat at ``address``."""
+        config = self._config
+        local, start, end = (
+            place // BEAT_BYTES
+            for place in (config.local_bytes, config.striped_start_bytes, config.stack_bytes)
+        )
+        m.d.comb += nowhere.eq(((address >= local) & (address < start)) | (address >= end))
 
     def _meet(self, m: Any, address: Any, meets: Any) -> None:
         """Whether the beat at ``address`` is in a running work's result."""

@@ -7,7 +7,12 @@ from amaranth.lib import data
 
 from hw.pim.config import BEAT_BYTES, PimConfig
 
-__all__ = ["MEMORY_TAG_BITS", "memory_request_layout", "memory_response_layout"]
+__all__ = [
+    "MEMORY_TAG_BITS",
+    "host_response_layout",
+    "memory_request_layout",
+    "memory_response_layout",
+]
 
 MEMORY_TAG_BITS = 6
 """Width of the tag by which a port knows its requests again."""
@@ -16,8 +21,9 @@ MEMORY_TAG_BITS = 6
 def memory_request_layout(config: PimConfig) -> data.StructLayout:
     """A read or write of a beat of 32 bytes.
 
-    ``address`` counts beats, below ``stack_bytes`` / 32. A set bit of ``strobe`` writes the byte of
-    ``data``; a read ignores both. ``tag`` comes back with the response.
+    ``address`` counts beats; a bank holds the beat, but for what the host asks. A set bit of
+    ``strobe`` writes the byte of ``data``; a read ignores both. ``tag`` comes back with the
+    response.
     """
     return data.StructLayout(
         {
@@ -33,3 +39,9 @@ def memory_request_layout(config: PimConfig) -> data.StructLayout:
 def memory_response_layout() -> data.StructLayout:
     """The data of a read, or that a write is done, of which ``data`` is undefined."""
     return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": MEMORY_TAG_BITS, "write": 1})
+
+
+def host_response_layout() -> data.StructLayout:
+    """A response of the memory, or, with ``error``, that no bank holds the beat: ``data`` is 0, and
+    nothing was written."""
+    return data.StructLayout({**memory_response_layout().members, "error": 1})

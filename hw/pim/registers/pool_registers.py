@@ -6,11 +6,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from systemrdl.compiler import RDLCompiler
-from systemrdl.node import MemNode
+from systemrdl.node import AddrmapNode, MemNode
 
 from hw.axi.bus import AXI4LiteSignature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
@@ -18,7 +18,8 @@ from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.csr.register_map import load_registers
 from hw.pim.config import COUNTINGS, PimConfig
 from hw.pim.front.calculator import WordWriteSignature
-from hw.pim.work.status import StatusSignature
+from hw.pim.memory.host_memory import host_status_layout
+from hw.pim.work.status import StatusSignature, work_record_layout
 
 __all__ = [
     "PIM_RDL",
@@ -27,6 +28,7 @@ __all__ = [
     "SLOT_BYTES",
     "PoolRegisters",
     "descriptor_window",
+    "kept_window",
 ]
 
 PIM_RDL = Path(__file__).parent / "pim.rdl"
@@ -44,14 +46,24 @@ SLOT_BYTES = 1 << _SLOT_BITS
 @lru_cache
 def descriptor_window() -> range:
     """The addresses to which the words of a descriptor are written."""
+    window = _window(MemNode)
+    return range(window.address_offset, window.address_offset + window.size)
+
+
+@lru_cache
+def kept_window() -> range:
+    """The addresses of the registers of a slot as they were at the last snapshot."""
+    start = _window(AddrmapNode).address_offset
+    return range(start, start + SLOT_BYTES)
+
+
+def _window(kind: type) -> Any:
+    """What the pool's registers have of this kind beside registers."""
     compiler = RDLCompiler()
     compiler.compile_file(str(PIM_RDL))
-    (window,) = (
-        node
-        for node in compiler.elaborate(top_def_name="pim_pool").top.children()
-        if isinstance(node, MemNode)
-    )
-    return range(window.address_offset, window.address_offset + window.size)
+    top = compiler.elaborate(top_def_name="pim_pool").top
+    (window,) = (node for node in top.children() if isinstance(node, kind))
+    return window
 
 
 class PoolRegisters(wiring.Component):
@@ -74,6 +86,7 @@ class PoolRegisters(wiring.Component):
     busy : In(1)
         From the cycle after ``submit`` until ``status`` tells what became of the work.
     status : In(:class:`~hw.pim.work.status.StatusSignature`)
+    host : In(:func:`~hw.pim.memory.host_memory.host_status_layout`)
     """
 
     s_axi: Any
@@ -81,6 +94,7 @@ class PoolRegisters(wiring.Component):
     submit: Any
     busy: Any
     status: Any
+    host: Any
 
     def __init__(self, config: PimConfig) -> None:
         self._config = config
@@ -92,6 +106,7 @@ class PoolRegisters(wiring.Component):
                 "submit": Out(1),
                 "busy": In(1),
                 "status": In(StatusSignature(config)),
+                "host": In(host_status_layout()),
             }
         )
 
@@ -103,27 +118,35 @@ class PoolRegisters(wiring.Component):
         m.submodules.slot = slot = CsrBank(slot_map, addr_width=_SLOT_BITS)
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
         self._pool(m, pool)
-        self._slot(m, slot)
 
-        window = descriptor_window()
+        window, kept_at = descriptor_window(), kept_window()
         write = self.descriptor_write
-        submitting = lite.address >> 3 == pool_map["submit"].offset_bytes >> 3
+        submitting, snapping = (
+            lite.address >> 3 == pool_map[name].offset_bytes >> 3 for name in ("submit", "snapshot")
+        )
         number = lite.address[_SLOT_BITS:_SLOTS_BITS]
+        of_slots = lite.address[_SLOTS_BITS]
+        kept = Signal(work_record_layout(self._config))
+        self._slot(m, slot, of_slots, kept)
         m.d.comb += [
             pool.address.eq(lite.address),
             slot.address.eq(lite.address),
             pool.write_data.eq(lite.write_data),
             write.index.eq((lite.address - window.start) >> 3),
             write.data.eq(lite.write_data),
-            self.status.select.eq(number),
+            self.status.select.eq(Mux(snapping, lite.write_data, number)),
         ]
-        with m.If(lite.address[_SLOTS_BITS]):
+        with m.If(snapping & lite.write):
+            m.d.sync += kept.eq(self.status.record)
+        with m.If(of_slots):
             m.d.comb += [
                 lite.hit.eq(slot.hit & (number < self._config.works)),
                 lite.read_data.eq(slot.read_data),
             ]
         with m.Elif((lite.address >= window.start) & (lite.address < window.stop)):
             m.d.comb += [lite.hit.eq(~pool.status_busy), write.enable.eq(lite.write)]
+        with m.Elif((lite.address >= kept_at.start) & (lite.address < kept_at.stop)):
+            m.d.comb += [lite.hit.eq(slot.hit), lite.read_data.eq(slot.read_data)]
         with m.Else():
             m.d.comb += [
                 lite.hit.eq(pool.hit & ~(submitting & pool.status_busy)),
@@ -147,11 +170,18 @@ class PoolRegisters(wiring.Component):
             pool.id_id.eq(status.id),
             pool.idle_idle.eq(status.idle),
             pool.completed_completed.eq(status.completed),
+            pool.starts_count.eq(self.host.starts),
+            pool.host_errors_count.eq(self.host.errors),
+            pool.host_error_address.eq(self.host.address),
+            pool.host_error_write.eq(self.host.write),
+            pool.host_error_cause.eq(self.host.cause),
         ]
 
-    def _slot(self, m: Any, slot: Any) -> None:
-        record = self.status.record
+    def _slot(self, m: Any, slot: Any, now: Any, kept: Any) -> None:
+        """What a slot's registers read as: its state ``now``, or what was ``kept``."""
+        record = Signal(kept.shape())
         m.d.comb += [
+            record.eq(Mux(now, self.status.record, kept)),
             slot.id_id.eq(record.id),
             slot.state_state.eq(record.state),
             slot.banks_banks.eq(record.banks),

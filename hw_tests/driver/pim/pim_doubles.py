@@ -93,11 +93,8 @@ class TimedPim(GoldenPim):
     def cycles(self) -> int:
         return self._now
 
-    def read_register(self, offset_bytes: int) -> int:
-        slot, offset = divmod(offset_bytes - SLOTS_OFFSET_BYTES, SLOT_BYTES)
-        if slot >= 0 and offset == slot_map()["cycles"].offset_bytes:
-            return self.duration_cycles
-        return super().read_register(offset_bytes)
+    def _slot_value(self, slot: int, name: str) -> int:
+        return self.duration_cycles if name == "cycles" else super()._slot_value(slot, name)
 
     def _completed(self) -> list[Any]:
         state = slot_map()["state"].offset_bytes

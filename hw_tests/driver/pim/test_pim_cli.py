@@ -197,6 +197,17 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert words in printed
     assert "no clock" not in printed
+    assert "Utilisation" not in printed
+
+    layers = ["--layer", "conv2", "--layer", "conv3", *SMALL, "--parts", "1"]
+    figures = figures_of(capsys, *layers)
+    assert main(["pim", "--backend", "timed", *layers]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert figures["utilisation_together"] != figures["utilisation"]
+    assert (
+        f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first of the "
+        f"layers was done, {figures['utilisation']:.1%} in the whole run."
+    ) in printed
 
 
 def test_layers_side_by_side_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ from sw_driver.pim.errors import (
 from sw_driver.pim.placing import PlacedTensor
 from sw_driver.pim.registers import PoolRegisters, pool_map
 from sw_driver.pim.transport import QUIET_LIMIT_CYCLES
+from sw_driver.transport import DeviceFault
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 CONFIG = PIM_PRESETS["tiny"]
@@ -317,6 +318,35 @@ def test_refuses_places_that_are_none(
         device.read_memory(address, nbytes)
     with pytest.raises(error, match=said):
         device.write_memory(address, np.zeros(nbytes, np.uint8))
+
+
+def test_the_device_refuses_memory_that_no_bank_holds(device: Pim) -> None:
+    registers = PoolRegisters(device.transport)
+    with pytest.raises(DeviceFault, match="reading 64 bytes at 0x17fe0: the device refused it"):
+        device.transport.read_memory(6 * BANK - 32, 64)
+    with pytest.raises(DeviceFault, match=r"writing 8 bytes at 0x30000: .* 0x20000 to 0x2ffff"):
+        device.transport.write_memory(12 * BANK, np.ones(8, np.uint8))
+    assert registers.pool("host_errors") == 2
+    assert registers.pool("host_error", "address") == 12 * BANK
+    assert registers.pool("host_error", "write") == 1
+
+
+def test_what_is_kept_stays(device: Pim) -> None:
+    """A slot's registers as they were, and of the next work when they are kept again."""
+    registers = PoolRegisters(device.transport)
+    first = offer(device, add(0, 64, 128))
+    device.wait(first)
+    registers.keep(first)
+    names = ("id", "state", "banks", "additions_done", "additions_left")
+    kept = [registers.kept(name) for name in names]
+    assert kept[0] == first
+    assert kept[3:] == [8, 0]
+    for _ in range(CONFIG.works):
+        second = offer(device, add(0, 64, 128, count=16))
+        device.wait(second)
+    assert [registers.kept(name) for name in names] == kept
+    registers.keep(second % CONFIG.works)
+    assert (registers.kept("id"), registers.kept("additions_done")) == (second, 16)
 
 
 def test_refuses_values_that_do_not_fit(device: Pim) -> None:

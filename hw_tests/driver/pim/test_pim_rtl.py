@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +24,12 @@ from hw.pim.vault.timing import vault_part
 from hw_tests.pim.bank.bank_works import bank_works
 from hw_tests.pim.overlapping_works import check_overlapping_works, random_floats, words_at
 from sw_driver.errors import ClosedError
+from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.descriptor import Opcode, Tensor, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.registers import PoolRegisters
+from sw_driver.pim.transport import PimTransport
 from sw_driver.transport import DeviceFault, DeviceTimeout
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
@@ -279,12 +281,111 @@ def test_a_read_that_waits_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch)
         assert (words_at(pim, 2 * BANK, 24 * 24) == seen).all()
 
 
+def test_counters_are_of_one_moment(pim: Pim) -> None:
+    """What a snapshot keeps belongs together, however long its reader takes; what is read from the
+    slot itself does not."""
+    random_floats(pim, SEED)
+    registers, rng = PoolRegisters(pim.transport), random.Random(SEED)
+    amount, size = {"multiplications": 40**3, "additions": 40 * 40 * 39}, 40
+    # The last waits for the first, and the second has the same banks as the others.
+    works = [offer(pim, product(place * BANK, size), [0, 3]) for place in (2, 3, 2)]
+    before = dict.fromkeys(works, (0, 0, 0))
+    torn, states = 0, set()
+
+    def differs(read: Callable[[str], int]) -> list[str]:
+        """Of what done and left do not sum up, read in any order, with pauses."""
+        names = [f"{kind}_{part}" for kind in amount for part in ("done", "left")]
+        found = {}
+        for name in rng.sample(names, len(names)):
+            pim.transport.advance(rng.choice((0, 1, 30)))
+            found[name] = read(name)
+        return [
+            kind
+            for kind, total in amount.items()
+            if found[f"{kind}_done"] + found[f"{kind}_left"] != total
+        ]
+
+    while not all(pim.work_query(work) for work in works):
+        work = rng.choice(works)
+        slot = work % CONFIG.works
+        torn += bool(differs(lambda name, slot=slot: registers.slot(slot, name)))
+        registers.keep(rng.choice((slot, work)))
+        state = registers.kept("state")
+        states.add(state)
+        assert not differs(registers.kept)
+        assert registers.kept("id") == work
+        done = (state == 3, registers.kept("multiplications_left") == 0)
+        assert done in ((True, True), (False, False), (False, True))
+        assert (registers.kept("cycles") > 0, registers.kept("banks")) == (
+            (True, 0b1001) if state > 1 else (False, 0)
+        )
+        names = ("cycles", "bytes_read", "bytes_written")
+        now = tuple(registers.kept(name) for name in names)
+        assert all(old <= new for old, new in zip(before[work], now, strict=True))
+        before[work] = now
+        counters = pim.counters(work)
+        assert counters.additions_done + counters.additions_left == amount["additions"]
+    assert torn
+    assert states == {1, 2, 3}
+
+
+@pytest.mark.parametrize("columns", [3, 5, 6])
+def test_every_address_is_answered(columns: int) -> None:
+    """Memory that no bank holds with an error, which the registers tell of and no bank notices:
+    as the golden model does, whose map of addresses is its own."""
+    # A lane in each bank: that is soon built.
+    small = configure("tiny", rows=1, columns=columns, total=2 * columns)
+    config = CONFIG if columns == CONFIG.banks else small
+    with Pim(RtlPim(config)) as device, Pim(GoldenPim(config)) as golden:
+        rng = np.random.default_rng(SEED)
+        everything = config.stack_bytes
+        held = [(0, config.local_bytes), (config.striped_start_bytes, everything)]
+        for begin, end in held:
+            values = rng.integers(0, 256, end - begin).astype(np.uint8)
+            for each in (device, golden):
+                each.transport.write_memory(begin, values)
+        space = 1 << (everything - 1).bit_length()
+        borders = (held[0][1], held[1][0], everything, space)
+        for border in borders:
+            for offset, nbytes in ((-64, 32), (-32, 64), (-3, 7), (0, 32), (32, 4), (64, 4096)):
+                address = border + offset
+                if address + nbytes > space:
+                    continue
+                values = rng.integers(0, 256, nbytes).astype(np.uint8)
+                for use in (
+                    lambda transport, a=address, n=nbytes: transport.read_memory(a, n).tolist(),
+                    lambda transport, a=address, v=values: transport.write_memory(a, v),
+                ):
+                    assert outcome(device, use) == outcome(golden, use)
+        assert PoolRegisters(device.transport).pool("host_errors") > 20
+        for begin, end in held:
+            seen, expected = (
+                each.transport.read_memory(begin, end - begin) for each in (device, golden)
+            )
+            assert (seen == expected).all()
+        random_floats(device, SEED)
+        device.wait(offer(device, product(2 * BANK, 8), [0]))
+        with pytest.raises(DeviceFault, match=f"reading 32 bytes at {space:#x}: .*no bank holds"):
+            device.transport.read_memory(space, 32)
+
+
+def outcome(device: Pim, use: Callable[[PimTransport], object]) -> object:
+    """What came of an access to memory, and what the registers say then."""
+    registers = PoolRegisters(device.transport)
+    try:
+        done = use(device.transport)
+    except DeviceFault as fault:
+        done = str(fault)
+    fields = ("address", "write", "cause")
+    return done, registers.pool("host_errors"), [registers.pool("host_error", f) for f in fields]
+
+
 def test_registers_that_are_none(pim: Pim) -> None:
-    for offset in (0x048, 0x0C0, 0x1050, 0x1000 + 128 * CONFIG.works):
+    for offset in (0x068, 0x0C0, 0x250, 0x1050, 0x1000 + 128 * CONFIG.works):
         with pytest.raises(DeviceFault, match=f"reading the register at {offset:#x}.*SLVERR"):
             pim.transport.read_register(offset)
-    with pytest.raises(DeviceFault, match=r"writing the register at 0x48.*SLVERR"):
-        pim.transport.write_register(0x048, 1)
+    with pytest.raises(DeviceFault, match=r"writing the register at 0x68.*SLVERR"):
+        pim.transport.write_register(0x068, 1)
     assert pim.idle == ALL_IDLE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
 import pytest
 
@@ -12,6 +13,8 @@ from hw_tests.bench import run_bench
 from hw_tests.pim.front.front_reference import FrontReference
 from hw_tests.pim.front.front_works import Works, front_configurations, words_of
 from sw_driver.pim.backends.calculator import CalculatorModel
+from sw_driver.pim.lowering import PASSES, lower
+from sw_driver.pim.networks import NETWORKS
 
 WORKS, SMALL_WORKS = 1500, 300
 
@@ -28,6 +31,11 @@ class _Program:
         self._names = {address: name for name, address in program.values.items()}
         self._outputs = self.reference.fields({}).keys()
 
+    @property
+    def cycles(self) -> int:
+        """Of the last run."""
+        return self._model.cycles
+
     def run(self, words: list[int]) -> dict[str, int]:
         computed = {self._names[address]: number for address, number in self._model.run(words)}
         return self.reference.fields(
@@ -42,12 +50,33 @@ def test_causes_and_works(name: str) -> None:
     accepted: Counter[int] = Counter()
     for words in [*front.works.limits(), *(front.works.words() for _ in range(WORKS))]:
         cause = front.reference.check(words, front.run(words))
+        assert front.cycles < 1100
         causes[cause] += 1
         accepted[words[0]] += cause == Cause.NONE
     # FULL is the pool's, and of 32 banks there is none that could not be asked for.
     never = {Cause.FULL, *([Cause.BANKS] if front_configurations()[name].banks == 32 else [])}
     assert {cause for cause in Cause if causes[cause] >= WORKS // 50} == set(Cause) - never
     assert {opcode for opcode in Opcode if accepted[opcode] >= WORKS // 30} == set(Opcode)
+
+
+def test_how_long_checks_take() -> None:
+    """Those of all passes of the networks' layers, as the specification says of each kind."""
+    config = front_configurations()["paper"]
+    model = CalculatorModel(front_program(config))
+    taken: dict[int, set[int]] = {}
+    for layers, most, pass_name in product(NETWORKS.values(), (0, 25_000_000, 1_000_000), PASSES):
+        for layer in layers.values():
+            scaled = layer.scaled(most) if most else layer
+            for work in lower(scaled, pass_name, config).works:
+                model.run(work.encode())
+                taken.setdefault(work.opcode, set()).add(model.cycles)
+    assert {kind: (min(cycles), max(cycles)) for kind, cycles in taken.items()} == {
+        Opcode.ADD: (368, 422),
+        Opcode.SCALEADD: (356, 410),
+        Opcode.SUM: (472, 658),
+        Opcode.MATMUL: (504, 748),
+        Opcode.CONV2D: (752, 1072),
+    }
 
 
 @pytest.mark.parametrize("name", front_configurations())

@@ -2,6 +2,8 @@
 
 The played memory answers late and, for different vaults, in any order. While a work runs, the beats
 of its result hold what no read may return.
+
+Parameter: ``columns`` of the grid, which has one row.
 """
 
 from __future__ import annotations
@@ -15,21 +17,34 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from hw.pim.config import PIM_PRESETS
-from hw.pim.memory.host_memory import OUTSTANDING
-from hw.pim.memory.memory_port import memory_request_layout, memory_response_layout
+from golden.pim import StackMap
+from hw.pim.config import configure
+from hw.pim.memory.host_memory import OUTSTANDING, HostCause, host_status_layout
+from hw.pim.memory.memory_port import (
+    host_response_layout,
+    memory_request_layout,
+    memory_response_layout,
+)
 from hw.pim.work.layouts import BEAT_WORDS, Jobs
+from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack
 
-CONFIG = PIM_PRESETS["tiny"]
+CONFIG = configure("tiny", rows=1, columns=bench_parameters()["columns"])
+STACK = StackMap(banks=CONFIG.banks, bank_bytes=CONFIG.bank_bytes)
 JOBS = Jobs(CONFIG)
 REQUEST, RESPONSE = memory_request_layout(CONFIG), memory_response_layout()
+HOST_RESPONSE = host_response_layout()
 PARTIAL = (1 << 256) - 1
 TAGS = 64
 VAULTS = 3
 BEATS = 48
 """Beats that the host reads and writes; few, so that results are often met."""
+
+
+def held(beat: int) -> bool:
+    """Whether a bank holds it, by the golden model."""
+    return STACK.holds(range(32 * beat, 32 * beat + 32))
 
 
 @dataclass(eq=False)
@@ -59,7 +74,7 @@ class TB:
         self.version = BEATS
         self.running: dict[int, Work] = {}
         self.starting: Work | None = None
-        self.completions = 0
+        self.starts = self.completions = 0
         self.waits = 0
         """Cycles in which a start waited for reads."""
         self.taken_at: list[int] = []
@@ -102,14 +117,21 @@ class TB:
         for number in range(len(self.sent)):
             numbers.setdefault(number % TAGS, deque()).append(number)
         for payload in self.sink.taken:
-            answer = unpack(RESPONSE, payload)
+            answer = unpack(HOST_RESPONSE, payload)
             number = numbers[answer["tag"]].popleft()
             beat, write = self.sent[number]
             assert answer["write"] == write
+            assert answer["error"] == (not held(beat)), f"beat {beat:#x}"
+            if answer["error"]:
+                assert answer["data"] == 0
             if not write:
                 assert answer["data"] != PARTIAL, f"read {number} of beat {beat} gave a part"
                 given[number] = answer["data"]
+        assert self.status()["starts"] == self.starts
         return given
+
+    def status(self) -> dict[str, int]:
+        return unpack(host_status_layout(), int(self.dut.status.value))
 
     async def _memory(self) -> None:
         dut, rng = self.dut, self.rng
@@ -119,6 +141,7 @@ class TB:
             self.cycle += 1
             if ready and int(dut.memory_request_valid.value):
                 asked = unpack(REQUEST, int(dut.memory_request_payload.value))
+                assert held(asked["address"]), f"asked for beat {asked['address']:#x}"
                 delay = self.cycle + rng.choice((0, 3, 40)) * (self.pause > 0)
                 self.queues[asked["address"] % VAULTS].append((delay, asked))
                 self.taken_at.append(self.cycle)
@@ -169,6 +192,7 @@ class TB:
                 dut.gate_slot.value = work.slot
                 dut.gate_span.value = pack(JOBS.span, used=1, low=work.low, high=work.high)
                 self.running[work.slot] = work
+                self.starts += 1
                 self._write(work, PARTIAL)
 
     def _write(self, work: Work, value: int) -> None:
@@ -279,3 +303,99 @@ async def host_cannot_hold_up_works(dut: Any) -> None:
     await ClockCycles(dut.clk, 40)
     assert tb.completions == 4
     tb.check()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+@cocotb.parametrize(stalls=list(STALLS), answers=["none", "heavy"])
+async def beats_that_no_bank_holds(dut: Any, stalls: str, answers: str) -> None:
+    """They are answered with an error, and do not reach the memory; the others are as ever."""
+    tb = TB(dut, stalls=stalls, answers=answers)
+    await tb.reset()
+    assert tb.status() == dict.fromkeys(tb.status(), 0)
+    space = 1 << REQUEST["address"].width
+    edges = {
+        beat
+        for memory in (STACK.local, STACK.striped)
+        for border in (memory.start // 32, memory.stop // 32)
+        for beat in range(border - 2, border + 2)
+        if 0 <= beat < space
+    } | {space - 1}
+    model: dict[int, int] = {}
+    expected = {}
+    errors: list[tuple[int, int]] = []
+    for number in range(12 * TAGS):
+        beat = tb.rng.choice([*edges, tb.rng.randrange(space)])
+        data = tb.rng.getrandbits(256) if tb.rng.random() < 0.4 else None
+        if not held(beat):
+            errors.append((32 * beat, int(data is not None)))
+        if data is None:
+            expected[number] = model.get(beat, tb.contents.get(beat, 0)) if held(beat) else 0
+        elif held(beat):
+            model[beat] = data
+        tb.ask(beat, data=data)
+        if number % TAGS == TAGS - 1:
+            await tb.answered()
+    assert tb.check() == expected
+    assert bool(errors) == (32 * space > len(STACK.local) + len(STACK.striped))
+    status = tb.status()
+    assert status["errors"] == len(errors)
+    if errors:
+        assert (status["address"], status["write"]) == errors[-1]
+        assert status["cause"] == HostCause.NO_MEMORY.value
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def errors_wait_for_nothing(dut: Any) -> None:
+    """Neither for a memory that takes nothing, nor for a work that is about to start."""
+    if STACK.local.stop == STACK.striped.start:
+        return
+    tb = TB(dut)
+    await tb.reset()
+    tb.stopped = True
+    tb.ask(1)
+    await ClockCycles(dut.clk, 5)
+    tb.start(Work(1, 0, 7, 20))
+    for _ in range(TAGS - 1):
+        tb.ask(STACK.local.stop // 32)
+    await ClockCycles(dut.clk, 2 * TAGS)
+    assert len(tb.sink.taken) == TAGS - 1
+    assert tb.starting
+    tb.stopped = False
+    await tb.answered()
+    assert tb.check()[0] == 1
+    await ClockCycles(dut.clk, 40)
+    assert tb.completions == 1
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def equal_starts_are_one_state(dut: Any) -> None:
+    """Of several beats: those that are read between two equal readings of the starts."""
+    tb = TB(dut, stalls="random", answers="heavy")
+    await tb.reset()
+    beats = range(16)
+    for beat in beats:
+        tb.contents[beat] = 0
+    whole = parts = 0
+
+    async def works() -> None:
+        while True:
+            await ClockCycles(dut.clk, tb.rng.randrange(1, 800))
+            if tb.starting is None and not tb.running:
+                tb.start(Work(0, 0, len(beats) * BEAT_WORDS - 1, tb.rng.randrange(1, 60)))
+
+    starts = cocotb.start_soon(works())
+    for _ in range(100):
+        before, first = tb.status()["starts"], len(tb.sink.taken)
+        for beat in beats:
+            tb.ask(beat)
+        await tb.answered()
+        seen = {unpack(HOST_RESPONSE, each)["data"] for each in tb.sink.taken[first:]}
+        if tb.status()["starts"] == before:
+            assert len(seen) == 1
+            whole += 1
+        parts += len(seen) > 1
+    starts.cancel()
+    tb.check()
+    dut._log.info(f"{whole} reads between equal readings, {parts} of several states")
+    assert whole
+    assert parts

@@ -1,15 +1,19 @@
-"""The host's memory port: results of running works are not read, order, bandwidth, liveness."""
+"""The host's memory port: results of running works are not read, errors, order, liveness."""
 
 from __future__ import annotations
 
-from hw.pim.config import PIM_PRESETS
+import pytest
+
+from hw.pim.config import configure
 from hw.pim.memory.host_memory import HostMemory
 from hw_tests.bench import run_bench
 
 
-def test_host_memory() -> None:
+@pytest.mark.parametrize("columns", [3, 4, 5, 6])
+def test_host_memory(columns: int) -> None:
     run_bench(
-        HostMemory(PIM_PRESETS["tiny"]),
+        HostMemory(configure("tiny", rows=1, columns=columns)),
         top="host_memory",
         module="hw_tests.pim.memory.host_memory_bench",
+        parameters={"columns": columns},
     )

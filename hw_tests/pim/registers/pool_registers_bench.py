@@ -7,16 +7,19 @@ from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles, ReadWrite, RisingEdge
 
 from hw.pim.config import COUNTINGS, PIM_PRESETS
+from hw.pim.memory.host_memory import host_status_layout
 from hw.pim.work.status import work_counts_layout, work_record_layout
 from hw_tests.lite_master import LiteMaster
 from hw_tests.streams import pack
 
 CONFIG = PIM_PRESETS["tiny"]
 RECORD, COUNTS = work_record_layout(CONFIG), work_counts_layout()
-SUBMIT, STATUS, DESCRIPTOR, SLOTS, SLOT_BYTES = 0x018, 0x020, 0x100, 0x1000, 0x80
+NAMES = ("id", "state", "banks", *(str(name) for name, _ in COUNTS))
+SUBMIT, STATUS, SNAPSHOT, DESCRIPTOR, KEPT = 0x018, 0x020, 0x048, 0x100, 0x200
+SLOTS, SLOT_BYTES = 0x1000, 0x80
 SLVERR = 2
 
 
@@ -32,6 +35,13 @@ class TB:
             for name, bits in (("cause", 4), ("id", 31), ("idle", CONFIG.banks))
         }
         self.values["completed"] = self.rng.getrandbits(CONFIG.works)
+        self.host = {
+            "starts": self.rng.getrandbits(32),
+            "errors": self.rng.getrandbits(32),
+            "address": self.rng.getrandbits(48),
+            "write": 1,
+            "cause": 1,
+        }
         self.records = [self._record() for _ in range(CONFIG.works)]
         self.written: list[tuple[int, int]] = []
         self.submits = 0
@@ -49,6 +59,7 @@ class TB:
         dut.busy.value = 0
         for name, value in self.values.items():
             getattr(dut, f"status_{name}").value = value
+        dut.host.value = pack(host_status_layout(), **self.host)
         await ClockCycles(dut.clk, 4)
         dut.rst.value = 0
         cocotb.start_soon(self._run())
@@ -65,22 +76,28 @@ class TB:
 
     async def show(self, slot: int) -> None:
         """Has ``status`` show a slot's record."""
-        record = self.records[slot]
-        counts = pack(COUNTS, **{str(name): record[str(name)] for name, _ in COUNTS})
-        named = {name: record[name] for name in ("id", "state", "banks")}
-        self.dut.status_record.value = pack(RECORD, counts=counts, **named)
+        self.dut.status_record.value = packed(self.records[slot])
         await RisingEdge(self.dut.clk)
 
     def expected(self) -> dict[int, int]:
         """What every register reads as, by address."""
-        values, config = self.values, CONFIG
+        values, config, host = self.values, CONFIG, self.host
         geometry = config.rows | config.columns << 8 | config.works << 16
         geometry |= COUNTINGS.index(config.counting) << 24 | config.units << 32
-        pool = [int.from_bytes(b"HPIM", "little") | 1 << 32, geometry, config.bank_bytes, 0, 0]
+        pool = [int.from_bytes(b"HPIM", "little") | 2 << 32, geometry, config.bank_bytes, 0, 0]
         pool += [values[name] for name in ("cause", "id", "idle", "completed")]
+        pool += [0, host["starts"], host["errors"]]
+        pool += [host["address"] | host["write"] << 48 | host["cause"] << 56]
         table = {8 * place: value for place, value in enumerate(pool)}
+        table |= {KEPT + 8 * place: 0 for place in range(len(NAMES))}
         table |= {DESCRIPTOR + 8 * place: 0 for place in range(24)}
         return table
+
+
+def packed(record: dict[str, int]) -> int:
+    counts = pack(COUNTS, **{str(name): record[str(name)] for name, _ in COUNTS})
+    named = {name: record[name] for name in ("id", "state", "banks")}
+    return pack(RECORD, counts=counts, **named)
 
 
 @cocotb.test(timeout_time=2, timeout_unit="ms")
@@ -92,14 +109,13 @@ async def every_address(dut: Any) -> None:
         value, response = await tb.master.read(address)
         expected = (table[address], 0) if address in table else (0, SLVERR)
         assert (value, response) == expected, hex(address)
-    names = ["id", "state", "banks", *(str(name) for name, _ in COUNTS)]
     for slot in range(8):
         if slot < CONFIG.works:
             await tb.show(slot)
         for offset in range(0, SLOT_BYTES, 8):
             value, response = await tb.master.read(SLOTS + slot * SLOT_BYTES + offset)
-            if slot < CONFIG.works and offset // 8 < len(names):
-                assert (value, response) == (tb.records[slot][names[offset // 8]], 0)
+            if slot < CONFIG.works and offset // 8 < len(NAMES):
+                assert (value, response) == (tb.records[slot][NAMES[offset // 8]], 0)
             else:
                 assert (value, response) == (0, SLVERR)
 
@@ -183,7 +199,7 @@ async def nothing_else_is_written(dut: Any) -> None:
     await tb.reset()
     table = tb.expected()
     for address in [*range(0, 0x300, 8), *range(SLOTS, SLOTS + 2 * SLOT_BYTES, 8)]:
-        if address != SUBMIT and not DESCRIPTOR <= address < DESCRIPTOR + 192:
+        if address not in (SUBMIT, SNAPSHOT) and not DESCRIPTOR <= address < DESCRIPTOR + 192:
             known = address in table or (address >= SLOTS and address % SLOT_BYTES < 0x50)
             response = await tb.master.write(address, (1 << 64) - 1)
             assert response == (0 if known else SLVERR), hex(address)
@@ -191,3 +207,40 @@ async def nothing_else_is_written(dut: Any) -> None:
     assert (tb.written, tb.submits) == ([], 0)
     for address, value in table.items():
         assert await tb.master.read(address) == (value, 0)
+
+
+async def moving(tb: TB, moments: list[dict[int, dict[str, int]]]) -> None:
+    """Other counts in each slot in each cycle; ``moments`` has those of all cycles."""
+    while True:
+        await RisingEdge(tb.dut.clk)
+        moments.append({slot: tb._record() for slot in range(CONFIG.works)})
+        # The slot that is selected in the cycle that begins.
+        await ReadWrite()
+        tb.dut.status_record.value = packed(moments[-1][int(tb.dut.status_select.value)])
+
+
+@cocotb.test(timeout_time=2, timeout_unit="ms")
+async def a_snapshot_is_of_one_cycle(dut: Any) -> None:
+    """Whatever time a reader takes, and with a slot's number or an id of it."""
+    tb = TB(dut)
+    await tb.reset()
+    dut.status_record.value = 0
+    moments: list[dict[int, dict[str, int]]] = []
+    cocotb.start_soon(moving(tb, moments))
+    await RisingEdge(dut.clk)
+    for turn in range(40):
+        slot = tb.rng.randrange(CONFIG.works)
+        tb.master.ready_delay, tb.master.data_delay = tb.rng.choice((0, 0, 7)), turn % 5 - 2
+        before = len(moments)
+        work = slot + CONFIG.works * tb.rng.choice((0, 1, 12345))
+        assert await tb.master.write(SNAPSHOT, work) == 0
+        after = len(moments)
+        read = {}
+        for name in tb.rng.sample(NAMES, len(NAMES)):
+            await ClockCycles(dut.clk, tb.rng.choice((1, 1, 50)))
+            read[name], response = await tb.master.read(KEPT + 8 * NAMES.index(name))
+            assert response == 0
+        assert read in [moment[slot] for moment in moments[before:after]]
+        # The slots themselves go on.
+        live = await tb.master.read(SLOTS + slot * SLOT_BYTES + 8 * NAMES.index("cycles"))
+        assert live[0] != read["cycles"]

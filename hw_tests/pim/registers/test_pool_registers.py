@@ -7,12 +7,14 @@ import pytest
 from golden.pim.descriptor import DESCRIPTOR_BYTES, Cause
 from hw.csr.register_map import load_registers
 from hw.pim.config import COUNTINGS, PIM_PRESETS
+from hw.pim.memory.host_memory import HostCause
 from hw.pim.registers.pool_registers import (
     PIM_RDL,
     SLOT_BYTES,
     SLOTS_OFFSET_BYTES,
     PoolRegisters,
     descriptor_window,
+    kept_window,
 )
 from hw.pim.work.status import SlotState
 from hw_tests.bench import run_bench
@@ -31,6 +33,12 @@ def test_pool_registers() -> None:
     [
         ("pim_pool", "cause", "cause", {cause.name: cause.value for cause in Cause}),
         ("pim_pool", "geometry", "counting", {name: at for at, name in enumerate(COUNTINGS)}),
+        (
+            "pim_pool",
+            "host_error",
+            "cause",
+            {cause.name: cause.value for cause in HostCause},
+        ),
         ("pim_slot", "state", "state", {state.name: state.value for state in SlotState}),
     ],
 )
@@ -44,6 +52,7 @@ def test_descriptor_has_its_place() -> None:
     assert len(window) == DESCRIPTOR_BYTES
     pool = load_registers("pim_pool", PIM_RDL).registers
     assert max(register.offset_bytes for register in pool) + 8 <= window.start
-    assert window.stop <= SLOTS_OFFSET_BYTES
+    assert window.stop <= kept_window().start
+    assert kept_window().stop <= SLOTS_OFFSET_BYTES
     slot = load_registers("pim_slot", PIM_RDL).registers
     assert max(register.offset_bytes for register in slot) + 8 <= SLOT_BYTES

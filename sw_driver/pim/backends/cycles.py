@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from golden.cycles.pim import Pool, PoolCycleConfig, VaultTimes, WorkRun
 from golden.pim import Cause, Descriptor
 from hw.pim.config import BEAT_BYTES
@@ -91,17 +88,6 @@ class CyclesPim(GoldenPim):
         """As of :class:`GoldenPim`."""
         self._pass(ACCESS_CYCLES)
         super().write_register(offset_bytes, value)
-
-    def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
-        """As of :class:`GoldenPim`; zeros if nothing is computed."""
-        if not self.computes:
-            return np.zeros(nbytes, np.uint8)
-        return super().read_memory(address_bytes, nbytes)
-
-    def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """As of :class:`GoldenPim`; nothing if nothing is computed."""
-        if self.computes:
-            super().write_memory(address_bytes, data)
 
     def advance(self, cycles: int) -> None:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""

@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 from golden.pim import Cause, Descriptor, Opcode, Pool, WorkRefusedError
 from hw.csr.bank import CSR_DATA_WIDTH
 from hw.csr.register_map import Register
-from hw.pim.registers.pool_registers import SLOT_BYTES, SLOTS_OFFSET_BYTES, descriptor_window
+from hw.pim.registers.pool_registers import (
+    SLOT_BYTES,
+    SLOTS_OFFSET_BYTES,
+    descriptor_window,
+    kept_window,
+)
 from sw_driver.pim.descriptor import DESCRIPTOR_WORDS
 from sw_driver.pim.registers import pool_map, slot_map
+from sw_driver.pim.transport import no_memory
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -52,34 +58,49 @@ class GoldenPim:
         """Works, oldest first; those that have completed are still among them."""
         self._last_id = 0
         self._cause = Cause.NONE
+        self._kept = {register.name: 0 for register in slot_map().registers}
+        """A slot's registers as they were at the last snapshot."""
 
     def read_register(self, offset_bytes: int) -> int:
         """A register's 64 bits; 0 where there is none."""
         for register in pool_map().registers:
             if register.offset_bytes == offset_bytes:
                 return _pack(register, self._pool_fields(register.name))
-        slot, offset = divmod(offset_bytes - SLOTS_OFFSET_BYTES, SLOT_BYTES)
+        kept = offset_bytes in kept_window()
+        base = kept_window().start if kept else SLOTS_OFFSET_BYTES
+        slot, offset = divmod(offset_bytes - base, SLOT_BYTES)
         for register in slot_map().registers:
             if register.offset_bytes == offset and 0 <= slot < len(self._held):
-                value = self._slot_value(slot, register.name)
+                name = register.name
+                value = self._kept[name] if kept else self._slot_value(slot, name)
                 return _pack(register, {register.fields[0].name: value})
         return 0
 
     def write_register(self, offset_bytes: int, value: int) -> None:
-        """Writes the descriptor's window, or offers the work that is in it."""
+        """Writes the descriptor's window, offers the work that is in it, or keeps a slot."""
         window = descriptor_window()
         if offset_bytes in window:
             self._descriptor[(offset_bytes - window.start) // _REGISTER_BYTES] = value
         elif offset_bytes == pool_map()["submit"].offset_bytes and value & 1:
             self._submit()
+        elif offset_bytes == pool_map()["snapshot"].offset_bytes:
+            slot = value % len(self._held)
+            self._kept = {name: self._slot_value(slot, name) for name in self._kept}
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
-        """What completed works, and the host, have written."""
-        return self._pool.memory[address_bytes : address_bytes + nbytes].copy()
+        """What completed works, and the host, have written; zeros if nothing is computed."""
+        errors = self._pool.host_errors
+        data = self._pool.read(address_bytes, nbytes)
+        if self._pool.host_errors != errors:
+            raise no_memory(f"reading {nbytes} bytes at {address_bytes:#x}", self.config)
+        return data
 
     def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """Writes bytes of the stack."""
-        self._pool.memory[address_bytes : address_bytes + data.size] = data
+        """Writes bytes of the stack; nothing if nothing is computed."""
+        errors = self._pool.host_errors
+        self._pool.write(address_bytes, data)
+        if self._pool.host_errors != errors:
+            raise no_memory(f"writing {data.size} bytes at {address_bytes:#x}", self.config)
 
     def advance(self, cycles: int) -> None:
         """Completes the oldest of the works that run; ``cycles`` mean nothing here."""
@@ -136,6 +157,13 @@ class GoldenPim:
             case "completed":
                 done = [work and self._pool.work_query(work) for work in self._held]
                 return {"completed": sum(bit << slot for slot, bit in enumerate(done))}
+            case "starts":
+                return {"count": self._pool.starts}
+            case "host_errors":
+                return {"count": self._pool.host_errors}
+            case "host_error" if (error := self._pool.host_error) is not None:
+                cause = pool_map()["host_error"]["cause"].code("no_memory")
+                return {"address": error.address, "write": error.write, "cause": cause}
             case _:  # what is constant, is written, or never lasts
                 return {}
 

@@ -15,7 +15,7 @@ from hw.pim.config import BEAT_BYTES, PimConfig
 from hw.pim.vault.timing import VaultPart, VaultTiming, vault_part
 from sw_driver.errors import ClosedError
 from sw_driver.pim.registers import PoolRegisters
-from sw_driver.pim.transport import QUIET_LIMIT_CYCLES
+from sw_driver.pim.transport import QUIET_LIMIT_CYCLES, no_memory
 from sw_driver.simulator.library import load_library
 from sw_driver.simulator.parts import parts_library
 from sw_driver.simulator.traces import trace_head
@@ -45,7 +45,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_open": (ctypes.c_void_p, [ctypes.c_uint]),
     "nm_close": (ctypes.c_int, [ctypes.c_void_p]),
     "nm_cycles": (_u64, [ctypes.c_void_p]),
-    "nm_starts": (_u64, [ctypes.c_void_p]),
     "nm_consistent": (ctypes.c_int, [ctypes.c_void_p]),
     "nm_trace": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
     "nm_violated": (ctypes.c_int, [ctypes.c_void_p]),
@@ -58,6 +57,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_begin": (None, [ctypes.c_void_p, ctypes.c_int, _u64, _u64, ctypes.c_void_p]),
     "nm_transfer": (ctypes.c_int, [ctypes.c_void_p, _u64]),
     "nm_left": (_u64, [ctypes.c_void_p]),
+    "nm_refused": (_u64, [ctypes.c_void_p]),
     "nm_abandon": (None, [ctypes.c_void_p]),
 }
 
@@ -116,8 +116,9 @@ class RtlPim:
             announce=announce,
         )
         self._library = load_library(path, _SIGNATURES)
-        beats = config.stack_bytes // BEAT_BYTES
-        self._stack = self._library.nm_open((beats - 1).bit_length())
+        address_bits = (config.stack_bytes // BEAT_BYTES - 1).bit_length()
+        self._address_space_bytes = BEAT_BYTES << address_bits
+        self._stack = self._library.nm_open(address_bits)
         self._registers = PoolRegisters(self)
         # For a transport that nobody closes. Not at the program's end, when others close it.
         self._finalizer = weakref.finalize(self, self._library.nm_close, self._stack)
@@ -152,12 +153,11 @@ class RtlPim:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
         data = np.empty(nbytes, np.uint8)
         while True:
-            self._check_open()
-            starts = self._library.nm_starts(self._stack)
+            starts = self._registers.pool("starts")
             self._transfer(address_bytes, data, write=False)
             # Of the result of a work that started meanwhile some beats may be old, and those that
             # waited for it new. No work is offered meanwhile, so this comes to an end.
-            if self._library.nm_starts(self._stack) == starts:
+            if self._registers.pool("starts") == starts:
                 return data
 
     def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
@@ -191,6 +191,8 @@ class RtlPim:
     def _transfer(self, address_bytes: int, data: NDArray[np.uint8], *, write: bool) -> None:
         self._check_open()
         what = f"{'writing' if write else 'reading'} {data.size} bytes at {address_bytes:#x}"
+        if address_bytes + data.size > self._address_space_bytes:
+            raise no_memory(what, self.config)
         self._library.nm_begin(self._stack, write, address_bytes, data.size, data.ctypes.data)
         step, quiet, before = _FIRST_STEP_CYCLES, 0, None
         try:
@@ -208,10 +210,13 @@ class RtlPim:
                     )
                 before = progress
                 step = min(2 * step, _LAST_STEP_CYCLES)
+            refused = self._library.nm_refused(self._stack)
         finally:
             # The device must not write to memory of ours that is gone.
             self._library.nm_abandon(self._stack)
         self._check_timing(what)
+        if refused:
+            raise no_memory(what, self.config)
 
     def _check_open(self) -> None:
         if self._stack is None:

@@ -42,6 +42,7 @@ struct Transfer {
     uint8_t* data;
     uint64_t next;  // bytes that have been asked for
     uint64_t left;  // bytes that are not yet answered
+    uint64_t refused;  // beats that were answered with an error
 };
 
 class Stack {
@@ -62,7 +63,6 @@ public:
     bool own_process() const { return getpid() == process_; }
 
     uint64_t cycles() const { return cycles_; }
-    uint64_t starts() const { return starts_; }
 
     bool violated() {
         bool any = false;
@@ -163,7 +163,7 @@ public:
     }
 
     void begin(bool write, uint64_t address, uint64_t bytes, uint8_t* data) {
-        transfer_ = {write, address, bytes, data, 0, bytes};
+        transfer_ = {write, address, bytes, data, 0, bytes, 0};
     }
 
     // Goes on with the transfer for that many cycles at most.
@@ -178,6 +178,9 @@ public:
 
     // Bytes of the transfer that are not yet answered.
     uint64_t left() const { return transfer_.left; }
+
+    // Its beats that no bank holds, until it is abandoned.
+    uint64_t refused() const { return transfer_.refused; }
 
     // Its buffer is not touched any more; answers that still come are thrown away.
     void abandon() {
@@ -231,7 +234,6 @@ private:
     template <typename Step> void cycle(Step&& step) {
         const bool taken = control_.host_request_valid && control_.host_request_ready;
         if (control_.host_response_valid) answer();
-        starts_ += control_.started;
         if (__builtin_expect(trace_.on(), 0)) trace_commands();
         step();
         ++cycles_;
@@ -311,19 +313,20 @@ private:
         std::memcpy(payload, &control_.host_response_payload, sizeof payload);
         Asked& asked = asked_[payload[kBeatBytes / 4] % kTags];
         const bool written = payload[kBeatBytes / 4] / kTags & 1;
+        const bool error = payload[kBeatBytes / 4] / kTags & 2;
         asked.waits = false;
         if (asked.bytes == 0) return;
         if (!written) {
             std::memcpy(asked.data, reinterpret_cast<uint8_t*>(payload) + asked.first, asked.bytes);
         }
         transfer_.left -= asked.bytes;
+        transfer_.refused += error;
         asked.bytes = 0;
     }
 
     unsigned address_bits_;
     const pid_t process_ = getpid();
     uint64_t cycles_ = 0;
-    uint64_t starts_ = 0;
     VerilatedContext context_;
     Parts parts_;
     Vpim_control& control_ = parts_.control;
@@ -349,7 +352,6 @@ int nm_close(Stack* stack) {
     return traced ? kOk : kRefused;
 }
 uint64_t nm_cycles(Stack* stack) { return stack->cycles(); }
-uint64_t nm_starts(Stack* stack) { return stack->starts(); }
 int nm_consistent(Stack* stack) { return stack->consistent(); }
 int nm_trace(Stack* stack, const char* path) { return stack->open_trace(path); }
 int nm_violated(Stack* stack) { return stack->violated(); }
@@ -369,6 +371,7 @@ void nm_begin(Stack* stack, int write, uint64_t address, uint64_t bytes, uint8_t
 
 int nm_transfer(Stack* stack, uint64_t cycles) { return stack->flushed(stack->transfer(cycles)); }
 uint64_t nm_left(Stack* stack) { return stack->left(); }
+uint64_t nm_refused(Stack* stack) { return stack->refused(); }
 void nm_abandon(Stack* stack) { stack->abandon(); }
 
 }  // extern "C"
