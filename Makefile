@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test verilog bench baseline sweep registers docs lint constraints clean
+.PHONY: help sim test verilog bench baseline sweep registers figures docs lint constraints clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -41,6 +41,9 @@ sweep: $(INSTALLED) ## Measures all combinations of settings (ARGS="--axis lanes
 
 registers: $(INSTALLED) ## Writes docs/registers.md and the C header from the register map
 	@$(BIN)/nearmem registers $(ARGS)
+
+figures: $(INSTALLED) ## Draws docs/pictures again (ARGS=--measure: also what takes minutes)
+	@$(BIN)/python docs/figures $(ARGS)
 
 docs: $(INSTALLED) ## Builds build/docs/index.html; warnings are errors
 	@rm -rf build/docs build/doctrees

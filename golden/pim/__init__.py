@@ -1,4 +1,4 @@
-"""Reference model of the heterogeneous PIM's fixed-function pools, from ``docs/pim.md``.
+"""Reference model of the heterogeneous PIM's fixed-function pools, from ``docs/pim-spec.md``.
 
 Bit for bit what a work computes, and which works are accepted, wait, and are visible to others; no
 timing.

@@ -33,7 +33,7 @@ def bank_kinds(config: PimConfig) -> list[tuple[int, int]]:
 
 
 class PimPool(wiring.Component):
-    """The fixed-function half of the logic layer, up to the DRAM of its vaults (docs/pim.md).
+    """The fixed-function half of the logic layer, up to the DRAM of its vaults (docs/pim-spec.md).
 
     Parameters
     ----------

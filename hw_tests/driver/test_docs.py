@@ -1,4 +1,4 @@
-"""The documentation: it builds, examples run, links and commands exist, no error is missing."""
+"""The documentation: it builds, examples run, links, commands, pictures and errors are there."""
 
 from __future__ import annotations
 
@@ -66,6 +66,25 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
         assert not loads, page
     for style in styles:
         assert not re.findall(r"url\(\W?(?:https?:)?//|@import", style.read_text()), style
+
+
+# Pictures.
+
+
+def test_diagrams_are_what_make_figures_draws(tmp_path: Path) -> None:
+    command = [sys.executable, "docs/figures", "--diagrams", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    drawn = sorted(tmp_path.iterdir())
+    assert len(drawn) >= 3
+    for picture in drawn:
+        kept = ROOT / "docs" / "pictures" / picture.name
+        assert kept.read_text() == picture.read_text(), f"{kept}: run `make figures`"
+
+
+def test_every_picture_is_shown() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    for picture in (ROOT / "docs" / "pictures").iterdir():
+        assert f"pictures/{picture.name})" in text, picture
 
 
 # Examples.

@@ -103,8 +103,8 @@ def add_parser(subparsers: Any) -> None:
         "--timeline",
         type=output_file,
         metavar="FILE",
-        help="write when every copy, mode switch and run was, in simulated time (JSON; opens in "
-        "ui.perfetto.dev)",
+        help="write when every copy, mode switch and run was, in simulated time (JSON, which opens "
+        "in ui.perfetto.dev; or a picture if the name ends in .svg or .png)",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where report and curve go (default: build/sim)"

@@ -1,4 +1,4 @@
 """The heterogeneous PIM's driver: the low-level API, layers as works, what a run cost.
 
-The specification is ``docs/pim.md``.
+The specification is ``docs/pim-spec.md``.
 """

@@ -1,7 +1,7 @@
 """What the driver tells the pool: a work, and the words of its descriptor.
 
 The layout is the hardware's, :mod:`hw.pim.work.descriptor`. The golden model has an encoder of its
-own, from ``docs/pim.md``, and both are compared by the tests.
+own, from ``docs/pim-spec.md``, and both are compared by the tests.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """One operation on tensors in the stack, as ``docs/pim.md`` describes it.
+    """One operation on tensors in the stack, as ``docs/pim-spec.md`` describes it.
 
     What the opcode does not use is zero. The pool, not this class, refuses what makes no sense.
     """

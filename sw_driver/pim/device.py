@@ -378,7 +378,7 @@ class Pim:
         kind = PoolFullError if cause == "full" else RefusedWorkError
         raise kind(
             f"the pool refused the work: {cause} (cause {reason.code(cause)}), see 'Refused works' "
-            f"in docs/pim.md; {work}",
+            f"in docs/pim-spec.md; {work}",
             cause=cause,
             work=work,
         )

@@ -1,4 +1,4 @@
-"""Passes of layers as works: the table "Layers of networks" of ``docs/pim.md``.
+"""Passes of layers as works: the table "Layers of networks" of ``docs/pim-spec.md``.
 
 Activations have their channels or features first, then the images or samples: (channels, images,
 height, width) and (features, samples). Weights have the filters or outputs first. This index is the

@@ -1,6 +1,6 @@
 """Long sums in pieces, so that more lanes work on them, with the same result to the last bit.
 
-A tree over n values (``docs/pim.md``, "Reductions") has, at its level k, the trees of the
+A tree over n values (``docs/pim-spec.md``, "Reductions") has, at its level k, the trees of the
 consecutive 2**k values that start at multiples of 2**k, and of the rest at the end, if any. So
 pieces of 2**k values are reduced one by one, and a tree over their sums is the tree over all.
 """

@@ -1,6 +1,6 @@
-"""The recorded timeline of a program, written as a trace that Perfetto shows.
+"""The recorded timeline of a program, written as a trace that Perfetto shows, or as a picture.
 
-The file is in the JSON trace event format, which https://ui.perfetto.dev opens: each track is a
+The trace is in the JSON trace event format, which https://ui.perfetto.dev opens: each track is a
 thread of one process, what took time is a complete event ("X") and what took none an instant
 ("i"). Times are simulated. The format's unit is the microsecond, and Perfetto keeps nanoseconds;
 fabric cycles are written as whole nanoseconds, exact for clocks like the 200 MHz of the paper's
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidOptionError
 from .files import replacing
+from .timeline_picture import PICTURES, draw_timeline
 
 __all__ = ["LIMIT_EVENTS", "MERGED_GAP_FABRIC_CYCLES", "Timeline", "merge_uses", "timeline_file"]
 
@@ -79,6 +80,16 @@ class _Track:
     instants: list[tuple[int, str, str]] = field(default_factory=list)
     """Time, name and category, arguments."""
     uses: list[tuple[NDArray[np.int64], str]] = field(default_factory=list)
+
+    def all_slices(self) -> list[tuple[int, int, str]]:
+        """The slices and, merged, the uses, in the order of time."""
+        merged = merge_uses([uses for uses, _ in self.uses], MERGED_GAP_FABRIC_CYCLES)
+        of_uses = [
+            (begin, end, label)
+            for uses, (_, label) in zip(merged, self.uses, strict=True)
+            for begin, end in uses.tolist()
+        ]
+        return sorted([*self.slices, *of_uses])
 
 
 class Timeline:
@@ -185,7 +196,8 @@ class Timeline:
                 found.instants.append(event)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes what has been recorded so far; with gzip if the name ends in ``.gz``.
+        """Writes what has been recorded so far: a picture, without names, arguments and instants,
+        if the name ends in ``.svg`` or ``.png``, else the trace, with gzip if it ends in ``.gz``.
 
         The file appears when it is complete, in place of one that was there: a program killed
         meanwhile leaves no half trace, only a file of another name that begins with a dot. Raises
@@ -204,18 +216,34 @@ class Timeline:
                 for name, track in self._tracks.items()
             }
             dropped, dropped_from = self._dropped, self._dropped_from
-        events = self._events_of(tracks, dropped, dropped_from)
-        with (
-            replacing(path) as part,
-            gzip.open(part, "wt", encoding="utf-8")
-            if path.suffix == ".gz"
-            else open(part, "w", encoding="utf-8") as file,
-        ):
-            file.write('{"displayTimeUnit":"ns","otherData":')
-            file.write(json.dumps(self._metadata(tracks, dropped)))
-            file.write(f',"traceEvents":[\n{next(events)}')
-            file.writelines(f",\n{event}" for event in events)
-            file.write("\n]}\n")
+        with replacing(path) as part:
+            if path.suffix in PICTURES:
+                self._draw(part, path.suffix.removeprefix("."), tracks, dropped)
+                return
+            events = self._events_of(tracks, dropped, dropped_from)
+            with (
+                gzip.open(part, "wt", encoding="utf-8")
+                if path.suffix == ".gz"
+                else open(part, "w", encoding="utf-8")
+            ) as file:
+                file.write('{"displayTimeUnit":"ns","otherData":')
+                file.write(json.dumps(self._metadata(tracks, dropped)))
+                file.write(f',"traceEvents":[\n{next(events)}')
+                file.writelines(f",\n{event}" for event in events)
+                file.write("\n]}\n")
+
+    def _draw(self, path: Path, form: str, tracks: dict[str, _Track], dropped: int) -> None:
+        drawn = {
+            name: [
+                (self._ns(begin), self._ns(end), json.loads(f"{{{label}}}")["cat"])
+                for begin, end, label in track.all_slices()
+            ]
+            for name, track in tracks.items()
+        }
+        with open(path, "wb") as file:
+            title = f"{self.backend}: when each copy, mode switch and run was"
+            notes = f"; {dropped} events were not recorded" if dropped else ""
+            draw_timeline(file, form, title, drawn, notes)
 
     def _find(self, track: str) -> _Track:
         if track not in self._tracks:
@@ -255,12 +283,7 @@ class Timeline:
             label = _label(f"{dropped} events from here on not recorded", "limit")
             yield self._instant(_FIRST_TRACK, dropped_from, label, "{}", scope="g")
         for track in tracks.values():
-            slices = track.slices
-            merged = merge_uses([uses for uses, _ in track.uses], MERGED_GAP_FABRIC_CYCLES)
-            for uses, (_, label) in zip(merged, track.uses, strict=True):
-                slices.extend((begin, end, label) for begin, end in uses.tolist())
-            slices.sort()
-            for begin, end, label in slices:
+            for begin, end, label in track.all_slices():
                 begin_ns, end_ns = self._ns(begin), self._ns(end)
                 yield (
                     f'{{"ph":"X","pid":{_PROCESS},"tid":{track.number},"ts":{_us(begin_ns)},'

@@ -77,7 +77,7 @@ class WorkRun:
 
 
 class Pool:
-    """Gives works to banks as the hardware's scheduler does (docs/pim.md, "The pool").
+    """Gives works to banks as the hardware's scheduler does (docs/pim-spec.md, "The pool").
 
     ``shortened``: of longer tiles about so many cycles, times the second number, are followed, and
     they take that time.

@@ -33,7 +33,7 @@ def stride(tensor: str, index: int) -> Place:
 
 
 class Checker:
-    """Writes the checks into a program, cause by cause in their order (docs/pim.md).
+    """Writes the checks into a program, cause by cause in their order (docs/pim-spec.md).
 
     A cause ends the program with the value ``cause`` set to it.
     """

@@ -49,7 +49,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 class Front(wiring.Component):
-    """Checks and plans works, one after the other, in sequence (docs/pim.md, "Refused works").
+    """Checks and plans works, one after the other, in sequence (docs/pim-spec.md, "Refused works").
 
     The cause is that of the specification except for FULL, which the front does not know. A work
     takes less than 1,100 cycles, by its kind.

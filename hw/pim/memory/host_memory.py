@@ -76,7 +76,7 @@ class GateSignature(wiring.Signature):
 
 
 class HostMemory(wiring.Component):
-    """Keeps reads of the host from results of running works (docs/pim.md, "Consistency").
+    """Keeps reads of the host from results of running works (docs/pim-spec.md, "Consistency").
 
     A read that meets the result's span of a running work waits until the work has completed, and
     what the host asked for after it waits behind it. A read that is already in the memory when a

@@ -17,7 +17,7 @@ UNITS_BITS = 11
 
 
 class BankChoice(wiring.Component):
-    """Chooses banks for a work (docs/pim.md, "The pool").
+    """Chooses banks for a work (docs/pim-spec.md, "The pool").
 
     One in each cycle, or, if the work names its banks, all at once.
 

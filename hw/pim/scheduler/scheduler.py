@@ -20,7 +20,7 @@ __all__ = ["Scheduler"]
 
 
 class Scheduler(wiring.Component):
-    """Runs checked works on the banks (docs/pim.md, "The pool").
+    """Runs checked works on the banks (docs/pim-spec.md, "The pool").
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ __all__ = ["WorkTable"]
 
 
 class WorkTable(wiring.Component):
-    """Accepts, starts and completes works (docs/pim.md, "The pool" and "Consistency").
+    """Accepts, starts and completes works (docs/pim-spec.md, "The pool" and "Consistency").
 
     One thing at a time: a work is accepted or completed, then those that wait are tried in the
     order of their acceptance. So all see the same idle banks. To accept takes ``works`` + 2 cycles,

@@ -149,4 +149,4 @@ FORMS = {
         ("pad_top", "pad_left"),
     ),
 }
-"""The form of every opcode (docs/pim.md, "Works")."""
+"""The form of every opcode (docs/pim-spec.md, "Works")."""

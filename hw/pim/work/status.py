@@ -51,7 +51,7 @@ def work_counts_layout() -> data.StructLayout:
 
 
 def work_record_layout(config: PimConfig) -> data.StructLayout:
-    """The registers of a slot (docs/pim.md, "Registers")."""
+    """The registers of a slot (docs/pim-spec.md, "Registers")."""
     return data.StructLayout(
         {
             "id": ID_BITS,

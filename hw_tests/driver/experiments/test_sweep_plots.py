@@ -19,6 +19,7 @@ from sw_driver.experiments.sweep.grid import Grid
 from sw_driver.experiments.sweep.measure import FIGURES
 from sw_driver.experiments.sweep.plots import (
     BARS_PER_FIGURE,
+    area,
     roofline,
     throughput,
     time_breakdown,
@@ -51,6 +52,7 @@ def sweep(name: str) -> tuple[Grid, list[dict[str, Any]]]:
                 **point.settings,
                 "mparams_per_s": ceiling * times[0],
                 "ceiling_mparams_per_s": ceiling,
+                "onchip_bytes": config.onchip_bytes,
                 "dram_gb_per_s": ceiling * 28 / 1000,
                 "compute_gflop_per_s": config.channels * config.lanes * config.fabric_mhz * 0.016,
                 **{
@@ -77,6 +79,7 @@ def test_nothing_overlaps(name: str) -> None:
     grid, rows = sweep(name)
     figures = [throughput(grid, rows, axis) for axis in grid.axes]
     figures += [time_breakdown(grid, rows[:BARS_PER_FIGURE]), roofline(grid, rows)]
+    figures += [area(grid, rows)]
     for figure in figures:
         renderer = draw(figure)
         (axes,) = figure.axes
@@ -125,10 +128,57 @@ def test_a_ceiling_that_moves_is_drawn_as_it_moves() -> None:
     grid, rows = sweep("presets")
     (axes,) = throughput(grid, rows, "preset").axes
     ceilings = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
-    assert [len(set(heights(line))) for line in ceilings] == [2]
+    assert [heights(line)[0] for line in ceilings] == pytest.approx([914.2857, 914.2857, 1371.977])
+    assert all(len(set(heights(line))) == 1 for line in ceilings)
     (axes,) = throughput(grid, rows, "refresh").axes
     ceilings = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
     assert [heights(line)[0] for line in ceilings] == pytest.approx([914.2857, 1371.977])
+
+
+def test_names_and_switches_are_not_joined() -> None:
+    grid, rows = sweep("presets")
+    for axis in grid.axes:
+        (axes,) = throughput(grid, rows, axis).axes
+        marks = [line for line in axes.get_lines() if line.get_marker() == "o"]
+        assert sum(len(heights(line)) for line in marks) == len(rows)
+        assert {line.get_linestyle() for line in marks} == {"None"}
+        places = [place for line in marks for place in line.get_xdata()]
+        assert len(set(places)) == len(places)
+    (axes,) = throughput(*sweep("lanes and blocks"), "lanes").axes
+    assert {line.get_linestyle() for line in axes.get_lines() if line.get_marker() == "o"} == {"-"}
+
+
+def test_an_axis_that_does_not_begin_at_zero_says_so() -> None:
+    grid, rows = sweep("counts")
+    for speeds, begins in ((range(800, 812), "begins at 700"), (range(100, 112), "")):
+        for row, speed in zip(rows, speeds, strict=True):
+            row["mparams_per_s"] = speed
+        (axes,) = throughput(grid, rows, "count").axes
+        assert begins in axes.get_ylabel()
+        assert ("begins" in axes.get_ylabel()) == (axes.get_ylim()[0] != 0)
+        assert axes.get_xlabel() == "count (parameters of each channel)"
+
+
+def filled(figure: Figure) -> list[float]:
+    (axes,) = figure.axes
+    marks = [line for line in axes.get_lines() if line.get_marker() == "o"]
+    return [
+        np.asarray(mark.get_xdata())[0] for mark in marks if mark.get_markerfacecolor() != "none"
+    ]
+
+
+def test_what_costs_more_and_does_no_more_is_hollow() -> None:
+    grid, rows = sweep("lanes and blocks")
+    speeds = {1: 400, 2: 800, 4: 850, 8: 850, 16: 840}
+    rows = [row | {"mparams_per_s": speeds[row["lanes"]]} for row in rows]
+    by_lanes = [row for row in rows if row["block_bytes"] == 4096]
+    figure = area(grid, [row | {"luts": 1000 * row["lanes"]} for row in by_lanes])
+    assert filled(figure) == [1000, 2000, 4000]
+    assert "lookup tables" in figure.axes[0].get_xlabel()
+    by_block = [row for row in rows if row["lanes"] == 4]
+    figure = area(grid, by_block)
+    assert filled(figure) == [by_block[0]["onchip_bytes"] / 1024]
+    assert "KiB" in figure.axes[0].get_xlabel()
 
 
 def test_the_bars_add_up() -> None:
@@ -174,7 +224,9 @@ def test_files_are_written_and_show_something(tmp_path: Path) -> None:
 
 def test_many_points_take_several_figures(tmp_path: Path) -> None:
     grid, rows = sweep("many")
+    rows = [row | {"luts": 10_000 * row["lanes"]} for row in rows]
     names = [path.name for path in write_plots(tmp_path, grid, rows)]
+    assert "area.png" in names
     assert len(rows) == 50
     assert [name for name in names if "breakdown" in name] == [
         f"time_breakdown_{number}.png" for number in (1, 2)

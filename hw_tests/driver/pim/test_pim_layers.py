@@ -139,7 +139,7 @@ def exact(layer: Layer, name: str, given: Tensors, magnitudes: bool = False) -> 
             return t["weights"] + rate * t["dweights"]
 
 
-# The passes in FP32, in the order that docs/pim.md states, on arrays instead of addresses.
+# The passes in FP32, in the order that docs/pim-spec.md states, on arrays instead of addresses.
 
 
 def dot(a: Floats, b: Floats) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from fractions import Fraction
@@ -196,6 +197,25 @@ def test_a_trace_is_replaced_whole_or_not_at_all(
     assert len(read_trace(path).tracks["channel 0"]) == 2
     with pytest.raises(FileNotFoundError):
         timeline.write(tmp_path / "nowhere" / "trace.json")
+
+
+def test_a_picture_shows_every_slice_and_is_the_same_again(tmp_path: Path) -> None:
+    timeline = a_timeline()
+    timeline.add("channel 0", "Adam", 0, 200_000, "kernel")
+    timeline.add("nvme0", "read", 0, 40_000, "copy")
+    timeline.add("nvme0", "read", 50_000, 60_000, "copy")
+    timeline.add_uses(LINK, "Host2Axdimm", uses((0, 100), (1_000, 1_100)), "link", bytes=64)
+    for name in ("one.svg", "two.svg", "one.png"):
+        timeline.write(tmp_path / name)
+    picture = (tmp_path / "one.svg").read_text()
+    assert picture == (tmp_path / "two.svg").read_text()
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+    bars = re.findall(r'<path [^>]*style="[^"]*stroke: #ffffff', picture)  # their rim is white
+    assert len(bars) == 5
+    assert "<!-- nvme0 -->" in picture
+    assert "<!-- rtl: when each copy, mode switch and run was -->" in picture
+    timeline.write(tmp_path / "trace.json")
+    assert sum(map(len, read_trace(tmp_path / "trace.json").tracks.values())) == 5
 
 
 # Uses of the link.

@@ -100,8 +100,8 @@ class FrontReference:
         return cause
 
     def check_products(self, words: list[int], fields: dict[str, int]) -> None:
-        """Checks that every result of a good, small work is made of the elements that docs/pim.md
-        says, in its order, by going through all indices."""
+        """Checks that every result of a good, small work is made of the elements that
+        docs/pim-spec.md says, in its order, by going through all indices."""
         work = _work_of(words)
         got, want = _products_of_fields(fields, self.word_bits), _products_of(work)
         # A product does not depend on the order of its factors.
@@ -326,7 +326,7 @@ of the sums; ``None`` is padding. An elementwise result has one "product"."""
 
 
 def _products_of(work: Descriptor) -> _Products:
-    """The products of a small work, from the formulas of docs/pim.md."""
+    """The products of a small work, from the formulas of docs/pim-spec.md."""
 
     def at(name: str, *indices: int) -> int:
         tensor = getattr(work, name)

@@ -1,8 +1,9 @@
-"""Pictures of a sweep: throughput along each axis, where the time goes, and the roofline."""
+"""Pictures of a sweep: throughput by setting and by area, where the time goes, the roofline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from hw.dram.timing import DramTiming
 from sw_driver.axdimm.runs import DRAM_TIMES
 from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.experiments.settings import KEYS, Value, text_of
@@ -19,7 +21,7 @@ from sw_driver.experiments.settings import KEYS, Value, text_of
 from .grid import Grid
 from .measure import FLOPS_PER_PARAMETER
 
-__all__ = ["roofline", "throughput", "time_breakdown", "write_plots"]
+__all__ = ["area", "roofline", "throughput", "time_breakdown", "write_plots"]
 
 Row = Mapping[str, Any]
 
@@ -34,6 +36,12 @@ NEAR_CEILING = 0.75
 """Throughputs that are all above this share of the ceiling are drawn enlarged."""
 
 _CEILING = "ceiling of the DRAM's peak bandwidth"
+
+_UNITS = {
+    "count": "parameters of each channel",
+    **{field.name: "tCK" for field in fields(DramTiming) if field.name != "tck_ps"},
+}
+"""Units of keys that neither their name nor their values tell."""
 
 _TIME_COLORS = {
     "data": "#4c78a8",
@@ -63,10 +71,15 @@ def _is_power_of_two(value: Value) -> bool:
     return isinstance(value, int) and value > 0 and value & (value - 1) == 0
 
 
+def _is_category(axis: str) -> bool:
+    """Whether there is nothing between two values, so that no line may join them."""
+    return KEYS[axis].kind is not int
+
+
 def _lay_out(axes: Axes, axis: str, values: Sequence[Value]) -> dict[Value, float]:
     """Prepares the x axis; returns where each value is."""
-    axes.set_xlabel(axis)
-    if KEYS[axis].kind is not int:
+    axes.set_xlabel(f"{axis} ({_UNITS[axis]})" if axis in _UNITS else axis)
+    if _is_category(axis):
         places = {value: float(index) for index, value in enumerate(values)}
         axes.set_xlim(-0.5, len(values) - 0.5)
     else:
@@ -89,7 +102,10 @@ def _lay_out(axes: Axes, axis: str, values: Sequence[Value]) -> dict[Value, floa
 
 
 def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
-    """Throughput against ``axis``: a line for each combination of the other axes' values."""
+    """Throughput against ``axis``: a line for each combination of the other axes' values.
+
+    Points of an axis whose values are names or switches are side by side, and not joined.
+    """
     shown = [row for row in rows if row["mparams_per_s"] is not None]
     lines: dict[str, list[Row]] = {}
     for row in shown:
@@ -100,17 +116,20 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
     axes = figure.subplots()
     places = _lay_out(axes, axis, grid.axes[axis])
     few = len(lines) <= 6
+    category = _is_category(axis)
     ceilings: dict[tuple[float, ...], list[float]] = {}
     for index, (label, line) in enumerate(lines.items()):
         line = sorted(line, key=lambda row: places[row[axis]])
         x = [places[row[axis]] for row in line]
-        # Lines that lie on each other are told apart by their width.
-        wider = len(lines) - 1 - index if few else 0
+        # Lines that lie on each other are told apart by their width, points by their place.
+        wider = len(lines) - 1 - index if few and not category else 0
+        aside = ((index + 0.5) / len(lines) - 0.5) * 0.6 if category else 0.0
         axes.plot(
-            x,
+            [place + aside for place in x],
             [row["mparams_per_s"] for row in line],
             marker="o",
             markersize=4 + wider,
+            linestyle="none" if category else "-",
             linewidth=1.3 + 0.8 * wider,
             color=_colors(len(lines))[index],
             label=(label or "simulated") if index < MANY_LINES else None,
@@ -124,8 +143,11 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
         axes.axhline(ceiling, color="black", linestyle="--", linewidth=1, label=text)
     label = _CEILING
     for ceiling, x in ceilings.items():
-        if not flat.issuperset(ceiling):
-            axes.plot(x, ceiling, color="black", linestyle="--", linewidth=1, label=label)
+        if flat.issuperset(ceiling):
+            continue
+        pieces = [([place - 0.4, place + 0.4], [y, y]) for place, y in zip(x, ceiling, strict=True)]
+        for piece in pieces if category else [(x, ceiling)]:
+            axes.plot(*piece, color="black", linestyle="--", linewidth=1, label=label)
             label = "_"
     axes.axhline(
         PAPER_MPARAMS_PER_S,
@@ -134,11 +156,13 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
         linewidth=1.5,
         label=f"AXDIMM as measured in the paper, {PAPER_MPARAMS_PER_S} MP/s",
     )
-    axes.set_ylabel("million parameters a second (MP/s)")
     lowest = min(PAPER_MPARAMS_PER_S, *(row["mparams_per_s"] for row in shown))
     # Small differences near the ceiling are what most sweeps are about.
     near = lowest > NEAR_CEILING * max(map(max, ceilings))
-    axes.set_ylim(bottom=50 * (lowest // 50 - 1) if near else 0)
+    bottom = 50 * (lowest // 50 - 1) if near else 0
+    axes.set_ylim(bottom=bottom)
+    begins = f", the axis begins at {bottom:.0f}" if near else ""
+    axes.set_ylabel(f"million parameters a second (MP/s{begins})")
     axes.set_title(f"Adam on the simulated AXDIMM ({grid.backend}): throughput against {axis}")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
@@ -275,17 +299,83 @@ def roofline(grid: Grid, rows: Sequence[Row]) -> Figure:
     return figure
 
 
+def area(grid: Grid, rows: Sequence[Row]) -> Figure:
+    """Throughput against what it costs: a mark a point, filled if no other has as much for less.
+
+    The cost is the lookup tables of a channel's kernel if the rows have them (``--resources``),
+    else the data that a channel can buffer on the chip, which leaves the logic out.
+    """
+    shown = [row for row in rows if row["mparams_per_s"] is not None]
+    costs = [_cost(row) for row in shown]
+    figure = Figure(
+        figsize=(8, 4.8 + 0.2 * min(len(shown), MANY_LINES)),
+        layout="constrained",
+    )
+    axes = figure.subplots()
+    for index, (row, cost) in enumerate(zip(shown, costs, strict=True)):
+        best = not any(
+            (other_cost, -other["mparams_per_s"]) != (cost, -row["mparams_per_s"])
+            and other_cost <= cost
+            and other["mparams_per_s"] >= row["mparams_per_s"]
+            for other, other_cost in zip(shown, costs, strict=True)
+        )
+        color = _colors(len(shown))[index]
+        axes.plot(
+            cost,
+            row["mparams_per_s"],
+            linestyle="none",
+            marker="o",
+            markersize=7,
+            color=color,
+            markerfacecolor=color if best else "none",
+            label=grid.label(row) if index < MANY_LINES else None,
+        )
+    if len(shown) > MANY_LINES:
+        axes.plot([], [], " ", label=f"and {len(shown) - MANY_LINES} more")
+    axes.axhline(
+        PAPER_MPARAMS_PER_S,
+        color="grey",
+        linestyle=":",
+        linewidth=1.5,
+        label=f"AXDIMM as measured in the paper, {PAPER_MPARAMS_PER_S} MP/s",
+    )
+    axes.set_xlim(0, 1.08 * max(costs))
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.0f}"))
+    axes.set_xlabel(
+        "lookup tables of a channel's kernel (UltraScale+, mapped by Yosys, not placed)"
+        if "luts" in shown[0]
+        else "data that a channel can buffer on the chip (KiB); the logic is not counted"
+    )
+    axes.set_ylabel("million parameters a second (MP/s)")
+    axes.set_title(
+        f"Adam on the simulated AXDIMM ({grid.backend}): throughput against area\n"
+        "filled: no other point has as much for less",
+        fontsize=11,
+    )
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=1, fontsize=9, frameon=False)
+    return figure
+
+
+def _cost(row: Row) -> float:
+    return row["luts"] if "luts" in row else row["onchip_bytes"] / 1024
+
+
 def write_plots(folder: Path, grid: Grid, rows: Sequence[Row]) -> list[Path]:
     """Writes what the rows can show; returns the files (PNG).
 
     ``throughput_AXIS.png`` for each axis, ``time_breakdown.png`` (with many points several,
-    numbered) and ``roofline.png``. Rows without figures (failed points, untimed backends) are left
-    out.
+    numbered), ``roofline.png``, and ``area.png`` if the points differ in area. Rows without figures
+    (failed points, untimed backends) are left out.
     """
     figures: dict[str, Figure] = {}
-    if any(row["mparams_per_s"] is not None for row in rows):
+    timed = [row for row in rows if row["mparams_per_s"] is not None]
+    if timed:
         figures |= {f"throughput_{axis}": throughput(grid, rows, axis) for axis in grid.axes}
         figures["roofline"] = roofline(grid, rows)
+    if len({_cost(row) for row in timed}) > 1:
+        figures["area"] = area(grid, rows)
     accounted = [row for row in rows if row["data_tck"] is not None]
     parts = range(0, len(accounted), BARS_PER_FIGURE)
     for number, first in enumerate(parts, start=1):

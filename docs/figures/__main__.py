@@ -1,0 +1,39 @@
+"""Draws the pictures of the documentation: ``make figures``.
+
+Block diagrams come from ``diagrams.py``. Plots show what the cycle model finds now, and, of what
+takes minutes, the figures in ``measured.json``, which ``--measure`` measures again. The same
+sources give the same files.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from diagrams import DIAGRAMS
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make figures", description=__doc__)
+    parser.add_argument("--out", type=Path, default=HERE.parent / "pictures", metavar="DIR")
+    parser.add_argument("--diagrams", action="store_true", help="only the block diagrams")
+    parser.add_argument(
+        "--measure", action="store_true", help="measure again what takes minutes (RTL, synthesis)"
+    )
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name, draw in DIAGRAMS.items():
+        path = arguments.out / f"{name}.svg"
+        path.write_text(str(draw()))
+        print(path)
+    if not arguments.diagrams:
+        from plots import write_plots
+
+        for path in write_plots(arguments.out, HERE / "measured.json", measure=arguments.measure):
+            print(path)
+
+
+if __name__ == "__main__":  # the cycle model's processes import this file, too
+    main()

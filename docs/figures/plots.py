@@ -1,0 +1,111 @@
+"""The plots: points of sweeps and a timeline, measured here or read from ``measured.json``."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
+from sw_driver.experiments.sweep import plots
+from sw_driver.experiments.sweep.grid import Grid
+from sw_driver.experiments.sweep.run import run_sweep
+from sw_driver.simulator.buildcache import build_root
+from sw_driver.simulator.synthesis import RESOURCES
+
+__all__ = ["write_plots"]
+
+SUSTAINED = 4_194_304
+PAPER_CPU_MPARAMS_PER_S = 140.32
+"""One core of the paper's host (paper Table 5)."""
+
+LANES = "lanes=1,2,4,8,16"
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "double_buffering.py"
+
+Rows = list[dict[str, Any]]
+
+
+def write_plots(folder: Path, measured: Path, *, measure: bool) -> Iterator[Path]:
+    """Draws all plots into ``folder``; yields each file when it is there.
+
+    ``measured`` has what takes minutes to find; with ``measure`` it is measured and written.
+    """
+    if measure:
+        found = {"sustained": _sustained(), "resources": _resources()}
+        measured.write_text(json.dumps(found, indent=2) + "\n")
+        yield measured
+    stored = json.loads(measured.read_text())
+
+    yield _save(_result(stored["sustained"]), folder / "result.svg")
+    grid, rows = _sweep(
+        f"count={1 << 20}",
+        "block_bytes=1KiB,2KiB,4KiB,8KiB,16KiB,32KiB,64KiB",
+        "stagger=true,false",
+    )
+    yield _save(plots.throughput(grid, rows, "block_bytes"), folder / "blocks.svg")
+    grid, rows = _sweep(f"count={SUSTAINED}", LANES)
+    rows = [row | stored["resources"][str(row["lanes"])] for row in rows]
+    yield _save(plots.area(grid, rows), folder / "area.svg")
+    grid, rows = _sweep(f"count={SUSTAINED}", "refresh=true,false", "stagger=true,false")
+    yield _save(plots.time_breakdown(grid, rows), folder / "time.svg")
+
+    path = folder / "timeline.svg"
+    runpy.run_path(str(EXAMPLE))["main"]("cycles", path)
+    yield path
+
+
+def _sweep(fixed: str, *axes: str, backend: str = "cycles", resources: bool = False) -> Any:
+    grid = Grid.parse(backend=backend, preset=None, counts=None, fixed=[fixed], axes=axes)
+    folder = build_root() / "figures"
+    progress = Console(stderr=True, highlight=False)
+    return grid, run_sweep(grid, folder, resources=resources, progress=progress)
+
+
+def _sustained() -> dict[str, Any]:
+    """What both channels reach in RTL with 4 Mi parameters each, and whether it is bit-exact."""
+    _, (row,) = _sweep(f"count={SUSTAINED}", backend="rtl")
+    wanted = ("count", "mparams_per_s", "efficiency", "bit_exact")
+    return {name: row[name] for name in wanted} | {
+        "ceiling": row["ceiling_mparams_per_s"],
+        "refresh_limit": row["refresh_limit"],
+    }
+
+
+def _resources() -> dict[str, dict[str, int]]:
+    _, rows = _sweep(f"count={SUSTAINED}", LANES, resources=True)
+    return {str(row["lanes"]): {name: row[name] for name in RESOURCES} for row in rows}
+
+
+def _result(sustained: dict[str, Any]) -> Figure:
+    """Throughput here and in the paper, beside what the DRAM could do."""
+    ceiling = sustained["ceiling"]
+    bars = [
+        ("DRAM's peak bandwidth, 25.6 GB/s", ceiling, "#d5dbe1"),
+        ("of that, what refresh leaves", ceiling * sustained["refresh_limit"], "#d5dbe1"),
+        ("here, in RTL, 4 Mi parameters a channel", sustained["mparams_per_s"], "#4c78a8"),
+        ("AXDIMM, measured in the paper", PAPER_MPARAMS_PER_S, "#f58518"),
+        ("CPU of the paper, one core", PAPER_CPU_MPARAMS_PER_S, "#bab0ac"),
+    ]
+    figure = Figure(figsize=(8.6, 2.7), layout="constrained")
+    axes = figure.subplots()
+    for place, (_, speed, color) in enumerate(bars):
+        axes.barh(place, speed, color=color, height=0.7)
+        axes.text(speed + 8, place, f"{speed:.0f}", va="center", fontsize=9)
+    axes.set_yticks(range(len(bars)), [name for name, *_ in bars], fontsize=9)
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    axes.set_xlim(0, 1000)
+    axes.set_xlabel("Adam, million parameters a second (MP/s), two channels; the CPU has 6.4 GB/s")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    with rc_context({"svg.hashsalt": "nearmem"}):  # ids that are the same each time
+        figure.savefig(path, metadata={"Date": None})
+    return path
