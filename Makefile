@@ -61,7 +61,7 @@ constraints: ## Writes constraints.txt: the newest versions that pyproject.toml 
 	@$(PYTHON) -m venv --clear build/constraints
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check \
 	  '.[dev,cluster,torch]'
-	@build/constraints/bin/python -m pip freeze --exclude nearmem > build/frozen.txt
+	@build/constraints/bin/python -m pip freeze --all --exclude nearmem --exclude pip > build/frozen.txt
 	@sed -i -E '/^[^#]/d' constraints.txt
 	@sed -E '/^(cuda|nvidia|triton)/d; s/\+.*//' build/frozen.txt >> constraints.txt
 

@@ -130,8 +130,8 @@ def add_parser(subparsers: Any) -> None:
         type=integer(1, 10_000),
         metavar="N",
         help="instead compare N runs in RTL and in the cycle model: passes of layers, scaled by "
-        "--most-products, then random works; --seed draws the works, and the values and starts of "
-        "the passes; the exit status is 1 if the model's cycles are off by more than 2 %%",
+        "--most-products, then random works; --seed changes in which cycles the passes begin, and "
+        "the works; the exit status is 1 if the model's cycles are off by more than 2 %%",
     )
     parser.add_argument(
         "--dram-trace",

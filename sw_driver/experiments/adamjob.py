@@ -62,15 +62,17 @@ class AdamJob:
             self._start.append(values)
 
     def start(self, channel: int, t: int) -> AdamRun:
-        """Starts step ``t`` on one channel."""
+        """Queues step ``t`` of one channel in its stream."""
         p, m, v, g = (self._tensors[channel][name] for name in "pmvg")
+        stream = self.device.stream(channel)
         return self.device.RunAdamOnAxdimmAsync(
-            p, m, v, g, self.parameters, **HYPERPARAMETERS, t=t, channel=channel
+            p, m, v, g, self.parameters, **HYPERPARAMETERS, t=t, channel=channel, stream=stream
         )
 
     def step(self, t: int) -> list[AdamResult]:
         """Step ``t`` on all channels at once."""
-        runs = [self.start(channel, t) for channel in range(self.device.channels)]
+        with self.device.queueing():
+            runs = [self.start(channel, t) for channel in range(self.device.channels)]
         return [run.wait() for run in runs]
 
     def mparams_per_s(self, results: list[AdamResult]) -> float:

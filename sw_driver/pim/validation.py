@@ -71,6 +71,8 @@ PASSES = (
 _REFRESH_CYCLES = 2400
 """Or a little less: from one refresh of a vault to the next."""
 _START_STEP_CYCLES = 300
+_SEED_STEP_CYCLES = 37
+"""Without a divisor in common with the step of the starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +117,7 @@ def compare(
 ) -> Iterator[Comparison]:
     """Compares the first ``count`` passes, scaled, and random works if there are not so many.
 
-    ``seed`` draws the works, and of the passes the values and the cycles in which they begin.
+    ``seed`` decides in which cycles the passes begin, and draws the works.
     """
     passes = list(jobs(config, count, most_products=most_products))
     yield from compare_jobs(config, passes, seed=seed, announce=announce)
@@ -241,8 +243,8 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
 
 def starts(seed: int) -> range:
     """Cycles before a pass's first work is offered, each in a run of its own: evenly through the
-    time from one refresh of a vault to the next, from a first that ``seed`` draws."""
-    first = random.Random(seed).randrange(_START_STEP_CYCLES)
+    time from one refresh of a vault to the next. No other seed near by begins in the same."""
+    first = (seed - 1) * _SEED_STEP_CYCLES % _START_STEP_CYCLES
     return range(first, first + _REFRESH_CYCLES, _START_STEP_CYCLES)
 
 
@@ -253,15 +255,16 @@ def compare_jobs(
 
     When refreshes meet a job decides which bank takes which tile, and a cycle more or less may
     change its time by some per cent. So each begins in several cycles (:func:`starts`), and what is
-    compared is the mean. The RTL computes on values of ``seed``, of which the model knows nothing.
-    Raises :class:`~sw_driver.simulator.runtime.BuildError` if the simulator cannot be built.
+    compared is the mean. The memory holds zeros: values do not matter to the time, but writing
+    them would take some. Raises :class:`~sw_driver.simulator.runtime.BuildError` if the simulator
+    cannot be built.
     """
     from .backends.rtl import RtlPim
 
     def once(transport: PimTransport, job: Job, start: int) -> Figures:
         with Pim(transport) as device:
             transport.advance(start)
-            run = run_jobs(device, [job], seed=seed)
+            run = run_jobs(device, [job], inputs=False)
         names = ("bytes_read", "bytes_written", "multiplications", "additions")
         sums = {name: sum(getattr(each, name) for each in run.records) for name in names}
         return Figures(cycles=run.cycles([0]), **sums)

@@ -14,10 +14,13 @@ from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.commands import pim as command
 from sw_driver.pim import backends, lowering, measure
+from sw_driver.pim.backends import rtl
+from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import FullyConnected
 from sw_driver.pim.measure import Job
 from sw_driver.pim.networks import named_layer
+from sw_driver.pim.validation import starts
 
 OWN = ["--convolution", "2,3,10,10", "--filters", "4,3,3"]
 SMALL = ["--most-products", "100000"]
@@ -278,6 +281,27 @@ def test_a_device_that_hangs_fails(
     error = capsys.readouterr().err
     assert error.startswith("nearmem: the device failed: waiting for work 8: nothing has happened")
     assert error.count("\n") == 1
+
+
+def test_the_seed_changes_every_start_of_a_validation() -> None:
+    begun = [set(starts(seed)) for seed in range(301)]
+    assert begun[1] == set(range(0, 2400, 300))
+    assert all(len(each) == 8 and not each & begun[1] for each in (begun[0], *begun[2:]))
+
+
+def test_the_seed_changes_a_validation(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is compared does not matter here: the model stands for the RTL, too.
+    monkeypatch.setattr(rtl, "RtlPim", lambda config, announce: CyclesPim(config, computes=False))
+
+    def cycles(seed: int) -> list[int]:
+        options = ["--config", "tiny", "--most-products", "20000", "--seed", str(seed), "--json"]
+        assert main(["pim", "--validate", "1", *options]) == 0
+        report = json.loads(capsys.readouterr().out)
+        return [each["rtl"]["cycles"] for each in report["compared"]]
+
+    assert cycles(1) == cycles(1) != cycles(2)
 
 
 def test_presets(capsys: pytest.CaptureFixture[str]) -> None:
