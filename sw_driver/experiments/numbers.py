@@ -18,7 +18,7 @@ _NUMBER = re.compile(
 def parse_integer(text: str) -> int | None:
     """The integer that ``text`` stands for: ``4096``, ``1_000``, ``1e6``, ``1.5MiB``; else None."""
     found = _NUMBER.fullmatch(text.strip())
-    if found is None:
+    if found is None or len(text) > 64:  # more digits than any number of ours has
         return None
     value = Decimal(found[1]) * _UNITS[found[2].lower()]
     return int(value) if value == int(value) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,12 @@ def _commit(root: Path) -> str | None:
     command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+changes"]
     try:
         found = subprocess.run(
-            [*command, "--exclude=*"], capture_output=True, text=True, check=True, timeout=10
+            [*command, "--exclude=*"],
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},  # it only looks
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
         )
     except (OSError, subprocess.SubprocessError):
         return None

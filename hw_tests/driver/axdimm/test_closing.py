@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -260,7 +261,9 @@ def test_a_device_without_its_service_is_not_left_open(
     monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     closed = []
-    with monkeypatch.context() as broken:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short, monkeypatch.context() as broken:
+        # A socket's name has no room for more.
+        broken.setenv("NEARMEM_RUNTIME_DIR", short)
         broken.setattr(ControlServer, what, _fail)
         broken.setattr(GoldenTransport, "close", lambda transport: closed.append(transport))
         with pytest.raises(errors.AxdimmError, match="no end"):

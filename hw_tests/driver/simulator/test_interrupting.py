@@ -128,7 +128,7 @@ def test_the_command_says_so_in_one_line(tmp_path: Path, reached: str) -> None:
         output, errors = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     assert output == ""
-    announced = r"(building the simulator[^\n]*\n[^\n]* settings\)\n)?"
+    announced = r"(nearmem: building the simulator[^\n]*\n)?"
     assert re.fullmatch(announced + "nearmem: interrupted\n", errors), errors
     assert not [path for path in (tmp_path / "cache").glob("*/*") if path.is_dir()]
 
