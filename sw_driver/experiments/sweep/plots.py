@@ -149,13 +149,7 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
         for piece in pieces if category else [(x, ceiling)]:
             axes.plot(*piece, color="black", linestyle="--", linewidth=1, label=label)
             label = "_"
-    axes.axhline(
-        PAPER_MPARAMS_PER_S,
-        color="grey",
-        linestyle=":",
-        linewidth=1.5,
-        label=f"AXDIMM as measured in the paper, {PAPER_MPARAMS_PER_S} MP/s",
-    )
+    _draw_paper(axes)
     lowest = min(PAPER_MPARAMS_PER_S, *(row["mparams_per_s"] for row in shown))
     # Small differences near the ceiling are what most sweeps are about.
     near = lowest > NEAR_CEILING * max(map(max, ceilings))
@@ -167,6 +161,16 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
     return figure
+
+
+def _draw_paper(axes: Axes) -> None:
+    axes.axhline(
+        PAPER_MPARAMS_PER_S,
+        color="grey",
+        linestyle=":",
+        linewidth=1.5,
+        label=f"AXDIMM as measured in the paper, {PAPER_MPARAMS_PER_S} MP/s",
+    )
 
 
 def time_breakdown(grid: Grid, rows: Sequence[Row]) -> Figure:
@@ -332,13 +336,7 @@ def area(grid: Grid, rows: Sequence[Row]) -> Figure:
         )
     if len(shown) > MANY_LINES:
         axes.plot([], [], " ", label=f"and {len(shown) - MANY_LINES} more")
-    axes.axhline(
-        PAPER_MPARAMS_PER_S,
-        color="grey",
-        linestyle=":",
-        linewidth=1.5,
-        label=f"AXDIMM as measured in the paper, {PAPER_MPARAMS_PER_S} MP/s",
-    )
+    _draw_paper(axes)
     axes.set_xlim(0, 1.08 * max(costs))
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.0f}"))
