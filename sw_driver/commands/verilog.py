@@ -70,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hw.generate import DESIGNS, Machines, generate
     from hw.pim.config import configure as configure_pim
     from sw_driver.runtime.files import write_whole
+    from sw_driver.simulator.processes import kill_started
     from sw_driver.simulator.synthesis import SynthesisError, design_resources, find_yosys
 
     options = settings_of(arguments) | {
@@ -95,7 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.resources:
             find_yosys()
         for name in track(names, description="writing Verilog", console=console):
-            text, description = generate(name, machines)
+            with kill_started():
+                text, description = generate(name, machines)
             if arguments.resources:
                 resources[name] = design_resources(text, top=name)
                 description["resources"] = resources[name]
