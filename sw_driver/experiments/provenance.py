@@ -21,16 +21,19 @@ def provenance() -> dict[str, str | None]:
 def _commit(root: Path) -> str | None:
     if not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+changes"]
-    try:
-        found = subprocess.run(
-            [*command, "--exclude=*"],
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},  # it only looks
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()
+    found = []
+    for command in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(root), *command],
+                env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},  # it only looks
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=10,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        found.append(done.stdout.strip())
+    commit, changes = found
+    return f"{commit}+changes" if changes else commit
