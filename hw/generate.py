@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from amaranth.lib import wiring
 
-from hw.adam.kernel import AdamKernel
-from hw.adam.unit import AdamUnit
 from hw.axdimm.channel import axdimm_channel
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.module import Axdimm
@@ -18,6 +16,8 @@ from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
 from hw.float.mul import FloatMul
 from hw.float.sqrt import FloatSqrt
+from hw.kernel.kernel import AdamKernel
+from hw.kernel.unit import AdamUnit
 from hw.pim.bank.bank import PimBank
 from hw.pim.config import PimConfig
 from hw.pim.pool import PimPool

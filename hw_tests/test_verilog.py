@@ -10,9 +10,9 @@ from amaranth.hdl import Module, Shape, signed, unsigned
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.adam.unit import AdamUnit
 from hw.dataflow.flow import FlowValue
 from hw.dataflow.unit import FlowUnit, Rule
+from hw.kernel.unit import AdamUnit
 from hw.sim.delay_unit import DelayUnit
 from hw.verilog import Shared, ports_of, to_verilog
 

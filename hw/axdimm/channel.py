@@ -7,8 +7,6 @@ from typing import Any
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 
-from hw.adam.kernel import AdamKernel
-from hw.adam.settings import CHECK_CYCLES
 from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.memory import Ddr4Memory
@@ -16,6 +14,8 @@ from hw.axdimm.memory_join import ExclusiveJoin, MemoryJoin
 from hw.axdimm.run_account import RUN_COMMANDS, RunAccount
 from hw.dram.controller import Ddr4Controller
 from hw.expose import expose
+from hw.kernel.kernel import AdamKernel
+from hw.kernel.settings import CHECK_CYCLES
 
 __all__ = ["Channel", "axdimm_channel", "channel_arbiter", "channel_memory"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from hw.adam.config import KernelConfig
 from hw.axdimm.host_port import MAX_READ_LATENCY
 from hw.axdimm.registers import WINDOW_BYTES
 from hw.dram.config import ControllerConfig
@@ -20,6 +19,7 @@ from hw.dram.presets import (
     part,
 )
 from hw.dram.timing import DramTiming
+from hw.kernel.config import KernelConfig
 from hw.line import LINE_BYTES
 
 __all__ = ["MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]

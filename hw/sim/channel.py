@@ -8,14 +8,14 @@ from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetS
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.adam.kernel import AdamKernel
-from hw.adam.unit import AdamUnit
 from hw.axdimm.channel import Channel, channel_arbiter, channel_memory
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
 from hw.axdimm.memory_join import ExclusiveJoin
 from hw.dram.interface import DramSignature
 from hw.dram.timing import DramTiming
+from hw.kernel.kernel import AdamKernel
+from hw.kernel.unit import AdamUnit
 from hw.sim.delay_unit import DelayUnit
 from hw.sim.dram_device import Ddr4Device
 from hw.sim.shared_join import SharedJoin

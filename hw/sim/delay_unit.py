@@ -10,10 +10,10 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Signal, UnusedElaboratable
 from amaranth.lib import wiring
 
-from hw.adam.rule import INPUTS, OUTPUTS
-from hw.adam.unit import AdamUnit
 from hw.dataflow.unit import UnitSignature
 from hw.delay import shared_delay
+from hw.kernel.unit import AdamUnit
+from hw.rules.adam import INPUTS, OUTPUTS
 
 __all__ = ["DelayUnit"]
 
@@ -31,8 +31,8 @@ def _adam_latency() -> int:
 class DelayUnit(wiring.Component):
     """Gives its operands back after the latency of the Adam unit, for simulation only.
 
-    In place of :class:`~hw.adam.unit.AdamUnit`, a kernel takes the same cycles to the last one, at
-    a fraction of the time to build and to simulate. The members are those of a
+    In place of :class:`~hw.kernel.unit.AdamUnit`, a kernel takes the same cycles to the last one,
+    at a fraction of the time to build and to simulate. The members are those of a
     :class:`~hw.dataflow.unit.UnitSignature` without constants.
     """
 

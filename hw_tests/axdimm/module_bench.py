@@ -10,7 +10,7 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
-from golden.adam import adam_constants, adam_step
+from golden.rules.adam import adam_constants, adam_step
 from hw.axdimm.registers import arbiter_map, kernel_map
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink

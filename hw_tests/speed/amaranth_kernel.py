@@ -24,11 +24,11 @@ from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from numpy.typing import NDArray
 
-from hw.adam import kernel as kernel_module
-from hw.adam import lanes as lanes_module
-from hw.adam.kernel import AdamKernel
-from hw.adam.lanes import AdamLanes
 from hw.delay import Delay
+from hw.kernel import kernel as kernel_module
+from hw.kernel import lanes as lanes_module
+from hw.kernel.kernel import AdamKernel
+from hw.kernel.lanes import AdamLanes
 from hw.verilog import Shared
 
 from .kernel_job import JobResult, KernelJob

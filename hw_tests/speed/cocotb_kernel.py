@@ -6,7 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hw.adam.kernel import AdamKernel
+from hw.kernel.kernel import AdamKernel
 from hw_tests.bench import run_bench
 
 from .kernel_job import JobResult, KernelJob

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.adam import adam_constants, adam_step
-from hw.adam.config import KernelConfig
+from golden.rules.adam import adam_constants, adam_step
 from hw.axdimm.config import configure
 from hw.axdimm.registers import kernel_map
+from hw.kernel.config import KernelConfig
 
 __all__ = ["JobResult", "KernelJob"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hw.adam.config import KernelConfig
+from hw.kernel.config import KernelConfig
 from hw_tests.speed import levers
 from hw_tests.speed.amaranth_kernel import simulate_in_amaranth
 from hw_tests.speed.cocotb_kernel import MEMORIES, simulate_in_cocotb

@@ -144,7 +144,7 @@ def _registers(arguments: argparse.Namespace) -> Result:
 
 
 def _fields(row: RegisterValue) -> str:
-    from hw.adam.rule import CONSTANTS
+    from hw.rules.adam import CONSTANTS
 
     fields = row["fields"]
     if row["window"] == "kernel" and row["name"] in CONSTANTS:

@@ -7,7 +7,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.adam import adam_constants, adam_step
+from golden.rules.adam import adam_constants, adam_step
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import PARAMETER_BYTES, AdamResult, AdamRun
 from sw_driver.experiments.figures import mparams_per_s

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .buildcache import cached_build, content_key
 
 if TYPE_CHECKING:
-    from hw.adam.config import KernelConfig
+    from hw.kernel.config import KernelConfig
 
 __all__ = [
     "RESOURCES",
@@ -108,7 +108,7 @@ def design_resources(text: str, *, top: str) -> dict[str, int]:
 
 def kernel_resources(config: KernelConfig) -> dict[str, int]:
     """The :func:`design_resources` of an Adam kernel."""
-    from hw.adam.kernel import AdamKernel
+    from hw.kernel.kernel import AdamKernel
     from hw.verilog import to_verilog
 
     return design_resources(to_verilog(AdamKernel(config), "adam_kernel"), top="adam_kernel")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.adam import adam_constants, adam_step
+from golden.rules.adam import adam_constants, adam_step
 from hw_tests.driver.device_memory import fill, snapshot
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver.axdimm import Axdimm, AxdimmPointer

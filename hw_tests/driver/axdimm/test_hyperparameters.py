@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import sw_driver
-from golden.adam import adam_constants
+from golden.rules.adam import adam_constants
 from sw_driver.axdimm.hyperparameters import LAST_STEP, AdamHyperparameters
 from sw_driver.axdimm.registers import kernel_registers
 from sw_driver.transport import Transport

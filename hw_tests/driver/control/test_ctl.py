@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from golden.adam import adam_constants, adam_step
+from golden.rules.adam import adam_constants, adam_step
 from hw.axdimm.registers import arbiter_map, kernel_map
 from hw.csr.register_map import Field, Register
 from hw_tests.driver.refusals import assert_refused

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from golden.adam import AdamConstants, adam_constants, adam_step
+from golden.rules.adam import AdamConstants, adam_constants, adam_step
 from hw_tests.driver.conftest import PRESET
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from golden.adam import adam_constants, adam_step
+from golden.rules.adam import adam_constants, adam_step
 from hw.axdimm.config import configure
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.axdimm import Axdimm

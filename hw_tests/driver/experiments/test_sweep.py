@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from hw.adam.rule import CONSTANTS, INPUTS, adam
 from hw.dataflow.flow import Flow
+from hw.rules.adam import CONSTANTS, INPUTS, adam
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, module_config
@@ -201,7 +201,7 @@ def test_a_key_changes_with_the_sources_of_its_backend_alone(
         "golden/cycles/rows.py": {"cycles"},
         "sw_driver/axdimm/backends/cycles.py": {"cycles"},
         "sw_driver/axdimm/backends/golden.py": {"golden", "cycles"},
-        "golden/adam.py": every,
+        "golden/rules/adam.py": every,
         "hw/axdimm/channel.rdl": every,
         "hw/axdimm/config.py": every,
         "sw_driver/axdimm/channel.py": every,

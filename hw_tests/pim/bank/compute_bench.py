@@ -19,8 +19,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from numpy.typing import NDArray
 
-from golden.adam import CANONICAL_NAN
 from golden.pim.arithmetic import tree
+from golden.rules.adam import CANONICAL_NAN
 from hw.pim.config import configure
 from hw.pim.work.layouts import NO_LINE, Elementwise, Jobs, Second
 from hw_tests.bench import bench_parameters

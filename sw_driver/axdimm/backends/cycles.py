@@ -1,4 +1,4 @@
-"""The golden model with a clock: results from :mod:`golden.adam`, time from :mod:`golden.cycles`.
+"""The golden model with a clock: results from :mod:`golden.rules`, time from :mod:`golden.cycles`.
 
 For jobs that would take too long in RTL. What the kernel's runs and the host's copies take is
 within 1 % of RTL, usually to the cycle; reads that come late are repeated as there.

@@ -12,7 +12,7 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.adam import AdamConstants, adam_step
+from golden.rules.adam import AdamConstants, adam_step
 from hw.axdimm.registers import arbiter_map, kernel_map
 from hw.csr.register_map import RegisterMap
 from sw_driver.axdimm.runs import PARAMETER_BYTES, PARAMETERS_PER_BEAT

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.adam import AdamConstants, adam_step
+from golden.rules.adam import AdamConstants, adam_step
 
 from .library import CpuLibrary, aligned_floats
 

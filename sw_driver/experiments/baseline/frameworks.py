@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.adam import AdamConstants
+from golden.rules.adam import AdamConstants
 
 __all__ = ["NO_TORCH", "numpy_adam", "torch_adam"]
 

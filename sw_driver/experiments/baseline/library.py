@@ -35,7 +35,7 @@ class Variant(StrEnum):
     """How the compiler may treat the arithmetic."""
 
     EXACT = "exact"
-    """As written: bit for bit ``golden.adam``."""
+    """As written: bit for bit ``golden.rules.adam``."""
 
     FAST = "fast"
     """With fused multiply-adds, reciprocals and reordering; NaNs as they come. Not bit-exact."""
@@ -134,7 +134,7 @@ class CpuLibrary:
     ) -> None:
         """One step in place: ``p``, ``m`` and ``v`` are updated, ``g`` is read.
 
-        ``constants`` in the order of ``golden.adam.AdamConstants``.
+        ``constants`` in the order of ``golden.rules.adam.AdamConstants``.
         """
         values = np.array(constants, np.float32)
         self._library.nb_adam(

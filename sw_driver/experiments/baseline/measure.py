@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from golden.adam import AdamConstants, adam_constants
+from golden.rules.adam import AdamConstants, adam_constants
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import PARAMETER_BYTES
 from sw_driver.experiments.adamjob import HYPERPARAMETERS, AdamJob

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.adam import adam_constants, adam_step
+from golden.rules.adam import adam_constants, adam_step
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import AdamResult, AdamRun, DramActivity
 from sw_driver.experiments.adamjob import Hyperparameters

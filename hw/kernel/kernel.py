@@ -8,16 +8,16 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.adam.config import KernelConfig
-from hw.adam.lanes import AdamLanes
-from hw.adam.rule import CONSTANTS, INPUTS, OUTPUTS
-from hw.adam.settings import CHECK_CYCLES, TENSORS, RunSettings
-from hw.adam.unit import AdamUnit
 from hw.axdimm.registers import WINDOW_ADDR_WIDTH, kernel_map
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
+from hw.kernel.config import KernelConfig
+from hw.kernel.lanes import AdamLanes
+from hw.kernel.settings import CHECK_CYCLES, TENSORS, RunSettings
+from hw.kernel.unit import AdamUnit
 from hw.line import LINE_BITS
+from hw.rules.adam import CONSTANTS, INPUTS, OUTPUTS
 from hw.stream.axi_port import connect_axi
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
@@ -47,7 +47,7 @@ class AdamKernel(wiring.Component):
         What to build.
     unit
         The functional unit, by default Adam's; another update rule takes another unit, see
-        :class:`~hw.adam.lanes.AdamLanes`.
+        :class:`~hw.kernel.lanes.AdamLanes`.
 
     Members
     -------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.adam import AdamConstants, adam_constants
+from golden.rules.adam import AdamConstants, adam_constants
 from hw_tests.float.vectors import SPECIAL, uniform_bits
 
 __all__ = ["hyper_parameters", "operands"]

@@ -9,11 +9,11 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.adam.config import COUNT_WIDTH, PARAMETERS_PER_BEAT, KernelConfig
-from hw.adam.lanes import ConstantsSignature
-from hw.adam.rule import INPUTS, OUTPUTS
 from hw.axdimm.registers import kernel_map
+from hw.kernel.config import COUNT_WIDTH, PARAMETERS_PER_BEAT, KernelConfig
+from hw.kernel.lanes import ConstantsSignature
 from hw.line import LINE_BYTE_BITS, LINE_BYTES, line_width
+from hw.rules.adam import INPUTS, OUTPUTS
 
 __all__ = ["CHECK_CYCLES", "TENSORS", "RunSettings"]
 
@@ -48,7 +48,7 @@ class RunSettings(wiring.Component):
         Byte addresses of the tensors, for ``take``.
     count : In(COUNT_WIDTH)
         Parameters to update, for ``take``.
-    constants : In(:class:`~hw.adam.lanes.ConstantsSignature`)
+    constants : In(:class:`~hw.kernel.lanes.ConstantsSignature`)
         Of the update rule, for ``take``.
     take : In(1)
         The settings are taken over at the end of the cycle.
@@ -61,7 +61,7 @@ class RunSettings(wiring.Component):
         With ``check``: it is the last of the check.
     lines : Out(line), one for each of :data:`TENSORS`
         First line of each tensor.
-    kept : Out(:class:`~hw.adam.lanes.ConstantsSignature`)
+    kept : Out(:class:`~hw.kernel.lanes.ConstantsSignature`)
         The constants.
     rounds : Out(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run.

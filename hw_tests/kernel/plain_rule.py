@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hw.adam.rule import INPUTS, OUTPUTS
 from hw.dataflow.flow import FlowValue
 from hw.dataflow.unit import FlowUnit
+from hw.rules.adam import INPUTS, OUTPUTS
 
 __all__ = ["plain_step", "plain_unit"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from hw.adam.unit import AdamUnit
 from hw.float.format import FloatFormat
+from hw.kernel.unit import AdamUnit
 from hw.verilog import ports_of, to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.float.player import PLAYER_BUILD_ARGS, PLAYER_TOP, player_text
@@ -20,7 +20,7 @@ def test_matches_golden_bit_for_bit() -> None:
     run_bench(
         player_text([unit]),
         top=PLAYER_TOP,
-        module="hw_tests.adam.unit_bench",
+        module="hw_tests.rules.adam_bench",
         build_args=PLAYER_BUILD_ARGS,
         parameters={"name": unit.module_name, "seed": SEED, "count": VECTORS},
     )

@@ -7,10 +7,10 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden.adam import adam_step
-from hw_tests.adam.vectors import hyper_parameters, operands
+from golden.rules.adam import adam_step
 from hw_tests.bench import bench_parameters
 from hw_tests.float.player import play
+from hw_tests.rules.adam_vectors import hyper_parameters, operands
 
 
 def _hex(words: Any) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hw.adam.config import KernelConfig
-from hw.adam.kernel import AdamKernel
-from hw_tests.adam.plain_rule import plain_unit
+from hw.kernel.config import KernelConfig
+from hw.kernel.kernel import AdamKernel
 from hw_tests.bench import run_bench
+from hw_tests.kernel.plain_rule import plain_unit
 
 # The machine's units and a small rule in their place, which builds in less time; lanes, blocks and
 # buffers in combinations that between them have every part of the kernel at its limits.
@@ -26,7 +26,7 @@ def test_kernel(name: str) -> None:
     run_bench(
         AdamKernel(config, unit=plain_unit() if unit == "plain" else None),
         top="adam_kernel",
-        module="hw_tests.adam.kernel_bench",
+        module="hw_tests.kernel.kernel_bench",
         parameters={
             "lanes": config.lanes,
             "memory_bytes": config.memory_bytes,

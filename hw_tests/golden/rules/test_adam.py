@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from golden import floats
-from golden.adam import CANONICAL_NAN, adam_constants, adam_step
-from hw_tests.adam.vectors import hyper_parameters, operands
+from golden.rules.adam import CANONICAL_NAN, adam_constants, adam_step
+from hw_tests.rules.adam_vectors import hyper_parameters, operands
 
 FP32 = floats.BinaryFormat(exponent_bits=8, fraction_bits=23)
 USUAL = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01}

@@ -1,7 +1,7 @@
 """The kernel against a model of its update rule, on a memory with stalls and errors.
 
 Parameters: ``lanes``, ``block_bytes``, ``memory_bytes`` as the kernel was built, ``unit``:
-``adam`` or ``plain`` (:mod:`hw_tests.adam.plain_rule`).
+``adam`` or ``plain`` (:mod:`hw_tests.kernel.plain_rule`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from numpy.typing import NDArray
 
-from golden.adam import AdamConstants, adam_constants, adam_step
+from golden.rules.adam import AdamConstants, adam_constants, adam_step
 from hw.axdimm.registers import kernel_map
-from hw_tests.adam.plain_rule import plain_step
 from hw_tests.axi_memory import CHANNEL_STALLS, HABITS, AxiMemory, foreign_memory
 from hw_tests.bench import bench_parameters
+from hw_tests.kernel.plain_rule import plain_step
 from hw_tests.lite_master import LiteMaster
 from hw_tests.stalls import STALLS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hw.adam.config import KERNEL_PRESETS, KernelConfig
+from hw.kernel.config import KERNEL_PRESETS, KernelConfig
 
 
 def test_defaults_are_the_papers_machine() -> None:

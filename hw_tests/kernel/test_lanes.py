@@ -6,11 +6,11 @@ from functools import cache
 
 import pytest
 
-from hw.adam.config import KernelConfig
-from hw.adam.lanes import AdamLanes
+from hw.kernel.config import KernelConfig
+from hw.kernel.lanes import AdamLanes
 from hw.verilog import to_verilog
-from hw_tests.adam.plain_rule import plain_unit
 from hw_tests.bench import run_bench
+from hw_tests.kernel.plain_rule import plain_unit
 from hw_tests.side_by_side import SideBySide
 
 CONFIGS = {
@@ -35,7 +35,7 @@ def test_lanes(lanes: int) -> None:
     run_bench(
         verilog(),
         top="adam_lanes",
-        module="hw_tests.adam.lanes_bench",
+        module="hw_tests.kernel.lanes_bench",
         parameters={
             "name": f"lanes{lanes}",
             "lanes": lanes,

@@ -8,10 +8,10 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Sig
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.adam.config import KernelConfig
-from hw.adam.rule import CONSTANTS, INPUTS, OUTPUTS
 from hw.clock_gate import ClockGate
+from hw.kernel.config import KernelConfig
 from hw.line import LINE_BITS
+from hw.rules.adam import CONSTANTS, INPUTS, OUTPUTS
 from hw.stream.rounds import RoundWalker
 from hw.verilog import Shared
 
@@ -48,7 +48,7 @@ class AdamLanes(wiring.Component):
     unit
         The functional unit: a component with the members of a
         :class:`~hw.dataflow.unit.UnitSignature`, the inputs and outputs being those of
-        :mod:`hw.adam.rule` and the constants as many of those there as the rule needs; placed
+        :mod:`hw.rules.adam` and the constants as many of those there as the rule needs; placed
         ``config.lanes`` times as one Verilog module.
 
     Members

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hw.adam.rule import INPUTS, OUTPUTS
 from hw.line import LINE_BYTES, line_width
+from hw.rules.adam import INPUTS, OUTPUTS
 from hw.stream.rounds import RoundsLayout
 
 __all__ = ["COUNT_WIDTH", "KERNEL_PRESETS", "PARAMETERS_PER_BEAT", "KernelConfig"]

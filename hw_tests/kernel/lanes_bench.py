@@ -2,7 +2,7 @@
 
 Parameters: ``name`` of the lanes in the design, ``lanes``, ``block_beats``, ``round_bits`` (bits of
 the field ``last_round``), ``latency`` of the unit. The unit is that of
-:mod:`hw_tests.adam.plain_rule`; there are two buffers.
+:mod:`hw_tests.kernel.plain_rule`; there are two buffers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from numpy.typing import NDArray
 
-from hw_tests.adam.plain_rule import plain_step
 from hw_tests.bench import bench_parameters
+from hw_tests.kernel.plain_rule import plain_step
 from hw_tests.side_by_side import Side
 from hw_tests.stalls import STALLS, pauses
 from hw_tests.streams import StreamSource
