@@ -250,6 +250,9 @@ class Pim:
                     state=self.describe(),
                 )
             before = progress
+            # Time does not stop for a work that completed while the progress was read.
+            if any(map(self.work_query, work_ids)):
+                continue
             self.transport.advance(step)
             passed += step
             quiet += step

@@ -21,7 +21,7 @@ from sw_driver.errors import (
     WaitTimeoutError,
 )
 from sw_driver.pim.backends import PIM_BACKENDS, open_pim
-from sw_driver.pim.backends.cycles import CyclesPim
+from sw_driver.pim.backends.cycles import ACCESS_CYCLES, CyclesPim
 from sw_driver.pim.descriptor import Opcode, Tensor, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.errors import (
@@ -364,6 +364,30 @@ def test_a_wait_that_is_too_short(device: Pim) -> None:
         device.wait(number, timeout_cycles=0)
     assert late.value.details["timeout_cycles"] == 0
     device.wait(number, timeout_cycles=1_000_000)
+
+
+def test_a_work_that_completes_while_its_progress_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time is let pass for it, which would be as much as had passed before."""
+    device = Pim(CyclesPim(CONFIG, computes=False))
+    number = offer(device, product(0, BANK, 2 * BANK))
+    progress, advance = PoolRegisters.progress, device.transport.advance
+    waited = []
+
+    def passing(cycles: int) -> None:
+        if cycles > ACCESS_CYCLES:
+            waited.append(cycles)
+        advance(cycles)
+
+    def late(registers: PoolRegisters, slots: int) -> tuple[int, ...]:
+        read = progress(registers, slots)
+        advance(1_000_000)
+        return read
+
+    monkeypatch.setattr(PoolRegisters, "progress", late)
+    monkeypatch.setattr(device.transport, "advance", passing)
+    device.wait(number)
+    assert device.state(number) == "completed"
+    assert not waited
 
 
 def test_a_work_that_never_ends() -> None:
