@@ -227,9 +227,9 @@ def check_bits(device: Pim, jobs: Sequence[Job], *, seed: int = 1) -> int:
 def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
     """What the run cost, ready for JSON.
 
-    What needs a clock is None on a backend without one. ``utilisation`` and ``busy``, by bank, are
-    as docs/pim-spec.md defines them; ``utilisation_together`` is that until the first of several
-    layers was done. A bound is the least number of cycles: of the units, as if all multipliers, or
+    What needs a clock is None on a backend without one, and the speed of simulation where nothing
+    is computed. ``utilisation`` and ``busy``, by bank, are as docs/pim-spec.md defines them;
+    ``utilisation_together`` is that until the first of several layers was done. A bound is the least number of cycles: of the units, as if all multipliers, or
     all adders, always worked; of the memory, as if each operand were read once, each result written
     once, and all banks' memories always moved data.
     """
@@ -266,7 +266,9 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
         "busy": busy,
         "shortened": run.shortened,
         "simulated_cycles_per_host_second": (
-            run.simulated_cycles / run.host_seconds if device.transport.timed else None
+            run.simulated_cycles / run.host_seconds
+            if device.transport.timed and device.transport.computes
+            else None
         ),
     }
 

@@ -317,6 +317,7 @@ def test_a_layer_in_the_cycle_model(capsys: pytest.CaptureFixture[str]) -> None:
     figures = json.loads(capsys.readouterr().out)
     (layer,) = figures["layers"]
     assert figures["wrong_results"] is None
+    assert figures["simulated_cycles_per_host_second"] is None
     assert layer["cycles"] > layer["compute_bound_cycles"]
     assert layer["bytes_read"] >= layer["least_bytes_read"]
 
