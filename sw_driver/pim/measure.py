@@ -229,9 +229,10 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
 
     What needs a clock is None on a backend without one, and the speed of simulation where nothing
     is computed. ``utilisation`` and ``busy``, by bank, are as docs/pim-spec.md defines them;
-    ``utilisation_together`` is that until the first of several layers was done. A bound is the least number of cycles: of the units, as if all multipliers, or
-    all adders, always worked; of the memory, as if each operand were read once, each result written
-    once, and all banks' memories always moved data.
+    ``utilisation_together`` is that until the first of several layers was done. A bound is the
+    least number of cycles: of the units, as if all multipliers, or all adders, always worked; of
+    the memory, as if each operand were read once, each result written once, and all banks' memories
+    always moved data.
     """
     config = device.config
     layers = [_layer_figures(device, number, job, run) for number, job in enumerate(jobs)]

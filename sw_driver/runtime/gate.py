@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -23,8 +23,8 @@ class Block:
     def __init__(self) -> None:
         self.over = threading.Event()
         self.depth = 0
-        self.holds = False
-        """Something waits for the end."""
+        self.held: list[Callable[[], None]] = []
+        """What happens at the end, before anything begins that waits for it."""
 
 
 _inside: ContextVar[tuple[Block, ...]] = ContextVar("inside", default=())
@@ -70,17 +70,23 @@ class Gate:
     def _end(self, block: Block) -> None:
         if self._block is block:
             self._block = None
+            for enter in block.held:
+                enter()
         self._waits.set()
         block.over.set()
 
-    def note(self, *, idle: bool) -> Block | None:
-        """An operation was queued in a stream, ``idle`` or not; returns what it has to wait for."""
+    def note(self, enter: Callable[[], None] | None) -> Block | None:
+        """An operation was queued in a stream, which was idle if ``enter`` is given; returns what
+        it has to wait for. ``enter`` is called now, or when that ends."""
         self._queued_at = time.monotonic()
         self._waits.clear()
+        if enter is None:
+            return None
         with self._lock:
-            if not idle or self._block is None:
-                return None
-            self._block.holds = True
+            if self._block is None:
+                enter()
+            else:
+                self._block.held.append(enter)
             return self._block
 
     def program_waits(self) -> None:
@@ -107,7 +113,7 @@ class Gate:
     def check_call(self, what: str) -> None:
         """Raises :class:`QueueingError` if ``what`` is not queued, but would come behind others."""
         block = self._block
-        if block is not None and block.holds and block in _inside.get():
+        if block is not None and block.held and block in _inside.get():
             raise QueueingError(
                 f"{what} would come before what was queued earlier, which begins when queueing() "
                 "ends: give it a stream, or call it before the block or behind it"

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..errors import ClosedError, InvalidHandleError, StreamFailedError
@@ -143,12 +144,13 @@ class Stream:
             with self._lock:
                 self._check_sound(handle)
                 entry.first = not self._pending
-                entry.block = self._context.gate.note(idle=entry.first)
-                before = entry.block if entry.first else self._pending[-1].handle.held_by
+                self._pending.append(entry)
+                entry.block = self._context.gate.note(
+                    partial(self._enter, entry) if entry.first else None
+                )
+                before = entry.block if entry.first else self._pending[-2].handle.held_by
                 if before is not None and not before.over.is_set():
                     handle.held_by = before
-                self._pending.append(entry)
-                self._context.order.enter(self._number, channel, max(self._now, entry.queued_at))
                 self._worker.submit(lambda: self._carry_out(entry))
         except BaseException as error:
             # Ctrl-C may come anywhere.
@@ -158,6 +160,12 @@ class Stream:
                 self._remove(entry)
             handle.finish(error)
             raise
+
+    def _enter(self, entry: _Entry) -> None:
+        """From now on others wait for the stream, whose first operation is ``entry``."""
+        if entry in self._pending:
+            start = max(self._now, entry.queued_at)
+            self._context.order.enter(self._number, entry.channel, start)
 
     def _check_sound(self, handle: Handle[Any]) -> None:
         if self._context.closing.is_set():

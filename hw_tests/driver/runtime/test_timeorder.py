@@ -214,3 +214,33 @@ def test_copies_of_two_streams_on_one_channel_do_not_overlap(
     trace = read_trace(path)
     assert_sound(trace)
     assert len(trace.tracks["channel 0"]) == 6
+
+
+@pytest.mark.parametrize("backend", ["cycles:tiny", "rtl:tiny"])
+def test_nobody_waits_for_what_a_block_of_queueing_holds(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link would wait for a channel that is engaged until it is found to do nothing."""
+    with Axdimm(backend) as device:
+        pointers = [device.MallocAxdimm(8192, channel) for channel in range(2)]
+        stream = device.new_stream("held")
+        engaged = []
+        engage = device.transport.engage
+
+        def spy(channel: int, fabric_cycle: int) -> None:
+            engaged.append(channel)
+            engage(channel, fabric_cycle)
+
+        monkeypatch.setattr(device.transport, "engage", spy)
+        with device.queueing():
+            for _ in range(2):
+                device.MemcpyHost2Axdimm(pointers[0], bytes(8192), 8192, stream=stream)
+            other = threading.Thread(
+                target=device.MemcpyHost2Axdimm, args=(pointers[1], bytes(8192), 8192)
+            )
+            other.start()
+            other.join(SECONDS)
+            assert not other.is_alive()
+            assert not engaged
+        stream.wait(SECONDS)
+        assert set(engaged) == {0}
