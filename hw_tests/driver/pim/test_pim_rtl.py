@@ -331,7 +331,7 @@ def test_counters_are_of_one_moment(pim: Pim) -> None:
     assert states == {1, 2, 3}
 
 
-@pytest.mark.parametrize("columns", [3, 5, 6])
+@pytest.mark.parametrize("columns", [3, 6])
 def test_every_address_is_answered(columns: int) -> None:
     """Memory that no bank holds with an error, which the registers tell of and no bank notices:
     as the golden model does, whose map of addresses is its own."""
