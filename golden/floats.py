@@ -1,8 +1,9 @@
 """Exact model of IEEE 754 arithmetic in any binary format, on integers and fractions.
 
 Written from IEEE 754-2019: clause 3.4 (encoding), 4.3.1 (round to nearest, ties to even), 6.1
-(infinities), 6.2 (NaN: here always the canonical quiet one, sign 0, only the top fraction bit)
-and 6.3 (signs of zeros). Slow and plain; for formats of 8 bits every operand pair can be tried.
+(infinities), 6.2 (NaN: here always the canonical quiet one, sign 0, only the top fraction bit),
+6.3 (signs of zeros) and 9.6 (maximum). Slow and plain; for formats of 8 bits every operand pair can
+be tried.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
 
-__all__ = ["BinaryFormat", "add", "div", "mul", "sqrt"]
+__all__ = ["BinaryFormat", "add", "div", "maximum", "mul", "sign", "sqrt"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,3 +147,22 @@ def sqrt(form: BinaryFormat, a: int) -> int:
     if whole * whole != scaled:
         root += Fraction(1, 2)
     return form.round(0, root / 2**places)
+
+
+def maximum(form: BinaryFormat, a: int, b: int) -> int:
+    """The larger of ``a`` and ``b``, of zeros the positive one; operands and result are bits."""
+    if form.is_nan(a) or form.is_nan(b):
+        return form.nan
+    if not form.split(a)[0] and not form.split(b)[0]:
+        return max(a, b)
+    # With a sign that is set, the smaller bits are the larger number, and a clear sign wins.
+    return min(a, b)
+
+
+def sign(form: BinaryFormat, a: int) -> int:
+    """1 with the sign of ``a``, a zero as it is; operand and result are bits."""
+    if form.is_nan(a):
+        return form.nan
+    if form.is_zero(a):
+        return a
+    return form.round(form.split(a)[0], Fraction(1))

@@ -1,10 +1,11 @@
-"""How many fabric cycles a run of the Adam kernel takes, and where they go.
+"""How many fabric cycles a run of the kernel takes, and where they go.
 
 A model at the grain of AXI bursts, in plain Python: for each burst it works out when it is admitted
 to the controller, when its rows are opened and when its columns are given, from the policies of the
-machine (``docs/architecture.md``), the JEDEC timing and the run's placement. Nothing is simulated
-cycle by cycle, and what repeats is extrapolated, so that runs larger than any simulation are
-answered at once.
+machine (``docs/architecture.md``), the JEDEC timing and the run's placement. Of the update rule it
+is told how many tensors are loaded and stored, the latency of the unit, and whether there are sums.
+Nothing is simulated cycle by cycle, and what repeats is extrapolated, so that runs larger than any
+simulation are answered at once.
 
 Taken from the specification: the order and the size of bursts, rounds and credits, the queue and
 its two directions, the preparation of rows, column spacing, refresh and the rounding of DRAM timing
@@ -18,12 +19,11 @@ check that the machine's policies are right, which is what the DRAM's checkers a
 
 from .config import CycleConfig, Placement
 from .host import LINK_FABRIC_CYCLES_PER_LINE, HostTraffic, Transfer
-from .model import CHECK_CYCLES, Prediction, predict
+from .model import Prediction, predict
 from .refresh import RefreshState
 from .state import ChannelState
 
 __all__ = [
-    "CHECK_CYCLES",
     "LINK_FABRIC_CYCLES_PER_LINE",
     "ChannelState",
     "CycleConfig",

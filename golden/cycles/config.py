@@ -94,27 +94,27 @@ class CycleConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Byte addresses of a run's tensors within their channel, multiples of 64."""
+    """Byte addresses of a run's tensors within their channel, multiples of 64.
 
-    p_in: int
-    g_in: int
-    m_in: int
-    v_in: int
-    p_out: int
-    m_out: int
-    v_out: int
+    ``inputs`` are loaded and ``outputs`` stored, in the order of a round; a result may go where an
+    operand was. Raises ``ValueError`` if there are neither.
+    """
 
-    @classmethod
-    def in_place(cls, *, p: int, g: int, m: int, v: int) -> Placement:
-        """Results go where the operands were, as the driver has it."""
-        return cls(p_in=p, g_in=g, m_in=m, v_in=v, p_out=p, m_out=m, v_out=v)
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.tensors:
+            raise ValueError("a run needs a tensor, got neither inputs nor outputs")
 
     @property
-    def inputs(self) -> tuple[int, int, int, int]:
-        """Addresses of the tensors that are loaded, in the order of a round."""
-        return self.p_in, self.g_in, self.m_in, self.v_in
+    def tensors(self) -> int:
+        """How many are loaded and stored, one that is updated in place counted twice."""
+        return len(self.inputs) + len(self.outputs)
 
     @property
-    def outputs(self) -> tuple[int, int, int]:
-        """Addresses of the tensors that are stored, in the order of a round."""
-        return self.p_out, self.m_out, self.v_out
+    def check_fabric_cycles(self) -> int:
+        """From START until the kernel asks for anything: it checks the settings, in each fabric
+        cycle a tensor or a pair that must not overlap (output and input, two outputs)."""
+        outputs = len(self.outputs)
+        return self.tensors + outputs * len(self.inputs) + outputs * (outputs - 1) // 2

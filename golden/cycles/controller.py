@@ -148,6 +148,8 @@ class Controller(Channel):
 
     def finish(self, done: int) -> None:
         """The run is over in cycle ``done``."""
+        if done - self._last_end > self._config.refresh_idle_cycles:
+            self._rest(done)
         decision, _ = self._clock.decision(self._last_end, done)
         self._wait(done, 0, min(decision, done) + 1)
         self.tally.refresh += done + 1 - self._accounted

@@ -2,7 +2,8 @@
 
 A round is one block of each tensor. Its loads are asked for when the input FIFOs have room for all
 of them, it is computed when it is loaded and the output FIFOs have room for all of its results, and
-it is stored when it is computed. Rounds overlap as far as the FIFOs allow.
+it is stored when it is computed. Rounds overlap as far as the FIFOs allow. Where there is nothing
+to load or nothing to store, nothing waits for it.
 
 Cycles that depend on what has not happened yet are ``NEVER``; whoever asks, asks again later.
 """
@@ -18,15 +19,21 @@ from .controller import Piece
 from .refresh import NEVER
 from .timing import FabricTimes
 
-__all__ = ["Burst", "Lanes", "Loader", "Rounds", "Storer"]
+__all__ = [
+    "COLUMN_TO_ANSWERED",
+    "LOADED_TO_BEGIN",
+    "SUM_DRAIN",
+    "Burst",
+    "Lanes",
+    "Loader",
+    "Rounds",
+    "Storer",
+]
 
 ADDRESSES = 4
 """Burst addresses of a direction that the controller takes before their turn."""
 READS_IN_FLIGHT = 32
 """Read bursts that the controller keeps track of until their data are returned."""
-
-UNIT_LATENCY = 77
-"""Fabric cycles through a functional unit, by the architecture."""
 
 # Pipeline latencies, calibrated against RTL, in fabric cycles.
 OFFER_TO_ADDRESS = 1
@@ -43,11 +50,15 @@ COLUMN_TO_SPACE = 1
 LOADED_TO_BEGIN = 1
 STORED_TO_BEGIN = 1
 CONSUMED_TO_OFFER = 1
-STEP_TO_RESULT = 1 + UNIT_LATENCY
-"""From the operands of a line until its results are in the output FIFOs."""
+STEP_TO_RESULT = 1
+"""From the operands of a line until its results are in the output FIFOs, besides the unit's
+latency."""
 FILLED_TO_OFFER = 1
 COLUMN_TO_ANSWERED = 2
 """From a write's last column until the kernel has counted its response."""
+SUM_DRAIN = 68
+"""From a run's last results until its sums are ready: additions within a line, to its accumulator
+and of the accumulators, one level after the other."""
 
 
 class Burst(NamedTuple):
@@ -94,11 +105,21 @@ class Lanes:
 
     ``consumed`` and ``filled`` have, of each round up to the first that is not known yet, the cycle
     in which its last operands leave the input FIFOs and the one in which its last results come.
+
+    Parameters
+    ----------
+    config: the channel.
+    rounds: those of the run.
+    unit_latency: fabric cycles through a functional unit.
+    stores: whether results leave through the output FIFOs.
     """
 
-    def __init__(self, config: CycleConfig, rounds: Rounds) -> None:
+    def __init__(
+        self, config: CycleConfig, rounds: Rounds, *, unit_latency: int, stores: bool
+    ) -> None:
         self._rounds = rounds
-        self._buffer_blocks = config.buffer_blocks
+        self._rounds_ahead = config.buffer_blocks if stores else rounds.count
+        self._step_to_result = STEP_TO_RESULT + unit_latency
         self._cycles_a_line = 16 // config.lanes
         self._loaded: list[int] = []
         self._stored: list[int] = []
@@ -118,7 +139,7 @@ class Lanes:
     def _compute(self) -> None:
         while True:
             index = len(self.consumed)
-            room = index - self._buffer_blocks
+            room = index - self._rounds_ahead
             if index >= len(self._loaded) or room >= len(self._stored):
                 return
             begin = self._loaded[index] + LOADED_TO_BEGIN
@@ -128,7 +149,7 @@ class Lanes:
                 begin = max(begin, self.consumed[-1])
             end = begin + self._rounds.lines(index) * self._cycles_a_line
             self.consumed.append(end)
-            self.filled.append(end + STEP_TO_RESULT)
+            self.filled.append(end + self._step_to_result)
 
 
 class Loader:

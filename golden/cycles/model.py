@@ -1,4 +1,4 @@
-"""Predicts runs of the Adam kernel."""
+"""Predicts runs of the kernel."""
 
 from __future__ import annotations
 
@@ -11,16 +11,12 @@ from numpy.typing import NDArray
 
 from .config import PARAMETERS_PER_LINE, CycleConfig, Placement
 from .controller import Controller, Mark, Piece
-from .kernel import COLUMN_TO_ANSWERED, Lanes, Loader, Rounds, Storer
+from .kernel import COLUMN_TO_ANSWERED, LOADED_TO_BEGIN, SUM_DRAIN, Lanes, Loader, Rounds, Storer
 from .refresh import NEVER
 from .state import ChannelState
 from .timing import TCK_PER_FABRIC_CYCLE, FabricTimes
 
-__all__ = ["CHECK_CYCLES", "Prediction", "predict"]
-
-CHECK_CYCLES = 22
-"""From START until the kernel asks for anything: it checks the settings, in each fabric cycle one
-of the 7 tensors or one of the 15 pairs that must not overlap (output and input, two outputs)."""
+__all__ = ["Prediction", "predict"]
 
 LOW_LEVEL = 2
 """Bursts in the queue at which the direction changes if there is none left of the same."""
@@ -83,25 +79,39 @@ class _Run:
     """
 
     def __init__(
-        self, config: CycleConfig, placement: Placement, lines: int, state: ChannelState
+        self,
+        config: CycleConfig,
+        placement: Placement,
+        lines: int,
+        state: ChannelState,
+        *,
+        unit_latency: int,
+        sums: bool,
     ) -> None:
-        begin = CHECK_CYCLES + 1
+        begin = placement.check_fabric_cycles + 1
         times = FabricTimes.of(config)
         self._config = config
         self._controller = controller = Controller(config, state, begin=begin)
         rounds = Rounds(config, lines)
-        lanes = Lanes(config, rounds)
+        stores = bool(placement.outputs)
+        lanes = Lanes(config, rounds, unit_latency=unit_latency, stores=stores)
+        if not placement.inputs:
+            for _ in range(rounds.count):
+                lanes.loaded(begin - LOADED_TO_BEGIN)
         self._loader = Loader(config, times, rounds.bursts(placement.inputs), lanes, begin=begin)
         self._storer = Storer(config, times, rounds.bursts(placement.outputs), lanes)
+        self._marked = self._loader if placement.inputs else self._storer
         self.bursts = 0
-        self.loaded_rounds: list[Mark] = []
-        """After the last load of each round."""
-        self.done = self._simulate(state.writing)
+        self.round_marks: list[Mark] = []
+        """After the last load of each round, or the last store if nothing is loaded."""
+        self._simulate(state.writing)
+        self.done = controller.ends[-1] + COLUMN_TO_ANSWERED if stores else 0
+        if sums:
+            self.done = max(self.done, lanes.filled[-1] + SUM_DRAIN)
         controller.finish(self.done)
         self.state = controller.state(self.done)
         self.tally = controller.tally
-        tensors = len(placement.inputs) + len(placement.outputs)
-        assert self.tally.data == tensors * lines, "a burst was never admitted"
+        assert self.tally.data == placement.tensors * lines, "a burst was never admitted"
         self.batches = controller.batches
         self._moving = _union(self._loader.beats, self._storer.beats)
 
@@ -110,7 +120,7 @@ class _Run:
         starts, ends = self._moving
         return int((np.minimum(ends, before) - np.minimum(starts, before)).sum())
 
-    def _simulate(self, writing: bool) -> int:
+    def _simulate(self, writing: bool) -> None:
         config, controller = self._config, self._controller
         loader, storer = self._loader, self._storer
         longest_run = config.run_length - 1
@@ -148,12 +158,11 @@ class _Run:
                 bursts.append(side)
                 self.bursts += 1
                 controller.admit(writing, burst.line, burst.lines, admitted)
-                if burst.last_of_round and not writing:
-                    self.loaded_rounds.append(controller.mark())
+                if burst.last_of_round and side is self._marked:
+                    self.round_marks.append(controller.mark())
             for columns in controller.served:
                 bursts.popleft().serve(columns)
             controller.served.clear()
-        return controller.ends[-1] + COLUMN_TO_ANSWERED
 
     def _end(self, place: int) -> int:
         """The first cycle after the columns of the ``place``-th last burst admitted."""
@@ -179,20 +188,28 @@ def predict(
     placement: Placement,
     parameters: int,
     state: ChannelState | None = None,
+    *,
+    unit_latency: int,
+    sums: bool = False,
 ) -> Prediction:
     """Predicts a run on ``parameters`` parameters.
 
     ``state`` is what the channel remembers at START, by default :meth:`ChannelState.after_idle`.
-    Long runs are simulated until they repeat themselves, and the rest is extrapolated.
+    ``unit_latency`` are the fabric cycles through a functional unit, and ``sums`` says whether the
+    run ends no earlier than when sums over it are ready. Long runs are simulated until they repeat
+    themselves, and the rest is extrapolated.
 
-    Raises ``ValueError`` unless ``parameters`` is at least 1.
+    Raises ``ValueError`` unless ``parameters`` is at least 1, and for a run that neither stores nor
+    sums.
     """
     if not isinstance(parameters, int) or parameters < 1:
         raise ValueError(f"parameters must be an integer of at least 1, got {parameters!r}")
+    if not placement.outputs and not sums:
+        raise ValueError("a run without outputs must have sums, or it has no result")
     state = state or ChannelState.after_idle(config)
     lines = -(-parameters // PARAMETERS_PER_LINE)
     skipped = _skipped_rounds(config, placement, lines) * config.block_lines
-    run = _Run(config, placement, lines - skipped, state)
+    run = _Run(config, placement, lines - skipped, state, unit_latency=unit_latency, sums=sums)
     done, tally = run.done, run.tally
     counts = {
         name: getattr(tally, name) for name in ("activates", "precharges", "refreshes", "bus_turns")
@@ -205,17 +222,17 @@ def predict(
     if skipped:
         first, last = _repetition(config, run)
         seen = last.tally.data - first.tally.data
-        wanted = skipped * (len(placement.inputs) + len(placement.outputs))
+        wanted = skipped * placement.tensors
 
         def scaled(amount: int) -> int:
             return round(amount * wanted / seen)
 
         # Each time is rounded together with those before it, so that the sum is right.
         more = [getattr(last.tally, name) - getattr(first.tally, name) for name in times]
-        sums = [0, *(amount * wanted // seen for amount in accumulate(more))]
+        totals = [0, *(amount * wanted // seen for amount in accumulate(more))]
         for index, name in enumerate(times):
-            times[name] += sums[index + 1] - sums[index]
-        done += sums[-1]
+            times[name] += totals[index + 1] - totals[index]
+        done += totals[-1]
         for name in counts:
             counts[name] += scaled(getattr(last.tally, name) - getattr(first.tally, name))
         given = after.refresh.given + counts["refreshes"] - tally.refreshes
@@ -224,7 +241,7 @@ def predict(
     return Prediction(
         parameters=parameters,
         fabric_cycles=done,
-        idle_tck=TCK_PER_FABRIC_CYCLE * CHECK_CYCLES,
+        idle_tck=TCK_PER_FABRIC_CYCLE * placement.check_fabric_cycles,
         **{f"{name}_tck": TCK_PER_FABRIC_CYCLE * value for name, value in times.items()},
         **counts,
         beats_read=len(placement.inputs) * lines,
@@ -253,7 +270,7 @@ def _skipped_rounds(config: CycleConfig, placement: Placement, lines: int) -> in
     kept = _USUAL_BURSTS // bursts
     if config.refresh:
         batch = config.refresh_postpone * config.t_refi // TCK_PER_FABRIC_CYCLE
-        rounds_of_batch = -(-batch // (7 * config.block_lines))
+        rounds_of_batch = -(-batch // (placement.tensors * config.block_lines))
         kept = min(max(kept, _BATCHES * rounds_of_batch), _MOST_BURSTS // bursts)
         kept = max(kept, _FEWEST_BATCHES * rounds_of_batch)
         if min(kept, rounds.count) * bursts > _LAST_BURSTS:
@@ -268,13 +285,13 @@ def _skipped_rounds(config: CycleConfig, placement: Placement, lines: int) -> in
 
 def _repetition(config: CycleConfig, run: _Run) -> tuple[Mark, Mark]:
     """Two moments between which the run does what it does again and again."""
-    # The last batch may come when the last rounds are no longer loaded.
-    steady = run.loaded_rounds[-1 - config.buffer_blocks].cycle
+    # The last batch may come when the last rounds are no longer loaded, or stored.
+    steady = run.round_marks[-1 - config.buffer_blocks].cycle
     batches = [mark for mark in run.batches[_FIRST_STEADY_BATCH:] if mark.cycle < steady]
     if len(batches) > 2:
         return batches[0], batches[-1]
     period = _rounds_of_banks(config)
-    rounds = run.loaded_rounds[2 * config.buffer_blocks : -1 - config.buffer_blocks]
+    rounds = run.round_marks[2 * config.buffer_blocks : -1 - config.buffer_blocks]
     if len(rounds) > period:
         return rounds[(len(rounds) - 1) % period], rounds[-1]
     return rounds[0], rounds[-1]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from golden.rules.adam import canonical
+from golden.rules import canonical
 
 from .descriptor import ELEMENT_BYTES, Descriptor, Opcode, Tensor
 

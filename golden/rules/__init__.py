@@ -1,0 +1,179 @@
+"""Reference models of the update rules in FP32, bit for bit, each a file of this folder.
+
+The normative arithmetic: every operation is rounded to nearest even on its own, in the order in
+which it is written; subnormal numbers are kept; every NaN that an operation makes or hands on is
+0x7FC00000. A value that meets no operation keeps its bits. Constants are computed in double and
+rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "CANONICAL_NAN",
+    "Floats",
+    "Reference",
+    "Values",
+    "canonical",
+    "moment_constants",
+    "ordered_sum",
+    "reference",
+]
+
+CANONICAL_NAN = 0x7FC00000
+"""The bits of every NaN in a result."""
+
+Floats = NDArray[Any]
+"""Of FP32; the type checker takes products of those for doubles."""
+Values = SimpleNamespace
+"""The constants of a rule, as attributes."""
+
+_LINE = 16
+"""Values of a line, which are added up first, and accumulators of a sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A rule: what it reads and makes, and how.
+
+    Parameters
+    ----------
+    inputs, outputs, sums
+        Names of the tensors that are read, of those that are made, and of the sums.
+    exact_constants
+        From hyper-parameters to the constants, in double.
+    formula
+        From the inputs, each by its name, and the constants as ``c`` to outputs and sums.
+    """
+
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    sums: tuple[str, ...] = ()
+    exact_constants: Callable[..., dict[str, float]] = dict
+    formula: Callable[..., dict[str, Any]]
+
+    def constants(self, **hyperparameters: Any) -> dict[str, np.float32]:
+        """The constants of a step, each rounded once.
+
+        Raises ``ValueError`` for a beta that is not in [0, 1), a step ``t`` (the first is 1) that
+        is less than 1, and a constant that is not finite in FP32; ``TypeError`` for
+        hyper-parameters that are missing or not the rule's.
+        """
+        checked = {name: _checked(name, value) for name, value in hyperparameters.items()}
+        try:
+            exact = self.exact_constants(**checked)
+        except ZeroDivisionError:
+            raise ValueError(f"with {checked} a constant would be infinite") from None
+        with np.errstate(all="ignore"):
+            rounded = {name: np.float32(value) for name, value in exact.items()}
+        for name, value in rounded.items():
+            if not math.isfinite(value):
+                raise ValueError(
+                    f"{name} is {exact[name]}, expected a number that is finite in FP32; choose a "
+                    f"smaller one"
+                )
+        return rounded
+
+    def step(
+        self, tensors: Mapping[str, Floats], constants: Mapping[str, np.float32]
+    ) -> dict[str, Any]:
+        """Outputs as new arrays and sums as numbers, by name; ``tensors`` stay as they are.
+
+        ``tensors`` has all inputs, and of a rule without inputs an output, of which only the shape
+        matters. Raises ``TypeError`` for another type than float32, since numpy would then compute
+        in more than FP32, and ``ValueError`` for tensors of different shapes.
+        """
+        for name, value in (*tensors.items(), *constants.items()):
+            if value.dtype != np.float32:
+                raise TypeError(f"{name} is of type {value.dtype}, expected float32; convert it")
+        shape, *others = {tensor.shape for tensor in tensors.values()}
+        if others:
+            shapes = {name: tensor.shape for name, tensor in tensors.items()}
+            raise ValueError(f"the tensors have the shapes {shapes}, expected one and the same")
+        operands = {name: tensors[name] for name in self.inputs}
+        with np.errstate(all="ignore"):
+            results = self.formula(**operands, c=Values(**constants))
+            sums = {name: ordered_sum(results[name]) for name in self.sums}
+        given = {id(value) for value in (*operands.values(), *constants.values())}
+        outputs = {}
+        for name in self.outputs:
+            result = results[name]
+            if id(result) in given:
+                outputs[name] = np.full(shape, result, np.float32)
+            else:
+                outputs[name] = canonical(result)
+        return outputs | sums
+
+
+def reference(name: str) -> Reference:
+    """The rule called ``name``; ``ValueError`` if there is none."""
+    known = [module.name for module in iter_modules(__path__)]
+    if name not in known:
+        raise ValueError(f"no update rule {name!r}; known: {', '.join(known)}")
+    return import_module(f"{__name__}.{name}").REFERENCE
+
+
+def moment_constants(*, beta1: float, beta2: float, t: float) -> dict[str, float]:
+    """Of the two moments of Adam and its relatives, in double."""
+    return {
+        "beta1": beta1,
+        "one_minus_beta1": 1 - beta1,
+        "beta2": beta2,
+        "one_minus_beta2": 1 - beta2,
+        "inv_bc1": 1 / (1 - beta1**t),
+        "inv_bc2": 1 / (1 - beta2**t),
+    }
+
+
+def canonical(array: Any) -> Floats:
+    """``array``, of FP32, with its NaNs made canonical in place; a NaN stays one through every
+    operation, so that it suffices to do this to results."""
+    array = np.asarray(array)
+    array.view(np.uint32)[np.isnan(array)] = CANONICAL_NAN
+    return array
+
+
+def ordered_sum(values: Floats) -> np.float32:
+    """The sum in the normative order.
+
+    Lines of 16 values, filled up with +0, are each added as a tree of neighbours. The sum of a line
+    goes to accumulator (line mod 16), in the order of the lines; the accumulators start at +0, and
+    at the end they are added as a tree of neighbours.
+    """
+    values = values.ravel()
+    padding = np.zeros(-values.size % _LINE**2, np.float32)
+    lines = _neighbours(np.concatenate([values, padding]))
+    # A line of zeros changes no accumulator, since none is ever -0.
+    rows = np.concatenate([np.zeros(_LINE, np.float32), lines]).reshape(-1, _LINE)
+    accumulators = np.add.accumulate(rows, axis=0)[-1]
+    return canonical(_neighbours(accumulators))[0]
+
+
+def _neighbours(values: Floats) -> Floats:
+    """The sums of each 16 values."""
+    for _ in range(_LINE.bit_length() - 1):
+        values = values[::2] + values[1::2]
+    return values
+
+
+def _checked(name: str, value: Any) -> float:
+    """A hyper-parameter in double."""
+    try:
+        value = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} is {value!r}, expected a number") from None
+    if name.startswith("beta") and not 0 <= value < 1:
+        raise ValueError(f"{name} is {value}, expected 0 <= {name} < 1; choose a decay rate")
+    if name == "t" and not value >= 1:
+        raise ValueError(f"t is {value}, expected 1 or more; count steps from 1")
+    return value

@@ -115,13 +115,14 @@ def test_the_host_waits_when_each_line_needs_another_row_of_a_bank() -> None:
 def test_a_rest_after_a_run_may_be_interrupted_anywhere() -> None:
     """Also while refreshes are given in a row and an interval ends; the host begins there, too."""
     rng = random.Random(3)
-    names = ("p_in", "g_in", "m_in", "v_in", "p_out", "m_out", "v_out")
-    placement = Placement(**{name: index << 20 for index, name in enumerate(names)})
+    addresses = [index << 20 for index in range(7)]
+    placement = Placement(inputs=tuple(addresses[:4]), outputs=tuple(addresses[4:]))
     ahead = 0
     for _ in range(60):
         refresh = RefreshState(owed=0, elapsed_fabric_cycles=rng.randrange(1560))
         start = ChannelState(refresh=refresh)
-        after = predict(PAPER, placement, rng.randint(1, 20_000), start).state
+        count = rng.randint(1, 20_000)
+        after = predict(PAPER, placement, count, start, unit_latency=77).state
         for first in rng.sample(range(1200), 40):
             second = rng.randrange(400)
             between = after.after_rest(PAPER, first)
