@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from amaranth.lib import wiring
@@ -14,14 +14,18 @@ from hw.axdimm.module import Axdimm
 from hw.dram.controller import Ddr4Controller
 from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
+from hw.float.maximum import FloatMaximum
 from hw.float.mul import FloatMul
+from hw.float.sign import FloatSign
 from hw.float.sqrt import FloatSqrt
-from hw.kernel.kernel import AdamKernel
-from hw.kernel.unit import AdamUnit
+from hw.kernel.kernel import Kernel
+from hw.kernel.unit import RuleUnit
 from hw.pim.bank.bank import PimBank
 from hw.pim.config import PimConfig
 from hw.pim.pool import PimPool
 from hw.pim.vault.timing import vault_part
+from hw.rules import PAPER_RULES, RULES
+from hw.rules.update_rule import UpdateRule
 from hw.verilog import ports_of, to_verilog
 
 __all__ = ["DESIGNS", "Design", "Machines", "generate"]
@@ -42,9 +46,22 @@ def _operator(make: Callable[[], Any]) -> Callable[[Machines], Design]:
     return design
 
 
+def _unit(rule: UpdateRule) -> Callable[[Machines], Design]:
+    def design(_: Machines) -> Design:
+        unit = RuleUnit(rule)
+        return Design(unit, {"rule": rule.signature, "format": asdict(unit.format)})
+
+    return design
+
+
 def _kernel(machines: Machines) -> Design:
-    kernel = machines.module.kernel
-    return Design(AdamKernel(kernel), asdict(kernel))
+    config = machines.module.kernel
+    return Design(Kernel(config), asdict(config))
+
+
+def _papers_kernel(machines: Machines) -> Design:
+    config = replace(machines.module.kernel, rules=PAPER_RULES)
+    return Design(Kernel(config), asdict(config))
 
 
 def _controller(machines: Machines) -> Design:
@@ -93,8 +110,11 @@ DESIGNS: dict[str, Callable[[Machines], Design]] = {
     "fp32_mul": _operator(FloatMul),
     "fp32_div": _operator(FloatDiv),
     "fp32_sqrt": _operator(FloatSqrt),
-    "adam_unit": _operator(AdamUnit),
-    "adam_kernel": _kernel,
+    "fp32_sign": _operator(FloatSign),
+    "fp32_maximum": _operator(FloatMaximum),
+    **{f"{name}_unit": _unit(rule) for name, rule in RULES.items()},
+    "_".join((*PAPER_RULES, "kernel")): _papers_kernel,
+    "kernel": _kernel,
     "ddr4_controller": _controller,
     "axdimm_channel": _channel,
     "axdimm": _module,

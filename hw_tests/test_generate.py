@@ -21,7 +21,7 @@ from hw.verilog import VerilogPlatform
 from sw_driver.cli import main
 from sw_driver.simulator.buildcache import verilator_env
 
-OPERATORS = ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt")
+OPERATORS = ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt", "fp32_sign", "fp32_maximum")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def description(folder: Path, name: str) -> dict:
     return json.loads((folder / f"{name}.json").read_text())
 
 
-PARTS = r"adam_unit|pim_bank_\d+_\d+|pim_vault_controller"
+PARTS = r"[a-z_]+_unit|pim_bank_\d+_\d+|pim_vault_controller"
 """Modules whose outputs come from registers, so that no loop of logic goes through them. Where they
 are used, many times, the linter sees their ports; it looks into each of them once."""
 
@@ -111,7 +111,7 @@ def test_description_matches_verilog(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operator_ports(folder: Path, name: str) -> None:
     ports = [port["name"] for port in description(folder, name)["ports"]]
-    operands = ["i_a"] if name == "fp32_sqrt" else ["i_a", "i_b"]
+    operands = ["i_a"] if name in ("fp32_sqrt", "fp32_sign") else ["i_a", "i_b"]
     assert sorted(ports) == sorted(["clk", "rst", "i_valid", *operands, "o_valid", "o_y"])
     assert description(folder, name)["latency"] >= 1
 
@@ -137,7 +137,8 @@ def test_axi_ports_have_the_usual_names(folder: Path) -> None:
 
 def test_configuration_is_that_of_the_design(folder: Path) -> None:
     fp32 = {"exponent_bits": 8, "fraction_bits": 23}
-    for name in (*OPERATORS, "adam_unit"):
+    assert description(folder, "sgd_unit")["configuration"]["rule"] == "sgd(p,g;lam,lr)->p;"
+    for name in OPERATORS:
         assert description(folder, name)["configuration"] == {"format": fp32}
     assert description(folder, "adam_kernel")["configuration"]["lanes"] == 16
     controller = description(folder, "ddr4_controller")["configuration"]

@@ -13,6 +13,7 @@ FLOORS = [
     {"cli"},
     {"commands"},
     {"experiments"},
+    {"torch"},
     {"axdimm", "pim"},
     {"control", "memory", "simulator"},
     {"runtime"},

@@ -10,21 +10,22 @@ from amaranth.hdl import Module, Shape, signed, unsigned
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dataflow.flow import FlowValue
-from hw.dataflow.unit import FlowUnit, Rule
-from hw.kernel.unit import AdamUnit
+from hw.dataflow.flow import FlowValue, Formula
+from hw.dataflow.unit import FlowUnit
+from hw.kernel.unit import RuleUnit
+from hw.rules import rule
 from hw.sim.delay_unit import DelayUnit
 from hw.verilog import Shared, ports_of, to_verilog
 
 
-def product_rule() -> Rule:
+def product_rule() -> Formula:
     def rule(*, a: FlowValue, b: FlowValue) -> dict[str, FlowValue]:
         return {"y": a * b}
 
     return rule
 
 
-def sum_rule() -> Rule:
+def sum_rule() -> Formula:
     """Another formula that has the name of the first."""
 
     def rule(*, a: FlowValue, b: FlowValue) -> dict[str, FlowValue]:
@@ -33,7 +34,7 @@ def sum_rule() -> Rule:
     return rule
 
 
-def unit(rule: Rule) -> FlowUnit:
+def unit(rule: Formula) -> FlowUnit:
     return FlowUnit(rule, inputs=("a", "b"), outputs=("y",))
 
 
@@ -75,7 +76,7 @@ def test_a_unit_may_not_have_the_name_of_the_whole() -> None:
 
 
 def test_the_stand_in_for_a_unit_has_a_name_of_its_own() -> None:
-    assert DelayUnit().module_name != AdamUnit().module_name
+    assert DelayUnit(rule("adam")).module_name != RuleUnit(rule("adam")).module_name
 
 
 class Table(wiring.Component):

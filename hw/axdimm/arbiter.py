@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from amaranth.hdl import Module, Signal, Value
@@ -47,8 +48,8 @@ class Arbiter(wiring.Component):
         register windows at the top included.
     read_latency
         Fixed latency of host reads, in fabric cycles.
-    lanes, block_bytes
-        What the kernel was built with, for the configuration register.
+    lanes, block_bytes, rules
+        What the kernel was built with, for the registers that tell; rules by their identifiers.
 
     Members
     -------
@@ -73,7 +74,13 @@ class Arbiter(wiring.Component):
     """
 
     def __init__(
-        self, *, join: MemoryJoin, read_latency: int, lanes: int, block_bytes: int
+        self,
+        *,
+        join: MemoryJoin,
+        read_latency: int,
+        lanes: int,
+        block_bytes: int,
+        rules: Sequence[int],
     ) -> None:
         self._address_width = address_width = join.axi.addr_width
         if 1 << address_width < 4 * WINDOW_BYTES:
@@ -84,6 +91,7 @@ class Arbiter(wiring.Component):
         self._read_latency = read_latency
         self._lanes = lanes
         self._block_bytes = block_bytes
+        self._rules = rules
         self._join = join
         self._port = HostPort(address_width=address_width, read_latency=read_latency)
         super().__init__(
@@ -220,6 +228,8 @@ class Arbiter(wiring.Component):
             "config_lanes": self._lanes,
             "config_block_bytes": self._block_bytes,
             "config_read_latency_fabric_cycles": self._read_latency,
+            "config_rules": len(self._rules),
+            **{f"rule_{number}_identifier": each for number, each in enumerate(self._rules)},
             "refreshes_count": memory.refreshes,
             "activates_count": memory.activates,
             "precharges_count": memory.precharges,

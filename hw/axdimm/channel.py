@@ -14,14 +14,13 @@ from hw.axdimm.memory_join import ExclusiveJoin, MemoryJoin
 from hw.axdimm.run_account import RUN_COMMANDS, RunAccount
 from hw.dram.controller import Ddr4Controller
 from hw.expose import expose
-from hw.kernel.kernel import AdamKernel
-from hw.kernel.settings import CHECK_CYCLES
+from hw.kernel.kernel import Kernel
 
 __all__ = ["Channel", "axdimm_channel", "channel_arbiter", "channel_memory"]
 
 
 class Channel(wiring.Component):
-    """Arbiter, Adam kernel and memory, connected (paper section 3.1, Figure 2).
+    """Arbiter, kernel and memory, connected (paper section 3.1, Figure 2).
 
     Parameters
     ----------
@@ -43,7 +42,7 @@ class Channel(wiring.Component):
         No request of the host is queued or in flight, and the memory is idle.
     """
 
-    def __init__(self, *, arbiter: Arbiter, kernel: AdamKernel, memory: wiring.Component) -> None:
+    def __init__(self, *, arbiter: Arbiter, kernel: Kernel, memory: wiring.Component) -> None:
         self._arbiter = arbiter
         self._kernel = kernel
         self._memory = memory
@@ -57,7 +56,7 @@ class Channel(wiring.Component):
         m.submodules.arbiter = arbiter = self._arbiter
         m.submodules.kernel = kernel = self._kernel
         m.submodules.memory = memory = self._memory
-        m.submodules.account = account = RunAccount(check_cycles=CHECK_CYCLES)
+        m.submodules.account = account = RunAccount()
         expose(m, self, arbiter, self._outside)
         wiring.connect(m, kernel.m_axi, arbiter.kernel)
         wiring.connect(m, arbiter.kernel_csr, kernel.s_axi)
@@ -67,6 +66,7 @@ class Channel(wiring.Component):
         m.d.comb += [
             arbiter.kernel_busy.eq(kernel.busy),
             account.begins.eq(kernel.begins),
+            account.check_cycles.eq(kernel.check_cycles),
             account.running.eq(kernel.running),
             *(
                 getattr(account, name).eq(getattr(memory.memory, name))
@@ -80,7 +80,7 @@ def axdimm_channel(config: ModuleConfig) -> Channel:
     """A channel of the module: host and kernel exclude each other at the memory."""
     return Channel(
         arbiter=channel_arbiter(config, ExclusiveJoin(addr_width=config.address_width)),
-        kernel=AdamKernel(config.kernel),
+        kernel=Kernel(config.kernel),
         memory=channel_memory(config),
     )
 
@@ -92,6 +92,7 @@ def channel_arbiter(config: ModuleConfig, join: MemoryJoin) -> Arbiter:
         read_latency=config.read_latency_fabric_cycles,
         lanes=config.lanes,
         block_bytes=config.block_bytes,
+        rules=tuple(rule.identifier for rule in config.kernel.update_rules),
     )
 
 

@@ -21,8 +21,11 @@ from hw.dram.presets import (
 from hw.dram.timing import DramTiming
 from hw.kernel.config import KernelConfig
 from hw.line import LINE_BYTES
+from hw.rules import PAPER_RULES
 
 __all__ = ["MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]
+
+_PAPER_CONTROLLER = ControllerConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,9 @@ class ModuleConfig:
 
     part: DramPart = DDR4_1600_16GBIT_X8
     """DRAM of a channel."""
+
+    rules: tuple[str, ...] = PAPER_RULES
+    """Update rules of a kernel, by name; see :data:`hw.rules.RULES`."""
 
     lanes: int = 16
     """Functional units of a kernel."""
@@ -47,7 +53,7 @@ class ModuleConfig:
     read_latency_fabric_cycles: int = 48
     """Fixed latency of host reads."""
 
-    controller: ControllerConfig = field(default_factory=ControllerConfig)
+    controller: ControllerConfig = _PAPER_CONTROLLER
     """DRAM controller of a channel."""
 
     kernel: KernelConfig = field(init=False)
@@ -68,6 +74,7 @@ class ModuleConfig:
         if self.capacity_bytes < 1 << 16:
             raise ValueError(f"a channel must have at least 65536 bytes, got {self.capacity_bytes}")
         kernel = KernelConfig(
+            rules=self.rules,
             lanes=self.lanes,
             block_bytes=self.block_bytes,
             buffer_blocks=self.buffer_blocks,
@@ -140,6 +147,7 @@ OPTIONS = (
     "channels",
     "part",
     "capacity_bytes",
+    "rules",
     "lanes",
     "block_bytes",
     "buffer_blocks",
@@ -175,6 +183,9 @@ def configure(preset: str = "axdimm", **options: Any) -> ModuleConfig:
         timing=replace(chosen.timing, **taken(_TIMING)),
         geometry=replace(chosen.geometry, **taken(_GEOMETRY)),
     )
+    if "rules" in options:
+        rules = options["rules"]
+        options["rules"] = tuple(rules.split(",") if isinstance(rules, str) else rules)
     controller = replace(config.controller, **taken(_CONTROLLER))
     config = replace(config, part=chosen, controller=controller, **options)
     return config if capacity_bytes is None else config.with_capacity(capacity_bytes)

@@ -1,12 +1,24 @@
-"""The registers of a channel, as ``channel.rdl`` describes them."""
+"""The registers of a channel: what ``channel.rdl`` describes, and what the kernel's rules add."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
-from hw.csr.register_map import RegisterMap, load_registers
+from hw.csr.register_map import RegisterMap, load_registers, parse_registers
+from hw.rules import PAPER_RULES, rule
+from hw.rules.update_rule import UpdateRule
 
-__all__ = ["CHANNEL_RDL", "WINDOW_ADDR_WIDTH", "WINDOW_BYTES", "arbiter_map", "kernel_map"]
+__all__ = [
+    "WINDOW_ADDR_WIDTH",
+    "WINDOW_BYTES",
+    "arbiter_map",
+    "kernel_map",
+    "registers_text",
+    "union",
+]
 
 WINDOW_ADDR_WIDTH = 12
 """Width of the addresses in a register window, in bits."""
@@ -15,14 +27,52 @@ WINDOW_BYTES = 1 << WINDOW_ADDR_WIDTH
 """Bytes of a register window; the arbiter's is at the top of the channel's addresses, the kernel's
 below it."""
 
-CHANNEL_RDL = Path(__file__).with_name("channel.rdl")
+_CHANNEL_RDL = Path(__file__).with_name("channel.rdl")
 
 
 def arbiter_map() -> RegisterMap:
     """The arbiter's registers."""
-    return load_registers("axdimm_arbiter", CHANNEL_RDL)
+    return load_registers("axdimm_arbiter", _CHANNEL_RDL)
 
 
-def kernel_map() -> RegisterMap:
-    """The Adam kernel's registers."""
-    return load_registers("axdimm_kernel", CHANNEL_RDL)
+@cache
+def kernel_map(rules: tuple[str, ...] = PAPER_RULES) -> RegisterMap:
+    """The registers of a kernel with ``rules``; tensors and constants of one name share them."""
+    return parse_registers("axdimm_kernel", registers_text(rules))
+
+
+def registers_text(rules: tuple[str, ...] = PAPER_RULES) -> str:
+    """The description of a channel's registers in SystemRDL."""
+    chosen = [rule(name) for name in rules]
+    text = _CHANNEL_RDL.read_text()
+    for marker, lines in (("settings", _settings(chosen)), ("sums", _sums(chosen))):
+        place = next(line for line in text.splitlines(True) if f"// @{marker}:" in line)
+        text = text.replace(place, "".join(f"    {line}\n" for line in lines))
+    return text
+
+
+def union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """All names once, in the order in which they come first."""
+    return tuple(dict.fromkeys(chain.from_iterable(names)))
+
+
+def _settings(rules: list[UpdateRule]) -> Iterator[str]:
+    for way, verb, tensors in (
+        ("in", "loaded", [each.inputs for each in rules]),
+        ("out", "stored", [each.outputs for each in rules]),
+    ):
+        for name in union(tensors):
+            titles = union([each.tensors[name]] for each in rules if name in each.tensors)
+            yield _register("address_reg", f"{name}_{way}", f"{', '.join(titles)}: {verb}")
+    for name in union(each.constants for each in rules):
+        titles = union([each.constants[name]] for each in rules if name in each.constants)
+        yield _register("constant_reg", name, "; ".join(titles))
+
+
+def _sums(rules: list[UpdateRule]) -> Iterator[str]:
+    for name in union(each.sums for each in rules):
+        yield _register("sum_reg", f"sum_{name}", f"Sum of {name}")
+
+
+def _register(kind: str, name: str, title: str) -> str:
+    return f'{kind} {name}; {name}->name = "{title}";'

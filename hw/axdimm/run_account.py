@@ -38,15 +38,12 @@ class RunAccount(wiring.Component):
     the DRAM. ``idle_tck`` are the clocks in which the kernel asks for nothing yet,
     because it checks its settings.
 
-    Parameters
-    ----------
-    check_cycles
-        Fabric cycles that the check takes.
-
     Members
     -------
     begins : In(1)
         Pulse: the check is over and the run begins in the next cycle.
+    check_cycles : In(8)
+        Fabric cycles that the check took, with ``begins``.
     running : In(1)
         The run is in progress.
     activity : In(:class:`~hw.dram.activity.Activity`)
@@ -57,11 +54,11 @@ class RunAccount(wiring.Component):
         The counts of the last run.
     """
 
-    def __init__(self, *, check_cycles: int) -> None:
-        self._check_cycles = check_cycles
+    def __init__(self) -> None:
         super().__init__(
             {
                 "begins": In(1),
+                "check_cycles": In(8),
                 "running": In(1),
                 "activity": In(Activity),
                 **{name: In(COUNTER_BITS) for name in RUN_COMMANDS},
@@ -75,8 +72,8 @@ class RunAccount(wiring.Component):
         begins = Signal()
         running = Signal()
         m.d.sync += [begins.eq(self.begins), running.eq(self.running)]
-        with m.If(begins):
-            m.d.sync += self.o.idle_tck.eq(SLOTS * self._check_cycles)
+        with m.If(self.begins):
+            m.d.sync += self.o.idle_tck.eq(SLOTS * self.check_cycles)
         for name, activity in RUN_TIMES.items():
             cycles = Signal(COUNTER_BITS - SLOT_BITS, name=f"{activity.name.lower()}_cycles")
             m.d.comb += getattr(self.o, name).eq(cycles * SLOTS)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from systemrdl.compiler import RDLCompiler
 from systemrdl.node import AddrmapNode, FieldNode, RegNode
 
-__all__ = ["Field", "Register", "RegisterMap", "load_registers"]
+__all__ = ["Field", "Register", "RegisterMap", "elaborated", "load_registers", "parse_registers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +103,26 @@ def _register(node: RegNode) -> Register:
 @lru_cache
 def load_registers(top: str, path: Path) -> RegisterMap:
     """The address map ``top`` of the RDL file at ``path``."""
+    return _register_map(elaborated(top, path.read_text()))
+
+
+def parse_registers(top: str, text: str) -> RegisterMap:
+    """The address map ``top`` of an RDL text."""
+    return _register_map(elaborated(top, text))
+
+
+def elaborated(top: str, text: str) -> AddrmapNode:
+    """The address map ``top`` of an RDL text, as the compiler's exporters take it."""
     compiler = RDLCompiler()
-    compiler.compile_file(str(path))
+    with NamedTemporaryFile("w", suffix=".rdl") as file:
+        file.write(text)
+        file.flush()
+        compiler.compile_file(file.name)
     root = compiler.elaborate(top_def_name=top).top
     assert isinstance(root, AddrmapNode)
-    return RegisterMap(name=top, registers=tuple(_register(reg) for reg in root.registers()))
+    return root
+
+
+def _register_map(root: AddrmapNode) -> RegisterMap:
+    registers = tuple(_register(register) for register in root.registers())
+    return RegisterMap(name=root.inst_name, registers=registers)

@@ -1,3 +1,6 @@
+# amaranth: UnusedElaboratable=no
+# Operators are also made to ask a formula for its latency.
+
 """The pipeline builder: formulas over floating-point values become balanced pipelines.
 
 A rule is an ordinary function of :class:`FlowValue` arguments that returns a dictionary of them::
@@ -13,6 +16,7 @@ delay the operand that is ready first.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +25,23 @@ from amaranth.hdl import Signal
 from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
 from hw.float.format import FP32, FloatFormat
+from hw.float.maximum import FloatMaximum
 from hw.float.mul import FloatMul
 from hw.float.operator import FloatOperator
+from hw.float.sign import FloatSign
 from hw.float.sqrt import FloatSqrt
 
-__all__ = ["Flow", "FlowError", "FlowValue", "Placed", "sqrt"]
+__all__ = [
+    "Flow",
+    "FlowError",
+    "FlowValue",
+    "Formula",
+    "Placed",
+    "build_flow",
+    "maximum",
+    "sign",
+    "sqrt",
+]
 
 
 class FlowError(ValueError):
@@ -136,6 +152,20 @@ class FlowValue:
     def __rtruediv__(self, other: object) -> FlowValue:
         raise self._flow.foreign(other, f"... / {self._name}")
 
+    def _compare(self, other: object) -> bool:
+        raise FlowError(
+            f"{self._name} is compared with {other!r}: a value of the pipeline has no order that "
+            f"Python could ask for; use maximum() or sign()"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _compare
+
+    def __bool__(self) -> bool:
+        raise FlowError(
+            f"{self._name} is asked for its truth: a value of the pipeline is only known when it "
+            f"runs; a rule computes the same for every parameter"
+        )
+
     def __repr__(self) -> str:
         when = "constant" if self._stage is None else f"stage {self._stage}"
         return f"<FlowValue {self._name}, {when}>"
@@ -162,12 +192,26 @@ class _Delayed(FlowValue):
 
 def sqrt(value: FlowValue) -> FlowValue:
     """The square root of ``value``."""
+    return _of_flow("sqrt", value).operate(FloatSqrt, "sqrt", value)
+
+
+def sign(value: FlowValue) -> FlowValue:
+    """1 or -1 by the sign of ``value``; a zero or a NaN stays what it is."""
+    return _of_flow("sign", value).operate(FloatSign, "sign", value)
+
+
+def maximum(value: FlowValue, other: FlowValue) -> FlowValue:
+    """The larger of two values, NaN if one is; of zeros +0 (IEEE 754-2019, 9.6 ``maximum``)."""
+    return _of_flow("maximum", value).operate(FloatMaximum, "maximum", value, other)
+
+
+def _of_flow(function: str, value: object) -> Flow:
     if not isinstance(value, FlowValue):
         raise FlowError(
-            f"sqrt() takes a value of a flow, got {value!r}; compute roots of plain numbers in the "
-            f"driver and hand them in as a constant"
+            f"{function}() takes a value of a flow, got {value!r}; compute what is known before a "
+            f"run in the driver and hand it in as a constant"
         )
-    return value.flow.operate(FloatSqrt, "sqrt", value)
+    return value.flow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +312,8 @@ class Flow:
     def operate(self, kind: type[FloatOperator], symbol: str, *operands: FlowValue) -> FlowValue:
         """The result of the flow's own operator of class ``kind`` on balanced ``operands``."""
         names = [getattr(operand, "name", repr(operand)) for operand in operands]
-        name = f"({names[0]} {symbol} {names[1]})" if len(names) == 2 else f"{symbol}({names[0]})"
+        function = symbol.isidentifier()
+        name = f"{symbol}({', '.join(names)})" if function else f"({f' {symbol} '.join(names)})"
         for operand in operands:
             self.check(operand, name)
         operator = self._operators.get(kind)
@@ -300,18 +345,13 @@ class Flow:
     def finish(self) -> None:
         """Checks that everything is connected; call it when all outputs are named.
 
-        Raises :class:`FlowError` if there is no output, an output is a constant, or an input,
-        a constant or a computed value is used nowhere.
+        Raises :class:`FlowError` if there is no output, or an input, a constant or a computed value
+        is used nowhere.
         """
         if not self.outputs:
             raise FlowError("the pipeline has no output; name one with output()")
         latency = self.latency
-        for name, value in self.outputs.items():
-            if value.stage is None:
-                raise FlowError(
-                    f"output {name!r} is the constant {value.name}, which needs no pipeline; "
-                    f"expected a computed value"
-                )
+        for value in self.outputs.values():
             value.at(latency).tap(latency)
         for value in reversed(self.values):
             # A negative needs the value it is made of at each of its own stages.
@@ -337,3 +377,34 @@ class Flow:
             raise FlowError(f"name {name!r} is taken; give each input and constant its own")
         members[name] = value = FlowValue(self, name, stage)
         return value
+
+
+Formula = Callable[..., Mapping[str, FlowValue]]
+"""Takes each input and constant as a keyword, returns the outputs by name."""
+
+
+def build_flow(
+    formula: Formula,
+    *,
+    inputs: Sequence[str],
+    constants: Sequence[str],
+    outputs: Sequence[str],
+    format: FloatFormat = FP32,
+) -> Flow:
+    """The pipeline that computes ``formula``, complete.
+
+    Raises :class:`FlowError` if it is not a complete pipeline or its results are not ``outputs``.
+    """
+    flow = Flow(format=format)
+    values = {name: flow.input(name) for name in inputs}
+    values |= {name: flow.constant(name) for name in constants}
+    results = formula(**values)
+    if set(results) != set(outputs):
+        raise FlowError(
+            f"the rule sets the outputs {sorted(results)}, expected {sorted(outputs)}; return a "
+            f"value for each output and nothing else"
+        )
+    for name in outputs:
+        flow.output(name, results[name])
+    flow.finish()
+    return flow

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dataflow.flow import Flow, FlowError, FlowValue
+from hw.dataflow.flow import Flow, FlowValue, Formula, build_flow
 from hw.delay import shared_delay
 from hw.float.format import FP32, FloatFormat
 from hw.verilog import Shared
 
-__all__ = ["FlowUnit", "Rule", "UnitSignature"]
-
-Rule = Callable[..., Mapping[str, FlowValue]]
-"""A formula: takes each input and constant as a keyword, returns the outputs by name."""
+__all__ = ["FlowUnit", "UnitSignature"]
 
 
 class UnitSignature(wiring.Signature):
@@ -78,31 +75,24 @@ class FlowUnit(wiring.Component):
         of a :class:`UnitSignature`.
     format
         Format of all numbers.
+    name
+        Of the rule in the name of the Verilog module, by default that of the function.
     """
 
     def __init__(
         self,
-        rule: Rule,
+        rule: Formula,
         *,
         inputs: Sequence[str],
         constants: Sequence[str] = (),
         outputs: Sequence[str],
         format: FloatFormat = FP32,
+        name: str | None = None,
     ) -> None:
-        flow = Flow(format=format)
-        values = {name: flow.input(name) for name in inputs}
-        values |= {name: flow.constant(name) for name in constants}
-        results = rule(**values)
-        if set(results) != set(outputs):
-            raise FlowError(
-                f"the rule sets the outputs {sorted(results)}, expected {sorted(outputs)}; return "
-                f"a value for each output and nothing else"
-            )
-        for name in outputs:
-            flow.output(name, results[name])
-        flow.finish()
-        self._flow = flow
-        self._name = f"{rule.__name__}_unit"
+        self._flow = build_flow(
+            rule, inputs=inputs, constants=constants, outputs=outputs, format=format
+        )
+        self._name = f"{name or rule.__name__}_unit"
         super().__init__(
             UnitSignature(inputs=inputs, constants=constants, outputs=outputs, width=format.width)
         )
@@ -160,7 +150,8 @@ class FlowUnit(wiring.Component):
             self._delays(m, placed.result, shared.o_y, name)
 
         for name, value in flow.outputs.items():
-            m.d.comb += getattr(self, f"o_{name}").eq(value.taps[self.latency])
+            stage = None if value.stage is None else self.latency
+            m.d.comb += getattr(self, f"o_{name}").eq(value.taps[stage])
         return m
 
     def _delays(self, m: Module, value: FlowValue, source: Any, name: str) -> None:

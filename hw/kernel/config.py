@@ -1,20 +1,26 @@
-"""Configuration of the Adam kernel."""
+"""Configuration of a kernel."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from hw.line import LINE_BYTES, line_width
-from hw.rules.adam import INPUTS, OUTPUTS
+from hw.rules import PAPER_RULES, rule
+from hw.rules.update_rule import UpdateRule
 from hw.stream.rounds import RoundsLayout
 
-__all__ = ["COUNT_WIDTH", "KERNEL_PRESETS", "PARAMETERS_PER_BEAT", "KernelConfig"]
+__all__ = ["COUNT_WIDTH", "KERNEL_PRESETS", "MOST_RULES", "PARAMETERS_PER_BEAT", "KernelConfig"]
 
 PARAMETERS_PER_BEAT = LINE_BYTES // 4
 """FP32 values in a beat of 512 bits."""
 
 COUNT_WIDTH = 40
 """Width of the register ``count`` and of the address registers, in bits."""
+
+MOST_RULES = 16
+"""Rules that a kernel may have: so many the arbiter's registers can name."""
 
 _LANES = (1, 2, 4, 8, 16)
 
@@ -26,7 +32,10 @@ def _check_power_of_two(name: str, value: int, low: int, high: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelConfig:
-    """What an Adam kernel is generated for; the defaults are the paper's machine (3.3, 3.4)."""
+    """What a kernel is generated for; the defaults are the paper's machine (3.3, 3.4)."""
+
+    rules: tuple[str, ...] = PAPER_RULES
+    """Names of the update rules (:data:`hw.rules.RULES`); a register selects the one of a run."""
 
     lanes: int = 16
     """Functional units: 1, 2, 4, 8 or 16. A beat of 16 parameters takes 16 / ``lanes`` cycles."""
@@ -46,6 +55,15 @@ class KernelConfig:
     channel of 16 GiB less the two register windows of 4 KB."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rules, tuple) or not 1 <= len(self.rules) <= MOST_RULES:
+            raise ValueError(
+                f"rules must be a tuple of 1 to {MOST_RULES} names of update rules, "
+                f"got {self.rules!r}"
+            )
+        for name in self.rules:
+            rule(name)
+            if self.rules.count(name) > 1:
+                raise ValueError(f"rules must name each rule once, got {name!r} twice")
         if self.lanes not in _LANES:
             raise ValueError(f"lanes must be one of {_LANES}, got {self.lanes!r}")
         _check_power_of_two("block_bytes", self.block_bytes, 2 * LINE_BYTES, 65536)
@@ -79,9 +97,29 @@ class KernelConfig:
         return self.buffer_blocks * self.block_beats
 
     @property
+    def update_rules(self) -> tuple[UpdateRule, ...]:
+        """The rules, in the order in which the register selects them."""
+        return tuple(map(rule, self.rules))
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """The places for tensors that a rule loads, named after those that come there."""
+        return self._places([rule.inputs for rule in self.update_rules])
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The places for tensors that a rule stores, likewise."""
+        return self._places([rule.outputs for rule in self.update_rules])
+
+    @staticmethod
+    def _places(tensors: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        columns = zip_longest(*tensors)
+        return tuple("_".join(dict.fromkeys(filter(None, column))) for column in columns)
+
+    @property
     def fifo_bytes(self) -> int:
-        """Bytes of all FIFOs: one for each tensor that is loaded or stored."""
-        return (len(INPUTS) + len(OUTPUTS)) * self.fifo_beats * LINE_BYTES
+        """Bytes of all FIFOs: one for each place of a tensor."""
+        return len(self.loaded + self.stored) * self.fifo_beats * LINE_BYTES
 
     @property
     def cycles_per_beat(self) -> int:

@@ -1,37 +1,38 @@
-"""The Adam kernel: from registers to tensors in memory."""
+"""The kernel: from registers to tensors in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.registers import WINDOW_ADDR_WIDTH, kernel_map
+from hw.axdimm.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES, kernel_map
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.kernel.config import KernelConfig
-from hw.kernel.lanes import AdamLanes
-from hw.kernel.settings import CHECK_CYCLES, TENSORS, RunSettings
-from hw.kernel.unit import AdamUnit
-from hw.line import LINE_BITS
-from hw.rules.adam import CONSTANTS, INPUTS, OUTPUTS
-from hw.stream.axi_port import connect_axi
+from hw.kernel.lanes import Lanes
+from hw.kernel.settings import RunSettings
+from hw.kernel.unit import RuleUnit
+from hw.line import LINE_BITS, LINE_BYTES
+from hw.stream.axi_port import connect_reads, connect_writes
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
 from hw.stream.fifo import StreamFifo
 
-__all__ = ["AdamKernel"]
+__all__ = ["Kernel"]
 
 
-class AdamKernel(wiring.Component):
-    """Updates parameters and optimizer state in memory (paper 3.3).
+class Kernel(wiring.Component):
+    """Applies update rules to tensors in memory (paper 3.3).
 
     Loading of round k+1, computing of round k and storing of round k-1 overlap; a round is one
-    block of each tensor. The registers, and what they do, are those of ``axdimm_kernel`` in
-    ``channel.rdl``. Beyond what is said there:
+    block of each tensor. Several rules share loader, writer and FIFOs. The registers, and what they
+    do, are those of ``axdimm_kernel`` in ``channel.rdl`` and of the rules, see
+    :func:`~hw.axdimm.registers.kernel_map`. Beyond what is said there:
 
     - A START that is refused leaves ``done`` and the counters as they were.
     - ``busy`` covers the check of the settings; ``cycles`` counts the cycles of ``busy``.
@@ -45,9 +46,8 @@ class AdamKernel(wiring.Component):
     ----------
     config
         What to build.
-    unit
-        The functional unit, by default Adam's; another update rule takes another unit, see
-        :class:`~hw.kernel.lanes.AdamLanes`.
+    units
+        What stands in for the functional units of the rules, see :class:`~hw.kernel.lanes.Lanes`.
 
     Members
     -------
@@ -61,11 +61,19 @@ class AdamKernel(wiring.Component):
         Pulse in the last cycle of a check that was passed.
     running : Out(1)
         The check is over and the run is not.
+    check_cycles : Out(8)
+        Fabric cycles that the check takes; with ``begins``.
     """
 
-    def __init__(self, config: KernelConfig, *, unit: Any = None) -> None:
+    def __init__(self, config: KernelConfig, *, units: Sequence[Any] | None = None) -> None:
         self._config = config
-        self._unit = AdamUnit() if unit is None else unit
+        self._units = [RuleUnit(rule) for rule in config.update_rules] if units is None else units
+        self._map = kernel_map(config.rules)
+        if (end := self._map.registers[-1].offset_bytes + LINE_BYTES) > WINDOW_BYTES:
+            raise ValueError(
+                f"the rules {', '.join(config.rules)} need {end} bytes of registers, a window has "
+                f"{WINDOW_BYTES}; build fewer of them into one kernel"
+            )
         super().__init__(
             {
                 "s_axi": In(
@@ -75,6 +83,7 @@ class AdamKernel(wiring.Component):
                 "busy": Out(1),
                 "begins": Out(1),
                 "running": Out(1),
+                "check_cycles": Out(8),
             }
         )
 
@@ -93,42 +102,89 @@ class AdamKernel(wiring.Component):
         }
         csr = self._registers(m)
         m.submodules.settings = settings = RunSettings(config)
-        m.submodules.loader = loader = BlockLoader(tensors=len(INPUTS), **layout)
-        m.submodules.lanes = lanes = AdamLanes(config, unit=self._unit)
-        m.submodules.writer = writer = BlockWriter(tensors=len(OUTPUTS), **layout)
+        m.submodules.lanes = lanes = Lanes(config, units=self._units)
+        loader = BlockLoader(tensors=len(config.loaded), **layout) if config.loaded else None
+        writer = BlockWriter(tensors=len(config.stored), **layout) if config.stored else None
         flush = Signal()
-        for index, name in enumerate(INPUTS):
-            self._fifo(m, f"{name}_in", loader.o[index], getattr(lanes.i, name), flush)
-        for index, name in enumerate(OUTPUTS):
-            self._fifo(m, f"{name}_out", getattr(lanes.o, name), writer.i[index], flush)
-        connect_axi(m, self.m_axi, loader, writer)
+        if loader is not None:
+            m.submodules.loader = loader
+            connect_reads(m, self.m_axi, loader)
+            for slot, name in enumerate(config.loaded):
+                self._fifo(m, f"{name}_in", loader.o[slot], getattr(lanes.i, name), flush)
+            m.d.comb += [lanes.loaded.eq(loader.loaded), loader.freed.eq(lanes.consumed)]
+        if writer is not None:
+            m.submodules.writer = writer
+            connect_writes(m, self.m_axi, writer)
+            for slot, name in enumerate(config.stored):
+                self._fifo(m, f"{name}_out", getattr(lanes.o, name), writer.i[slot], flush)
+            m.d.comb += [
+                writer.filled.eq(lanes.filled),
+                lanes.stored.eq(writer.stored),
+                *(
+                    writer.last_strobes.word_select(index, 4).eq(there.replicate(4))
+                    for index, there in enumerate(settings.last_parameters)
+                ),
+            ]
 
         wiring.connect(m, settings.kept, lanes.constants)
         m.d.comb += [
             settings.count.eq(csr.count_count),
             *(
-                address.eq(getattr(csr, f"{name}_address"))
-                for name, address in zip(TENSORS, settings.addresses, strict=True)
-            ),
-            *(
                 getattr(settings.constants, name).eq(getattr(csr, f"{name}_value"))
-                for name in CONSTANTS
+                for name in settings.constants.signature.members
             ),
             *(
-                target.eq(line)
-                for target, line in zip((*loader.lines, *writer.lines), settings.lines, strict=True)
+                getattr(csr, f"sum_{name}_value").eq(getattr(lanes.sums, name))
+                for name in lanes.sums.signature.members
             ),
-            writer.last_strobes.eq(settings.last_strobes),
-            lanes.loaded.eq(loader.loaded),
-            loader.freed.eq(lanes.consumed),
-            writer.filled.eq(lanes.filled),
-            lanes.stored.eq(writer.stored),
+            lanes.rule.eq(settings.kept_rule),
+            lanes.last_parameters.eq(settings.last_parameters),
+            self.check_cycles.eq(settings.cycles),
         ]
+        self._take_addresses(m, csr, settings)
+        self._start_movers(m, settings, loader, writer)
         self._run(m, csr, settings, loader, lanes, writer, flush)
         return m
 
+    def _take_addresses(self, m: Any, csr: Any, settings: Any) -> None:
+        """From the registers of the selected rule's tensors to its slots."""
+        config = self._config
+        with m.Switch(csr.rule_select):
+            for number, rule in enumerate(config.update_rules):
+                with m.Case(number):
+                    m.d.comb += [settings.rule.eq(number), settings.known.eq(1)]
+                    loads = [f"{name}_in" for name in rule.inputs]
+                    stores = [f"{name}_out" for name in rule.outputs]
+                    for first, names in ((0, loads), (len(config.loaded), stores)):
+                        m.d.comb += [
+                            settings.addresses[slot].eq(getattr(csr, f"{name}_address"))
+                            for slot, name in enumerate(names, first)
+                        ]
+
+    def _start_movers(self, m: Any, settings: Any, loader: Any, writer: Any) -> None:
+        """A rule without inputs leaves the loader alone, one without outputs the writer."""
+        config = self._config
+        for mover, tensors, first in (
+            (loader, "inputs", 0),
+            (writer, "outputs", len(config.loaded)),
+        ):
+            if mover is None:
+                continue
+            m.d.comb += [
+                target.eq(line)
+                for target, line in zip(mover.lines, settings.lines[first:], strict=False)
+            ]
+            with m.Switch(settings.kept_rule):
+                for number, rule in enumerate(config.update_rules):
+                    if count := len(getattr(rule, tensors)):
+                        with m.Case(number):
+                            m.d.comb += [
+                                mover.start.eq(self.begins),
+                                mover.last_tensor.eq(count - 1),
+                            ]
+
     def _registers(self, m: Any) -> Any:
-        m.submodules.csr = csr = CsrBank(kernel_map(), addr_width=WINDOW_ADDR_WIDTH)
+        m.submodules.csr = csr = CsrBank(self._map, addr_width=WINDOW_ADDR_WIDTH)
         m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=WINDOW_ADDR_WIDTH)
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
         m.d.comb += [
@@ -151,7 +207,7 @@ class AdamKernel(wiring.Component):
         self, m: Any, csr: Any, settings: Any, loader: Any, lanes: Any, writer: Any, flush: Signal
     ) -> None:
         """From START to ``done``, and what the registers tell of it."""
-        cause_of = kernel_map()["status"]["cause"].code
+        cause_of = self._map["status"]["cause"].code
         axi = self.m_axi
         cause = Signal.like(csr.status_cause)
         done = Signal()
@@ -167,12 +223,12 @@ class AdamKernel(wiring.Component):
             csr.status_error.eq(cause != cause_of("none")),
             *(getattr(csr, f"{counter.name}_count").eq(counter) for counter in counters),
         ]
-        for part in (loader, lanes, writer):
-            m.d.comb += [
-                part.start.eq(self.begins),
-                part.rounds.eq(settings.rounds),
-                part.stop.eq(failed),
-            ]
+        movers = [mover for mover in (loader, writer) if mover is not None]
+        parts = [*movers, lanes]
+        for part in parts:
+            m.d.comb += [part.rounds.eq(settings.rounds), part.stop.eq(failed)]
+        m.d.comb += lanes.start.eq(self.begins)
+        read_error = C(0, 1) if loader is None else loader.error
 
         read_beat = axi.rvalid & axi.rready
         write_beat = axi.wvalid & axi.wready
@@ -197,8 +253,8 @@ class AdamKernel(wiring.Component):
                     m.d.sync += [
                         failed.eq(0),
                         done.eq(0),
-                        cycles.eq(CHECK_CYCLES),
-                        idle_cycles.eq(CHECK_CYCLES),
+                        cycles.eq(settings.cycles),
+                        idle_cycles.eq(settings.cycles),
                         beats_read.eq(0),
                         beats_written.eq(0),
                     ]
@@ -212,14 +268,12 @@ class AdamKernel(wiring.Component):
                 ]
                 with m.If(csr.control_start & ~failed):
                     m.d.sync += cause.eq(cause_of("start_while_busy"))
-                with m.If((loader.error | writer.error) & ~failed):
+                with m.If(Cat(mover.error for mover in movers).any() & ~failed):
                     m.d.sync += [
                         failed.eq(1),
-                        cause.eq(
-                            Mux(loader.error, cause_of("read_error"), cause_of("write_error"))
-                        ),
+                        cause.eq(Mux(read_error, cause_of("read_error"), cause_of("write_error"))),
                     ]
-                with m.If(loader.idle & lanes.idle & writer.idle):
+                with m.If(Cat(part.idle for part in parts).all()):
                     m.d.comb += flush.eq(1)
                     m.d.sync += done.eq(1)
                     m.next = "IDLE"

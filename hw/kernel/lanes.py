@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Signal
+from amaranth.hdl import (
+    C,
+    Cat,
+    ClockDomain,
+    ClockSignal,
+    DomainRenamer,
+    Module,
+    Mux,
+    ResetSignal,
+    Signal,
+)
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.axdimm.registers import union
 from hw.clock_gate import ClockGate
-from hw.kernel.config import KernelConfig
+from hw.kernel.config import PARAMETERS_PER_BEAT, KernelConfig
+from hw.kernel.settings import ConstantsSignature
+from hw.kernel.sums import LaneSums
 from hw.line import LINE_BITS
-from hw.rules.adam import CONSTANTS, INPUTS, OUTPUTS
 from hw.stream.rounds import RoundWalker
 from hw.verilog import Shared
 
-__all__ = ["AdamLanes", "ConstantsSignature"]
-
-LINE_BITS = LINE_BITS
+__all__ = ["Lanes"]
 
 
-class ConstantsSignature(wiring.Signature):
-    """The constants of the update rule, 32 bits each, as their source sees them."""
+class SumsSignature(wiring.Signature):
+    """The sums of all rules by their names, 32 bits each, as their source sees them."""
 
-    def __init__(self) -> None:
-        super().__init__({name: Out(32) for name in CONSTANTS})
+    def __init__(self, config: KernelConfig) -> None:
+        super().__init__(
+            {name: Out(32) for name in union(each.sums for each in config.update_rules)}
+        )
 
 
-class AdamLanes(wiring.Component):
+class Lanes(wiring.Component):
     """``config.lanes`` functional units that work on whole blocks (paper 3.3).
 
     A round is taken up when all of it is in the input FIFOs and the output FIFOs have room for
@@ -44,12 +57,12 @@ class AdamLanes(wiring.Component):
     Parameters
     ----------
     config
-        Number of lanes, block, depth of the FIFOs.
-    unit
-        The functional unit: a component with the members of a
-        :class:`~hw.dataflow.unit.UnitSignature`, the inputs and outputs being those of
-        :mod:`hw.rules.adam` and the constants as many of those there as the rule needs; placed
-        ``config.lanes`` times as one Verilog module.
+        Rules, number of lanes, block, depth of the FIFOs.
+    units
+        The functional unit of each rule: a component with the members of a
+        :class:`~hw.dataflow.unit.UnitSignature`, the inputs, outputs and sums being those of the
+        rule and the constants as many of those there as the unit needs; placed ``config.lanes``
+        times as one Verilog module.
 
     Members
     -------
@@ -57,12 +70,18 @@ class AdamLanes(wiring.Component):
         Begins a run; the lanes must be ``idle`` and the FIFOs empty.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run; must hold still until it is done.
-    constants : In(:class:`ConstantsSignature`)
-        Must hold still until the run is done.
-    i : In(streams ``p``, ``g``, ``m``, ``v`` of beats)
-        From the input FIFOs.
-    o : Out(streams ``p``, ``m``, ``v`` of beats)
+    rule : In(range(rules))
+        The rule of the run; must hold still until it is done.
+    constants : In(:class:`~hw.kernel.settings.ConstantsSignature`)
+        Likewise.
+    last_parameters : In(16)
+        The parameters that are in the last beat, a bit each; likewise.
+    i : In(streams of beats, by ``config.loaded``)
+        From the input FIFOs; a rule's inputs are the first ones.
+    o : Out(streams of beats, by ``config.stored``)
         To the output FIFOs; the room for them being known, ``ready`` is not looked at.
+    sums : Out(32), by the names of the rules' sums
+        Of the last run that had them, see :class:`~hw.kernel.sums.LaneSums`; when ``idle``.
     loaded : In(1)
         Pulse: the input FIFOs hold one more complete round.
     consumed : Out(1)
@@ -74,20 +93,23 @@ class AdamLanes(wiring.Component):
     stop : In(1)
         Take up no further round of this run; must stay high until the next ``start``.
     idle : Out(1)
-        No round is at work.
+        No round is at work and none is to come (because all were or because of ``stop``).
     """
 
-    def __init__(self, config: KernelConfig, *, unit: Any) -> None:
+    def __init__(self, config: KernelConfig, *, units: Sequence[Any]) -> None:
         self._config = config
-        self._unit = unit
+        self._units = units
         beat = stream.Signature(LINE_BITS)
         super().__init__(
             {
                 "start": In(1),
                 "rounds": In(config.rounds),
-                "constants": In(ConstantsSignature()),
-                "i": In(wiring.Signature({name: Out(beat) for name in INPUTS})),
-                "o": Out(wiring.Signature({name: Out(beat) for name in OUTPUTS})),
+                "rule": In(range(len(config.rules))),
+                "constants": In(ConstantsSignature(config)),
+                "last_parameters": In(PARAMETERS_PER_BEAT),
+                "i": In(wiring.Signature({name: Out(beat) for name in config.loaded})),
+                "o": Out(wiring.Signature({name: Out(beat) for name in config.stored})),
+                "sums": Out(SumsSignature(config)),
                 "loaded": In(1),
                 "consumed": Out(1),
                 "filled": Out(1),
@@ -103,6 +125,18 @@ class AdamLanes(wiring.Component):
         parts = config.cycles_per_beat
         part_bits = LINE_BITS // parts
 
+        rules = config.update_rules
+        inputs = [getattr(self.i, name) for name in config.loaded]
+        outputs = [getattr(self.o, name) for name in config.stored]
+        loads, stores = (
+            [Signal(name=f"{way}_{name}") for name in names]
+            for way, names in (("load", config.loaded), ("store", config.stored))
+        )
+        with m.Switch(self.rule):
+            for number, rule in enumerate(rules):
+                with m.Case(number):
+                    m.d.comb += [used.eq(1) for used in loads[: len(rule.inputs)]]
+                    m.d.comb += [used.eq(1) for used in stores[: len(rule.outputs)]]
         # Rounds that are ready at either side, and the round at work.
         m.submodules.issue_walker = issue = RoundWalker(layout=config.rounds, tensors=1)
         m.submodules.result_walker = result = RoundWalker(layout=config.rounds, tensors=1)
@@ -115,13 +149,16 @@ class AdamLanes(wiring.Component):
         operands_valid = Signal()
         step = Signal()
         round_end = step & last_part & issue.round_end
+        any_load, any_store = (used[0] if used else C(0, 1) for used in (loads, stores))
         m.d.comb += [
-            operands_valid.eq(Cat(getattr(self.i, name).valid for name in INPUTS).all()),
+            operands_valid.eq(
+                Cat(i.valid | ~used for i, used in zip(inputs, loads, strict=True)).all()
+            ),
             step.eq(working & operands_valid),
             begin.eq(
                 issue.active
-                & (loaded_rounds != 0)
-                & (free_rounds != 0)
+                & ((loaded_rounds != 0) | ~any_load)
+                & ((free_rounds != 0) | ~any_store)
                 & ~self.stop
                 & ~self.start
                 & (~working | (round_end & ~issue.last_round))
@@ -132,8 +169,8 @@ class AdamLanes(wiring.Component):
             issue.step_beats.eq(1),
             self.consumed.eq(round_end),
         ]
-        for name in INPUTS:
-            m.d.comb += getattr(self.i, name).ready.eq(step & last_part)
+        for i, used in zip(inputs, loads, strict=True):
+            m.d.comb += i.ready.eq(step & last_part & used)
         with m.If(step):
             m.d.sync += part.eq(part + 1)
         with m.If(begin):
@@ -144,8 +181,8 @@ class AdamLanes(wiring.Component):
             m.d.sync += [loaded_rounds.eq(0), free_rounds.eq(config.buffer_blocks)]
         with m.Else():
             m.d.sync += [
-                loaded_rounds.eq(loaded_rounds + self.loaded - begin),
-                free_rounds.eq(free_rounds + self.stored - begin),
+                loaded_rounds.eq(loaded_rounds + self.loaded - (begin & any_load)),
+                free_rounds.eq(free_rounds + self.stored - (begin & any_store)),
             ]
 
         # The gated domain. Its reset is a register of its own, so that the reset of the chip is
@@ -161,61 +198,113 @@ class AdamLanes(wiring.Component):
             ResetSignal("compute").eq(reset),
         ]
 
-        constants = {
-            name: Signal(32, name=name, reset_less=True)
-            for name in CONSTANTS
-            if name in self._unit.signature.members
-        }
-        operands = {name: Signal(part_bits, name=f"i_{name}", reset_less=True) for name in INPUTS}
+        taken = union(
+            [name for name in rule.constants if name in unit.signature.members]
+            for rule, unit in zip(rules, self._units, strict=True)
+        )
+        constants = {name: Signal(32, name=name, reset_less=True) for name in taken}
+        chosen = Signal.like(self.rule, name="chosen", reset_less=True)
+        operands = [Signal(part_bits, name=f"i_{name}", reset_less=True) for name in config.loaded]
         units_valid = Signal()
         results_valid = Signal()
-        due = Signal(range(self._unit.latency + 3))
-        results = {name: Signal(part_bits, name=f"o_{name}") for name in OUTPUTS}
-        m.d.compute += units_valid.eq(step)
+        due = Signal(range(max(unit.latency for unit in self._units) + 3))
+        results = [Signal(part_bits, name=f"o_{name}") for name in config.stored]
+        shares = {
+            name: Signal(part_bits, name=f"share_{name}") for name in self.sums.signature.members
+        }
+        m.d.compute += [units_valid.eq(step), chosen.eq(self.rule)]
         m.d.compute += [kept.eq(getattr(self.constants, name)) for name, kept in constants.items()]
         m.d.compute += [
-            kept.eq(getattr(self.i, name).payload.word_select(part, part_bits))
-            for name, kept in operands.items()
+            kept.eq(i.payload.word_select(part, part_bits))
+            for i, kept in zip(inputs, operands, strict=True)
         ]
-        for lane in range(config.lanes):
-            unit: Any = Shared(self._unit, name=self._unit.module_name, domain="compute")
-            m.submodules[f"unit_{lane}"] = unit
-            word = slice(32 * lane, 32 * (lane + 1))
-            m.d.comb += unit.i_valid.eq(units_valid)
-            m.d.comb += [getattr(unit, name).eq(value) for name, value in constants.items()]
-            m.d.comb += [
-                getattr(unit, f"i_{name}").eq(value[word]) for name, value in operands.items()
-            ]
-            m.d.comb += [
-                value[word].eq(getattr(unit, f"o_{name}")) for name, value in results.items()
-            ]
-            if lane == 0:
-                m.d.comb += results_valid.eq(unit.o_valid & (due != 0))
+        for number, (rule, model) in enumerate(zip(rules, self._units, strict=True)):
+            targets = {**dict(zip(rule.outputs, results, strict=False)), **shares}
+            for lane in range(config.lanes):
+                unit: Any = Shared(model, name=model.module_name, domain="compute")
+                name = f"unit_{lane}" if len(rules) == 1 else f"unit_{lane}_{rule.name}"
+                m.submodules[name] = unit
+                word = slice(32 * lane, 32 * (lane + 1))
+                m.d.comb += unit.i_valid.eq(units_valid & (chosen == number))
+                m.d.comb += [
+                    getattr(unit, name).eq(constants[name])
+                    for name in rule.constants
+                    if name in model.signature.members
+                ]
+                m.d.comb += [
+                    getattr(unit, f"i_{name}").eq(value[word])
+                    for name, value in zip(rule.inputs, operands, strict=False)
+                ]
+                with m.If(chosen == number):
+                    m.d.comb += [
+                        targets[name][word].eq(getattr(unit, f"o_{name}"))
+                        for name in (*rule.outputs, *rule.sums)
+                    ]
+                    if lane == 0:
+                        m.d.comb += results_valid.eq(unit.o_valid & (due != 0))
 
         # While results are due the clock runs, so what the units show is of this cycle; after a
         # reset they may show old results for two cycles.
         m.d.sync += due.eq(due + step - results_valid)
         result_part = Signal(range(parts))
         beat_done = results_valid & (result_part == parts - 1)
+        over = ~working & (due == 0) & (~issue.active | self.stop)
+        summing = Signal()
+        busy = self._add_up(m, shares, results_valid, result_part, result, over)
+        if shares:  # the start clears them
+            m.d.comb += summing.eq(busy | self.start)
         with m.If(results_valid):
             m.d.sync += result_part.eq(result_part + 1)
         m.d.comb += [
-            gate.enable.eq(working | (due != 0) | reset_request | reset),
+            gate.enable.eq(working | (due != 0) | reset_request | reset | summing),
             result.start.eq(self.start),
             result.rounds.eq(self.rounds),
             result.step.eq(beat_done),
             result.step_beats.eq(1),
             self.filled.eq(beat_done & result.round_end),
-            self.idle.eq(~working & (due == 0)),
+            self.idle.eq(over & ~busy),
         ]
-        for name, value in results.items():
-            o = getattr(self.o, name)
-            m.d.comb += o.valid.eq(beat_done)
+        for o, value, used in zip(outputs, results, stores, strict=True):
+            m.d.comb += o.valid.eq(beat_done & used)
             if parts == 1:
                 m.d.comb += o.payload.eq(value)
                 continue
-            earlier = Signal(LINE_BITS - part_bits, name=f"earlier_{name}", reset_less=True)
+            earlier = Signal(LINE_BITS - part_bits, name=f"earlier_{value.name}", reset_less=True)
             with m.If(results_valid):
                 m.d.compute += earlier.eq(Cat(earlier, value)[part_bits:])
             m.d.comb += o.payload.eq(Cat(earlier, value))
         return m
+
+    def _add_up(
+        self,
+        m: Any,
+        shares: dict[str, Signal],
+        valid: Signal,
+        part: Signal,
+        result: RoundWalker,
+        over: Any,
+    ) -> Any:
+        """Connects the sums of the rules; returns whether one is busy."""
+        config = self._config
+        lanes = config.lanes
+        last_line = result.last_round & result.tensor_end
+        parameters = self.last_parameters.word_select(part, lanes) | ~last_line.replicate(lanes)
+        busy = C(0, 1)
+        for name, share in shares.items():
+            numbers = [
+                number for number, rule in enumerate(config.update_rules) if name in rule.sums
+            ]
+            wanted = Cat(self.rule == number for number in numbers).any()
+            sums = LaneSums(lanes=lanes)
+            m.submodules[f"sum_{name}"] = DomainRenamer("compute")(sums)
+            m.d.comb += [
+                sums.clear.eq(self.start & wanted),
+                sums.valid.eq(valid & wanted),
+                sums.finish.eq(over),
+                getattr(self.sums, name).eq(sums.sum),
+            ]
+            for lane, value in enumerate(sums.values):
+                there = parameters.bit_select(lane, 1)
+                m.d.comb += value.eq(Mux(there, share[32 * lane : 32 * (lane + 1)], 0))
+            busy |= sums.busy
+        return busy

@@ -3,53 +3,70 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.registers import kernel_map
+from hw.axdimm.registers import kernel_map, union
 from hw.kernel.config import COUNT_WIDTH, PARAMETERS_PER_BEAT, KernelConfig
-from hw.kernel.lanes import ConstantsSignature
 from hw.line import LINE_BYTE_BITS, LINE_BYTES, line_width
-from hw.rules.adam import INPUTS, OUTPUTS
+from hw.rules.update_rule import UpdateRule
 
-__all__ = ["CHECK_CYCLES", "TENSORS", "RunSettings"]
-
-TENSORS = (*(f"{name}_in" for name in INPUTS), *(f"{name}_out" for name in OUTPUTS))
-"""The tensors of a run, those that are loaded before those that are stored."""
+__all__ = ["ConstantsSignature", "RunSettings", "check_cycles"]
 
 
-def _pairs_to_check() -> list[tuple[int, int, bool]]:
-    """Each output with each input and each other output: two indices of ``TENSORS``, and
-    whether they may be the same tensor."""
-    outputs = range(len(INPUTS), len(TENSORS))
+class ConstantsSignature(wiring.Signature):
+    """The constants of all rules by their names, 32 bits each, as their source sees them."""
+
+    def __init__(self, config: KernelConfig) -> None:
+        names = union(each.constants for each in config.update_rules)
+        super().__init__({name: Out(32) for name in names})
+
+
+class _Pair(NamedTuple):
+    """An output, and an input or another output, that must not overlap."""
+
+    output: int
+    other: int
+    may_be_same: bool
+
+
+def _pairs(rule: UpdateRule, first_output: int) -> list[_Pair]:
+    """What must not overlap, by the slots of the tensors."""
+    outputs = [first_output + index for index in range(len(rule.outputs))]
     pairs = [
-        (output, source, OUTPUTS[output - len(INPUTS)] == INPUTS[source])
-        for output in outputs
-        for source in range(len(INPUTS))
+        _Pair(output, source, name == rule.inputs[source])
+        for output, name in zip(outputs, rule.outputs, strict=True)
+        for source in range(len(rule.inputs))
     ]
-    return pairs + [(first, second, False) for first, second in combinations(outputs, 2)]
+    return pairs + [_Pair(one, other, False) for one, other in combinations(outputs, 2)]
 
 
-_PAIRS = _pairs_to_check()
-
-CHECK_CYCLES = len(TENSORS) + len(_PAIRS)
-"""Fabric cycles that the check of the settings takes: one for each tensor and each pair."""
+def check_cycles(rule: UpdateRule) -> int:
+    """Fabric cycles that the check of a run's settings takes: one a tensor and one a pair."""
+    return len(rule.inputs) + len(rule.outputs) + len(_pairs(rule, 0))
 
 
 class RunSettings(wiring.Component):
     """Takes over the settings of a run, checks them, and holds them for the run.
 
+    A slot is a place for a tensor: first come those of ``config.loaded``, then those of
+    ``config.stored``. A rule uses the first of each.
+
     Members
     -------
-    addresses : In(COUNT_WIDTH), one for each of :data:`TENSORS`
-        Byte addresses of the tensors, for ``take``.
+    rule : In(range(rules))
+        The rule of the run, for ``take``; kept in ``kept_rule``.
+    known : In(1)
+        The rule exists, for ``take``.
+    addresses : In(COUNT_WIDTH), one for each slot
+        Byte addresses of the tensors, for ``take``; 0 for slots that are not used.
     count : In(COUNT_WIDTH)
         Parameters to update, for ``take``.
-    constants : In(:class:`~hw.kernel.lanes.ConstantsSignature`)
-        Of the update rule, for ``take``.
+    constants : In(:class:`ConstantsSignature`)
+        Of the update rules, for ``take``.
     take : In(1)
         The settings are taken over at the end of the cycle.
     check : In(1)
@@ -59,32 +76,43 @@ class RunSettings(wiring.Component):
         With ``check``: what is wrong, a code of the cause in the kernel's status, or 0.
     last : Out(1)
         With ``check``: it is the last of the check.
-    lines : Out(line), one for each of :data:`TENSORS`
+    kept_rule : Out(range(rules))
+        The rule.
+    cycles : Out(8)
+        Fabric cycles that the check of the rule takes.
+    lines : Out(line), one for each slot
         First line of each tensor.
-    kept : Out(:class:`~hw.kernel.lanes.ConstantsSignature`)
+    kept : Out(:class:`ConstantsSignature`)
         The constants.
     rounds : Out(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run.
-    last_strobes : Out(64)
-        Byte strobes of the last line of each tensor.
+    last_parameters : Out(16)
+        The parameters that are in the last line of each tensor, a bit each.
     """
 
     def __init__(self, config: KernelConfig) -> None:
         self._config = config
-        self._cause = kernel_map()["status"]["cause"]
+        self._cause = kernel_map(config.rules)["status"]["cause"]
+        self._first_output = len(config.loaded)
+        self._slots = len(config.loaded + config.stored)
+        rules = range(len(config.rules))
         super().__init__(
             {
-                "addresses": In(COUNT_WIDTH).array(len(TENSORS)),
+                "rule": In(rules),
+                "known": In(1),
+                "addresses": In(COUNT_WIDTH).array(self._slots),
                 "count": In(COUNT_WIDTH),
-                "constants": In(ConstantsSignature()),
+                "constants": In(ConstantsSignature(config)),
                 "take": In(1),
                 "check": In(1),
                 "fault": Out(self._cause.width),
                 "last": Out(1),
-                "lines": Out(line_width(config.address_width)).array(len(TENSORS)),
-                "kept": Out(ConstantsSignature()),
+                "kept_rule": Out(rules),
+                "cycles": Out(8),
+                "lines": Out(line_width(config.address_width)).array(self._slots),
+                "kept": Out(ConstantsSignature(config)),
                 "rounds": Out(config.rounds),
-                "last_strobes": Out(LINE_BYTES),
+                "last_parameters": Out(PARAMETERS_PER_BEAT),
             }
         )
 
@@ -95,10 +123,15 @@ class RunSettings(wiring.Component):
         part_bits = PARAMETERS_PER_BEAT.bit_length() - 1
 
         full_line = Signal(line_width(COUNT_WIDTH))
-        lines = [Signal.like(full_line, name=f"line_{name}", reset_less=True) for name in TENSORS]
+        lines = [
+            Signal.like(full_line, name=f"line_{slot}", reset_less=True)
+            for slot in range(self._slots)
+        ]
         count = Signal(COUNT_WIDTH, reset_less=True)
+        kept_rule = Signal.like(self.kept_rule, reset_less=True)
+        known = Signal(reset_less=True)
         unaligned = Signal()
-        step = Signal(range(CHECK_CYCLES))
+        step = Signal.like(self.cycles)
         for name in self.constants.signature.members:
             constant = Signal(32, name=name, reset_less=True)
             m.d.comb += getattr(self.kept, name).eq(constant)
@@ -110,6 +143,8 @@ class RunSettings(wiring.Component):
                     line.eq(address[LINE_BYTE_BITS:])
                     for line, address in zip(lines, self.addresses, strict=True)
                 ),
+                kept_rule.eq(self.rule),
+                known.eq(self.known),
                 count.eq(self.count),
                 unaligned.eq(Cat(each[:LINE_BYTE_BITS] for each in self.addresses).any()),
                 step.eq(0),
@@ -125,34 +160,29 @@ class RunSettings(wiring.Component):
             self.rounds.last_round.eq(beats_before_last >> block_bits),
             self.rounds.tail_beats.eq(beats_before_last[:block_bits] + 1),
             *(
-                self.last_strobes.word_select(index, 4).eq(
-                    Mux((count - 1)[:part_bits] >= index, 0b1111, 0)
-                )
+                self.last_parameters[index].eq((count - 1)[:part_bits] >= index)
                 for index in range(PARAMETERS_PER_BEAT)
             ),
             *(out.eq(line[: len(out)]) for out, line in zip(self.lines, lines, strict=True)),
+            self.kept_rule.eq(kept_rule),
         ]
 
         # One tensor, or one pair, a cycle.
         first, second = Signal.like(full_line), Signal.like(full_line)
         may_be_same, is_range_check = Signal(), Signal()
-        with m.Switch(step):
-            for index in range(len(TENSORS)):
-                with m.Case(index):
-                    m.d.comb += [is_range_check.eq(1), first.eq(lines[index])]
-            for index, (one, other, same) in enumerate(_PAIRS, len(TENSORS)):
-                with m.Case(index):
-                    m.d.comb += [
-                        first.eq(lines[one]),
-                        second.eq(lines[other]),
-                        may_be_same.eq(same),
-                    ]
+        with m.Switch(kept_rule):
+            for number, rule in enumerate(config.update_rules):
+                with m.Case(number):
+                    m.d.comb += self.cycles.eq(check_cycles(rule))
+                    self._select(m, rule, step, lines, (first, second, may_be_same, is_range_check))
         out_of_range = first + beats > config.memory_bytes // LINE_BYTES
         overlap = (
             (first < second + beats) & (second < first + beats) & ~(may_be_same & (first == second))
         )
-        m.d.comb += self.last.eq(step == CHECK_CYCLES - 1)
-        with m.If(count == 0):
+        m.d.comb += self.last.eq(step == self.cycles - 1)
+        with m.If(~known):
+            m.d.comb += self.fault.eq(self._cause.code("no_rule"))
+        with m.Elif(count == 0):
             m.d.comb += self.fault.eq(self._cause.code("zero_count"))
         with m.Elif(unaligned):
             m.d.comb += self.fault.eq(self._cause.code("unaligned"))
@@ -161,3 +191,22 @@ class RunSettings(wiring.Component):
         with m.Elif(~is_range_check & overlap):
             m.d.comb += self.fault.eq(self._cause.code("overlap"))
         return m
+
+    def _select(
+        self, m: Module, rule: UpdateRule, step: Signal, lines: list[Signal], what: tuple[Any, ...]
+    ) -> None:
+        """Puts the tensors of ``step`` in the check of ``rule`` into ``what``."""
+        first, second, may_be_same, is_range_check = what
+        outputs = range(self._first_output, self._first_output + len(rule.outputs))
+        slots = [*range(len(rule.inputs)), *outputs]
+        with m.Switch(step):
+            for index, slot in enumerate(slots):
+                with m.Case(index):
+                    m.d.comb += [is_range_check.eq(1), first.eq(lines[slot])]
+            for index, pair in enumerate(_pairs(rule, self._first_output), len(slots)):
+                with m.Case(index):
+                    m.d.comb += [
+                        first.eq(lines[pair.output]),
+                        second.eq(lines[pair.other]),
+                        may_be_same.eq(pair.may_be_same),
+                    ]

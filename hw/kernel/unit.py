@@ -1,26 +1,35 @@
-"""The Adam functional unit (AXDIMM paper, section 3.3)."""
+"""The functional unit of an update rule (AXDIMM paper, section 3.3)."""
 
 from __future__ import annotations
 
 from hw.dataflow.unit import FlowUnit
 from hw.float.format import FP32, FloatFormat
-from hw.rules.adam import CONSTANTS, INPUTS, OUTPUTS, adam
+from hw.rules.update_rule import UpdateRule
 
-__all__ = ["AdamUnit"]
+__all__ = ["RuleUnit"]
 
 
-class AdamUnit(FlowUnit):
-    """One Adam step for one parameter a cycle; see :mod:`hw.rules.adam` for the arithmetic.
+class RuleUnit(FlowUnit):
+    """One step of ``rule`` for one parameter a cycle.
 
-    The members are those of a :class:`~hw.dataflow.unit.UnitSignature` with the names of
-    :mod:`hw.rules.adam`. There is no stall. The clock may stop at any time; the reset clears the
-    valid bits of what is in flight and nothing else.
+    The members are those of a :class:`~hw.dataflow.unit.UnitSignature` with the names of the rule;
+    its sums are outputs like the others, each parameter's share. There is no stall. The clock may
+    stop at any time; the reset clears the valid bits of what is in flight and nothing else.
 
     Parameters
     ----------
+    rule
+        What to compute.
     format
         Format of all numbers.
     """
 
-    def __init__(self, *, format: FloatFormat = FP32) -> None:
-        super().__init__(adam, inputs=INPUTS, constants=CONSTANTS, outputs=OUTPUTS, format=format)
+    def __init__(self, rule: UpdateRule, *, format: FloatFormat = FP32) -> None:
+        super().__init__(
+            rule.formula,
+            inputs=rule.inputs,
+            constants=tuple(rule.constants),
+            outputs=(*rule.outputs, *rule.sums),
+            format=format,
+            name=rule.name,
+        )

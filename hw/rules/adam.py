@@ -1,29 +1,11 @@
-"""The Adam update as a formula (Kingma and Ba, with the weight decay added to the gradient)."""
+"""Adam (Kingma and Ba), with the weight decay added to the gradient, as in the paper (3.3)."""
 
 from __future__ import annotations
 
 from hw.dataflow.flow import FlowValue, sqrt
+from hw.rules.update_rule import UpdateRule
 
-__all__ = ["CONSTANTS", "INPUTS", "OUTPUTS", "adam"]
-
-INPUTS = ("p", "g", "m", "v")
-"""Parameter, gradient, first and second moment."""
-
-CONSTANTS = (
-    "lam",
-    "beta1",
-    "one_minus_beta1",
-    "beta2",
-    "one_minus_beta2",
-    "inv_bc1",
-    "inv_bc2",
-    "eps",
-    "lr",
-)
-"""Weight decay, decay rates, inverse bias corrections 1 / (1 - beta^t), epsilon, learning rate."""
-
-OUTPUTS = ("p", "m", "v")
-"""Parameter and moments after the step."""
+__all__ = ["RULE"]
 
 
 def adam(
@@ -42,10 +24,30 @@ def adam(
     eps: FlowValue,
     lr: FlowValue,
 ) -> dict[str, FlowValue]:
-    """One step for one parameter, each operation rounded on its own."""
     g = g + lam * p
     m = beta1 * m + one_minus_beta1 * g
     v = beta2 * v + one_minus_beta2 * (g * g)
     u = (m * inv_bc1) / (sqrt(v * inv_bc2) + eps)
     p = p - lr * u
     return {"p": p, "m": m, "v": v}
+
+
+RULE = UpdateRule(
+    name="adam",
+    title="Adam",
+    tensors={"p": "parameters", "g": "gradients", "m": "first moments", "v": "second moments"},
+    inputs=("p", "g", "m", "v"),
+    constants={
+        "lam": "weight_decay",
+        "beta1": "beta1",
+        "one_minus_beta1": "1 - beta1",
+        "beta2": "beta2",
+        "one_minus_beta2": "1 - beta2",
+        "inv_bc1": "1 / (1 - beta1**t)",
+        "inv_bc2": "1 / (1 - beta2**t)",
+        "eps": "eps",
+        "lr": "lr",
+    },
+    outputs=("p", "m", "v"),
+    formula=adam,
+)

@@ -14,8 +14,7 @@ from hw.axdimm.host_link import HostLinkSignature
 from hw.axdimm.memory_join import ExclusiveJoin
 from hw.dram.interface import DramSignature
 from hw.dram.timing import DramTiming
-from hw.kernel.kernel import AdamKernel
-from hw.kernel.unit import AdamUnit
+from hw.kernel.kernel import Kernel
 from hw.sim.delay_unit import DelayUnit
 from hw.sim.dram_device import Ddr4Device
 from hw.sim.shared_join import SharedJoin
@@ -95,9 +94,10 @@ class SimulatedChannel(wiring.Component):
             ResetSignal("fabric").eq(reset),
         ]
         join = SharedJoin if self._shared else ExclusiveJoin
+        units = None if self._arithmetic else list(map(DelayUnit, config.kernel.update_rules))
         channel = Channel(
             arbiter=channel_arbiter(config, join(addr_width=config.address_width)),
-            kernel=AdamKernel(config.kernel, unit=AdamUnit() if self._arithmetic else DelayUnit()),
+            kernel=Kernel(config.kernel, units=units),
             memory=channel_memory(config),
         )
         device = Ddr4Device(

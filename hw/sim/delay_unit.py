@@ -1,57 +1,48 @@
-"""A stand-in for the Adam unit where only time matters."""
+"""A stand-in for a functional unit where only time matters."""
 
 from __future__ import annotations
 
-import gc
-import warnings
-from functools import cache
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal, UnusedElaboratable
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 
 from hw.dataflow.unit import UnitSignature
 from hw.delay import shared_delay
-from hw.kernel.unit import AdamUnit
-from hw.rules.adam import INPUTS, OUTPUTS
+from hw.rules.update_rule import UpdateRule
 
 __all__ = ["DelayUnit"]
 
 
-@cache
-def _adam_latency() -> int:
-    with warnings.catch_warnings():
-        # It is made to be asked, not to be built, and complains of that when it is collected.
-        warnings.simplefilter("ignore", UnusedElaboratable)
-        latency = AdamUnit().latency
-        gc.collect()
-    return latency
-
-
 class DelayUnit(wiring.Component):
-    """Gives its operands back after the latency of the Adam unit, for simulation only.
+    """Gives operands back after the latency of the unit of ``rule``, for simulation only.
 
-    In place of :class:`~hw.kernel.unit.AdamUnit`, a kernel takes the same cycles to the last one,
+    In place of :class:`~hw.kernel.unit.RuleUnit`, a kernel takes the same cycles to the last one,
     at a fraction of the time to build and to simulate. The members are those of a
     :class:`~hw.dataflow.unit.UnitSignature` without constants.
     """
 
-    module_name = "delay_unit"
-    """Name of the Verilog module."""
-
-    def __init__(self) -> None:
-        self.latency = _adam_latency()
+    def __init__(self, rule: UpdateRule) -> None:
+        self.latency = rule.latency
         """Cycles from operands to results."""
-        super().__init__(UnitSignature(inputs=INPUTS, outputs=OUTPUTS))
+        self.module_name = f"{rule.name}_delay"
+        """Name of the Verilog module."""
+        self._inputs = rule.inputs
+        self._outputs = (*rule.outputs, *rule.sums)
+        super().__init__(UnitSignature(inputs=self._inputs, outputs=self._outputs))
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         valid = Signal(self.latency)
-        m.d.sync += valid.eq(Cat(self.i_valid, valid))
-        m.d.comb += self.o_valid.eq(valid[-1])
-        m.submodules.delay = delay = shared_delay(width=32 * len(OUTPUTS), cycles=self.latency)
+        valid_at = Cat(self.i_valid, valid)
+        m.d.sync += valid.eq(valid_at)
+        m.d.comb += self.o_valid.eq(valid_at[-1])
+        given = [name for name in self._outputs if name in self._inputs]
+        if not given or not self.latency:
+            return m
+        m.submodules.delay = delay = shared_delay(width=32 * len(given), cycles=self.latency)
         m.d.comb += [
-            delay.i.eq(Cat(getattr(self, f"i_{name}") for name in OUTPUTS)),
-            Cat(getattr(self, f"o_{name}") for name in OUTPUTS).eq(delay.o),
+            delay.i.eq(Cat(getattr(self, f"i_{name}") for name in given)),
+            Cat(getattr(self, f"o_{name}") for name in given).eq(delay.o),
         ]
         return m

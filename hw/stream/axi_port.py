@@ -7,12 +7,12 @@ from typing import Any
 from hw.axi.bus import BURST_INCR
 from hw.line import LINE_BYTE_BITS
 
-__all__ = ["connect_axi"]
+__all__ = ["connect_reads", "connect_writes"]
 
 
-def connect_axi(m: Any, axi: Any, loader: Any, writer: Any) -> None:
-    """Connects a :class:`~hw.stream.block_loader.BlockLoader` to the read channels of ``axi``, and
-    a :class:`~hw.stream.block_writer.BlockWriter` to the write channels, all with ID 0."""
+def connect_reads(m: Any, axi: Any, loader: Any) -> None:
+    """Connects a :class:`~hw.stream.block_loader.BlockLoader` to the read channels of ``axi``, with
+    ID 0."""
     m.d.comb += [
         axi.araddr.eq(loader.ar.payload.line << LINE_BYTE_BITS),
         axi.arlen.eq(loader.ar.payload.len),
@@ -25,6 +25,13 @@ def connect_axi(m: Any, axi: Any, loader: Any, writer: Any) -> None:
         loader.r.payload.last.eq(axi.rlast),
         loader.r.valid.eq(axi.rvalid),
         axi.rready.eq(loader.r.ready),
+    ]
+
+
+def connect_writes(m: Any, axi: Any, writer: Any) -> None:
+    """Connects a :class:`~hw.stream.block_writer.BlockWriter` to the write channels of ``axi``,
+    with ID 0."""
+    m.d.comb += [
         axi.awaddr.eq(writer.aw.payload.line << LINE_BYTE_BITS),
         axi.awlen.eq(writer.aw.payload.len),
         axi.awsize.eq(LINE_BYTE_BITS),

@@ -40,7 +40,7 @@ class BlockLoader(wiring.Component):
     layout
         Of ``rounds``.
     tensors
-        Tensors of a round.
+        Most tensors of a round.
     buffer_blocks
         Blocks that each FIFO holds: rounds that may be in flight or in the FIFOs.
     addr_width
@@ -52,6 +52,8 @@ class BlockLoader(wiring.Component):
         Begins a run; the FIFOs must be empty and the loader ``idle``.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run; must hold still until it is done.
+    last_tensor : In(range(tensors))
+        Index of the last tensor of each round; likewise.
     lines : In(line), one for each tensor
         Number of the first line of each tensor, taken over at ``start``.
     ar : Out(stream of :class:`~hw.stream.bursts.BurstLayout`)
@@ -85,6 +87,7 @@ class BlockLoader(wiring.Component):
             {
                 "start": In(1),
                 "rounds": In(layout),
+                "last_tensor": In(range(tensors), init=tensors - 1),
                 "lines": In(line_width(addr_width)).array(tensors),
                 "ar": Out(stream.Signature(BurstLayout(addr_width=addr_width))),
                 "r": In(stream.Signature(ReadBeatLayout())),
@@ -117,6 +120,7 @@ class BlockLoader(wiring.Component):
         m.d.comb += [
             bursts.start.eq(self.start),
             bursts.rounds.eq(self.rounds),
+            bursts.last_tensor.eq(self.last_tensor),
             bursts.allowed.eq(free_rounds != 0),
             bursts.stop.eq(self.stop),
             self.idle.eq(bursts.idle & (in_flight == 0)),
@@ -139,6 +143,7 @@ class BlockLoader(wiring.Component):
         m.d.comb += [
             arrival.start.eq(self.start),
             arrival.rounds.eq(self.rounds),
+            arrival.last_tensor.eq(self.last_tensor),
             arrival.step.eq(taken),
             arrival.step_beats.eq(1),
             self.loaded.eq(taken & arrival.round_end),

@@ -35,7 +35,7 @@ class BlockWriter(wiring.Component):
     layout
         Of ``rounds``.
     tensors
-        Tensors of a round.
+        Most tensors of a round.
     buffer_blocks
         Blocks that each FIFO holds.
     addr_width
@@ -47,6 +47,8 @@ class BlockWriter(wiring.Component):
         Begins a run; the writer must be ``idle``.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run; must hold still until it is done.
+    last_tensor : In(range(tensors))
+        Index of the last tensor of each round; likewise.
     lines : In(line), one for each tensor
         Number of the first line of each tensor, taken over at ``start``.
     last_strobes : In(64)
@@ -85,6 +87,7 @@ class BlockWriter(wiring.Component):
             {
                 "start": In(1),
                 "rounds": In(layout),
+                "last_tensor": In(range(tensors), init=tensors - 1),
                 "lines": In(line_width(addr_width)).array(tensors),
                 "last_strobes": In(LINE_BYTES),
                 "aw": Out(stream.Signature(BurstLayout(addr_width=addr_width))),
@@ -118,6 +121,7 @@ class BlockWriter(wiring.Component):
         m.d.comb += [
             bursts.start.eq(self.start),
             bursts.rounds.eq(self.rounds),
+            bursts.last_tensor.eq(self.last_tensor),
             bursts.allowed.eq((full_rounds != 0) & (unanswered < 2 * bursts_max)),
             bursts.stop.eq(self.stop),
         ]
@@ -142,6 +146,7 @@ class BlockWriter(wiring.Component):
         m.d.comb += [
             departure.start.eq(self.start),
             departure.rounds.eq(self.rounds),
+            departure.last_tensor.eq(self.last_tensor),
             departure.step.eq(taken),
             departure.step_beats.eq(1),
             burst_end.eq(departure.tensor_end | page_line.all()),

@@ -32,7 +32,7 @@ class BurstGenerator(wiring.Component):
     layout
         Of ``rounds``.
     tensors
-        Tensors of a round.
+        Most tensors of a round.
     addr_width
         Width of byte addresses in bits.
 
@@ -42,6 +42,8 @@ class BurstGenerator(wiring.Component):
         Takes over ``lines`` and begins.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run; must hold still until the generator is ``idle``.
+    last_tensor : In(range(tensors))
+        Index of the last tensor of each round; likewise.
     lines : In(line), one for each tensor
         Number of the first line of each tensor.
     allowed : In(1)
@@ -66,6 +68,7 @@ class BurstGenerator(wiring.Component):
             {
                 "start": In(1),
                 "rounds": In(layout),
+                "last_tensor": In(range(tensors), init=tensors - 1),
                 "lines": In(line_width(addr_width)).array(tensors),
                 "allowed": In(1),
                 "stop": In(1),
@@ -91,6 +94,7 @@ class BurstGenerator(wiring.Component):
         m.d.comb += [
             walker.start.eq(self.start),
             walker.rounds.eq(self.rounds),
+            walker.last_tensor.eq(self.last_tensor),
             line.eq(lines[walker.tensor]),
             to_boundary.eq(AXI_BURST_LINES - line[:AXI_BURST_BITS]),
             beats.eq(Mux(walker.left < to_boundary, walker.left, to_boundary)),

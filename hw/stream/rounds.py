@@ -47,7 +47,7 @@ class RoundWalker(wiring.Component):
     layout
         Of ``rounds``.
     tensors
-        Tensors of a round.
+        Most tensors of a round.
 
     Members
     -------
@@ -55,6 +55,8 @@ class RoundWalker(wiring.Component):
         Takes over ``rounds`` and begins.
     rounds : In(:class:`RoundsLayout`)
         The rounds of the run; must hold still while ``active``.
+    last_tensor : In(range(tensors))
+        Index of the last tensor of each round; likewise.
     step, step_beats : In(1), In(range(block_beats + 1))
         Moves on by ``step_beats`` (1 to ``left``) at the end of the cycle.
     active : Out(1)
@@ -83,6 +85,7 @@ class RoundWalker(wiring.Component):
             {
                 "start": In(1),
                 "rounds": In(layout),
+                "last_tensor": In(range(tensors), init=tensors - 1),
                 "step": In(1),
                 "step_beats": In(beats),
                 "active": Out(1),
@@ -99,7 +102,7 @@ class RoundWalker(wiring.Component):
         m = Module()
         block_beats = self._layout.block_beats
         rounds_after = Signal.like(self.rounds.last_round)
-        last_tensor = self.tensor == self._tensors - 1
+        last_tensor = self.tensor == self.last_tensor
         m.d.comb += [
             self.last_round.eq(rounds_after == 0),
             self.tensor_end.eq(self.left == self.step_beats),

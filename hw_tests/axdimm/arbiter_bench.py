@@ -338,11 +338,17 @@ async def constants_and_inputs_are_readable(dut: Any) -> None:
     tb = TB(dut)
     await tb.start()
     parameters = bench_parameters()
-    assert await tb.register("id") == int.from_bytes(b"AXDN", "little") | 1 << 32
+    assert await tb.register("id") == int.from_bytes(b"AXDN", "little") | 2 << 32
     assert await tb.register("capacity") == tb.capacity
     assert await tb.register("config") == (
-        parameters["lanes"] | parameters["block_bytes"] << 8 | parameters["read_latency"] << 40
+        parameters["lanes"]
+        | parameters["block_bytes"] << 8
+        | parameters["read_latency"] << 40
+        | len(parameters["rules"]) << 56
     )
+    for number in range(16):
+        rules = [*parameters["rules"], *[0] * 16]
+        assert await tb.register(f"rule_{number}") == rules[number]
     for port, value in MEASURED.items():
         register = port.split("_", 1)[1]
         if register == "longest_refresh_gap":

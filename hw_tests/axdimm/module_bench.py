@@ -10,7 +10,7 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
-from golden.rules.adam import adam_constants, adam_step
+from golden.rules import reference
 from hw.axdimm.registers import arbiter_map, kernel_map
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink
@@ -102,12 +102,12 @@ class Job:
         arrays["v"] = np.abs(arrays["v"])
         for name, array in arrays.items():
             self.before[name] = array.tobytes() + self.before[name][4 * count :]
-        self.constants = adam_constants(
+        adam = reference("adam")
+        self.constants = adam.constants(
             lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01, t=t
         )
-        p, m, v = adam_step(*(arrays[name] for name in "pgmv"), self.constants)
         self.after = dict(self.before)
-        for name, array in zip("pmv", (p, m, v), strict=True):
+        for name, array in adam.step(arrays, self.constants).items():
             self.after[name] = array.tobytes() + self.before[name][4 * count :]
         # Apart by more than a tensor, at bases that are only aligned to lines.
         self.base = {}
@@ -128,7 +128,7 @@ class Job:
             await tb.write_register(channel, f"{name}_in", self.base[name])
             if name != "g":
                 await tb.write_register(channel, f"{name}_out", self.base[name])
-        for name, value in self.constants._asdict().items():
+        for name, value in self.constants.items():
             await tb.write_register(channel, name, int(np.float32(value).view(np.uint32)))
         await tb.write_register(channel, "control", 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,16 @@ from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
 
-PARAMETERS = {"address_width": 20, "read_latency": 40, "lanes": 4, "block_bytes": 1024}
+PARAMETERS: dict[str, Any] = {
+    "address_width": 20,
+    "read_latency": 40,
+    "lanes": 4,
+    "block_bytes": 1024,
+    "rules": [0xDEADBEEF, 7],
+}
 
 
-def arbiter(*, address_width: int, **settings: int) -> Arbiter:
+def arbiter(*, address_width: int, **settings: Any) -> Arbiter:
     return Arbiter(join=ExclusiveJoin(addr_width=address_width), **settings)
 
 

@@ -12,7 +12,7 @@ from hw_tests.bench import bench_parameters
 from hw_tests.float.player import play
 from hw_tests.float.vectors import fp32_operands
 
-OPERANDS = {"add": 2, "mul": 2, "div": 2, "sqrt": 1}
+OPERANDS = {"add": 2, "mul": 2, "div": 2, "sqrt": 1, "sign": 1, "maximum": 2}
 
 
 def compare(vectors: Any, got: Any, expected: Any) -> None:
@@ -61,8 +61,15 @@ async def fp32(dut: Any) -> None:
             result = x * y
         elif operation == "div":
             result = x / y
-        else:
+        elif operation == "sqrt":
             result = np.sqrt(x)
+        elif operation == "sign":
+            result = np.where(x == 0, x, np.copysign(np.float32(1), x) + x * 0).astype(np.float32)
+            result = np.where(np.isinf(x), np.copysign(np.float32(1), x), result)
+        else:
+            # Which zero numpy takes depends on the machine.
+            zeros = (x == 0) & (y == 0)
+            result = np.where(zeros, (a & b).view(np.float32), np.maximum(x, y))
     expected = np.where(np.isnan(result), np.uint32(0x7FC00000), result.view(np.uint32))
     vectors = np.stack([a, b][: OPERANDS[operation]], axis=1)
     # A share of both kinds of operands for each density.

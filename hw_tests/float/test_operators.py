@@ -11,8 +11,10 @@ import pytest
 from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
 from hw.float.format import FP32, FloatFormat
+from hw.float.maximum import FloatMaximum
 from hw.float.mul import FloatMul
 from hw.float.operator import FloatOperator
+from hw.float.sign import FloatSign
 from hw.float.sqrt import FloatSqrt
 from hw_tests.bench import run_bench
 from hw_tests.float.player import PLAYER_BUILD_ARGS, PLAYER_TOP, player_text
@@ -22,6 +24,8 @@ KINDS: dict[str, type[FloatOperator]] = {
     "mul": FloatMul,
     "div": FloatDiv,
     "sqrt": FloatSqrt,
+    "sign": FloatSign,
+    "maximum": FloatMaximum,
 }
 SMALL = {
     "e4m3": FloatFormat(exponent_bits=4, fraction_bits=3),

@@ -1,7 +1,8 @@
-"""The kernel against a model of its update rule, on a memory with stalls and errors.
+"""The kernel against models of its update rules, on a memory with stalls and errors.
 
-Parameters: ``lanes``, ``block_bytes``, ``memory_bytes`` as the kernel was built, ``unit``:
-``adam`` or ``plain`` (:mod:`hw_tests.kernel.plain_rule`).
+Parameters: ``rules``, ``lanes``, ``block_bytes``, ``memory_bytes`` as the kernel was built. What is
+not about a rule is tried with the first one, of which all is said in the tests that loads, stores
+and FIFOs are those of the paper's: four tensors in, three out.
 """
 
 from __future__ import annotations
@@ -17,25 +18,49 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from numpy.typing import NDArray
 
-from golden.rules.adam import AdamConstants, adam_constants, adam_step
+from golden.rules import Reference, reference
 from hw.axdimm.registers import kernel_map
 from hw_tests.axi_memory import CHANNEL_STALLS, HABITS, AxiMemory, foreign_memory
 from hw_tests.bench import bench_parameters
-from hw_tests.kernel.plain_rule import plain_step
+from hw_tests.kernel.plain_rule import PLAIN_REFERENCE
 from hw_tests.lite_master import LiteMaster
+from hw_tests.rules.hyperparameters import hyperparameters
 from hw_tests.stalls import STALLS
 
-MAP = kernel_map()
 PARAMETERS = bench_parameters()
+RULES: tuple[str, ...] = tuple(PARAMETERS["rules"])
+MAP = kernel_map(RULES)
 MEMORY_BYTES: int = PARAMETERS["memory_bytes"]
 BLOCK: int = PARAMETERS["block_bytes"] // 4
 LANES: int = PARAMETERS["lanes"]
-ADAM: bool = PARAMETERS["unit"] == "adam"
-INPUTS = ("p_in", "g_in", "m_in", "v_in")
-OUTPUTS = ("p_out", "m_out", "v_out")
-CONSTANTS = adam_constants(lr=1e-2, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01, t=3)
-CHECK_CYCLES = 22
-"""Cycles that the check of the settings takes, one a tensor and one a pair."""
+
+
+def reference_of(name: str) -> Reference:
+    """The model of a rule."""
+    return PLAIN_REFERENCE if name == "plain" else reference(name)
+
+
+PAPERS_TENSORS = RULES[0] in ("adam", "plain")
+MODEL = reference_of(RULES[0])
+CHANNELS = [*(["read"] if MODEL.inputs else []), *(["write"] if MODEL.outputs else [])]
+
+
+class Tensors:
+    """The tensors of a rule by the names of their registers."""
+
+    def __init__(self, name: str) -> None:
+        model = reference_of(name)
+        self.loaded = [f"{each}_in" for each in model.inputs]
+        self.stored = [f"{each}_out" for each in model.outputs]
+        self.names = [*self.loaded, *self.stored]
+        loads, stores = len(self.loaded), len(self.stored)
+        self.check_cycles = loads + stores + loads * stores + stores * (stores - 1) // 2
+        """Cycles that the check of the settings takes, one a tensor and one a pair."""
+
+    def in_place(self, stored: str) -> str | None:
+        """The tensor that is loaded from where ``stored`` may go."""
+        loaded = stored.replace("_out", "_in")
+        return loaded if loaded in self.loaded else None
 
 
 def lines_of(count: int) -> int:
@@ -44,21 +69,20 @@ def lines_of(count: int) -> int:
 
 
 def place_tensors(
-    rng: random.Random, count: int, *, in_place: bool, start: int = 0
+    rng: random.Random, tensors: Tensors, count: int, *, in_place: bool
 ) -> dict[str, int]:
     """Line-aligned addresses for all tensors, with gaps that spoil every larger alignment."""
-    names = [*INPUTS, *(() if in_place else OUTPUTS)]
+    shared = {name: tensors.in_place(name) for name in tensors.stored if in_place}
+    names = [name for name in tensors.names if not shared.get(name)]
     rng.shuffle(names)
     addresses: dict[str, int] = {}
-    line = start // 64
+    line = 0
     for name in names:
         line += rng.randrange(0, 90)
         addresses[name] = line * 64
         line += lines_of(count)
     assert line * 64 <= MEMORY_BYTES, "the bench's tensors do not fit in its memory"
-    for name in OUTPUTS:
-        addresses.setdefault(name, addresses[name.replace("_out", "_in")])
-    return addresses
+    return addresses | {name: addresses[other] for name, other in shared.items() if other}
 
 
 @dataclass
@@ -100,6 +124,17 @@ class Bench:
         )
         self.registers = LiteMaster(dut, "s_axi", dut.clk)
         self.busy_cycles = 0
+        self.select(RULES[0])
+
+    def select(self, name: str) -> None:
+        """Has the next runs compute a rule."""
+        self.rule = name
+        self.model = reference_of(name)
+        self.tensors = Tensors(name)
+        self.constants = self.model.constants(**hyperparameters(name, t=3))
+
+    def place(self, count: int, *, in_place: bool) -> dict[str, int]:
+        return place_tensors(self.rng, self.tensors, count, in_place=in_place)
 
     async def reset(self) -> None:
         await ClockCycles(self.dut.clk, 3)
@@ -128,14 +163,13 @@ class Bench:
         busy, done, error = (register[name].extract(word) for name in ("busy", "done", "error"))
         return Status(busy, done, error, names[register["cause"].extract(word)])
 
-    async def settings(
-        self, count: int, addresses: dict[str, int], constants: AdamConstants = CONSTANTS
-    ) -> None:
+    async def settings(self, count: int, addresses: dict[str, int]) -> None:
+        await self.write("rule", RULES.index(self.rule))
         await self.write("count", count)
         for name, address in addresses.items():
             await self.write(name, address)
-        for name, value in constants._asdict().items():
-            await self.write(name, int(np.float32(value).view(np.uint32)))
+        for name, value in self.constants.items():
+            await self.write(name, int(value.view(np.uint32)))
 
     async def start(self) -> None:
         await self.write("control", 1)
@@ -155,29 +189,33 @@ class Bench:
         return self.contents[address : address + 4 * count].view(np.float32)
 
     def fill(self, count: int, addresses: dict[str, int]) -> None:
-        """Inputs as they are in training, for Adam with a few that are anything."""
-        for name in INPUTS:
+        """Inputs as they are in training, but for the paper's rule with a few that are anything."""
+        for name in self.tensors.loaded:
             values = self.numbers.normal(0, 0.1, count).astype(np.float32)
-            if name == "v_in":
+            if name in ("v_in", "s_in", "x_in"):
                 values = np.square(values)
-            odd = self.numbers.random(count) < 0.05 * ADAM
+            odd = self.numbers.random(count) < 0.05 * (self.rule != "plain")
             raw = self.numbers.integers(0, 1 << 32, count, np.uint32).view(np.float32)
             self.tensor(addresses[name], count)[:] = np.where(odd, raw, values)
+            if self.model.sums:  # an infinity would hide all else
+                self.tensor(addresses[name], count)[:] = values
 
     def expected(
-        self, count: int, addresses: dict[str, int], constants: AdamConstants = CONSTANTS
-    ) -> NDArray[np.uint8]:
-        """The whole memory after the run."""
-        inputs = [self.tensor(addresses[name], count).copy() for name in INPUTS]
+        self, count: int, addresses: dict[str, int]
+    ) -> tuple[NDArray[np.uint8], dict[str, int]]:
+        """The whole memory after the run, and the bits of the sums."""
+        inputs = {
+            name.removesuffix("_in"): self.tensor(addresses[name], count).copy()
+            for name in self.tensors.loaded
+        }
         result = self.contents.copy()
-        if ADAM:
-            outputs = adam_step(*inputs, constants)
-        else:
-            outputs = plain_step(*inputs, (constants.beta1, constants.lr))
-        for name, values in zip(OUTPUTS, outputs, strict=True):
-            raw = np.ascontiguousarray(values).view(np.uint8)
-            result[addresses[name] : addresses[name] + 4 * count] = raw
-        return result
+        given = inputs or {"y": np.empty(count, np.float32)}
+        results = self.model.step(given, self.constants)
+        for name in self.model.outputs:
+            raw = np.ascontiguousarray(results[name]).view(np.uint8)
+            address = addresses[f"{name}_out"]
+            result[address : address + 4 * count] = raw
+        return result, {name: int(results[name].view(np.uint32)) for name in self.model.sums}
 
     def compare(self, expected: NDArray[np.uint8], what: str) -> None:
         """All of the memory, byte for byte."""
@@ -187,20 +225,24 @@ class Bench:
     async def run(self, count: int, addresses: dict[str, int]) -> None:
         """One run, with everything that can be checked about it."""
         self.fill(count, addresses)
-        expected = self.expected(count, addresses)
+        expected, sums = self.expected(count, addresses)
         memory = self.memory
         reads, writes = len(memory.read_cycles), len(memory.write_cycles)
         busy_before = self.busy_cycles
         await self.settings(count, addresses)
         await self.start()
         await self.finish()
-        self.compare(expected, f"{count} parameters at {addresses}")
+        what = f"{self.rule}: {count} parameters at {addresses}"
+        self.compare(expected, what)
+        for name, bits in sums.items():
+            got = await self.read(f"sum_{name}")
+            assert got == bits, f"{what}: {name} is {got:#x}, expected {bits:#x}"
         status = await self.status()
-        assert status == Status(0, 1, 0, "none"), status
+        assert status == Status(0, 1, 0, "none"), f"{what}: {status}"
         beats_read = len(memory.read_cycles) - reads
         beats_written = len(memory.write_cycles) - writes
-        assert beats_read == 4 * lines_of(count)
-        assert beats_written == 3 * lines_of(count)
+        assert beats_read == len(self.tensors.loaded) * lines_of(count)
+        assert beats_written == len(self.tensors.stored) * lines_of(count)
         assert await self.read("beats_read") == beats_read
         assert await self.read("beats_written") == beats_written
         cycles = self.busy_cycles - busy_before
@@ -224,9 +266,36 @@ async def counts_and_places(dut: Any, stalls: str) -> None:
     """Counts around every boundary, in place and not, at arbitrary lines."""
     bench = await make_bench(dut, stalls=stalls)
     counts = COUNTS if stalls in ("none", "random") else [1, 17, BLOCK + 1, 5 * BLOCK + 5]
-    for index, count in enumerate(counts):
-        in_place = (index + len(stalls)) % 2 == 0
-        await bench.run(count, place_tensors(bench.rng, count, in_place=in_place))
+    for name in RULES:
+        bench.select(name)
+        for index, count in enumerate(counts):
+            await bench.run(count, bench.place(count, in_place=(index + len(stalls)) % 2 == 0))
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms", skip=len(RULES) == 1)
+@cocotb.parametrize(stalls=["none", "random"])
+async def rules_in_turn(dut: Any, stalls: str) -> None:
+    """Any rule may follow any other."""
+    bench = await make_bench(dut, stalls=stalls)
+    for name in bench.rng.sample([*RULES, *RULES, *RULES], 3 * len(RULES)):
+        bench.select(name)
+        count = bench.rng.choice((1, 17, BLOCK, 2 * BLOCK + 5))
+        await bench.run(count, bench.place(count, in_place=bench.rng.random() < 0.5))
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def rule_that_is_not_there(dut: Any) -> None:
+    """Is refused and touches nothing."""
+    bench = await make_bench(dut)
+    before = bench.contents.copy()
+    for number in {len(RULES), 15} - {16}:
+        await bench.settings(16, bench.place(16, in_place=True))
+        await bench.write("rule", number)
+        await bench.start()
+        await ClockCycles(dut.clk, 40)
+        assert await bench.status() == Status(0, 0, 1, "no_rule")
+    bench.compare(before, "after refusals")
+    await bench.run(17, bench.place(17, in_place=True))
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
@@ -234,7 +303,7 @@ async def counts_and_places(dut: Any, stalls: str) -> None:
 async def memories_of_every_habit(dut: Any, stalls: str, habit: str) -> None:
     bench = await make_bench(dut, stalls=stalls, habit=habit)
     for count in (17, 3 * BLOCK + 5):
-        await bench.run(count, place_tensors(bench.rng, count, in_place=count == 17))
+        await bench.run(count, bench.place(count, in_place=count == 17))
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
@@ -242,9 +311,9 @@ async def memories_of_every_habit(dut: Any, stalls: str, habit: str) -> None:
 async def memory_of_another_make(dut: Any, stalls: str) -> None:
     bench = await make_bench(dut, stalls=stalls, memory=foreign_memory)
     for count in (17, 3 * BLOCK + 5):
-        addresses = place_tensors(bench.rng, count, in_place=count == 17)
+        addresses = bench.place(count, in_place=count == 17)
         bench.fill(count, addresses)
-        expected = bench.expected(count, addresses)
+        expected, _ = bench.expected(count, addresses)
         await bench.settings(count, addresses)
         await bench.start()
         await bench.finish()
@@ -257,34 +326,35 @@ async def end_of_memory(dut: Any) -> None:
     """A tensor may end with the last byte of the memory."""
     bench = await make_bench(dut)
     count = 2 * BLOCK + 16
-    addresses = place_tensors(bench.rng, count, in_place=True)
-    for name in ("v_in", "v_out"):
+    addresses = bench.place(count, in_place=True)
+    last = bench.tensors.names[-1]
+    for name in {last, bench.tensors.in_place(last) or last}:
         addresses[name] = MEMORY_BYTES - 4 * count
     await bench.run(count, addresses)
 
 
-def wrong_settings() -> list[tuple[str, int, dict[str, int]]]:
+def wrong_settings(tensors: Tensors) -> list[tuple[str, int, dict[str, Any]]]:
     """Cause, count and the addresses that differ from well placed ones, in steps of 8 KB."""
     count = 3 * 16
     size = 4 * count
-    cases = [("zero_count", 0, {})]
-    cases += [("unaligned", count, {name: 4}) for name in (*INPUTS, *OUTPUTS)]
-    cases += [("unaligned", count, {"g_in": 32})]
-    for name in (*INPUTS, *OUTPUTS):
+    cases: list[tuple[str, int, dict[str, Any]]] = [("zero_count", 0, {})]
+    for name in tensors.names:
+        cases.append(("unaligned", count, {name: 4}))
+        cases.append(("unaligned", count, {name: 32}))
         cases.append(("out_of_range", count, {name: MEMORY_BYTES - size + 64}))
         cases.append(("out_of_range", count, {name: MEMORY_BYTES}))
         cases.append(("out_of_range", count, {name: (1 << 40) - 64}))
     cases += [
         ("out_of_range", (1 << 40) - 1, {}),
-        ("out_of_range", MEMORY_BYTES // 4, {"p_in": 64}),
+        ("out_of_range", MEMORY_BYTES // 4, {tensors.names[0]: 64}),
     ]
-    for output in OUTPUTS:
-        for other in (*INPUTS, *OUTPUTS):
+    for output in tensors.stored:
+        for other in tensors.names:
             if output == other:
                 continue
             # Address 0 of a case stands for "where the other tensor is".
             offsets = {size - 64, 64 - size, 0}
-            if other == output.replace("_out", "_in"):
+            if other == tensors.in_place(output):
                 offsets.remove(0)
             cases += [("overlap", count, {output: offset, "of": other}) for offset in offsets]
     return cases
@@ -295,25 +365,28 @@ async def wrong_settings_touch_nothing(dut: Any) -> None:
     """Each is refused with its cause and without a transaction; the next good start works."""
     bench = await make_bench(dut)
     before = bench.contents.copy()
-    for cause, count, changes in wrong_settings():
-        addresses = {name: 8192 * (index + 1) for index, name in enumerate((*INPUTS, *OUTPUTS))}
-        other = changes.get("of")
-        for name, value in changes.items():
-            if name != "of":
-                base = 0 if cause == "out_of_range" else addresses[str(other or name)]
-                addresses[name] = base + value
-        await bench.settings(count, addresses)
-        await bench.start()
-        await ClockCycles(dut.clk, CHECK_CYCLES + 4)
-        status = await bench.status()
-        assert status == Status(0, 0, 1, cause), f"{cause} {count} {addresses}: {status}"
-        for counter in ("cycles", "beats_read", "beats_written", "idle_cycles"):
-            assert await bench.read(counter) == 0
+    for rule_name in RULES:
+        bench.select(rule_name)
+        for cause, count, changes in wrong_settings(bench.tensors):
+            addresses = {name: 8192 * (index + 1) for index, name in enumerate(bench.tensors.names)}
+            other = changes.get("of")
+            for name, value in changes.items():
+                if name != "of":
+                    base = 0 if cause == "out_of_range" else addresses[str(other or name)]
+                    addresses[name] = base + value
+            await bench.settings(count, addresses)
+            await bench.start()
+            await ClockCycles(dut.clk, bench.tensors.check_cycles + 4)
+            status = await bench.status()
+            what = f"{rule_name}: {cause} {count} {addresses}"
+            assert status == Status(0, 0, 1, cause), f"{what}: {status}"
+            for counter in ("cycles", "beats_read", "beats_written", "idle_cycles"):
+                assert await bench.read(counter) == 0
     assert not bench.memory.reads
     assert not bench.memory.writes
     bench.compare(before, "after refusals")
     count = BLOCK + 3
-    await bench.run(count, place_tensors(bench.rng, count, in_place=False))
+    await bench.run(count, bench.place(count, in_place=False))
     cycles = await bench.read("cycles")
     await bench.write("count", 0)
     await bench.start()
@@ -328,8 +401,10 @@ async def neighbours_are_no_overlap(dut: Any) -> None:
     bench = await make_bench(dut)
     count = BLOCK + 20
     size = 64 * lines_of(count)
-    names = (*INPUTS, *OUTPUTS)
-    await bench.run(count, {name: 64 + size * index for index, name in enumerate(names)})
+    for rule_name in RULES:
+        bench.select(rule_name)
+        names = bench.tensors.names
+        await bench.run(count, {name: 64 + size * index for index, name in enumerate(names)})
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
@@ -337,16 +412,15 @@ async def start_while_busy(dut: Any) -> None:
     """Sets the cause and nothing else, whatever the registers say by then."""
     bench = await make_bench(dut, stalls="random")
     count = 3 * BLOCK + 5
-    addresses = place_tensors(bench.rng, count, in_place=True)
+    addresses = bench.place(count, in_place=True)
     bench.fill(count, addresses)
-    expected = bench.expected(count, addresses)
+    expected, _ = bench.expected(count, addresses)
     await bench.settings(count, addresses)
     await bench.start()
-    await bench.settings(
-        7,
-        dict.fromkeys(addresses, 0),
-        adam_constants(lr=1.0, beta1=0.5, beta2=0.5, eps=1.0, weight_decay=1.0, t=1),
-    )
+    constants = bench.constants
+    bench.constants = dict.fromkeys(constants, np.float32(7))
+    await bench.settings(7, dict.fromkeys(addresses, 0))
+    bench.constants = constants
     assert await bench.status() == Status(1, 0, 0, "none")
     await bench.start()
     assert await bench.status() == Status(1, 0, 1, "start_while_busy")
@@ -367,7 +441,7 @@ def check_stopped(
 
 
 @cocotb.test(timeout_time=40, timeout_unit="ms")
-@cocotb.parametrize(stalls=list(STALLS), channel=["read", "write"])
+@cocotb.parametrize(stalls=list(STALLS), channel=CHANNELS)
 async def memory_errors(dut: Any, stalls: str, channel: str) -> None:
     """An error response ends the run cleanly, wherever it comes, and the next run works."""
     failing: set[int] = set()
@@ -382,11 +456,14 @@ async def memory_errors(dut: Any, stalls: str, channel: str) -> None:
     bench = await make_bench(dut, stalls=stalls, **options)
     memory = bench.memory
     count = 3 * BLOCK + 21
-    total = 4 * lines_of(count) if channel == "read" else 3 * 4
+    total = len(bench.tensors.loaded) * lines_of(count)
+    if channel == "write":
+        total = len(bench.tensors.stored) * 4
     for attempt in range(8 if stalls == "none" else 4):
-        addresses = place_tensors(bench.rng, count, in_place=attempt % 2 == 0)
+        addresses = bench.place(count, in_place=attempt % 2 == 0)
         bench.fill(count, addresses)
-        before, expected = bench.contents.copy(), bench.expected(count, addresses)
+        before = bench.contents.copy()
+        expected, _ = bench.expected(count, addresses)
         done_before = len(memory.read_cycles if channel == "read" else memory.writes)
         # The first, the last and some between; sometimes more than one.
         at = {0: 0, 1: total - 1}.get(attempt, bench.rng.randrange(total))
@@ -403,7 +480,7 @@ async def memory_errors(dut: Any, stalls: str, channel: str) -> None:
             late = [burst for burst in (*memory.reads, *memory.writes) if burst.cycle > seen[0] + 4]
             assert not late, f"{what}: a burst at cycle {late[0].cycle}, the error at {seen[0]}"
         failing.clear()
-        await bench.run(BLOCK + 1, place_tensors(bench.rng, BLOCK + 1, in_place=attempt % 2 == 1))
+        await bench.run(BLOCK + 1, bench.place(BLOCK + 1, in_place=attempt % 2 == 1))
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
@@ -412,32 +489,34 @@ async def reset_during_a_run(dut: Any) -> None:
     bench = await make_bench(dut)
     count = 4 * BLOCK
     for _ in range(12):
-        addresses = place_tensors(bench.rng, count, in_place=True)
+        addresses = bench.place(count, in_place=True)
         await bench.settings(count, addresses)
         await bench.start()
-        await ClockCycles(dut.clk, CHECK_CYCLES + bench.rng.randrange(7 * BLOCK // 16 * 3))
+        await ClockCycles(
+            dut.clk, bench.tensors.check_cycles + bench.rng.randrange(7 * BLOCK // 16 * 3)
+        )
         dut.rst.value = 1
         await ClockCycles(dut.clk, bench.rng.choice((1, 2, 5)))
         dut.rst.value = 0
         await RisingEdge(dut.clk)
         assert await bench.status() == Status(0, 0, 0, "none")
-        await bench.run(BLOCK + 9, place_tensors(bench.rng, BLOCK + 9, in_place=False))
+        await bench.run(BLOCK + 9, bench.place(BLOCK + 9, in_place=False))
 
 
-@cocotb.test(timeout_time=20, timeout_unit="ms", skip=LANES < 16)
+@cocotb.test(timeout_time=20, timeout_unit="ms", skip=LANES < 16 or not PAPERS_TENSORS)
 async def stages_overlap(dut: Any) -> None:
     """Loading, computing and storing of different rounds go on at the same time."""
     bench = await make_bench(dut)
     rounds = 6
     count = rounds * BLOCK
-    addresses = {name: 4 * BLOCK * rounds * index for index, name in enumerate((*INPUTS, *OUTPUTS))}
+    addresses = {name: 4 * BLOCK * rounds * index for index, name in enumerate(bench.tensors.names)}
     await bench.run(count, addresses)
     memory = bench.memory
     # With separate channels only reading counts, and then what the last round needs to be computed
     # and stored; the units' latency and that of the memory are in the allowance.
     block_beats = BLOCK // 16
     last_round = block_beats * 16 // LANES + 3 * block_beats
-    bound = CHECK_CYCLES + rounds * 4 * block_beats + last_round + 60
+    bound = bench.tensors.check_cycles + rounds * 4 * block_beats + last_round + 60
     cycles = await bench.read("cycles")
     assert cycles <= bound, f"{cycles} cycles, expected at most {bound}"
     gaps = np.diff(memory.read_cycles)
@@ -447,13 +526,13 @@ async def stages_overlap(dut: Any) -> None:
     assert len(both) >= 3 * block_beats * (rounds - 2)
 
 
-@cocotb.test(timeout_time=20, timeout_unit="ms", skip=LANES < 16)
+@cocotb.test(timeout_time=20, timeout_unit="ms", skip=LANES < 16 or not PAPERS_TENSORS)
 async def shared_bus_is_the_limit(dut: Any) -> None:
     """On a bus that moves one beat a cycle, reads first, it is busy in all cycles but a few."""
     bench = await make_bench(dut, shared=True)
     rounds = 6
     count = rounds * BLOCK
-    addresses = {name: 4 * BLOCK * rounds * index for index, name in enumerate((*INPUTS, *OUTPUTS))}
+    addresses = {name: 4 * BLOCK * rounds * index for index, name in enumerate(bench.tensors.names)}
     await bench.run(count, addresses)
     cycles, idle = await bench.read("cycles"), await bench.read("idle_cycles")
     beats = 7 * lines_of(count)

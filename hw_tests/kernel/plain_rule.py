@@ -1,15 +1,13 @@
-"""A small update rule in place of Adam, for benches that look at the movement of data."""
+"""A small update rule, for benches that look at the movement of data."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from golden.rules import Floats, Reference, Values
 from hw.dataflow.flow import FlowValue
-from hw.dataflow.unit import FlowUnit
-from hw.rules.adam import INPUTS, OUTPUTS
+from hw.rules import register
+from hw.rules.update_rule import UpdateRule
 
-__all__ = ["plain_step", "plain_unit"]
+__all__ = ["PLAIN", "PLAIN_REFERENCE"]
 
 
 def plain(
@@ -18,18 +16,26 @@ def plain(
     return {"p": p - lr * g, "m": beta1 * m + g, "v": v + g}
 
 
-def plain_unit() -> FlowUnit:
-    """A functional unit that computes :func:`plain_step`."""
-    return FlowUnit(plain, inputs=INPUTS, constants=("beta1", "lr"), outputs=OUTPUTS)
+PLAIN = register(
+    UpdateRule(
+        name="plain",
+        title="for benches",
+        tensors=dict.fromkeys("pgmv", "anything"),
+        inputs=("p", "g", "m", "v"),
+        constants={"beta1": "beta1", "lr": "lr"},
+        outputs=("p", "m", "v"),
+        formula=plain,
+    )
+)
 
 
-def plain_step(
-    p: NDArray[np.float32],
-    g: NDArray[np.float32],
-    m: NDArray[np.float32],
-    v: NDArray[np.float32],
-    constants: tuple[np.float32, np.float32],
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-    """``(p, m, v)`` after a step; ``constants`` are beta1 and lr. Finite numbers only."""
-    beta1, lr = constants
-    return p - lr * g, beta1 * m + g, v + g
+def _step(p: Floats, g: Floats, m: Floats, v: Floats, c: Values) -> dict[str, Floats]:
+    return {"p": p - c.lr * g, "m": c.beta1 * m + g, "v": v + g}
+
+
+PLAIN_REFERENCE = Reference(
+    inputs=("p", "g", "m", "v"),
+    outputs=("p", "m", "v"),
+    exact_constants=lambda beta1, lr: {"beta1": beta1, "lr": lr},
+    formula=_step,
+)

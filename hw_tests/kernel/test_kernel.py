@@ -1,36 +1,54 @@
-"""Runs the benches of the Adam kernel."""
+"""Runs the benches of the kernel."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from hw.kernel.config import KernelConfig
-from hw.kernel.kernel import AdamKernel
+from hw.kernel.config import MOST_RULES, KernelConfig
+from hw.kernel.kernel import Kernel
+from hw.rules import RULES
 from hw_tests.bench import run_bench
-from hw_tests.kernel.plain_rule import plain_unit
+from hw_tests.kernel.plain_rule import PLAIN
 
-# The machine's units and a small rule in their place, which builds in less time; lanes, blocks and
-# buffers in combinations that between them have every part of the kernel at its limits.
-CONFIGURATIONS = {
-    "Adam on 2 lanes": ("adam", 2, {"block_bytes": 1024}),
-    "1 lane, 1 buffer": ("plain", 1, {"block_bytes": 256, "buffer_blocks": 1}),
-    "4 lanes, 3 buffers of 2 beats": ("plain", 4, {"block_bytes": 128, "buffer_blocks": 3}),
-    "16 lanes": ("plain", 16, {"block_bytes": 2048}),
+# All rules that there are, together; a small rule that builds in less time, with lanes, blocks and
+# buffers in combinations that between them have every part of the kernel at its limits; and what
+# lacks a part: the reader, or the writer.
+SHIPPED = tuple(name for name in RULES if name != PLAIN.name)
+CONFIGURATIONS: dict[str, tuple[tuple[str, ...], int, dict[str, Any]]] = {
+    "Adam on 2 lanes": (("adam",), 2, {"block_bytes": 1024}),
+    **{
+        f"every rule on 2 lanes, from {SHIPPED[first]}": (
+            SHIPPED[first : first + MOST_RULES],
+            2,
+            {"block_bytes": 256},
+        )
+        for first in range(0, len(SHIPPED), MOST_RULES)
+    },
+    "1 lane, 1 buffer": ((PLAIN.name,), 1, {"block_bytes": 256, "buffer_blocks": 1}),
+    "4 lanes, 3 buffers of 2 beats": ((PLAIN.name,), 4, {"block_bytes": 128, "buffer_blocks": 3}),
+    "16 lanes": ((PLAIN.name,), 16, {"block_bytes": 2048}),
+    "sums on 16 lanes": (("sum_squares",), 16, {"block_bytes": 256}),
+    "sums on 1 lane": (("sum_squares",), 1, {"block_bytes": 256, "buffer_blocks": 1}),
+    "nothing loaded": (("fill",), 4, {"block_bytes": 256}),
 }
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_kernel(name: str) -> None:
-    unit, lanes, settings = CONFIGURATIONS[name]
-    config = KernelConfig(lanes=lanes, address_width=18, memory_bytes=(1 << 18) - 4096, **settings)
+    rules, lanes, settings = CONFIGURATIONS[name]
+    config = KernelConfig(
+        rules=rules, lanes=lanes, address_width=18, memory_bytes=(1 << 18) - 4096, **settings
+    )
     run_bench(
-        AdamKernel(config, unit=plain_unit() if unit == "plain" else None),
-        top="adam_kernel",
+        Kernel(config),
+        top="kernel",
         module="hw_tests.kernel.kernel_bench",
         parameters={
+            "rules": rules,
             "lanes": config.lanes,
             "memory_bytes": config.memory_bytes,
             "block_bytes": config.block_bytes,
-            "unit": unit,
         },
     )

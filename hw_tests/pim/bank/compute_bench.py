@@ -20,7 +20,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from numpy.typing import NDArray
 
 from golden.pim.arithmetic import tree
-from golden.rules.adam import CANONICAL_NAN
+from golden.rules import CANONICAL_NAN
 from hw.pim.config import configure
 from hw.pim.work.layouts import NO_LINE, Elementwise, Jobs, Second
 from hw_tests.bench import bench_parameters

@@ -1,0 +1,29 @@
+"""The larger of two floating-point numbers."""
+
+from __future__ import annotations
+
+from amaranth.hdl import C, Module, Mux
+
+from hw.float.operator import FloatOperator
+from hw.float.parts import Bits, Unpacked, wire
+
+__all__ = ["FloatMaximum"]
+
+
+class FloatMaximum(FloatOperator):
+    """``maximum(a, b)`` of IEEE 754-2019 (clause 9.6), one cycle: a NaN if one is, +0 above -0."""
+
+    operation = "maximum"
+
+    @property
+    def latency(self) -> int:
+        return 1
+
+    def datapath(self, m: Module) -> Bits:
+        a, b = Unpacked(m, self.format, self.i_a, "a"), Unpacked(m, self.format, self.i_b, "b")
+        # Of two negative numbers the one of the smaller magnitude is the larger.
+        larger = wire(m, a.magnitude > b.magnitude, "larger")
+        same_sign = wire(m, a.sign == b.sign, "same_sign")
+        take_a = Mux(same_sign, larger ^ a.sign, ~a.sign)
+        nan = C(self.format.canonical_nan, self.format.width)
+        return Mux(a.nan | b.nan, nan, Mux(take_a, self.i_a, self.i_b))

@@ -1,0 +1,169 @@
+"""An update rule as data: what the kernel, its registers, the driver and the models follow from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+from zlib import crc32
+
+from hw.dataflow.flow import Flow, Formula, build_flow
+from hw.float.format import FP32, FloatFormat
+from hw.line import LINE_BITS
+
+__all__ = ["UpdateRule"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateRule:
+    """What a kernel computes for each parameter, and which tensors it reads and writes.
+
+    Raises ``ValueError`` for names that are wrong, missing or taken, for a tensor in a format that
+    does not fit, and for a constant that is no expression; and
+    :class:`~hw.dataflow.flow.FlowError` if the formula is not a complete pipeline.
+
+    Parameters
+    ----------
+    name
+        An identifier; registers, Verilog modules and the driver's calls have it.
+    title
+        What it is, in words.
+    tensors
+        What each tensor holds, in words, by its name.
+    inputs, outputs
+        The tensors that are loaded, and those that are stored, in the order of a round. An output
+        that has the name of an input may be the same tensor in place; the driver always has it so.
+    sums
+        Results that are not stored but added up over the run, see
+        :class:`~hw.kernel.sums.LaneSums` for the order.
+    constants
+        FP32 values that hold for a run, each as a Python expression of hyper-parameters, such as
+        ``"1 - beta1"``. It is computed in double and rounded once.
+    formula
+        Takes each input and constant as a keyword, and returns outputs and sums by name; every
+        operation is rounded on its own, see :mod:`hw.dataflow.flow`.
+    formats
+        Number formats of tensors that are not in FP32. A whole number of elements must fit in a
+        line of 64 bytes. The units compute in FP32 only, so for now any other one is refused.
+    """
+
+    name: str
+    title: str
+    tensors: Mapping[str, str]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    sums: tuple[str, ...] = ()
+    constants: Mapping[str, str] = field(default_factory=dict)
+    formula: Formula
+    formats: Mapping[str, FloatFormat] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.tensors, *self.sums, *self.constants):
+            if not name.isidentifier():
+                raise ValueError(
+                    f"{name!r} of rule {self.name!r} is not an identifier; it becomes the name of "
+                    f"registers and ports"
+                )
+        used = {*self.inputs, *self.outputs}
+        if not used:
+            raise ValueError(f"rule {self.name!r} has neither inputs nor outputs; give it a tensor")
+        if used != set(self.tensors):
+            raise ValueError(
+                f"rule {self.name!r} loads and stores {sorted(used)} but describes "
+                f"{sorted(self.tensors)}; describe each tensor that is used, and no other"
+            )
+        for kind, names in (
+            ("input", (*self.inputs, *self.constants)),
+            ("output", (*self.outputs, *self.sums)),
+        ):
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(
+                    f"rule {self.name!r} has {twice[0]!r} twice among its {kind}s; give each its "
+                    f"own name"
+                )
+        for name, format in self.formats.items():
+            self._check_format(name, format)
+        object.__setattr__(self, "_expressions", self._compiled())
+        object.__setattr__(self, "_latency", self.flow().latency)
+
+    def _check_format(self, name: str, format: FloatFormat) -> None:
+        what = f"rule {self.name!r}: tensor {name!r} is in {format.name}"
+        if name not in self.tensors:
+            raise ValueError(f"{what}, but the rule has {sorted(self.tensors)} only")
+        if LINE_BITS % format.width:
+            raise ValueError(
+                f"{what}, of whose {format.width} bits no whole number fits in a beat of "
+                f"{LINE_BITS} bits; choose a format of 8, 16 or 32 bits"
+            )
+        if format != FP32:
+            raise ValueError(
+                f"{what}, but the units compute in {FP32.name} only; convert it before it is "
+                f"copied to the module"
+            )
+
+    def _compiled(self) -> dict[str, CodeType]:
+        codes = {}
+        for name, expression in self.constants.items():
+            try:
+                codes[name] = compile(expression, f"constant {name}", "eval")
+            except SyntaxError as error:
+                raise ValueError(
+                    f"rule {self.name!r}: constant {name!r} is {expression!r}, expected a Python "
+                    f"expression of hyper-parameters: {error.msg}"
+                ) from None
+        return codes
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.formula))
+
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:
+        """What the constants are made of, in the order of their first use."""
+        codes: dict[str, CodeType] = self.__dict__["_expressions"]
+        return tuple(dict.fromkeys(name for code in codes.values() for name in code.co_names))
+
+    def constant_values(self, hyperparameters: Mapping[str, Any]) -> dict[str, float]:
+        """The constants in double, from a value for each of :attr:`hyperparameters`."""
+        codes: dict[str, CodeType] = self.__dict__["_expressions"]
+        return {
+            name: float(eval(code, {"__builtins__": {}}, dict(hyperparameters)))
+            for name, code in codes.items()
+        }
+
+    def flow(self) -> Flow:
+        """The pipeline that computes the rule, new each time."""
+        return build_flow(
+            self.formula,
+            inputs=self.inputs,
+            constants=tuple(self.constants),
+            outputs=(*self.outputs, *self.sums),
+        )
+
+    @property
+    def latency(self) -> int:
+        """Fabric cycles from the operands of a functional unit to its results."""
+        return self.__dict__["_latency"]
+
+    @property
+    def bytes_per_parameter(self) -> int:
+        """Bytes that are loaded and stored for each parameter."""
+        formats = (self.formats.get(name, FP32) for name in (*self.inputs, *self.outputs))
+        return sum(format.width // 8 for format in formats)
+
+    @property
+    def signature(self) -> str:
+        """Names of everything that the driver sets or reads."""
+        inputs, constants, outputs, sums = map(
+            ",".join, (self.inputs, self.constants, self.outputs, self.sums)
+        )
+        return f"{self.name}({inputs};{constants})->{outputs};{sums}"
+
+    @property
+    def identifier(self) -> int:
+        """CRC-32 of the :attr:`signature`, by which the driver knows the rule in a device."""
+        return crc32(self.signature.encode())
+
+    def ceiling_mp_per_s(self, bytes_per_s: float) -> float:
+        """Most million parameters a second that the bandwidth lets through."""
+        return bytes_per_s / self.bytes_per_parameter / 1e6
