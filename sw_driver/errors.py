@@ -40,6 +40,8 @@ __all__ = [
     "StorageIOError",
     "StorageInUseError",
     "StreamFailedError",
+    "TensorNameError",
+    "UnsupportedRuleError",
     "WaitTimeoutError",
     "WrongChannelError",
     "WrongModeError",
@@ -123,7 +125,15 @@ class CountMismatchError(AxdimmError, ValueError):
 
 
 class HyperparameterError(AxdimmError, ValueError):
-    """A hyper-parameter of Adam is out of its range."""
+    """A hyper-parameter is out of its range, missing, or none of the update rule's."""
+
+
+class TensorNameError(AxdimmError, ValueError):
+    """The tensors given to a run are not those of its update rule."""
+
+
+class UnsupportedRuleError(AxdimmError, ValueError):
+    """The channel's kernel was not built with the update rule."""
 
 
 class WrongModeError(AxdimmError):

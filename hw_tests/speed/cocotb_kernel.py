@@ -6,7 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hw.kernel.kernel import AdamKernel
+from hw.kernel.kernel import Kernel
 from hw_tests.bench import run_bench
 
 from .kernel_job import JobResult, KernelJob
@@ -30,8 +30,8 @@ def simulate_in_cocotb(
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.json"
         run_bench(
-            AdamKernel(config),
-            top="adam_kernel",
+            Kernel(config),
+            top="kernel",
             module="hw_tests.speed.cocotb_kernel_bench",
             parameters={
                 "preset": preset,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.rules.adam import adam_constants, adam_step
+from golden.rules import reference
 from hw.axdimm.config import configure
 from hw.axdimm.registers import kernel_map
 from hw.kernel.config import KernelConfig
@@ -58,23 +58,21 @@ class KernelJob:
                 f"{config.memory_bytes}: run fewer rounds"
             )
         self._addresses = {name: nbytes * index for index, name in enumerate(_TENSORS)}
-        constants = adam_constants(1e-3, 0.9, 0.999, 1e-8, 0.01, t=3)
+        golden = reference("adam")
+        constants = golden.constants(
+            lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01, t=3
+        )
         rng = np.random.default_rng(1)
         tensors = {name: rng.random(self.parameters, dtype=np.float32) for name in _TENSORS}
         self.memory = np.zeros(1 << config.address_width, np.uint8)
         for name, values in tensors.items():
             self._tensor(self.memory, name)[:] = values
-        self._expected = dict(
-            zip(_OUTPUTS, adam_step(*(tensors[name] for name in _TENSORS), constants), strict=True)
-        )
+        self._expected = golden.step(tensors, constants)
         values = {
             "count": self.parameters,
             **{f"{name}_in": address for name, address in self._addresses.items()},
             **{f"{name}_out": self._addresses[name] for name in _OUTPUTS},
-            **{
-                name: int(np.float32(value).view(np.uint32))
-                for name, value in constants._asdict().items()
-            },
+            **{name: int(np.float32(value).view(np.uint32)) for name, value in constants.items()},
         }
         self.settings = [(registers[name].offset_bytes, value) for name, value in values.items()]
         self.start = (registers["control"].offset_bytes, 1)

@@ -5,7 +5,10 @@ from ..memory.pointers import AxdimmPointer
 from .backends import BackendOptions, open_backend
 from .channel import CopiedBytes, Mode, ModePolicy
 from .device import Axdimm, Configuration
-from .runs import AdamResult, AdamRun
+from .runs import KernelRun, RunResult
+
+AdamResult, AdamRun = RunResult, KernelRun
+"""Of runs of Adam."""
 
 __all__ = [
     "AdamResult",
@@ -15,8 +18,10 @@ __all__ = [
     "BackendOptions",
     "Configuration",
     "CopiedBytes",
+    "KernelRun",
     "MemoryStatistics",
     "Mode",
     "ModePolicy",
+    "RunResult",
     "open_backend",
 ]

@@ -11,6 +11,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from hw.rules.update_rule import UpdateRule
+
 from ..errors import (
     BusyError,
     ClosedError,
@@ -29,8 +31,8 @@ from ..runtime.workers import Worker
 from ..transport import DeviceFault, DeviceTimeout, kernel_window
 from .hostcache import HostCache
 from .lines import read_bytes, write_bytes
-from .registers import RegisterWindow, arbiter_registers, kernel_registers
-from .runs import ACTIVITY_REGISTERS, PARAMETERS_PER_BEAT, AdamResult, AdamRun, DramActivity
+from .registers import RegisterWindow, arbiter_registers, kernel_registers, kernel_rules
+from .runs import ACTIVITY_REGISTERS, PARAMETERS_PER_BEAT, DramActivity, KernelRun, RunResult
 
 __all__ = ["LINK_TRACK", "Channel", "CopiedBytes", "Mode", "ModePolicy"]
 
@@ -103,8 +105,10 @@ class Channel:
         self._transport = context.transport
         self._lock = threading.RLock()
         self.arbiter = arbiter_registers(self._transport, number)
-        self.kernel = kernel_registers(self._transport, number)
         self._identify()
+        self.rules = kernel_rules(self._transport, number)
+        """Names of the kernel's update rules, in the order in which its register selects them."""
+        self.kernel = kernel_registers(self._transport, number, self.rules)
         self.allocator = ChannelAllocator(
             limit_bytes=kernel_window(self._transport.capacity_bytes), stagger=stagger
         )
@@ -113,7 +117,7 @@ class Channel:
         self.cache: HostCache | None = None
         """Of the host's processor, once a program has mapped memory of the channel."""
         self.follower = Worker(f"nearmem-channel{number}")
-        self.run: AdamRun | None = None
+        self.run: KernelRun | None = None
         self.copied = CopiedBytes()
         self.occupied_until = 0
         """Simulated time at which the last copy ended."""
@@ -441,7 +445,7 @@ class Channel:
 
     # Runs.
 
-    def start(self, settings: dict[str, int], run: AdamRun) -> None:
+    def start(self, settings: dict[str, int], run: KernelRun) -> None:
         """Starts the kernel. For the owner of the lock."""
         self.kernel.write(settings)
         self.unfinished = True
@@ -450,7 +454,7 @@ class Channel:
         self.kernel.write({"control": self.kernel["control"]["start"].mask})
         run.kernel_began = self._transport.host_time()
 
-    def follow(self, run: AdamRun, timeout_fabric_cycles: int) -> AdamResult:
+    def follow(self, run: KernelRun, timeout_fabric_cycles: int) -> RunResult:
         """Waits for the kernel. Nobody else has business with the channel meanwhile.
 
         Raises what ended the run otherwise, see :meth:`~sw_driver.runtime.handles.Handle.wait`.
@@ -487,14 +491,21 @@ class Channel:
                 nparams=run.nparams,
                 status=status,
             )
-        counters = self.kernel.read_many(["cycles", "beats_read", "beats_written", "idle_cycles"])
-        result = AdamResult(
+        sums = {f"sum_{name}": name for name in run.rule.sums}
+        counters = self.kernel.read_many(
+            ["cycles", "beats_read", "beats_written", "idle_cycles", *sums]
+        )
+        result = RunResult(
             nparams=run.nparams,
             fabric_cycles=counters["cycles"],
             beats_read=counters["beats_read"],
             beats_written=counters["beats_written"],
             idle_fabric_cycles=counters["idle_cycles"],
             activity=self._activity() if self._transport.timed else None,
+            sums={
+                name: float(np.uint32(counters[register]).view(np.float32))
+                for register, name in sums.items()
+            },
             refused_start=refused_start,
         )
         if self._context.timeline is not None:
@@ -510,41 +521,49 @@ class Channel:
             )
         return result
 
-    def _await_kernel(self, run: AdamRun, timeout_fabric_cycles: int) -> int:
+    def _await_kernel(self, run: KernelRun, timeout_fabric_cycles: int) -> int:
         left = timeout_fabric_cycles
         shortest, longest = RUN_POLL_CHUNK_FABRIC_CYCLES
+        # A beat takes a cycle, so before that it does not end, unless it is refused. Channels that
+        # ask for nothing are simulated side by side, without taking turns at the link.
+        early = run.beats // RUN_POLL_FABRIC_CYCLES * RUN_POLL_FABRIC_CYCLES
         while True:
             passed = timeout_fabric_cycles - left
             chunk = min(left, longest, max(shortest, passed // 16))
-            try:
-                status = self.kernel.poll(
-                    "status", {"busy": 0}, interval=RUN_POLL_FABRIC_CYCLES, timeout=chunk
-                )
+            interval = RUN_POLL_FABRIC_CYCLES
+            if passed < early:
+                interval = chunk = min(chunk, early - passed)
+            with suppress(DeviceTimeout):
+                status = self.kernel.poll("status", {"busy": 0}, interval=interval, timeout=chunk)
                 self._seen_idle()
                 return status
-            except DeviceTimeout as error:
-                left -= chunk
-                if self._context.closing.is_set():
-                    raise ClosedError(
-                        f"the device was closed during a run of {run.nparams} parameters on "
-                        f"channel {run.channel}"
-                    ) from error
-                if left <= 0:
-                    status = self.kernel.read("status")
-                    raise DeviceTimeoutError(
-                        f"the run of {run.nparams} parameters on channel {run.channel} did not end "
-                        f"in {timeout_fabric_cycles} fabric cycles; the kernel's status reads "
-                        f"{status:#x}; {self.describe()}",
-                        channel=run.channel,
-                        nparams=run.nparams,
-                        timeout_fabric_cycles=timeout_fabric_cycles,
-                        status=status,
-                        state=self.describe(),
-                    ) from error
-                # Each parameter is written once, so this is how many are through.
-                written = self.kernel.read("beats_written")
-                run.reach(written * PARAMETERS_PER_BEAT // len("pmv"))
-                self._context.order.reach(self._transport.host_time())
+            left -= chunk
+            if self._context.closing.is_set():
+                raise ClosedError(
+                    f"the device was closed during a run of {run.nparams} parameters on "
+                    f"channel {run.channel}"
+                )
+            if left <= 0:
+                status = self.kernel.read("status")
+                raise DeviceTimeoutError(
+                    f"the run of {run.nparams} parameters on channel {run.channel} did not end "
+                    f"in {timeout_fabric_cycles} fabric cycles; the kernel's status reads "
+                    f"{status:#x}; {self.describe()}",
+                    channel=run.channel,
+                    nparams=run.nparams,
+                    timeout_fabric_cycles=timeout_fabric_cycles,
+                    status=status,
+                    state=self.describe(),
+                )
+            run.reach(self._parameters_done(run.rule))
+            self._context.order.reach(self._transport.host_time())
+
+    def _parameters_done(self, rule: UpdateRule) -> int:
+        """How many parameters of the run in progress are through."""
+        # Each is written once to each output; without one, those that were read.
+        register = "beats_written" if rule.outputs else "beats_read"
+        beats = self.kernel.read(register)
+        return beats * PARAMETERS_PER_BEAT // len(rule.outputs or rule.inputs)
 
     def _activity(self) -> DramActivity:
         values = self.arbiter.read_many(list(ACTIVITY_REGISTERS.values()))
@@ -552,7 +571,7 @@ class Channel:
             **{name: values[register] for name, register in ACTIVITY_REGISTERS.items()}
         )
 
-    def end_run(self, run: AdamRun, pointers: list[AxdimmPointer]) -> None:
+    def end_run(self, run: KernelRun, pointers: list[AxdimmPointer]) -> None:
         """The run's tensors can be freed; if it was given up, once the kernel is idle."""
         with self._ending:
             if run.kernel_started and self.unfinished and not self._context.closing.is_set():

@@ -86,10 +86,11 @@ class DriverControl:
         }
 
     @cached_property
-    def _configuration(self) -> dict[str, int]:
+    def _configuration(self) -> dict[str, Any]:
         arbiter = arbiter_registers(self._beside(self._channels[0]), 0)
         value = arbiter.read("config")
-        return {field.name: field.extract(value) for field in arbiter["config"].fields}
+        built = {field.name: field.extract(value) for field in arbiter["config"].fields}
+        return built | {"rules": list(self._channels[0].rules)}
 
     def channel_state(self, channel: int) -> ChannelState:
         """See :class:`.Controlled`."""
@@ -122,17 +123,17 @@ class DriverControl:
         state = self._channel(channel)
         # Not while the mode changes: in normal mode nobody answers for the kernel.
         with state.exclusive(PATIENCE_S, in_time=False):
-            return read_registers(self._beside(state), state.number, names)
+            return read_registers(self._beside(state), state.number, state.rules, names)
 
     def write_register(self, channel: int, register: str, value: int | str) -> None:
         """See :class:`.Controlled`."""
-        path = find_register(register)
+        path = find_register(register, self._channel(channel).rules)
         if (path.window, path.register.name) == ("arbiter", "mode"):
             codes = {str(code): name for name, code in path.register["mode"].encoding}
             self.set_mode(channel, codes.get(str(value), str(value)))
             return
         with self._alone(channel) as state:
-            write_register(self._transport, state.number, path, value)
+            write_register(self._transport, state.number, state.rules, path, value)
             if (path.window, path.register.name) == ("kernel", "control"):
                 state.unfinished = True
 

@@ -8,7 +8,7 @@ wait for each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -25,10 +25,10 @@ from ..transport import Transport
 from .backends import BackendOptions
 from .channel import CopiedBytes, Mode, ModePolicy
 from .control import DriverControl
-from .launch import launch_adam
+from .launch import launch
 from .mapping import MappedView
 from .memcpy import Copies
-from .runs import AdamResult, AdamRun
+from .runs import KernelRun, RunResult
 from .session import Session
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Configuration:
     block_bytes: int
     read_latency_fabric_cycles: int
     """Of host reads; 0 on an untimed backend."""
+    rules: tuple[str, ...]
+    """Update rules of the kernel."""
 
 
 class Axdimm(Copies):
@@ -179,10 +181,12 @@ class Axdimm(Copies):
             state.check_idle()
             values = state.arbiter.read_many(["capacity", "config"])
         fields = state.arbiter["config"].fields
-        return Configuration(
-            capacity_bytes=values["capacity"],
-            **{field.name: field.extract(values["config"]) for field in fields},
-        )
+        built: dict[str, Any] = {each.name: each.extract(values["config"]) for each in fields}
+        return Configuration(**built | {"capacity_bytes": values["capacity"], "rules": state.rules})
+
+    def rules(self, channel: int) -> tuple[str, ...]:
+        """Names of the update rules that the channel's kernel computes, read when it was opened."""
+        return self._session.channel(channel).rules
 
     def copied_bytes(self, channel: int) -> CopiedBytes:
         """How many bytes were copied over the link and through the backdoor."""
@@ -335,6 +339,55 @@ class Axdimm(Copies):
 
     # Runs.
 
+    def RunOnAxdimmAsync(
+        self,
+        rule: str,
+        tensors: Mapping[str, AxdimmPointer],
+        nparams: int,
+        hyperparameters: Mapping[str, float],
+        channel: int,
+        *,
+        timeout_fabric_cycles: int | None = None,
+        stream: Stream | None = None,
+        modes: str | None = None,
+    ) -> KernelRun:
+        """Starts an update rule on ``nparams`` FP32 parameters.
+
+        Returns when the kernel was started, or with ``stream`` at once; the run goes on in a thread
+        of its own. The channel has to be in acceleration mode (or is switched, by ``modes``) and
+        stays in it. The tensors start on 64-byte lines of the channel and may be parts of their
+        allocations; one that the rule loads and stores is updated in place.
+
+        Parameters
+        ----------
+        rule: its name, one of :meth:`rules`.
+        tensors: a pointer for each tensor of the rule, by its name.
+        nparams: elements of each tensor.
+        hyperparameters: a number for each hyper-parameter of the rule, by its name; see
+            :func:`~sw_driver.axdimm.hyperparameters.checked_hyperparameters`.
+        timeout_fabric_cycles: when to give the kernel up; the default is ample.
+        stream: where to queue the run.
+        modes: see :class:`~sw_driver.axdimm.channel.ModePolicy`; None is the device's.
+
+        Raises
+        ------
+        UnsupportedRuleError, TensorNameError, ForeignPointerError, FreedPointerError,
+        WrongChannelError, CountMismatchError, AlignmentError, OverlapError, HyperparameterError,
+        BusyError, WrongModeError: before anything was started. What goes wrong later is raised by
+        the handle's ``wait``.
+        """
+        return launch(
+            self._session,
+            rule,
+            tensors,
+            nparams,
+            hyperparameters,
+            channel,
+            timeout_fabric_cycles=timeout_fabric_cycles,
+            stream=stream,
+            modes=modes,
+        )
+
     def RunAdamOnAxdimmAsync(
         self,
         p: AxdimmPointer,
@@ -353,49 +406,36 @@ class Axdimm(Copies):
         timeout_fabric_cycles: int | None = None,
         stream: Stream | None = None,
         modes: str | None = None,
-    ) -> AdamRun:
+    ) -> KernelRun:
         """Starts step ``t`` of Adam on ``nparams`` FP32 parameters; ``p``, ``m``, ``v`` in place.
 
-        Returns when the kernel was started, or with ``stream`` at once; the run goes on in a thread
-        of its own. The channel has to be in acceleration mode (or is switched, by ``modes``) and
-        stays in it. The tensors start on 64-byte lines of the channel and may be parts of their
-        allocations.
+        It is :meth:`RunOnAxdimmAsync` of the rule ``adam``.
 
         Parameters
         ----------
         p, m, v, g: parameters, first and second moments, gradients.
-        lr, beta1, beta2, eps, weight_decay, t: see
-            :class:`~sw_driver.axdimm.hyperparameters.AdamHyperparameters`.
-        timeout_fabric_cycles: when to give the kernel up; the default is ample.
-        stream: where to queue the run.
-        modes: see :class:`~sw_driver.axdimm.channel.ModePolicy`; None is the device's.
-
-        Raises
-        ------
-        ForeignPointerError, FreedPointerError, WrongChannelError, CountMismatchError,
-        AlignmentError, OverlapError, HyperparameterError, BusyError, WrongModeError: before
-        anything was started. What goes wrong later is raised by the handle's ``wait``.
+        lr, beta1, beta2, eps, weight_decay, t: hyper-parameters.
+        timeout_fabric_cycles, stream, modes: see :meth:`RunOnAxdimmAsync`, as for what is raised.
         """
-        hyperparameters = {
-            "lr": lr,
-            "beta1": beta1,
-            "beta2": beta2,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "t": t,
-        }
-        return launch_adam(
-            self._session,
+        return self.RunOnAxdimmAsync(
+            "adam",
             {"p": p, "m": m, "v": v, "g": g},
             nparams,
-            hyperparameters,
+            {
+                "lr": lr,
+                "beta1": beta1,
+                "beta2": beta2,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "t": t,
+            },
             channel,
             timeout_fabric_cycles=timeout_fabric_cycles,
             stream=stream,
             modes=modes,
         )
 
-    def WaitAxdimm(self, channel: int, timeout: float | None = None) -> AdamResult | None:
+    def WaitAxdimm(self, channel: int, timeout: float | None = None) -> RunResult | None:
         """Waits for what is queued in the channel's stream and for its last run.
 
         Returns the run's counters, None if this driver started none. Raises what the stream's and

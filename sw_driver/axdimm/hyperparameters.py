@@ -1,96 +1,127 @@
-"""The hyper-parameters of Adam: their ranges, and the constants that the kernel takes for them."""
+"""The hyper-parameters of update rules: their ranges, and the constants that a kernel takes."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from operator import index
+from typing import Any
 
 import numpy as np
 
+from hw.rules.update_rule import UpdateRule
+
 from ..errors import HyperparameterError
 
-__all__ = ["LAST_STEP", "AdamHyperparameters"]
+__all__ = ["LAST_STEP", "checked_hyperparameters", "rule_constants"]
 
 LAST_STEP = 2**53
 """Largest step; beyond it a double does not tell steps apart."""
 
 
+def checked_hyperparameters(rule: UpdateRule, given: Mapping[str, Any]) -> dict[str, float]:
+    """A number for each hyper-parameter of ``rule``, in its range.
+
+    The ranges are PyTorch's: ``lr``, ``eps``, ``weight_decay``, ``lr_decay``, ``momentum`` and
+    ``alpha`` are not negative, ``beta1`` and ``beta2`` are in [0, 1), the step ``t`` is an integer
+    from 1 to :data:`LAST_STEP`; any other is a number. All are finite in FP32.
+
+    Raises :class:`HyperparameterError` for what is out of its range, missing, or not the rule's.
+    """
+    if not isinstance(given, Mapping):
+        raise HyperparameterError(
+            f"hyperparameters is {given!r}: expected a mapping from names to numbers",
+            rule=rule.name,
+        )
+    takes = f"{rule.name} takes {', '.join(rule.hyperparameters) or 'none'}"
+    for name in (*rule.hyperparameters, *given):
+        if name not in given or name not in rule.hyperparameters:
+            wrong = "is missing" if name not in given else "was given"
+            raise HyperparameterError(
+                f"hyper-parameter {name!r} {wrong}: {takes}", name=name, rule=rule.name
+            )
+    return {name: _RANGES.get(name, _finite)(name, given[name]) for name in rule.hyperparameters}
+
+
+def rule_constants(rule: UpdateRule, hyperparameters: Mapping[str, float]) -> dict[str, np.float32]:
+    """The kernel's constants for checked hyper-parameters, by the names of their registers.
+
+    Each is computed in double precision and rounded once, to the nearest FP32, ties to even.
+
+    Raises :class:`HyperparameterError` if one is then not finite.
+    """
+    try:
+        exact = rule.constant_values(hyperparameters)
+    except ArithmeticError as error:
+        raise HyperparameterError(
+            f"the constants of {rule.name} cannot be computed from {dict(hyperparameters)}: "
+            f"{error}; choose other hyper-parameters",
+            **hyperparameters,
+        ) from None
+    with np.errstate(over="ignore", under="ignore"):
+        constants = {name: np.float32(value) for name, value in exact.items()}
+    for name, value in constants.items():
+        if not math.isfinite(value):
+            raise HyperparameterError(
+                f"{rule.constants[name]} is {exact[name]!r} with {dict(hyperparameters)}: expected "
+                f"what FP32 can hold, for the constant {name} of {rule.name}",
+                **hyperparameters,
+            )
+    return constants
+
+
 def _number(name: str, value: object) -> float:
     try:
-        number = float(value)  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise HyperparameterError(
-            f"{name} is {value!r}: expected a number", name=name, value=value
-        ) from None
+        raise _error(name, value, "a number") from None
+
+
+def _finite(name: str, value: object) -> float:
+    number = _number(name, value)
+    with np.errstate(over="ignore"):
+        if not math.isfinite(np.float32(number)):
+            raise _error(name, number, "a number that FP32 can hold")
     return number
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdamHyperparameters:
-    """Adam at step ``t``; :class:`HyperparameterError` when a value is out of its range.
+def _not_negative(name: str, value: object) -> float:
+    number = _number(name, value)
+    with np.errstate(over="ignore"):
+        if not math.isfinite(np.float32(number)) or number < 0:
+            raise _error(name, number, "a number from 0 on that FP32 can hold")
+    return number
 
-    ``lr``, ``eps`` and ``weight_decay`` are finite in FP32 and not negative; ``beta1`` and
-    ``beta2`` are in [0, 1); ``t`` is from 1 to :data:`LAST_STEP`.
-    """
 
-    lr: float
-    beta1: float
-    beta2: float
-    eps: float
-    weight_decay: float
-    t: int
+def _below_one(name: str, value: object) -> float:
+    number = _number(name, value)
+    if not 0 <= number < 1:
+        raise _error(name, number, "a number from 0 to below 1")
+    return number
 
-    def __post_init__(self) -> None:
-        for name in ("lr", "eps", "weight_decay"):
-            value = _number(name, getattr(self, name))
-            with np.errstate(over="ignore"):
-                finite = math.isfinite(np.float32(value))
-            if not finite or value < 0:
-                raise HyperparameterError(
-                    f"{name} is {value!r}: expected a number from 0 on that FP32 can hold",
-                    name=name,
-                    value=value,
-                )
-            object.__setattr__(self, name, value)
-        for name in ("beta1", "beta2"):
-            value = _number(name, getattr(self, name))
-            if not 0 <= value < 1:
-                raise HyperparameterError(
-                    f"{name} is {value!r}: expected a number from 0 to below 1",
-                    name=name,
-                    value=value,
-                )
-            object.__setattr__(self, name, value)
-        try:
-            step = index(self.t)
-        except TypeError:
-            step = None
-        if step is None or not 1 <= step <= LAST_STEP:
-            raise HyperparameterError(
-                f"t is {self.t!r}: expected an integer from 1 to {LAST_STEP}; steps count from 1",
-                name="t",
-                value=self.t,
-            )
-        object.__setattr__(self, "t", step)
 
-    def constants(self) -> dict[str, np.float32]:
-        """The kernel's nine constants, by the names of their registers.
+def _step(name: str, value: Any) -> int:
+    try:
+        step = index(value)
+    except TypeError:
+        step = 0
+    if not 1 <= step <= LAST_STEP:
+        raise _error(name, value, f"an integer from 1 to {LAST_STEP}; steps count from 1")
+    return step
 
-        Each is computed in double precision and rounded once, to the nearest FP32, ties to even;
-        all are finite. The bias corrections enter as ``inv_bc = 1 / (1 - beta^t)``, which the
-        kernel multiplies by.
-        """
-        exact = {
-            "lam": self.weight_decay,
-            "beta1": self.beta1,
-            "one_minus_beta1": 1 - self.beta1,
-            "beta2": self.beta2,
-            "one_minus_beta2": 1 - self.beta2,
-            "inv_bc1": 1 / (1 - self.beta1**self.t),
-            "inv_bc2": 1 / (1 - self.beta2**self.t),
-            "eps": self.eps,
-            "lr": self.lr,
-        }
-        with np.errstate(under="ignore"):
-            return {name: np.float32(value) for name, value in exact.items()}
+
+def _error(name: str, value: object, expected: str) -> HyperparameterError:
+    return HyperparameterError(f"{name} is {value!r}: expected {expected}", name=name, value=value)
+
+
+_RANGES: dict[str, Callable[[str, Any], float]] = {
+    "lr": _not_negative,
+    "eps": _not_negative,
+    "weight_decay": _not_negative,
+    "lr_decay": _not_negative,
+    "momentum": _not_negative,
+    "alpha": _not_negative,
+    "beta1": _below_one,
+    "beta2": _below_one,
+    "t": _step,
+}

@@ -1,4 +1,4 @@
-"""Starting a run of Adam: what is checked, and who follows it."""
+"""Starting a run of the kernel: what is checked, and who follows it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,35 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import AlignmentError, CountMismatchError, OverlapError, WrongChannelError
+from hw.rules import RULES
+from hw.rules.update_rule import UpdateRule
+
+from ..errors import (
+    AlignmentError,
+    CountMismatchError,
+    OverlapError,
+    TensorNameError,
+    UnsupportedRuleError,
+    WrongChannelError,
+)
 from ..memory.allocations import checked_size
 from ..memory.pointers import AxdimmPointer
 from ..runtime.streams import Stream
 from ..transport import LINE_BYTES
 from .channel import Channel, Mode
-from .hyperparameters import AdamHyperparameters
-from .runs import BEATS_PER_GROUP, PARAMETER_BYTES, PARAMETERS_PER_BEAT, AdamResult, AdamRun
+from .hyperparameters import checked_hyperparameters, rule_constants
+from .runs import PARAMETER_BYTES, KernelRun, RunResult
 from .session import Session
 
-__all__ = ["launch_adam"]
+__all__ = ["launch"]
 
 TIMEOUT_FABRIC_CYCLES = 100_000
 TIMEOUT_FABRIC_CYCLES_PER_BEAT = 64
 
 
-def launch_adam(
+def launch(
     session: Session,
+    rule: str,
     tensors: Mapping[str, AxdimmPointer],
     nparams: int,
     hyperparameters: Mapping[str, Any],
@@ -35,9 +46,11 @@ def launch_adam(
     timeout_fabric_cycles: int | None,
     stream: Stream | None,
     modes: str | None,
-) -> AdamRun:
-    """See :meth:`~sw_driver.axdimm.device.Axdimm.RunAdamOnAxdimmAsync`."""
+) -> KernelRun:
+    """See :meth:`~sw_driver.axdimm.device.Axdimm.RunOnAxdimmAsync`."""
     state = session.channel(channel)
+    chosen = _rule_of(state, rule)
+    tensors = _named_tensors(chosen, tensors)
     for name, pointer in tensors.items():
         session.owner(pointer)
         if pointer.channel != state.number:
@@ -48,38 +61,44 @@ def launch_adam(
                 channel=state.number,
             )
     count = _count_of(nparams)
-    adam = AdamHyperparameters(**hyperparameters)
-    beats = BEATS_PER_GROUP * -(-count // PARAMETERS_PER_BEAT)
-    timeout = (
-        TIMEOUT_FABRIC_CYCLES + TIMEOUT_FABRIC_CYCLES_PER_BEAT * beats
-        if timeout_fabric_cycles is None
-        else checked_size("timeout_fabric_cycles", timeout_fabric_cycles, minimum=1)
-    )
+    checked = checked_hyperparameters(chosen, hyperparameters)
+    constants = rule_constants(chosen, checked)
+    if timeout_fabric_cycles is not None:
+        timeout_fabric_cycles = checked_size(
+            "timeout_fabric_cycles", timeout_fabric_cycles, minimum=1
+        )
     policy = session.policy(modes)
     session.check_stream(stream)
-    _check_tensors(state, tensors, count)
+    _check_tensors(state, chosen, tensors, count)
     settings = {
         "count": count,
-        **{f"{name}_in": tensors[name].address for name in "pgmv"},
-        **{f"{name}_out": tensors[name].address for name in "pmv"},
-        **{name: int(value.view(np.uint32)) for name, value in adam.constants().items()},
+        **{f"{name}_in": tensors[name].address for name in chosen.inputs},
+        **{f"{name}_out": tensors[name].address for name in chosen.outputs},
+        **{name: int(value.view(np.uint32)) for name, value in constants.items()},
+        "rule": state.rules.index(rule),
     }
     held: list[AxdimmPointer] = []
-    run = AdamRun(
+    run = KernelRun(
         session.context,
+        rule=chosen,
         channel=state.number,
         nparams=count,
-        t=adam.t,
+        t=int(checked["t"]) if "t" in checked else None,
         cleanup=lambda: state.end_run(run, held),
     )
+    timeout = (
+        TIMEOUT_FABRIC_CYCLES + TIMEOUT_FABRIC_CYCLES_PER_BEAT * run.beats
+        if timeout_fabric_cycles is None
+        else timeout_fabric_cycles
+    )
 
-    def start_and_follow() -> AdamResult:
+    def start_and_follow() -> RunResult:
         with state.in_mode(Mode.ACCELERATION, policy):
             state.start(settings, run)
         return state.follow(run, timeout)
 
     def follow(began: int) -> None:
-        outcome: AdamResult | BaseException
+        outcome: RunResult | BaseException
         session.transport.set_host_time(began)
         try:
             outcome = state.follow(run, timeout)
@@ -106,7 +125,37 @@ def launch_adam(
     return run
 
 
-def _check_tensors(state: Channel, tensors: Mapping[str, AxdimmPointer], count: int) -> None:
+def _rule_of(state: Channel, name: str) -> UpdateRule:
+    if name in state.rules:
+        return RULES[name]
+    there = f"the kernel of channel {state.number} has {', '.join(state.rules)}"
+    if name in tuple(RULES):
+        wanted = (*state.rules, name)
+        what = f"{there}, not {name}: open it with BackendOptions(settings={{'rules': {wanted}}})"
+    else:
+        what = f"no update rule {name!r}: known are {', '.join(RULES)}; {there}"
+    raise UnsupportedRuleError(what, rule=name, channel=state.number, rules=state.rules)
+
+
+def _named_tensors(rule: UpdateRule, given: Mapping[str, Any]) -> dict[str, AxdimmPointer]:
+    """The rule's tensors, with a pointer for each and no other."""
+    if not isinstance(given, Mapping):
+        raise TensorNameError(
+            f"tensors is {given!r}: expected a mapping from names to pointers", rule=rule.name
+        )
+    for name in (*rule.tensors, *given):
+        if name not in given or name not in rule.tensors:
+            wrong = "is missing" if name not in given else "was given"
+            takes = ", ".join(f"{each} ({what})" for each, what in rule.tensors.items())
+            raise TensorNameError(
+                f"tensor {name!r} {wrong}: {rule.name} takes {takes}", tensor=name, rule=rule.name
+            )
+    return dict(given)
+
+
+def _check_tensors(
+    state: Channel, rule: UpdateRule, tensors: Mapping[str, AxdimmPointer], count: int
+) -> None:
     nbytes = count * PARAMETER_BYTES
     for name, pointer in tensors.items():
         allocation = state.allocations.check(pointer)
@@ -127,6 +176,8 @@ def _check_tensors(state: Channel, tensors: Mapping[str, AxdimmPointer], count: 
                 address=pointer.address,
             )
     for (one, a), (other, b) in itertools.combinations(tensors.items(), 2):
+        if not {one, other} & {*rule.outputs}:
+            continue
         if a.address < b.address + nbytes and b.address < a.address + nbytes:
             raise OverlapError(
                 f"{one} at {a.address:#x} and {other} at {b.address:#x} overlap within "

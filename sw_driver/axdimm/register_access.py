@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from hw.axdimm.registers import arbiter_map, kernel_map
 from hw.csr.register_map import Field, Register
@@ -15,9 +16,6 @@ from sw_driver.transport import Transport
 from ..control import NoSuchRegisterError, RegisterAccessError, RegisterValue
 
 __all__ = ["RegisterPath", "find_register", "read_registers", "write_register"]
-
-MAPS = {"arbiter": arbiter_map, "kernel": kernel_map}
-WINDOWS = {"arbiter": arbiter_registers, "kernel": kernel_registers}
 
 
 @dataclass(frozen=True)
@@ -33,15 +31,29 @@ class RegisterPath:
         return name if self.field is None else f"{name}.{self.field.name}"
 
 
-REGISTERS = [
-    RegisterPath(window, register) for window in WINDOWS for register in MAPS[window]().registers
-]
+@cache
+def _registers(rules: tuple[str, ...]) -> list[RegisterPath]:
+    maps = {"arbiter": arbiter_map(), "kernel": kernel_map(rules)}
+    return [
+        RegisterPath(window, register)
+        for window, registers in maps.items()
+        for register in registers.registers
+    ]
 
 
-def _by_name(registers: Iterable[RegisterPath]) -> dict[str, list[RegisterPath]]:
+def _window(
+    transport: Transport, channel: int, name: str, rules: tuple[str, ...]
+) -> RegisterWindow:
+    if name == "arbiter":
+        return arbiter_registers(transport, channel)
+    return kernel_registers(transport, channel, rules)
+
+
+@cache
+def _by_name(rules: tuple[str, ...]) -> dict[str, list[RegisterPath]]:
     """What each name with and without its window, of a register and of a field, may mean."""
     found: dict[str, list[RegisterPath]] = {}
-    for each in registers:
+    for each in _registers(rules):
         for field in (None, *each.register.fields):
             path = RegisterPath(each.window, each.register, field)
             for name in (str(path), str(path).partition(".")[2]):
@@ -49,12 +61,9 @@ def _by_name(registers: Iterable[RegisterPath]) -> dict[str, list[RegisterPath]]
     return found
 
 
-NAMES = _by_name(REGISTERS)
-
-
-def find_register(name: str) -> RegisterPath:
+def find_register(name: str, rules: tuple[str, ...]) -> RegisterPath:
     """What ``[WINDOW.]REGISTER[.FIELD]`` means. Raises :class:`NoSuchRegisterError`."""
-    found = _matches(name)
+    found = _matches(name, rules)
     if len(found) > 1:
         raise NoSuchRegisterError(
             f"{name!r} may be {' or '.join(map(str, found))}: say which", name=name
@@ -62,31 +71,35 @@ def find_register(name: str) -> RegisterPath:
     return found[0]
 
 
-def _matches(name: str) -> list[RegisterPath]:
-    if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES)
+def _matches(name: str, rules: tuple[str, ...]) -> list[RegisterPath]:
+    names = _by_name(rules)
+    if name not in names:
+        near = difflib.get_close_matches(name, names)
         expected = (
             f"did you mean {' or '.join(near)}?"
             if near
             else "expected [arbiter.|kernel.]REGISTER; without any, all are shown"
         )
         raise NoSuchRegisterError(f"no register {name!r}: {expected}", name=name)
-    return NAMES[name]
+    return names[name]
 
 
 def read_registers(
-    transport: Transport, channel: int, names: Sequence[str] | None = None
+    transport: Transport, channel: int, rules: tuple[str, ...], names: Sequence[str] | None = None
 ) -> list[RegisterValue]:
     """Registers in the order of ``names``, or all; see :meth:`.Controlled.registers`.
 
     A name without a window means the register of that name in each. For the owner of the channel.
     """
-    paths = REGISTERS if names is None else [path for name in names for path in _matches(name)]
+    if names is None:
+        paths = _registers(rules)
+    else:
+        paths = [path for name in names for path in _matches(name, rules)]
     accelerating = _accelerating(arbiter_registers(transport, channel))
     values: dict[str, dict[str, int]] = {"kernel": {}}
-    for window in WINDOWS if accelerating else ["arbiter"]:
+    for window in ["arbiter", "kernel"] if accelerating else ["arbiter"]:
         names = [path.register.name for path in paths if path.window == window]
-        values[window] = WINDOWS[window](transport, channel).read_many(names)
+        values[window] = _window(transport, channel, window, rules).read_many(names)
     return [_decoded(path, values[path.window].get(path.register.name)) for path in paths]
 
 
@@ -117,7 +130,7 @@ def _decoded(path: RegisterPath, value: int | None) -> RegisterValue:
 
 
 def write_register(
-    transport: Transport, channel: int, path: RegisterPath, value: int | str
+    transport: Transport, channel: int, rules: tuple[str, ...], path: RegisterPath, value: int | str
 ) -> None:
     """Writes a register or changes a field; see :meth:`.Controlled.write_register`.
 
@@ -153,7 +166,7 @@ def write_register(
             mode="normal",
             needed="acceleration",
         )
-    window = WINDOWS[path.window](transport, channel)
+    window = _window(transport, channel, path.window, rules)
     kept = sum(each.mask for each in register.fields if each.sw_writable) & ~mask
     if kept:
         bits |= window.read(register.name) & kept

@@ -8,10 +8,13 @@ import numpy as np
 
 from hw.axdimm.registers import arbiter_map, kernel_map
 from hw.csr.register_map import Register, RegisterMap
+from hw.kernel.config import MOST_RULES
+from hw.rules import RULES
 
+from ..errors import IncompatibleDeviceError
 from ..transport import LINE_BYTES, Transport, arbiter_window, kernel_window
 
-__all__ = ["RegisterWindow", "arbiter_registers", "kernel_registers"]
+__all__ = ["RegisterWindow", "arbiter_registers", "kernel_registers", "kernel_rules"]
 
 REGISTER_BYTES = 8
 """A register is the first eight bytes of its line, little endian."""
@@ -115,11 +118,47 @@ def arbiter_registers(transport: Transport, channel: int) -> RegisterWindow:
     )
 
 
-def kernel_registers(transport: Transport, channel: int) -> RegisterWindow:
-    """The kernel's registers, which answer in acceleration mode."""
+def kernel_registers(
+    transport: Transport, channel: int, rules: tuple[str, ...] | None = None
+) -> RegisterWindow:
+    """The kernel's registers, which answer in acceleration mode.
+
+    ``rules`` are those of the kernel; None asks the arbiter for them, see :func:`kernel_rules`.
+    """
+    if rules is None:
+        rules = kernel_rules(transport, channel)
     return RegisterWindow(
         transport,
         channel,
         base=kernel_window(transport.capacity_bytes),
-        registers=kernel_map(),
+        registers=kernel_map(rules),
     )
+
+
+def kernel_rules(transport: Transport, channel: int) -> tuple[str, ...]:
+    """Names of the kernel's update rules, in the order in which its register selects them.
+
+    Raises :class:`~sw_driver.errors.IncompatibleDeviceError` for a rule that is not known here.
+    """
+    arbiter = arbiter_registers(transport, channel)
+    count = arbiter.read_field("config", "rules")
+    if not 1 <= count <= MOST_RULES:
+        raise IncompatibleDeviceError(
+            f"channel {channel} has {count} update rules, this driver expects 1 to {MOST_RULES}",
+            channel=channel,
+            found=count,
+            expected=MOST_RULES,
+        )
+    known = {rule.identifier: name for name, rule in RULES.items()}
+    found = arbiter.read_many([f"rule_{number}" for number in range(count)])
+    for register, value in found.items():
+        if value not in known:
+            raise IncompatibleDeviceError(
+                f"channel {channel} has in {register} the identifier {value:#010x}, of an update "
+                f"rule that this driver does not know: it knows {', '.join(RULES)}; add the rule "
+                "that the device was built with to hw.rules, or build the device again",
+                channel=channel,
+                found=value,
+                expected=sorted(known),
+            )
+    return tuple(known[value] for value in found.values())

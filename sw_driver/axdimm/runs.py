@@ -1,9 +1,11 @@
-"""A run of the Adam kernel: the handle that the driver returns and what the run counted."""
+"""A run of the kernel: the handle that the driver returns and what the run counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+
+from hw.rules.update_rule import UpdateRule
 
 from ..runtime.context import Context
 from ..runtime.handles import Handle
@@ -11,13 +13,12 @@ from ..transport import LINE_BYTES
 
 __all__ = [
     "ACTIVITY_REGISTERS",
-    "BEATS_PER_GROUP",
     "DRAM_TIMES",
     "PARAMETERS_PER_BEAT",
     "PARAMETER_BYTES",
-    "AdamResult",
-    "AdamRun",
     "DramActivity",
+    "KernelRun",
+    "RunResult",
 ]
 
 PARAMETER_BYTES = 4
@@ -27,9 +28,6 @@ PARAMETERS_PER_BEAT = LINE_BYTES // PARAMETER_BYTES
 
 BURST_TCK = 4
 """DRAM clocks that the data of a line take."""
-
-BEATS_PER_GROUP = 7
-"""Beats that a beat's worth of parameters moves: four loads, three stores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +93,7 @@ ACTIVITY_REGISTERS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamResult:
+class RunResult:
     """What the kernel counted in a run that ended well."""
 
     nparams: int
@@ -109,11 +107,13 @@ class AdamResult:
     """Fabric cycles of the run in which no beat moved; 0 on an untimed backend."""
     activity: DramActivity | None = None
     """What the DRAM did meanwhile; None on an untimed backend."""
+    sums: Mapping[str, float] = field(default_factory=dict)
+    """The rule's sums over all parameters, FP32 values; of a backend without arithmetic 0."""
     refused_start: bool = False
     """Somebody wrote START during the run, past this driver: it was refused, the run went on."""
 
 
-class AdamRun(Handle[AdamResult]):
+class KernelRun(Handle[RunResult]):
     """A run of the kernel; its progress is in parameters.
 
     ``wait`` also raises :class:`~sw_driver.errors.KernelError`,
@@ -122,20 +122,34 @@ class AdamRun(Handle[AdamResult]):
     """
 
     def __init__(
-        self, context: Context, *, channel: int, nparams: int, t: int, cleanup: Callable[[], None]
+        self,
+        context: Context,
+        *,
+        rule: UpdateRule,
+        channel: int,
+        nparams: int,
+        t: int | None,
+        cleanup: Callable[[], None],
     ) -> None:
+        step = "" if t is None else f"step {t} of "
         super().__init__(
-            f"step {t} of Adam, {nparams} parameters on channel {channel}",
+            f"{step}{rule.title}, {nparams} parameters on channel {channel}",
             context,
             total=nparams,
             unit="parameters",
             cleanup=cleanup,
         )
+        self._rule = rule
         self._channel = channel
         self._nparams = nparams
         self.kernel_started = False
         self.kernel_began = 0
         """Simulated time of START, in fabric cycles."""
+
+    @property
+    def rule(self) -> UpdateRule:
+        """The update rule that the run computes."""
+        return self._rule
 
     @property
     def channel(self) -> int:
@@ -146,3 +160,9 @@ class AdamRun(Handle[AdamResult]):
     def nparams(self) -> int:
         """Parameters that the run updates."""
         return self._nparams
+
+    @property
+    def beats(self) -> int:
+        """Beats of 64 bytes that the run reads and writes."""
+        tensors = len(self._rule.inputs) + len(self._rule.outputs)
+        return tensors * -(-self._nparams // PARAMETERS_PER_BEAT)

@@ -41,6 +41,7 @@ COMMANDS = (
     "sim",
     "verilog",
     "registers",
+    "rules",
     "bench",
     "baseline",
     "sweep",

@@ -144,10 +144,8 @@ def _registers(arguments: argparse.Namespace) -> Result:
 
 
 def _fields(row: RegisterValue) -> str:
-    from hw.rules.adam import CONSTANTS
-
     fields = row["fields"]
-    if row["window"] == "kernel" and row["name"] in CONSTANTS:
+    if row["window"] == "kernel" and [*fields] == ["value"]:  # constants and sums, in FP32
         fields = {name: f"{np.uint32(bits).view(np.float32):.9g}" for name, bits in fields.items()}
     return ", ".join(f"{name} = {_text(value)}" for name, value in fields.items())
 

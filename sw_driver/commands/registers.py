@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hw
-from hw.csr.register_map import RegisterMap, load_registers
+from hw.axdimm.registers import registers_text
+from hw.csr.register_map import RegisterMap, elaborated, parse_registers
+from hw.kernel.config import KernelConfig
+from hw.rules import PAPER_RULES
 from sw_driver.runtime.files import write_whole
 
 from . import Failure, Refusal, add_output_options, output_folder, print_files
@@ -35,7 +38,9 @@ CHAPTERS = (
         "## Of a channel\n\nFrom `hw/axdimm/channel.rdl`. "
         "Each register is the first eight bytes (little endian) of a 64-byte line of its own. The "
         "arbiter's window is the last 4 KB of the channel's address range and answers in both "
-        "modes; the kernel's window is the 4 KB below it and answers in acceleration mode.\n",
+        "modes; the kernel's window is the 4 KB below it and answers in acceleration mode. Its "
+        "registers follow from its update rules; these are the paper's "
+        "(`nearmem registers --rules NAME,NAME` writes those of others).\n",
     ),
     _Chapter(
         "pim/registers/pim.rdl",
@@ -52,7 +57,13 @@ MAPS = {name: chapter.file for chapter in CHAPTERS for name in chapter.maps}
 
 def load_map(name: str) -> RegisterMap:
     """The address map ``name`` of :data:`MAPS`."""
-    return load_registers(name, HW / MAPS[name])
+    return parse_registers(name, _text(name))
+
+
+def _text(name: str, rules: tuple[str, ...] = PAPER_RULES) -> str:
+    """The description of an address map; a channel's follows from the rules of its kernel."""
+    axdimm = MAPS[name].startswith("axdimm")
+    return registers_text(rules) if axdimm else (HW / MAPS[name]).read_text()
 
 
 def add_parser(subparsers: Any) -> None:
@@ -68,22 +79,20 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="headers (default: build/registers)"
     )
+    parser.add_argument(
+        "--rules",
+        default=",".join(PAPER_RULES),
+        metavar="NAME,NAME",
+        help="update rules of the kernel (default: %(default)s)",
+    )
     add_output_options(parser)
     parser.set_defaults(run=run)
 
 
-def _elaborate(name: str) -> Any:
-    from systemrdl.compiler import RDLCompiler
-
-    compiler = RDLCompiler()
-    compiler.compile_file(str(HW / MAPS[name]))
-    return compiler.elaborate(top_def_name=name).top
-
-
-def _encodings(name: str) -> str:
+def _encodings(registers: RegisterMap) -> str:
     rows = [
         f"| {register.name}.{field.name} | {code} | {meaning} |"
-        for register in load_map(name).registers
+        for register in registers.registers
         for field in register.fields
         for meaning, code in field.encoding
     ]
@@ -94,8 +103,8 @@ def _encodings(name: str) -> str:
     )
 
 
-def register_document() -> str:
-    """The text of ``docs/registers.md``."""
+def register_document(rules: tuple[str, ...] = PAPER_RULES) -> str:
+    """The text of ``docs/registers.md``, for a kernel of other ``rules`` that of its own."""
     try:
         from peakrdl_markdown import MarkdownExporter
     except ImportError as error:
@@ -107,11 +116,13 @@ def register_document() -> str:
             parts.append(chapter.text)
             for name in chapter.maps:
                 path = Path(folder) / f"{name}.md"
-                MarkdownExporter().export(_elaborate(name), str(path))
+                text = _text(name, rules)
+                MarkdownExporter().export(elaborated(name, text), str(path))
+                encodings = _encodings(parse_registers(name, text))
                 text = path.read_text().partition("-->\n")[2]
                 # One level below the chapter.
                 text = re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
-                parts += [text.rstrip() + "\n", _encodings(name)]
+                parts += [text.rstrip() + "\n", encodings]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -122,16 +133,21 @@ def run(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise Failure("peakrdl-cheader is needed: pip install -e '.[dev]'") from error
 
+    try:
+        rules = KernelConfig(rules=tuple(arguments.rules.split(","))).rules
+    except ValueError as error:
+        raise Refusal(f"--rules: {error}") from error
     if not arguments.docs.is_dir():
         raise Refusal(f"no folder {str(arguments.docs)!r} for registers.md: give one with --docs")
     headers = output_folder(arguments.out, "registers")
     document = arguments.docs / "registers.md"
-    write_whole(document, register_document())
+    write_whole(document, register_document(rules))
     written = [document]
     with tempfile.TemporaryDirectory() as work:
         for name in MAPS:
             made = Path(work) / f"{name}.h"
-            CHeaderExporter().export(_elaborate(name), str(made), reuse_typedefs=False)
+            described = elaborated(name, _text(name, rules))
+            CHeaderExporter().export(described, str(made), reuse_typedefs=False)
             written.append(headers / made.name)
             write_whole(written[-1], made.read_bytes())
     print_files(arguments, written)

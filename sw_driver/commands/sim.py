@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,31 +30,61 @@ if TYPE_CHECKING:
 
     from sw_driver.axdimm import Axdimm
     from sw_driver.axdimm.backends import BackendOptions
-    from sw_driver.experiments.training.trainer import TrainingResult, TrainingSettings
+    from sw_driver.experiments.training.gpt import GptTrainer
+    from sw_driver.experiments.training.trainer import Trainer, TrainingResult
 
 __all__ = ["add_parser", "run"]
 
-DEFAULT_STEPS = 50
+DEFAULT_STEPS = {"digits": 50, "gpt": 200}
+DEFAULT_BACKENDS = {"digits": "rtl", "gpt": "cycles"}
 KIB = 1024
 MIB = 1024 * 1024
+
+
+def _by_model(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{value} for {model}" for model, value in values.items())
+
+
+class _Rules:
+    """Names of the rules that train, which are only loaded when they are needed."""
+
+    def __str__(self) -> str:
+        from sw_driver.experiments.training.trainer import TRAINING_RULES
+
+        return ", ".join(TRAINING_RULES)
 
 
 def add_parser(subparsers: Any) -> None:
     """Describes the options."""
     parser = subparsers.add_parser(
         "sim",
-        help="train on handwritten digits, every optimizer step on the simulated module",
+        help="train a network, every optimizer step on the simulated module",
         description="Trains a perceptron of 102,090 parameters on scikit-learn's handwritten "
-        "digits. Every Adam step runs on both channels of the simulated module; p, m and v of all "
-        "parameters are compared with the golden model after each, bit for bit. Writes report.json "
-        "and loss.png. The exit status is 1 if a bit differs or the device fails.",
+        "digits, or a GPT of 1,032,576 on the sources of Python's standard library, beside the "
+        "same GPT trained by PyTorch alone. Every step of the optimizer runs on both channels of "
+        "the simulated module; all that it updates is compared with the golden model after each, "
+        "bit for bit. Writes report.json and loss.png. The exit status is 1 if a bit differs or "
+        "the device fails.",
     )
+    parser.add_argument(
+        "--model",
+        choices=tuple(DEFAULT_STEPS),
+        default="digits",
+        help="what is trained; gpt needs PyTorch, pip install -e '.[torch]' (default: digits)",
+    )
+    optimizer: Any = parser.add_argument(
+        "--optimizer",
+        metavar="NAME",
+        help="update rule that trains, one of %(rules)s; the same as --set rules=NAME (default: "
+        "the paper's)",
+    )
+    optimizer.rules = _Rules()
     parser.add_argument(
         "--backend",
         choices=("rtl", "cycles", "golden"),
-        default="rtl",
         help="what executes the steps: the Verilated RTL; the golden model with the time of the "
-        "cycle model; or the golden model alone, which has no clock (default: rtl)",
+        "cycle model; or the golden model alone, which has no clock "
+        f"(default: {_by_model(DEFAULT_BACKENDS)})",
     )
     add_configuration_options(parser)
     parser.add_argument("--lanes", type=integer(1), metavar="N", help="functional units a channel")
@@ -66,16 +97,15 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--steps",
         type=integer(1, 1_000_000),
-        default=DEFAULT_STEPS,
         metavar="N",
-        help=f"optimizer steps (default: {DEFAULT_STEPS})",
+        help=f"optimizer steps (default: {_by_model(DEFAULT_STEPS)})",
     )
     parser.add_argument(
         "--seed",
         type=integer(0, 2**63 - 1),
         default=1,
         metavar="N",
-        help="of the first parameters and the order of the images (default: 1)",
+        help="of the first parameters and the batches (default: 1)",
     )
     parser.add_argument(
         "--wave",
@@ -115,18 +145,58 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the job and returns the exit status."""
-    from sw_driver.experiments.training.trainer import TrainingSettings
-
     progress = progress_console(arguments)
     folder = output_folder(arguments.out, "sim")
-    settings = TrainingSettings(steps=arguments.steps, seed=arguments.seed)
+    _choose_rule(arguments)
+    arguments.steps = arguments.steps or DEFAULT_STEPS[arguments.model]
+    arguments.backend = arguments.backend or DEFAULT_BACKENDS[arguments.model]
+    make = _maker(arguments)
     options = _options(arguments, progress)
     with open_device(arguments.backend, options, timeline=arguments.timeline) as device:
         channels = device.channels
-        status = _train(arguments, device, options, settings, folder, progress)
+        status = _train(arguments, device, options, make, folder, progress)
     if not arguments.json:
         print_files(arguments, _files(arguments, folder, channels))
     return status
+
+
+def _choose_rule(arguments: argparse.Namespace) -> None:
+    """Makes ``--set rules=`` of ``--optimizer``."""
+    if arguments.optimizer is None:
+        return
+    from sw_driver.experiments.settings import Key, SweepError, split_entry
+    from sw_driver.experiments.training.trainer import TRAINING_RULES
+
+    try:
+        Key(name="--optimizer", kind=str, choices=TRAINING_RULES).parse(arguments.optimizer)
+        given = [entry for entry in arguments.set if split_entry(entry)[0] == "rules"]
+    except SweepError as error:
+        raise Refusal(str(error)) from error
+    if given:
+        raise Refusal(
+            f"--optimizer is {arguments.optimizer!r} and --set is {given[0]!r}, which is the same "
+            "setting: give one of them"
+        )
+    arguments.set = [*arguments.set, f"rules={arguments.optimizer}"]
+
+
+def _maker(arguments: argparse.Namespace) -> Callable[[Axdimm], Trainer | GptTrainer]:
+    """What makes the trainer, when all that it needs is there."""
+    from sw_driver.experiments.training.data import load_library_text, load_split_digits
+    from sw_driver.experiments.training.trainer import Trainer, TrainingSettings
+
+    job = {"steps": arguments.steps, "seed": arguments.seed}
+    if arguments.model == "digits":
+        return lambda device: Trainer(device, load_split_digits(), TrainingSettings(**job))
+    try:
+        import sw_driver.torch  # noqa: F401
+
+        text = load_library_text()
+    except (ImportError, FileNotFoundError) as error:
+        raise Refusal(f"--model is 'gpt': {error}") from error
+    from sw_driver.experiments.training.gpt import GptSettings, GptTrainer
+
+    return lambda device: GptTrainer(device, text, GptSettings(**job))
 
 
 def _files(arguments: argparse.Namespace, folder: Path, channels: int) -> list[Path]:
@@ -185,7 +255,7 @@ def _train(
     arguments: argparse.Namespace,
     device: Axdimm,
     options: BackendOptions,
-    settings: TrainingSettings,
+    make: Callable[[Axdimm], Trainer | GptTrainer],
     folder: Path,
     progress: Console,
 ) -> int:
@@ -193,17 +263,20 @@ def _train(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.axdimm.backends import module_config
-    from sw_driver.experiments.training.data import load_split_digits
+    from sw_driver.errors import UnsupportedRuleError
     from sw_driver.experiments.training.report import (
         activity_table,
         report,
         summary_table,
         write_loss_curve,
     )
-    from sw_driver.experiments.training.trainer import MismatchError, Trainer
+    from sw_driver.experiments.training.trainer import MismatchError
     from sw_driver.runtime.files import write_whole
 
-    trainer = Trainer(device, load_split_digits(), settings)
+    try:
+        trainer = make(device)
+    except UnsupportedRuleError as error:
+        raise Refusal(f"rules is {','.join(device.rules(0))!r}: {error}") from None
     mismatches = None
     try:
         with (
@@ -217,7 +290,7 @@ def _train(
                 console=progress,
             ) as bar,
         ):
-            task = bar.add_task("", total=settings.steps, loss="")
+            task = bar.add_task("", total=arguments.steps, loss="")
             result: TrainingResult = trainer.train(
                 lambda step, loss: bar.update(task, completed=step, loss=f"loss {loss:.3f}")
             )
@@ -234,13 +307,15 @@ def _train(
         block_bytes=configuration.block_bytes,
         capacity_bytes=configuration.capacity_bytes,
         configuration=module_config(options).describe(),
-        seed=settings.seed,
+        seed=arguments.seed,
         copied_bytes=[asdict(device.copied_bytes(channel)) for channel in range(device.channels)],
         mismatches=[str(mismatch) for mismatch in mismatches or ()],
+        **trainer.context(),
     )
     text = json.dumps(figures, indent=2)
     write_whole(folder / "report.json", text + "\n")
-    write_loss_curve(folder / "loss.png", result.losses)
+    curves = figures.get("losses", {"module": result.losses})
+    write_loss_curve(folder / "loss.png", trainer.title, curves)
     if arguments.json:
         print(text)
     elif not arguments.quiet:
@@ -253,7 +328,7 @@ def _train(
         if note is not None:
             console.print(note, highlight=False)
         console.print(
-            "Gradients and parameters went over the host link; the moments were read through the "
+            "Gradients and parameters went over the host link; other state was read through the "
             "backdoor to be compared.",
             highlight=False,
             soft_wrap=True,

@@ -32,11 +32,12 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "sweep",
         help="measure all combinations of settings",
-        description="Measures one Adam step, on all channels at once, for every combination of the "
-        "axes' values. Results go to results.sqlite as they come; what is there is not measured "
-        "again, so an interrupted sweep goes on where it was. At the end results.csv and plots are "
-        "written. The exit status is 1 if a point failed or was not bit-exact.",
-        epilog="Keys are all options of the configuration (lanes, block_bytes, queue_depth, "
+        description="Measures one step of the kernel's first update rule, on all channels at once, "
+        "for every combination of the axes' values. Results go to results.sqlite as they come; "
+        "what is there is not measured again, so an interrupted sweep goes on where it was. At the "
+        "end results.csv and plots are written. The exit status is 1 if a point failed or was not "
+        "bit-exact.",
+        epilog="Keys are all options of the configuration (rules, lanes, block_bytes, queue_depth, "
         "refresh, t_rfc, bank_groups, ...; a wrong one is answered with a list), preset, count, "
         "and stagger: whether the driver spreads the tensors over the banks. Values are integers, "
         "such as 4096, 1e6 or 4KiB, true or false, and names. In a file given with --config a list "
@@ -163,7 +164,7 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
 
     fixed = ", ".join(f"{name} {text_of(name, value)}" for name, value in grid.fixed.items())
     table = Table(
-        title=f"One Adam step on the simulated AXDIMM ({grid.backend})",
+        title=f"One step on the simulated AXDIMM ({grid.backend})",
         caption=f"{fixed}. MP/s: million parameters a second, and their share of the ceiling; then "
         "the shares of the DRAM's clocks.",
         box=box.SIMPLE_HEAD,

@@ -25,8 +25,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "validate",
         help="compare the cycle model with the RTL",
-        description="Draws random configurations (lanes, block size, buffers, DRAM part and "
-        "timing, controller, placement of the tensors, count, refresh), runs Adam on each in RTL "
+        description="Draws random configurations (update rule, lanes, block size, buffers, DRAM "
+        "part and timing, controller, placement of the tensors, count, refresh), runs each in RTL "
         "and asks the cycle model for the same. Prints both and the errors. Every eight "
         "configurations share a build of the simulator, which takes some twenty seconds. The exit "
         "status is 1 if the model is off by 1 % or more.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sw_driver.axdimm.runs import BEATS_PER_GROUP, PARAMETER_BYTES, PARAMETERS_PER_BEAT
+from hw.rules import PAPER_RULES, rule
+from sw_driver.transport import LINE_BYTES
 
 __all__ = [
     "BYTES_PER_PARAMETER",
@@ -25,8 +26,9 @@ PAPER_MPARAMS_PER_S = 789.38
 PAPER_EFFICIENCY = 0.863
 """Of the bandwidth's ceiling (paper Table 5)."""
 
-BYTES_PER_PARAMETER = BEATS_PER_GROUP * PARAMETER_BYTES
-"""Memory traffic of a parameter's update: p, g, m, v are loaded, p, m, v are stored, in FP32."""
+BYTES_PER_PARAMETER = rule(PAPER_RULES[0]).bytes_per_parameter
+"""Memory traffic of a parameter's update in the paper: p, g, m, v are loaded, p, m, v are stored,
+in FP32."""
 
 
 def mparams_per_s(parameters: int, fabric_cycles: int, fabric_mhz: float) -> float:
@@ -35,8 +37,8 @@ def mparams_per_s(parameters: int, fabric_cycles: int, fabric_mhz: float) -> flo
 
 
 def beats_mparams_per_s(beats: int, fabric_cycles: int, fabric_mhz: float) -> float:
-    """Throughput in 10^6 parameters a second, from the beats of 64 bytes that were moved."""
-    return mparams_per_s(beats, fabric_cycles, fabric_mhz) * PARAMETERS_PER_BEAT / BEATS_PER_GROUP
+    """The paper's throughput in 10^6 parameters a second, from the beats of 64 bytes moved."""
+    return mparams_per_s(beats, fabric_cycles, fabric_mhz) * LINE_BYTES / BYTES_PER_PARAMETER
 
 
 def gb_per_s(nbytes: int, fabric_cycles: int, fabric_mhz: float) -> float:
@@ -44,13 +46,17 @@ def gb_per_s(nbytes: int, fabric_cycles: int, fabric_mhz: float) -> float:
     return nbytes / (fabric_cycles * 1e3 / fabric_mhz)
 
 
-def ceiling_mparams_per_s(channels: int, fabric_mhz: float = PAPER_FABRIC_MHZ) -> float:
+def ceiling_mparams_per_s(
+    channels: int,
+    fabric_mhz: float = PAPER_FABRIC_MHZ,
+    bytes_per_parameter: int = BYTES_PER_PARAMETER,
+) -> float:
     """What the DRAM's peak bandwidth allows, in 10^6 parameters a second.
 
-    A channel moves one beat of 64 bytes a fabric cycle, and 16 parameters take 7 beats (4 loads
-    and 3 stores of 4 bytes each): 457.14 for a channel of the paper's module, 914.29 for both.
+    A channel moves one beat of 64 bytes a fabric cycle: with the paper's 28 bytes a parameter,
+    457.14 for a channel of its module, 914.29 for both.
     """
-    return channels * fabric_mhz * PARAMETERS_PER_BEAT / BEATS_PER_GROUP
+    return channels * fabric_mhz * LINE_BYTES / bytes_per_parameter
 
 
 def fitting_mparams_per_s(bandwidth_gb_per_s: float) -> float:

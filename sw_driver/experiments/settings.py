@@ -18,6 +18,7 @@ from hw.dram.timing import DramTiming
 from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig
 from hw.pim.config import OPTIONS as PIM_OPTIONS
 from hw.pim.config import configure as configure_pim
+from hw.rules import RULES
 
 from .numbers import NUMBER_FORMS, parse_integer
 
@@ -56,6 +57,8 @@ class Key:
     kind: type[bool] | type[int] | type[float] | type[str]
     choices: tuple[str, ...] = ()
     """The names that a key of kind ``str`` may be given."""
+    several: bool = False
+    """Several of the names may be given, with commas between them."""
 
     def parse(self, text: str) -> Value:
         """The value that ``text`` stands for.
@@ -78,9 +81,10 @@ class Key:
                 return float(text)
             except ValueError:
                 raise SweepError(f"{self.name} is {text!r}: expected a number") from None
-        if text in self.choices:
-            return text
-        raise SweepError(f"{self.name} is {text!r}: {_expected(text, self.choices)}")
+        for name in text.split(",") if self.several else [text]:
+            if name not in self.choices:
+                raise SweepError(f"{self.name} is {text!r}: {_expected(name, self.choices)}")
+        return text
 
 
 def _expected(text: str, choices: Iterable[str]) -> str:
@@ -100,6 +104,7 @@ def _keys() -> dict[str, Key]:
         Key(name="count", kind=int),
         Key(name="stagger", kind=bool),
         Key(name="part", kind=str, choices=tuple(PARTS)),
+        Key(name="rules", kind=str, choices=tuple(RULES), several=True),
     )
     keys = {entry.name: entry for entry in own}
     for name in OPTIONS:
@@ -205,7 +210,7 @@ def module_values(settings: Mapping[str, Value]) -> dict[str, Value]:
         for name in OPTIONS
         if name != "capacity_bytes"  # which follows from the geometry
     }
-    return {**values, "part": config.part.name}
+    return {**values, "part": config.part.name, "rules": ",".join(config.rules)}
 
 
 def pim_values(settings: Mapping[str, Value]) -> dict[str, Value]:

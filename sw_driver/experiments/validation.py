@@ -15,6 +15,7 @@ from itertools import pairwise
 from math import log2
 from typing import TYPE_CHECKING, Any
 
+from hw.rules import RULES
 from sw_driver.axdimm.registers import arbiter_registers, kernel_registers
 from sw_driver.axdimm.runs import ACTIVITY_REGISTERS, DRAM_TIMES, PARAMETER_BYTES
 from sw_driver.transport import LINE_BYTES, DeviceTimeout, Transport, kernel_window
@@ -36,10 +37,9 @@ _DEALT: dict[str, Sequence[Any]] = {
     "block_bytes": tuple(1024 << power for power in range(7)),
     "buffer_blocks": (1, 2, 3, 4),
     "refresh": (True, True, True, False),
+    "rules": tuple(RULES),
 }
 """What a module always has; few modules see all of it."""
-
-_INPUTS, _OUTPUTS = "pgmv", "pmv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Trial:
     placement: str
     """How the tensors were placed, for the reader."""
     addresses: dict[str, int]
-    """Of ``p_in`` and so on."""
+    """Of the tensors of the module's rule, by their registers."""
     count: int
     rest_fabric_cycles: int
     """Let pass before START."""
@@ -149,7 +149,11 @@ def _draw_trial(rng: random.Random, config: ModuleConfig) -> Trial | None:
     count = rng.randint(1, 600) if rng.random() < 0.25 else int(2 ** rng.uniform(6, log2(most)))
     nbytes = -(-PARAMETER_BYTES * count // LINE_BYTES) * LINE_BYTES
     top = kernel_window(config.capacity_bytes)
-    tensors = len(_INPUTS) + (len(_OUTPUTS) if rng.random() < 0.3 else 0)
+    (rule,) = config.kernel.update_rules
+    apart = rng.random() < 0.3 and not {*rule.inputs}.isdisjoint(rule.outputs)
+    outputs = [name for name in rule.outputs if apart or name not in rule.inputs]
+    registers = [*(f"{name}_in" for name in rule.inputs), *(f"{name}_out" for name in outputs)]
+    tensors = len(registers)
     geometry = config.part.geometry
     all_banks = geometry.banks * geometry.row_bytes
     stride = -(-nbytes // all_banks) * all_banks
@@ -163,16 +167,16 @@ def _draw_trial(rng: random.Random, config: ModuleConfig) -> Trial | None:
         alignment = {"line": LINE_BYTES, "page": 4096, "block": 2 * geometry.row_bytes}[placement]
         starts = [rng.randrange(0, max(alignment, top - nbytes), alignment) for _ in range(tensors)]
     ordered = sorted(starts)
-    apart = all(b - a >= nbytes for a, b in pairwise(ordered))
-    if not apart or ordered[-1] + nbytes > top:
+    disjoint = all(b - a >= nbytes for a, b in pairwise(ordered))
+    if not disjoint or ordered[-1] + nbytes > top:
         return None
     rng.shuffle(starts)
-    addresses = {f"{name}_in": start for name, start in zip(_INPUTS, starts, strict=False)}
-    outputs = starts[len(_INPUTS) :] or [addresses[f"{name}_in"] for name in _OUTPUTS]
-    addresses |= {f"{name}_out": start for name, start in zip(_OUTPUTS, outputs, strict=True)}
+    addresses = dict(zip(registers, starts, strict=True))
+    in_place = [name for name in rule.outputs if name not in outputs]
+    addresses |= {f"{name}_out": addresses[f"{name}_in"] for name in in_place}
     interval = config.part.timing.t_refi // 4
     return Trial(
-        placement=placement if tensors == len(_INPUTS) else f"{placement}, outputs apart",
+        placement=f"{placement}, outputs apart" if apart else placement,
         addresses=addresses,
         count=count,
         rest_fabric_cycles=10 * interval + rng.randrange(interval),

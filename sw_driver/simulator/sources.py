@@ -19,8 +19,9 @@ PACKAGES = ("hw", "golden", "sw_driver")
 def sources_of(roots: Iterable[str], *, apart_from: Iterable[str] = ()) -> set[Path]:
     """The files of the modules ``roots`` and of all that they import, directly or not.
 
-    With the files beside a module that it names, such as its Verilog. Without what is reached only
-    through the modules ``apart_from``; see :func:`imported`.
+    With the files beside a module that it names, such as its Verilog, and all modules of a package
+    that imports ``pkgutil``, for it looks for them itself. Without what is reached only through the
+    modules ``apart_from``; see :func:`imported`.
     """
     here = modules()
     found = set(apart_from)
@@ -34,6 +35,8 @@ def sources_of(roots: Iterable[str], *, apart_from: Iterable[str] = ()) -> set[P
         path = here[module]
         files |= {path, *_named_beside(path)}
         waiting |= imported(module, here)
+        if any(source == "pkgutil" for source, _ in _imports(path)):
+            waiting |= {each for each in here if each.rpartition(".")[0] == module}
         if "." in module:  # the package that it is in is run, too
             waiting.add(module.rpartition(".")[0])
     return files

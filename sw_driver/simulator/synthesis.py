@@ -107,11 +107,11 @@ def design_resources(text: str, *, top: str) -> dict[str, int]:
 
 
 def kernel_resources(config: KernelConfig) -> dict[str, int]:
-    """The :func:`design_resources` of an Adam kernel."""
-    from hw.kernel.kernel import AdamKernel
+    """The :func:`design_resources` of a kernel."""
+    from hw.kernel.kernel import Kernel
     from hw.verilog import to_verilog
 
-    return design_resources(to_verilog(AdamKernel(config), "adam_kernel"), top="adam_kernel")
+    return design_resources(to_verilog(Kernel(config), "kernel"), top="kernel")
 
 
 def count_resources(cells: Mapping[str, int]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from hw.dram.timing import DramTiming
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import arbiter_registers
-from sw_driver.axdimm.runs import AdamResult, DramActivity
+from sw_driver.axdimm.runs import DramActivity, RunResult
 
 RUNS: Mapping[str, dict[str, Any]] = {
     "tiny": {"preset": "tiny"},
@@ -30,7 +30,7 @@ COUNTS = (1, 5000, 16_000)
 
 def _runs(
     settings: dict[str, Any], stagger: bool, path: Path
-) -> tuple[VerilatedTransport, list[tuple[int, AdamResult]]]:
+) -> tuple[VerilatedTransport, list[tuple[int, RunResult]]]:
     """The result of a run of each count, with the fabric cycle before START was written."""
     transport = VerilatedTransport(config=configure(**settings), dram_trace=path, arithmetic=False)
     results = []

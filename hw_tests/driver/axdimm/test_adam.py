@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.rules.adam import adam_constants, adam_step
+from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.device_memory import fill, snapshot
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver.axdimm import Axdimm, AxdimmPointer
-from sw_driver.axdimm.runs import AdamResult
+from sw_driver.axdimm.runs import RunResult
 
 SPECIAL_BITS = np.array(
     [
@@ -65,7 +65,7 @@ class Update:
             self._device.MemcpyHost2Axdimm(pointer, data, data.nbytes)
             memory[pointer.address :][: data.nbytes] = data.view(np.uint8)
 
-    def run(self) -> AdamResult:
+    def run(self) -> RunResult:
         """Runs the step and waits."""
         self._device.SetArbiterAcc(self.channel)
         run = self._device.RunAdamOnAxdimmAsync(

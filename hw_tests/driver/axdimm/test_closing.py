@@ -19,7 +19,7 @@ from sw_driver import errors
 from sw_driver.axdimm import Axdimm, backends
 from sw_driver.axdimm.backends.cycles import CyclesTransport
 from sw_driver.axdimm.backends.golden import GoldenTransport
-from sw_driver.axdimm.runs import AdamRun
+from sw_driver.axdimm.runs import KernelRun
 from sw_driver.control.server import ControlServer
 from sw_driver.memory.host import HostMemory
 from sw_driver.runtime.wrapper import TransportWrapper
@@ -104,7 +104,7 @@ class _Scene:
         """A copy into channel 0."""
         self.device.MemcpyHost2Axdimm(self.tensors["p"], bytes(4 * COUNT), 4 * COUNT)
 
-    def run(self) -> AdamRun:
+    def run(self) -> KernelRun:
         """A run on channel 0."""
         return self.device.RunAdamOnAxdimmAsync(**self.tensors, nparams=COUNT, **ADAM, channel=0)
 

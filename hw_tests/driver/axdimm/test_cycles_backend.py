@@ -19,7 +19,7 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, open_backend
 from sw_driver.axdimm.backends.cycles import CyclesTransport, cycle_config
 from sw_driver.axdimm.registers import arbiter_registers
-from sw_driver.axdimm.runs import AdamResult
+from sw_driver.axdimm.runs import RunResult
 from sw_driver.runtime.schedule import Schedule
 from sw_driver.transport import DeviceTimeout, Transport, arbiter_window
 
@@ -34,7 +34,7 @@ def transport() -> CyclesTransport:
     return CyclesTransport(CONFIG)
 
 
-def run_steps(transport: Transport) -> tuple[list[AdamResult], list[int], list[dict[str, int]]]:
+def run_steps(transport: Transport) -> tuple[list[RunResult], list[int], list[dict[str, int]]]:
     """Steps of several sizes on both channels: results, clocks and counts of commands."""
     results = []
     with Axdimm(transport, backdoor=True) as device:

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import sw_driver
-from golden.rules.adam import adam_constants
-from sw_driver.axdimm.hyperparameters import LAST_STEP, AdamHyperparameters
+from golden.rules import reference
+from hw.rules import RULES, rule
+from sw_driver.axdimm.hyperparameters import LAST_STEP, checked_hyperparameters, rule_constants
 from sw_driver.axdimm.registers import kernel_registers
+from sw_driver.errors import HyperparameterError
 from sw_driver.transport import Transport
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -29,9 +32,8 @@ GOLDEN_USERS = {
     "axdimm/backends/cycles.py",
     "axdimm/backends/golden.py",
     "axdimm/backends/rtl.py",
-    "experiments/adamjob.py",
+    "experiments/rulejob.py",
     "experiments/baseline/check.py",
-    "experiments/baseline/frameworks.py",
     "experiments/baseline/measure.py",
     "experiments/training/trainer.py",
     "pim/backends/cycles.py",
@@ -40,10 +42,14 @@ GOLDEN_USERS = {
 }
 
 
-def assert_same_constants(**hyperparameters: Any) -> None:
-    found = AdamHyperparameters(**hyperparameters).constants()
-    wanted = adam_constants(**hyperparameters)._asdict()
-    assert list(found) == list(wanted)
+def constants_of(name: str, **hyperparameters: Any) -> dict[str, np.float32]:
+    return rule_constants(rule(name), checked_hyperparameters(rule(name), hyperparameters))
+
+
+def assert_same_constants(name: str = "adam", **hyperparameters: Any) -> None:
+    found = constants_of(name, **hyperparameters)
+    wanted = reference(name).constants(**hyperparameters)
+    assert found.keys() == wanted.keys()
     for name, value in found.items():
         assert isinstance(value, np.float32), name
         assert value.view(np.uint32) == wanted[name].view(np.uint32), (name, hyperparameters)
@@ -70,9 +76,9 @@ def test_extreme_constants_are_the_golden_models() -> None:
 
 
 def test_usual_constants_by_their_bits() -> None:
-    constants = AdamHyperparameters(
-        lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.5, t=1
-    ).constants()
+    constants = constants_of(
+        "adam", lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.5, t=1
+    )
     assert {name: hex(value.view(np.uint32)) for name, value in constants.items()} == {
         "lam": "0x3f000000",
         "beta1": "0x3f666666",
@@ -88,9 +94,52 @@ def test_usual_constants_by_their_bits() -> None:
 
 def test_every_constant_has_its_register(backend: Transport) -> None:
     registers = kernel_registers(backend, 0)
-    constants = AdamHyperparameters(lr=1, beta1=0, beta2=0, eps=0, weight_decay=0, t=1).constants()
-    for name in constants:
+    for name in rule("adam").constants:
         assert registers[name].name == name
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_constants_of_every_rule_are_the_golden_models(name: str) -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(200):
+        values = {each: 10 ** rng.uniform(-9, 3) for each in rule(name).hyperparameters}
+        drawn = {"beta1": rng.random(), "beta2": rng.random(), "t": int(2 ** rng.uniform(0, 20))}
+        assert_same_constants(name, **values | {n: drawn[n] for n in drawn if n in values})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("lr", -1e-9, "a number from 0 on"),
+        ("weight_decay", 1e39, "a number from 0 on that FP32 can hold"),
+        ("momentum", -0.5, "a number from 0 on"),
+        ("momentum", float("inf"), "a number from 0 on that FP32 can hold"),
+        ("dampening", float("nan"), "a number that FP32 can hold"),
+        ("dampening", "much", "a number"),
+        ("t", 0, "an integer from 1"),
+        ("t", 1.5, "an integer from 1"),
+    ],
+)
+def test_what_is_out_of_its_range_is_refused(name: str, value: Any, expected: str) -> None:
+    good = {"lr": 1.0, "momentum": 1.0, "weight_decay": 0.0, "dampening": 1.0, "t": 2}
+    constants_of("momentum", **good)
+    with pytest.raises(HyperparameterError, match=f"{name} is .*: expected {expected}"):
+        constants_of("momentum", **good | {name: value})
+
+
+def test_a_constant_beyond_fp32_is_refused() -> None:
+    large = {"lr": 2.0**64, "weight_decay": 2.0**65, "beta1": 0.9, "beta2": 0.99}
+    with pytest.raises(HyperparameterError, match=r"weight_decay is -6.8.*e[+]38 with .* of lion"):
+        constants_of("lion", **large)
+
+
+def test_names_that_are_not_the_rules_are_refused() -> None:
+    with pytest.raises(HyperparameterError, match="'lr' is missing: sgd takes weight_decay, lr"):
+        constants_of("sgd", weight_decay=0)
+    with pytest.raises(HyperparameterError, match="'beta1' was given: sgd takes weight_decay, lr"):
+        constants_of("sgd", weight_decay=0, lr=1, beta1=0)
+    with pytest.raises(HyperparameterError, match="'lr' was given: copy takes none"):
+        constants_of("copy", lr=1)
 
 
 def test_what_programs_a_device_does_not_ask_the_golden_model() -> None:

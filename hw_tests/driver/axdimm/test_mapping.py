@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.rules.adam import adam_constants, adam_step
+from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.rules.adam import adam_constants, adam_step
+from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.device_memory import snapshot
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver import errors

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from golden.rules.adam import adam_constants, adam_step
 from hw.axdimm.registers import kernel_map
+from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.device_memory import fill, snapshot
 from sw_driver.axdimm.registers import RegisterWindow, arbiter_registers, kernel_registers
 from sw_driver.transport import DeviceFault, Transport, kernel_window
@@ -41,7 +41,7 @@ def settings(**changes: int) -> dict[str, int]:
         "count": COUNT,
         **{f"{name}_in": address for name, address in TENSORS.items()},
         **{f"{name}_out": TENSORS[name] for name in "pmv"},
-        **{name: int(value.view(np.uint32)) for name, value in CONSTANTS._asdict().items()},
+        **{name: int(value.view(np.uint32)) for name, value in CONSTANTS.items()},
         **changes,
     }
 

@@ -6,6 +6,7 @@ import gc
 import json
 import signal
 import subprocess
+import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from amaranth.hdl import Elaboratable, UnusedElaboratable
 
 from hw.axdimm.config import configure
+from hw.rules import PAPER_RULES
 from hw_tests.driver.conftest import PRESET
 from hw_tests.driver.refusals import assert_refused
 from hw_tests.driver.transports import SpoilingTransport
@@ -23,6 +25,7 @@ from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.registers import kernel_registers
 from sw_driver.cli import main
 from sw_driver.commands.sim import _refresh_note
+from sw_driver.experiments.training.trainer import TRAINING_RULES
 from sw_driver.simulator.runtime import BuildError
 from sw_driver.transport import DeviceFault, Transport
 
@@ -63,6 +66,13 @@ def sim_arguments(folder: Path, *options: str) -> list[str]:
         (["--seed", "-1"], ["'-1'", "from 0"]),
         (["--backend", "fpga"], ["'fpga'", "rtl", "golden"]),
         (["--config", "huge"], ["'huge'", "axdimm"]),
+        (["--set", "rules=adamm"], ["'adamm'", "did you mean", "adamw"]),
+        (["--set", "rules=sgd,sgd"], ["'sgd' twice"]),
+        (["--set", "rules=copy"], ["rules is 'copy'", "stores y", "by g", "adamw, "]),
+        (["--optimizer", "adamm"], ["--optimizer is 'adamm'", "did you mean", "adamw, "]),
+        (["--optimizer", "copy"], ["--optimizer is 'copy'", "expected one of", "rmsprop, sgd"]),
+        (["--optimizer", "sgd", "--set", "rules=sgd"], ["--optimizer", "'rules=sgd'", "one"]),
+        (["--model", "llama"], ["'llama'", "digits", "gpt"]),
         (["--speed", "11"], ["--speed", "--help"]),
         (["surplus"], ["surplus"]),
         (["--wave", "wave.fst"], ["wave.fst", "golden", "rtl"]),
@@ -78,6 +88,31 @@ def test_refusals_take_one_line(
 ) -> None:
     assert_refused(capsys, sim_arguments(tmp_path, *options), said)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("rule", TRAINING_RULES)
+def test_every_rule_that_trains_is_an_optimizer(
+    rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--backend", "golden", "--config", "tiny", "--capacity-mib", "2", "--json"]
+    options += ["--steps", "8"]  # the first may go too far
+    reports = []
+    for choice in (["--optimizer", rule], ["--set", f"rules={rule}"]):
+        assert main(["sim", *options, *choice, "--out", str(tmp_path)]) == 0
+        reports.append(json.loads(capsys.readouterr().out))
+        del reports[-1]["host"]
+    assert reports[0] == reports[1]
+    assert (reports[0]["rule"], reports[0]["bit_exact"]) == (rule, True)
+    assert reports[0]["loss_last"] < reports[0]["loss_first"]
+
+
+def test_the_gpt_needs_pytorch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if f"{name}.".startswith("sw_driver.torch.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)  # type: ignore[arg-type]
+    assert_refused(capsys, sim_arguments(tmp_path, "--model", "gpt"), ["'gpt'", "'.[torch]'"])
 
 
 @pytest.mark.parametrize("arguments", [[], ["train"], ["--quiet"]])
@@ -268,7 +303,7 @@ class _FastTransport(GoldenTransport):
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> np.ndarray:
         data = super().read_lines(channel, address, nbytes)
-        window = kernel_registers(self, channel)
+        window = kernel_registers(self, channel, PAPER_RULES)
         cycles, beats = window.address("cycles"), window.address("beats_read")
         if address <= cycles < address + nbytes:
             read = int.from_bytes(super().read_lines(channel, beats, 64)[:8].tobytes(), "little")

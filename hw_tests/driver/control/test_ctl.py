@@ -25,9 +25,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from golden.rules.adam import adam_constants, adam_step
 from hw.axdimm.registers import arbiter_map, kernel_map
 from hw.csr.register_map import Field, Register
+from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.refusals import assert_refused
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm, CopiedBytes
@@ -271,8 +271,8 @@ def test_registers(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert [(r["channel"], r["window"], r["name"], r["offset"]) for r in rows] == expected
     by_name = {f"{row['window']}.{row['name']}": row for row in rows if row["channel"] == 1}
-    assert by_name["arbiter.id"]["value"] == 0x0001_4E44_5841
-    assert by_name["arbiter.id"]["fields"] == {"magic": 0x4E445841, "version": 1}
+    assert by_name["arbiter.id"]["value"] == 0x0002_4E44_5841
+    assert by_name["arbiter.id"]["fields"] == {"magic": 0x4E445841, "version": 2}
     assert by_name["arbiter.capacity"]["fields"] == {"capacity_bytes": CAPACITY}
     assert by_name["arbiter.status"]["fields"] == {
         "mode": "normal",
@@ -297,7 +297,7 @@ def test_registers(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
     table = printed(capsys, "registers", "--channel", "0", "axdimm0", "arbiter.id", "kernel.lr")
     assert "Channel 0" in table
     assert "Channel 1" not in table
-    for word in ("arbiter.id", "0x14e445841", "version = 1", "acceleration mode only"):
+    for word in ("arbiter.id", "0x24e445841", "version = 2", "acceleration mode only"):
         assert word in table
 
 
@@ -502,7 +502,7 @@ def test_a_step_of_adam_by_hand(live: Live, capsys: pytest.CaptureFixture[str]) 
         put(f"{name}_in", hex(address))
         if name != "g":
             put(f"kernel.{name}_out.address", address)
-    for name, value in constants._asdict().items():
+    for name, value in constants.items():
         put(f"kernel.{name}", int(value.view(np.uint32)))
     put("control.start", 1)
     assert capsys.readouterr() == ("", "")
@@ -1264,14 +1264,14 @@ def test_one_field_of_a_register_is_changed(monkeypatch: pytest.MonkeyPatch) -> 
             self.held = values["three"]
 
     window = Window()
-    monkeypatch.setattr(
-        registers, "NAMES", registers._by_name([registers.RegisterPath("arbiter", register)])
-    )
-    monkeypatch.setattr(registers, "WINDOWS", {"arbiter": lambda transport, channel: window})
+    one = [registers.RegisterPath("arbiter", register)]
+    monkeypatch.setattr(registers, "_registers", lambda rules: one)
+    monkeypatch.setattr(registers, "_window", lambda *where: window)
+    rules = ("of", "this", "test")
 
     def write(name: str, value: int | str) -> None:
         transport: Any = None
-        write_register(transport, 0, find_register(name), value)
+        write_register(transport, 0, rules, find_register(name, rules), value)
 
     write("three.b", "high")
     # What cannot be written is not.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
-from golden.rules.adam import AdamConstants, adam_constants, adam_step
+from hw.rules import rule
+from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.conftest import PRESET
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
-from sw_driver.experiments.adamjob import HYPERPARAMETERS
 from sw_driver.experiments.baseline import library as library_module
 from sw_driver.experiments.baseline import machine, measure
 from sw_driver.experiments.baseline.check import Operands, differing, special_operands
@@ -21,6 +22,7 @@ from sw_driver.experiments.baseline.measure import Loop, ceiling_of
 from sw_driver.experiments.baseline.report import PAPER_ROWS
 from sw_driver.experiments.baseline.traffic import ADAM, COPY, READ, TRIAD, Traffic
 from sw_driver.experiments.figures import fitting_mparams_per_s
+from sw_driver.experiments.rulejob import hyperparameters_of
 from sw_driver.simulator.compiler import CompilerError, native_target, run_compiler
 from sw_driver.transport import Transport
 
@@ -126,7 +128,7 @@ def test_the_fast_variant_leaves_the_process_its_subnormal_numbers() -> None:
     assert tiny * np.float32(0.5) != 0
 
 
-def numpy_result(operands: Operands, constants: AdamConstants) -> Operands:
+def numpy_result(operands: Operands, constants: Mapping[str, np.float32]) -> Operands:
     p, g, m, v = (array.copy() for array in operands)
     with np.errstate(all="ignore"):
         numpy_adam(p, g, m, v)(constants)
@@ -146,11 +148,13 @@ def test_torch_computes_the_same_step() -> None:
     rng = np.random.default_rng(1)
     p, g = (rng.normal(0, 0.1, 1000).astype(np.float32) for _ in range(2))
     state = p.copy(), np.zeros_like(p), np.zeros_like(p)
-    step = torch_adam(p, g, **HYPERPARAMETERS)
+    hyperparameters = hyperparameters_of(rule("adam"), 1)
+    del hyperparameters["t"]
+    step = torch_adam(p, g, **hyperparameters)
     assert step is not None
     for t in range(1, 4):
         step(2)
-        state = adam_step(state[0], g, *state[1:], adam_constants(**HYPERPARAMETERS, t=t))
+        state = adam_step(state[0], g, *state[1:], adam_constants(**hyperparameters, t=t))
     np.testing.assert_allclose(p, state[0], rtol=1e-4, atol=1e-6)
 
 

@@ -7,17 +7,20 @@ import json
 import numpy as np
 import pytest
 
-from golden.rules.adam import adam_constants, adam_step
+from golden.rules import reference
 from hw.axdimm.config import configure
+from hw.rules import rule
+from hw_tests.driver.adam import adam_step
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import arbiter_registers, kernel_registers
 from sw_driver.cli import main
-from sw_driver.experiments.adamjob import HYPERPARAMETERS
+from sw_driver.experiments.rulejob import hyperparameters_of
 from sw_driver.experiments.study.parallel import measure_parallel
 from sw_driver.experiments.study.sharing import INTERVALS_FABRIC_CYCLES, PATTERNS, measure_sharing
 
+HYPERPARAMETERS = hyperparameters_of(rule("adam"), 1)
 LARGER = {"preset": "tiny", "capacity_bytes": 8 << 20}
 STREAMED = 0x5A
 """What the transport's stream writes."""
@@ -38,9 +41,7 @@ def test_shared_dram_keeps_the_data_of_both() -> None:
         device.MemcpyHost2Axdimm(buffer, before, before.nbytes)
         device.SetArbiterAcc(0)
         # Leaves the settings in the registers; t = 1.
-        device.RunAdamOnAxdimmAsync(
-            *(tensors[name] for name in "pmvg"), count, *HYPERPARAMETERS.values(), 1, 0
-        ).wait()
+        device.RunOnAxdimmAsync("adam", tensors, count, HYPERPARAMETERS, 0).wait()
         kernel = kernel_registers(transport, 0)
         kernel.write({"control": 1})
         writes = rng.random(lines) < 0.5
@@ -58,7 +59,7 @@ def test_shared_dram_keeps_the_data_of_both() -> None:
         assert refused == 0
         device.SetArbiterNormal(0)
         p, g, m, v = (values[name] for name in "pgmv")
-        constants = adam_constants(**HYPERPARAMETERS, t=1)
+        constants = reference("adam").constants(**HYPERPARAMETERS)
         for _ in range(2):
             p, m, v = adam_step(p, g, m, v, constants)
         for name, wanted in {"p": p, "m": m, "v": v}.items():

@@ -16,19 +16,19 @@ from typing import Any
 
 import pytest
 
-from hw.dataflow.flow import Flow
-from hw.rules.adam import CONSTANTS, INPUTS, adam
+from golden.rules import reference
+from hw.rules import rule
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, module_config
 from sw_driver.axdimm.runs import DRAM_TIMES
 from sw_driver.cli import main
-from sw_driver.experiments import adamjob
+from sw_driver.experiments import rulejob
 from sw_driver.experiments.settings import KEYS, SweepError
 from sw_driver.experiments.sweep import executors, grid, measure
 from sw_driver.experiments.sweep.executors import DaskCluster, Processes
 from sw_driver.experiments.sweep.grid import Grid, Point
-from sw_driver.experiments.sweep.measure import FIGURES, FLOPS_PER_PARAMETER, measure_step
+from sw_driver.experiments.sweep.measure import FIGURES, flops_per_parameter, measure_step
 from sw_driver.experiments.sweep.store import ResultStore
 from sw_driver.simulator import sources
 
@@ -67,6 +67,7 @@ def golden_point(count: int, **settings: Any) -> Point:
         ("stagger", "True", True),
         ("part", "tiny", "tiny"),
         ("preset", "axdimm_ddr4_2400", "axdimm_ddr4_2400"),
+        ("rules", "sgd,lion", "sgd,lion"),
     ],
 )
 def test_values_are_read_by_the_kind_of_their_key(name: str, text: str, value: object) -> None:
@@ -202,10 +203,12 @@ def test_a_key_changes_with_the_sources_of_its_backend_alone(
         "sw_driver/axdimm/backends/cycles.py": {"cycles"},
         "sw_driver/axdimm/backends/golden.py": {"golden", "cycles"},
         "golden/rules/adam.py": every,
+        "golden/rules/lion.py": every,
+        "hw/rules/lion.py": every,
         "hw/axdimm/channel.rdl": every,
         "hw/axdimm/config.py": every,
         "sw_driver/axdimm/channel.py": every,
-        "sw_driver/experiments/adamjob.py": every,
+        "sw_driver/experiments/rulejob.py": every,
     }
     before = keys()
     for name, expected in depending.items():
@@ -220,12 +223,29 @@ def test_a_key_changes_with_the_sources_of_its_backend_alone(
 
 
 def test_operations_are_those_of_the_rule() -> None:
-    flow = Flow()
-    adam(
-        **{name: flow.input(name) for name in INPUTS},
-        **{name: flow.constant(name) for name in CONSTANTS},
+    # Nine multiplications, five additions or subtractions, a division and a square root.
+    assert flops_per_parameter(rule("adam")) == 16
+    assert flops_per_parameter(rule("sum_squares")) == 2
+    assert flops_per_parameter(rule("copy")) == 0
+
+
+def test_a_point_measures_its_first_rule(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--backend", "cycles", "--count", "1000", "--axis", "rules=sum_squares,sgd,fill"]
+    assert sweep(tmp_path, *options, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["rule"] for row in rows] == ["sum_squares", "sgd", "fill"]
+    assert [row["bytes_per_parameter"] for row in rows] == [4, 12, 4]
+    for row in rows:
+        assert row["ceiling_mparams_per_s"] == 2 * 200 * 64 / row["bytes_per_parameter"]
+        assert row["mparams_per_s"] == pytest.approx(2000 / row["fabric_cycles"] * 200)
+    several = Grid.parse(
+        backend="golden", config="tiny", counts="10", fixed=["rules=sgd,fill"], axes=[]
     )
-    assert len(flow.placed) == FLOPS_PER_PARAMETER
+    (point,) = several.points()
+    figures = measure.measure_point(point)
+    assert (figures["rule"], figures["error"]) == ("sgd", None)
 
 
 def test_a_device_can_be_measured_again_and_again() -> None:
@@ -250,14 +270,17 @@ def test_without_refresh_nothing_is_lost_to_it() -> None:
 
 def test_a_wrong_bit_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     config = module_config(BackendOptions(preset="tiny"))
-    compute = adamjob.adam_step
+    golden = reference("adam")
 
-    def wrong(*inputs: Any) -> Any:
-        p, m, v = compute(*inputs)
-        v.view("u4")[-1] ^= 1
-        return p, m, v
+    class Wrong:
+        constants = golden.constants
 
-    monkeypatch.setattr(adamjob, "adam_step", wrong)
+        def step(self, *arguments: Any) -> Any:
+            results = golden.step(*arguments)
+            results["v"].view("u4")[-1] ^= 1
+            return results
+
+    monkeypatch.setattr(rulejob, "reference", lambda name: Wrong())
     with Axdimm("golden:tiny") as device:
         assert measure_step(device, config, 100)["bit_exact"] is False
         assert measure_step(device, config, 100, check=False)["bit_exact"] is None

@@ -31,6 +31,7 @@ GRIDS = {
     "presets": ["preset=axdimm,axdimm_8gbit_x16,axdimm_ddr4_2400", "refresh=true,false"],
     "counts": ["count=1000,10000,100000,1000000,10000000,100000000", "t_rfc=280,440"],
     "many": ["lanes=1,2,4,8,16", "queue_depth=8,16,32,64,128", "stagger=true,false"],
+    "rules": ["rules=adam,sgd,fill", "lanes=4,16"],
     "a point": [],
 }
 
@@ -44,17 +45,24 @@ def sweep(name: str) -> tuple[Grid, list[dict[str, Any]]]:
     rows = []
     for point in grid.points():
         config = point.config()
-        ceiling = config.channels * config.fabric_mhz * 16 / 7
+        rule = config.kernel.update_rules[0]
+        flops = {"adam": 16, "sgd": 4, "fill": 0}[rule.name]
+        ceiling = config.channels * config.fabric_mhz * 64 / rule.bytes_per_parameter
         times = rng.dirichlet([30, 4, 2, 1, 1, 0.1])
         rows.append(
             {
                 **dict.fromkeys(FIGURES),
                 **point.settings,
+                "rule": rule.name,
+                "bytes_per_parameter": rule.bytes_per_parameter,
+                "flops_per_parameter": flops,
                 "mparams_per_s": ceiling * times[0],
                 "ceiling_mparams_per_s": ceiling,
                 "onchip_bytes": config.onchip_bytes,
-                "dram_gb_per_s": ceiling * 28 / 1000,
-                "compute_gflop_per_s": config.channels * config.lanes * config.fabric_mhz * 0.016,
+                "dram_gb_per_s": config.channels * config.fabric_mhz * 64 / 1000,
+                "compute_gflop_per_s": (
+                    config.channels * config.lanes * config.fabric_mhz * flops / 1000
+                ),
                 **{
                     f"{time}_tck": int(1e9 * share)
                     for time, share in zip(DRAM_TIMES, times, strict=True)
@@ -206,6 +214,14 @@ def test_points_lie_under_their_roofs() -> None:
     assert flats == pytest.approx([6.4, 12.8, 25.6, 51.2, 102.4])
     slope = max(axes.get_lines(), key=lambda line: len(set(heights(line))))
     assert np.allclose(heights(slope) / np.asarray(slope.get_xdata()), 25.6)
+
+
+def test_each_rule_stands_at_its_operations_for_its_bytes() -> None:
+    grid, rows = sweep("rules")
+    (axes,) = roofline(grid, rows).axes
+    points = [line for line in axes.get_lines() if line.get_linestyle() == "None"]
+    found = sorted({x for line in points for x in line.get_xdata()})
+    assert found == [4 / 12, 16 / 28]  # what computes nothing has no place
 
 
 def test_files_are_written_and_show_something(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from sw_driver.experiments.training.data import CLASSES, PIXELS, load_split_digi
 from sw_driver.experiments.training.mlp import Mlp
 from sw_driver.experiments.training.report import activity_table, report, summary_table
 from sw_driver.experiments.training.trainer import (
+    TRAINING_RULES,
     ChannelFigures,
     MismatchError,
     Trainer,
@@ -158,6 +159,18 @@ def test_one_wrong_bit_in_any_tensor_is_found(tensor: str) -> None:
     assert not caught.value.result.bit_exact
 
 
+@pytest.mark.parametrize("rule", TRAINING_RULES)
+def test_other_rules_train_as_well(rule: str) -> None:
+    settings = TrainingSettings(steps=8, hidden=(8,))
+    with Axdimm(GoldenTransport(rules=(rule, "copy"))) as device:
+        result = Trainer(device, load_split_digits(), settings).train()
+    assert result.rule == rule
+    assert result.bit_exact
+    assert result.losses[-1] < result.losses[0]
+    figures = report(result, backend="golden")
+    assert figures["rule"] == rule
+
+
 def test_ceilings_are_those_of_the_paper() -> None:
     assert ceiling_mparams_per_s(1) == pytest.approx(457.14, abs=0.01)
     assert ceiling_mparams_per_s(2) == pytest.approx(914.29, abs=0.01)
@@ -188,6 +201,7 @@ def timed_result() -> TrainingResult:
         ),
     )
     return TrainingResult(
+        rule="adam",
         bit_exact=True,
         timed=True,
         params=100_000,

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.rules.adam import adam_constants, adam_step
+from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
 from sw_driver.axdimm.backends.golden import GoldenTransport
-from sw_driver.axdimm.runs import AdamResult
+from sw_driver.axdimm.runs import RunResult
 from sw_driver.runtime.handles import Handle
 from sw_driver.runtime.streams import Stream
 from sw_driver.runtime.wrapper import TransportWrapper
@@ -74,7 +74,7 @@ def test_a_streams_operations_follow_each_other(device: Axdimm) -> None:
     half = len(handles) // 2
     for one, other in pairwise(handles[:half]):
         assert 0 <= one.began <= one.ended <= other.began
-    assert isinstance(handles[5].wait(), AdamResult)
+    assert isinstance(handles[5].wait(), RunResult)
 
 
 def test_a_stream_waits_for_anothers_handle(device: Axdimm, watched: WatchedTransport) -> None:

@@ -70,7 +70,7 @@ def simulation() -> Any:
         about="a ring",
         parameters=[Path(__file__).read_text()],
         harness=Path(__file__).with_name("parts_harness.cpp"),
-        unused=["adam", "axdimm", "pim"],
+        unused=["axdimm", "kernel", "pim", "rules"],
     )
     u64 = ctypes.c_uint64
     signatures: dict[str, tuple[Any, list[Any]]] = {

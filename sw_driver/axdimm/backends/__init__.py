@@ -36,8 +36,9 @@ class BackendOptions:
     preset: str | None = None
     """Name of a configuration of the module; None is the paper's machine."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Changes to the preset, see :func:`hw.axdimm.config.configure`. Without ``capacity_bytes`` and
-    ``rows`` a channel has :data:`SIMULATED_CAPACITY_BYTES` or the preset's, if less."""
+    """Changes to the preset, see :func:`hw.axdimm.config.configure`, such as the kernel's update
+    rules: ``{"rules": ("sgd", "momentum")}``. Without ``capacity_bytes`` and ``rows`` a channel has
+    :data:`SIMULATED_CAPACITY_BYTES` or the preset's, if less."""
     arithmetic: bool = True
     """False, on the backend ``rtl``: a delay in place of each functional unit; on ``cycles``: no
     memory and no results. The cycles are the same, in less time; the data mean nothing."""
@@ -121,6 +122,7 @@ def _open_golden(options: BackendOptions) -> Transport:
         capacity_bytes=config.capacity_bytes,
         lanes=config.lanes,
         block_bytes=config.block_bytes,
+        rules=config.rules,
         fabric_mhz=config.fabric_mhz,
     )
 

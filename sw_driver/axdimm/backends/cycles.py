@@ -26,6 +26,7 @@ from golden.cycles import (
 )
 from hw.axdimm.config import ModuleConfig
 from hw.csr.register_map import RegisterMap
+from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm.backends.golden import CAUSES, MODES, GoldenChannel, GoldenTransport
 from sw_driver.axdimm.runs import ACTIVITY_REGISTERS
 from sw_driver.runtime.schedule import Schedule
@@ -153,6 +154,7 @@ class CyclesTransport(GoldenTransport):
             capacity_bytes=config.capacity_bytes,
             lanes=config.lanes,
             block_bytes=config.block_bytes,
+            rules=config.rules,
             fabric_mhz=config.fabric_mhz,
             arithmetic=arithmetic,
         )
@@ -506,14 +508,22 @@ class CyclesTransport(GoldenTransport):
         super()._start(state)
 
     def _accepted(
-        self, state: GoldenChannel, count: int, inputs: dict[str, int], outputs: dict[str, int]
+        self,
+        state: GoldenChannel,
+        chosen: UpdateRule,
+        count: int,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
     ) -> None:
         clock = self._clocks[state.number]
-        placement = Placement(
-            **{f"{name}_in": address for name, address in inputs.items()},
-            **{f"{name}_out": address for name, address in outputs.items()},
+        clock.run = predict(
+            self._cycle_config,
+            Placement(inputs=inputs, outputs=outputs),
+            count,
+            clock.dram,
+            unit_latency=chosen.latency,
+            sums=bool(chosen.sums),
         )
-        clock.run = predict(self._cycle_config, placement, count, clock.dram)
         clock.dram = clock.run.state
         clock.dram_cycle += clock.run.fabric_cycles
 

@@ -1,7 +1,7 @@
 """The module as its register map describes it, without a clock.
 
-Memory is numpy, the kernel is the golden Adam. A run is over when the write of START returns, a
-mode switch when the write of the mode returns.
+Memory is numpy, the kernel computes what the references of its update rules do. A run is over when
+the write of START returns, a mode switch when the write of the mode returns.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.rules.adam import AdamConstants, adam_step
+from golden.rules import reference
 from hw.axdimm.registers import arbiter_map, kernel_map
 from hw.csr.register_map import RegisterMap
+from hw.rules import PAPER_RULES, rule
+from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm.runs import PARAMETER_BYTES, PARAMETERS_PER_BEAT
 from sw_driver.transport import (
     LINE_BYTES,
@@ -30,9 +32,8 @@ __all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport"]
 REGISTER_BYTES = 8
 
 _ARBITER = arbiter_map()
-_KERNEL = kernel_map()
 MODES = dict(_ARBITER["status"]["mode"].encoding)
-CAUSES = dict(_KERNEL["status"]["cause"].encoding)
+CAUSES = dict(kernel_map()["status"]["cause"].encoding)
 _ARBITER_COUNTERS = (
     "late_reads",
     "refused",
@@ -58,6 +59,8 @@ class GoldenChannel:
     cause: int = CAUSES["none"]
     beats_read: int = 0
     beats_written: int = 0
+    sums: dict[str, int] = field(default_factory=dict)
+    """Of the last run, FP32 bits by the names of their registers."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ARBITER_COUNTERS, 0))
 
 
@@ -72,6 +75,7 @@ class GoldenTransport:
     channels: number of channels.
     capacity_bytes: bytes of each channel's address range, a power of two from 16 KB on.
     lanes, block_bytes: what the configuration register says; nothing else depends on them.
+    rules: names of the update rules.
     fabric_mhz: the module's clock, for those who ask; nothing here runs on it.
     arithmetic: False keeps no memory and computes nothing, for those who only ask for the time: all
         reads give zeros.
@@ -87,6 +91,7 @@ class GoldenTransport:
         capacity_bytes: int = 64 << 20,
         lanes: int = 16,
         block_bytes: int = 16384,
+        rules: tuple[str, ...] = PAPER_RULES,
         fabric_mhz: float = 200.0,
         arithmetic: bool = True,
     ) -> None:
@@ -100,7 +105,10 @@ class GoldenTransport:
         self.channels = channels
         self.capacity_bytes = capacity_bytes
         self.fabric_mhz = fabric_mhz
-        self._config = {"lanes": lanes, "block_bytes": block_bytes}
+        self._config = {"lanes": lanes, "block_bytes": block_bytes, "rules": len(rules)}
+        self._rules = [rule(name) for name in rules]
+        self._identifiers = {f"rule_{n}": each.identifier for n, each in enumerate(self._rules)}
+        self._kernel = kernel_map(rules)
         self._arithmetic = arithmetic
         self._states = [GoldenChannel(number, self._memory()) for number in range(channels)]
         self._dram_end = kernel_window(capacity_bytes)
@@ -220,7 +228,7 @@ class GoldenTransport:
             if state.mode == MODES["normal"]:
                 return None
             base = self._dram_end
-            registers = _KERNEL
+            registers = self._kernel
         for register in registers.registers:
             if register.offset_bytes == address - base:
                 return registers, register.name
@@ -273,6 +281,8 @@ class GoldenTransport:
             return {"capacity_bytes": self.capacity_bytes}
         if name == "config":
             return self._config
+        if name in self._identifiers:
+            return {"identifier": self._identifiers[name]}
         if name in state.counts:
             return {"count": state.counts[name]}
         return {}
@@ -284,47 +294,65 @@ class GoldenTransport:
             return {"done": int(state.done), "error": int(failed), "cause": state.cause}
         if name in ("beats_read", "beats_written"):
             return {"count": getattr(state, name)}
+        if name.startswith("sum_"):
+            return {"value": state.sums.get(name, 0)}
         if name in ("control", "cycles", "idle_cycles"):
             return {}
         return None
 
     def _start(self, state: GoldenChannel) -> None:
         count = state.written.get("count", 0)
-        inputs = {name: state.written.get(f"{name}_in", 0) for name in "pgmv"}
-        outputs = {name: state.written.get(f"{name}_out", 0) for name in "pmv"}
+        selected = state.written.get("rule", 0)
+        if selected >= len(self._rules):
+            state.cause = CAUSES["no_rule"]
+            return
+        chosen = self._rules[selected]
+        inputs = {name: state.written.get(f"{name}_in", 0) for name in chosen.inputs}
+        outputs = {name: state.written.get(f"{name}_out", 0) for name in chosen.outputs}
         state.cause = CAUSES[self._cause(count, inputs, outputs)]
         if state.cause != CAUSES["none"]:
             return
         state.done = True
         if self._arithmetic:
-            self._compute(state, count, inputs, outputs)
+            self._compute(state, chosen, count, inputs, outputs)
         beats = -(-count // PARAMETERS_PER_BEAT)
         state.beats_read = len(inputs) * beats
         state.beats_written = len(outputs) * beats
-        self._accepted(state, count, inputs, outputs)
+        self._accepted(state, chosen, count, tuple(inputs.values()), tuple(outputs.values()))
 
     def _compute(
-        self, state: GoldenChannel, count: int, inputs: dict[str, int], outputs: dict[str, int]
+        self,
+        state: GoldenChannel,
+        chosen: UpdateRule,
+        count: int,
+        inputs: dict[str, int],
+        outputs: dict[str, int],
     ) -> None:
-        constants = AdamConstants(
-            **{
-                name: np.uint32(state.written.get(name, 0)).view(np.float32)
-                for name in AdamConstants._fields
-            }
-        )
+        constants = {
+            name: np.uint32(state.written.get(name, 0)).view(np.float32)
+            for name in chosen.constants
+        }
         words = state.memory.view(np.float32)
 
         def tensor(address: int) -> NDArray[np.float32]:
             start = address // PARAMETER_BYTES
             return words[start : start + count]
 
-        p, g, m, v = (tensor(inputs[name]) for name in "pgmv")
-        results = adam_step(p, g, m, v, constants)
-        for name, result in zip("pmv", results, strict=True):
-            tensor(outputs[name])[:] = result
+        # What is stored alone tells the number of values.
+        tensors = {name: tensor(address) for name, address in (outputs | inputs).items()}
+        results = reference(chosen.name).step(tensors, constants)
+        for name, address in outputs.items():
+            tensor(address)[:] = results[name]
+        for name in chosen.sums:
+            state.sums[f"sum_{name}"] = int(np.float32(results[name]).view(np.uint32))
 
     def _accepted(
-        self, state: GoldenChannel, count: int, inputs: dict[str, int], outputs: dict[str, int]
+        self,
+        state: GoldenChannel,
+        chosen: UpdateRule,
+        count: int,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
     ) -> None:
         """A run was accepted and its results are in memory. For those who care about time."""
 

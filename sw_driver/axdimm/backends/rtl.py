@@ -464,8 +464,8 @@ def _about(config: ModuleConfig, *, wave: bool, arithmetic: bool) -> str:
         *([] if arithmetic else ["delays in place of the units"]),
     ]
     about = (
-        f"the simulator of a channel ({config.lanes} lanes, blocks of {config.block_bytes} bytes, "
-        f"{config.capacity_bytes >> 20} MiB"
+        f"the simulator of a channel ({', '.join(config.rules)}, {config.lanes} lanes, blocks of "
+        f"{config.block_bytes} bytes, {config.capacity_bytes >> 20} MiB"
     )
     return ", ".join([about, *with_what]) + ")"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.rules.adam import AdamConstants, adam_step
+from golden.rules import reference
 
 from .library import CpuLibrary, aligned_floats
 
@@ -49,7 +50,7 @@ def special_operands(*, seed: int, random_count: int) -> Operands:
 def differing(
     library: CpuLibrary,
     operands: Operands,
-    constants: AdamConstants,
+    constants: Mapping[str, np.float32],
     *,
     threads: int,
     streaming: bool,
@@ -59,10 +60,10 @@ def differing(
     for copy, array in zip((p, g, m, v), operands, strict=True):
         copy[:] = array
     library.adam(p, g, m, v, constants, threads=threads, streaming=streaming)
-    expected = adam_step(*operands, constants)
+    expected = reference("adam").step(dict(zip("pgmv", operands, strict=True)), constants)
     wrong = [
-        np.count_nonzero(result.view(np.uint32) != wanted.view(np.uint32))
-        for result, wanted in zip((p, m, v), expected, strict=True)
+        np.count_nonzero(result.view(np.uint32) != expected[name].view(np.uint32))
+        for name, result in {"p": p, "m": m, "v": v}.items()
     ]
     unread = np.count_nonzero(g.view(np.uint32) != operands[1].view(np.uint32))
     return int(sum(wrong) + unread)

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from golden.rules.adam import AdamConstants
 
 __all__ = ["NO_TORCH", "numpy_adam", "torch_adam"]
 
 NO_TORCH = "torch is not installed, so its fused Adam was not measured: pip install -e '.[torch]'"
 
 Floats = NDArray[np.float32]
+Constants = Mapping[str, np.float32]
 
 
-def numpy_adam(p: Floats, g: Floats, m: Floats, v: Floats) -> Callable[[AdamConstants], None]:
+def numpy_adam(p: Floats, g: Floats, m: Floats, v: Floats) -> Callable[[Constants], None]:
     """A step in place; one pass over memory an operation, two arrays of scratch.
 
     The operations and their order are the normative ones, so all but the bits of NaNs agree.
     """
     gradient, scratch = np.empty_like(p), np.empty_like(p)
 
-    def step(c: AdamConstants) -> None:
-        np.multiply(p, c.lam, out=gradient)
+    def step(c: Constants) -> None:
+        np.multiply(p, c["lam"], out=gradient)
         np.add(gradient, g, out=gradient)
-        np.multiply(m, c.beta1, out=m)
-        np.multiply(gradient, c.one_minus_beta1, out=scratch)
+        np.multiply(m, c["beta1"], out=m)
+        np.multiply(gradient, c["one_minus_beta1"], out=scratch)
         np.add(m, scratch, out=m)
-        np.multiply(v, c.beta2, out=v)
+        np.multiply(v, c["beta2"], out=v)
         np.multiply(gradient, gradient, out=gradient)
-        np.multiply(gradient, c.one_minus_beta2, out=gradient)
+        np.multiply(gradient, c["one_minus_beta2"], out=gradient)
         np.add(v, gradient, out=v)
-        np.multiply(v, c.inv_bc2, out=scratch)
+        np.multiply(v, c["inv_bc2"], out=scratch)
         np.sqrt(scratch, out=scratch)
-        np.add(scratch, c.eps, out=scratch)
-        np.multiply(m, c.inv_bc1, out=gradient)
+        np.add(scratch, c["eps"], out=scratch)
+        np.multiply(m, c["inv_bc1"], out=gradient)
         np.divide(gradient, scratch, out=gradient)
-        np.multiply(gradient, c.lr, out=gradient)
+        np.multiply(gradient, c["lr"], out=gradient)
         np.subtract(p, gradient, out=p)
 
     return step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,12 @@ _VARIANT_FLAGS = {
         "-fassociative-math",
     ],
 }  # fmt: skip
+
+_CONSTANTS = (
+    "lam", "beta1", "one_minus_beta1", "beta2", "one_minus_beta2", "inv_bc1", "inv_bc2", "eps",
+    "lr",
+)  # fmt: skip
+"""In the order of the library's ``Constants``."""
 
 _floats = ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
@@ -127,16 +134,16 @@ class CpuLibrary:
         g: Floats,
         m: Floats,
         v: Floats,
-        constants: tuple[np.float32, ...],
+        constants: Mapping[str, np.float32],
         *,
         threads: int = 1,
         streaming: bool = False,
     ) -> None:
         """One step in place: ``p``, ``m`` and ``v`` are updated, ``g`` is read.
 
-        ``constants`` in the order of ``golden.rules.adam.AdamConstants``.
+        ``constants`` are those of the rule ``adam``.
         """
-        values = np.array(constants, np.float32)
+        values = np.array([constants[name] for name in _CONSTANTS], np.float32)
         self._library.nb_adam(
             *_addresses(p, g, m, v), p.size, values.ctypes.data, threads, streaming
         )

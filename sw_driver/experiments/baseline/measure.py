@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from golden.rules.adam import AdamConstants, adam_constants
+from golden.rules import reference
+from hw.rules import rule
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import PARAMETER_BYTES
-from sw_driver.experiments.adamjob import HYPERPARAMETERS, AdamJob
 from sw_driver.experiments.figures import ceiling_mparams_per_s
+from sw_driver.experiments.rulejob import RuleJob, hyperparameters_of
 
 from .check import differing, special_operands
 from .frameworks import numpy_adam, torch_adam
@@ -126,8 +127,12 @@ def ceiling_of(bandwidth: Iterable[Loop]) -> Loop:
     return max(certain or loops, key=lambda loop: loop.moved_gb_per_s)
 
 
-def _constants(t: int) -> AdamConstants:
-    return adam_constants(**HYPERPARAMETERS, t=t)
+def _hyperparameters(t: int) -> dict[str, float]:
+    return hyperparameters_of(rule("adam"), t)
+
+
+def _constants(t: int) -> dict[str, np.float32]:
+    return reference("adam").constants(**_hyperparameters(t))
 
 
 def _check(library: CpuLibrary, thread_counts: Iterable[int]) -> int:
@@ -186,7 +191,8 @@ def _adam_loop(library: CpuLibrary, arrays: _Arrays, threads: int, streaming: bo
 
 
 def _torch_loops(arrays: _Arrays, thread_counts: Iterable[int]) -> list[Loop]:
-    step = torch_adam(arrays.p, arrays.g, **HYPERPARAMETERS)
+    hyperparameters = {name: value for name, value in _hyperparameters(1).items() if name != "t"}
+    step = torch_adam(arrays.p, arrays.g, **hyperparameters)
     if step is None:
         return []
     return [
@@ -300,7 +306,7 @@ def measure_module(device: Axdimm, parameters: int) -> dict[str, Any]:
     model's step, and what the driver raises.
     """
     transport = device.transport
-    job = AdamJob(device, parameters)
+    job = RuleJob(device, parameters)
     results = job.step(1)
     if not job.bit_exact():
         raise MismatchError(

@@ -10,8 +10,8 @@ from typing import Any
 
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.registers import kernel_registers
-from sw_driver.experiments.adamjob import AdamJob
 from sw_driver.experiments.figures import ceiling_mparams_per_s
+from sw_driver.experiments.rulejob import RuleJob
 
 __all__ = ["measure_driven"]
 
@@ -39,7 +39,7 @@ def measure_driven(
     transport = device.transport.inner
     assert isinstance(transport, VerilatedTransport)
     channels = range(device.channels)
-    job = AdamJob(device, parameters)
+    job = RuleJob(device, parameters)
     driven, bare, alone, speeds = [], [], [], []
     for repetition in track(range(repetitions)):
         before = [transport.fabric_cycles(channel) for channel in channels]
@@ -67,7 +67,9 @@ def measure_driven(
         job.start(0, repetition + 1).wait()
         seconds = time.perf_counter() - start
         alone.append((transport.fabric_cycles(0) - cycles) / seconds)
-    ceiling = ceiling_mparams_per_s(device.channels, transport.fabric_mhz)
+    ceiling = ceiling_mparams_per_s(
+        device.channels, transport.fabric_mhz, job.rule.bytes_per_parameter
+    )
     return {
         "parameters_per_channel": parameters,
         "mparams_per_s": statistics.median(speeds),

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
-from sw_driver.experiments.adamjob import AdamJob
 from sw_driver.experiments.figures import gb_per_s, mparams_per_s
+from sw_driver.experiments.rulejob import RuleJob
 from sw_driver.experiments.study import check_memory
 from sw_driver.memory.pointers import AxdimmPointer
 from sw_driver.runtime.handles import Handle
@@ -74,7 +74,7 @@ def measure_parallel(
         return mparams_per_s(parameters, fabric_cycles, fabric_mhz)
 
     with Axdimm(transport) as device:
-        job = AdamJob(device, parameters, fill=False)
+        job = RuleJob(device, parameters, fill=False)
         copiers = [_Copier(device, channel, copy_bytes) for channel in range(2)]
 
         run_cycles = job.start(0, 1).wait().fabric_cycles

@@ -12,8 +12,8 @@ from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import RegisterWindow, kernel_registers
-from sw_driver.experiments.adamjob import AdamJob
 from sw_driver.experiments.figures import beats_mparams_per_s, gb_per_s
+from sw_driver.experiments.rulejob import RuleJob
 from sw_driver.experiments.study import check_memory
 from sw_driver.transport import LINE_BYTES
 
@@ -49,7 +49,7 @@ def measure_sharing(
     transport = VerilatedTransport(config=config, arithmetic=False, shared=True, announce=announce)
     with Axdimm(transport) as device:
         buffer = device.MallocAxdimm(buffer_bytes, 0)
-        job = AdamJob(device, parameters, fill=False)
+        job = RuleJob(device, parameters, fill=False)
         alone = job.mparams_per_s(job.step(1))
         yield {
             "mode": "kernel alone", "pattern": "", "interval_fabric_cycles": None,

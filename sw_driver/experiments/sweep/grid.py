@@ -34,15 +34,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Grid", "Point", "sources_key"]
 
-TENSORS = 4
-"""p, m, v and g."""
-
 GOLDEN_ARRAYS = 8
-"""Arrays of a tensor's size that the golden Adam has at once, intermediate results included."""
+"""Arrays of a tensor's size that the golden model has at once, intermediate results included."""
 
 _NOT_OPTIONS = ("preset", "count", "stagger")
 
 _MEASURE = "sw_driver.experiments.sweep.measure"
+
+
+def _tensors(config: ModuleConfig) -> int:
+    """Of the rule that is measured, the kernel's first."""
+    return len(config.kernel.update_rules[0].tensors)
 
 
 @lru_cache
@@ -99,10 +101,11 @@ class Point:
     def _capacity_bytes(self, preset: str, settings: Mapping[str, Value]) -> int:
         from hw.axdimm.config import configure
 
-        whole = configure(preset, **settings).capacity_bytes
         # Staggering leaves a gap of at most a turn of the banks before each tensor.
         turn_bytes = BANK_SLOTS * BANK_BLOCK_BYTES
-        needed = TENSORS * (self.count * PARAMETER_BYTES + turn_bytes)
+        config = configure(preset, **settings)
+        whole = config.capacity_bytes
+        needed = _tensors(config) * (self.count * PARAMETER_BYTES + turn_bytes)
         capacity = min(whole, SIMULATED_CAPACITY_BYTES)
         while capacity < min(needed, whole):
             capacity *= 2
@@ -125,12 +128,13 @@ class Point:
         memory = ChannelAllocator(
             limit_bytes=kernel_window(config.capacity_bytes), stagger=self.stagger
         )
+        tensors = _tensors(config)
         try:
-            for _ in range(TENSORS):
+            for _ in range(tensors):
                 memory.allocate(self.count * PARAMETER_BYTES)
         except OutOfMemoryError as error:
             raise SweepError(
-                f"the point {self.label} is impossible: {TENSORS} tensors of "
+                f"the point {self.label} is impossible: {tensors} tensors of "
                 f"{self.count * PARAMETER_BYTES:,} bytes do not fit into a channel of "
                 f"{config.capacity_bytes:,} bytes; take a smaller count or a larger capacity_bytes"
             ) from error
@@ -141,18 +145,23 @@ class Point:
         golden arithmetic needs for one channel at a time."""
         if self.backend == "cycles":
             return 0
-        return self.count * PARAMETER_BYTES * (TENSORS * self.config().channels + GOLDEN_ARRAYS)
+        config = self.config()
+        arrays = _tensors(config) * config.channels + GOLDEN_ARRAYS
+        return self.count * PARAMETER_BYTES * arrays
 
     def key(self) -> str:
         """Names what is measured: the same however the point was described, another whenever the
         result could be another."""
+        config = self.config()
         return content_key(
             [
                 self.backend,
                 str(self.arithmetic),
                 str(self.count),
                 str(self.stagger),
-                json.dumps(self.config().describe(), sort_keys=True),
+                json.dumps(config.describe(), sort_keys=True),
+                # What the operators of a unit take, which the models know by its sum alone.
+                str([each.latency for each in config.kernel.update_rules]),
                 sources_key(self.backend),
             ]
         )

@@ -1,4 +1,4 @@
-"""One step of Adam on all channels: how fast, where the time goes, and whether it is right."""
+"""One step of a rule on all channels: how fast, where the time goes, and whether it is right."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import DRAM_TIMES, DramActivity
-from sw_driver.experiments.adamjob import AdamJob
-from sw_driver.experiments.figures import BYTES_PER_PARAMETER, ceiling_mparams_per_s
+from sw_driver.experiments.figures import ceiling_mparams_per_s
+from sw_driver.experiments.rulejob import RuleJob
 
 from .grid import Point
 
@@ -18,25 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIGURES",
-    "FLOPS_PER_PARAMETER",
     "failed",
+    "flops_per_parameter",
     "measure_point",
     "measure_step",
 ]
 
-FLOPS_PER_PARAMETER = 16
-"""Operations of a parameter's update, counted from its formula: nine multiplications, five
-additions or subtractions, one division, one square root. Line by line::
-
-    g  = grad + lam*p                                2
-    m' = beta1*m + (1-beta1)*g                       3
-    v' = beta2*v + (1-beta2)*(g*g)                   4
-    u  = (m' * inv_bc1) / (sqrt(v' * inv_bc2) + eps) 5
-    p' = p - lr*u                                    2
-
-The constants are computed by the host, once a step."""
-
 FIGURES = (
+    "rule",
+    "bytes_per_parameter",
+    "flops_per_parameter",
     "fabric_cycles",
     "mparams_per_s",
     "ceiling_mparams_per_s",
@@ -61,12 +53,24 @@ FIGURES = (
 """What :func:`measure_point` finds out."""
 
 
+def flops_per_parameter(rule: UpdateRule) -> int:
+    """Operations of a parameter's update: those of the formula, and the addition to each sum.
+
+    The constants are computed by the host, once a step.
+    """
+    return len(rule.flow().placed) + len(rule.sums)
+
+
 def measure_step(
     device: Axdimm, config: ModuleConfig, count: int, *, check: bool = True
 ) -> dict[str, Any]:
-    """The figures of one step of Adam on ``count`` parameters of each channel, all channels at
-    once, from START to DONE. The device, of configuration ``config``, is left as it was found.
+    """The figures of one step of the kernel's first rule on ``count`` parameters of each channel.
 
+    All channels are at work at once, from START to DONE. The device, of configuration ``config``,
+    is left as it was found.
+
+    ``rule``, ``bytes_per_parameter``, ``flops_per_parameter``: what is computed, with how much
+    traffic and how many operations.
     ``fabric_cycles``: of the slowest channel.
     ``mparams_per_s``: of the module, in 10^6 parameters a second of simulated time.
     ``ceiling_mparams_per_s``: what the DRAM's peak bandwidth allows; ``efficiency`` is the share.
@@ -77,13 +81,13 @@ def measure_step(
     ``onchip_bytes``: data that a channel can buffer on the chip.
     ``dram_gb_per_s``, ``compute_gflop_per_s``: peaks of the module's DRAM and of its units, each of
     which takes a parameter a fabric cycle.
-    ``bit_exact``: whether p, m and v of random tensors came out as those of the golden model, bit
+    ``bit_exact``: whether the outputs of random tensors came out as those of the golden model, bit
     for bit; None without ``check``, which also leaves the tensors as they are.
     ``host_seconds``: host time of the step.
 
     What needs a clock is None on an untimed backend. Raises what the driver raises.
     """
-    job = AdamJob(device, count, fill=check)
+    job = RuleJob(device, count, fill=check)
     start = time.perf_counter()
     results = job.step(1)
     host_seconds = time.perf_counter() - start
@@ -93,9 +97,14 @@ def measure_step(
     timed = device.transport.timed
     cycles = max(result.fabric_cycles for result in results)
     speed = job.mparams_per_s(results) if timed else None
-    ceiling = ceiling_mparams_per_s(device.channels, config.fabric_mhz)
+    moved = job.rule.bytes_per_parameter
+    ceiling = ceiling_mparams_per_s(device.channels, config.fabric_mhz, moved)
+    flops = flops_per_parameter(job.rule)
     figures: dict[str, Any] = {
         **dict.fromkeys(FIGURES),
+        "rule": job.rule.name,
+        "bytes_per_parameter": moved,
+        "flops_per_parameter": flops,
         "fabric_cycles": cycles if timed else None,
         "mparams_per_s": speed,
         "ceiling_mparams_per_s": ceiling,
@@ -105,10 +114,8 @@ def measure_step(
         "beats_written": sum(result.beats_written for result in results),
         "onchip_bytes": config.onchip_bytes,
         "fabric_mhz": config.fabric_mhz,
-        "dram_gb_per_s": ceiling * BYTES_PER_PARAMETER / 1000,
-        "compute_gflop_per_s": (
-            device.channels * config.lanes * config.fabric_mhz * FLOPS_PER_PARAMETER / 1000
-        ),
+        "dram_gb_per_s": ceiling * moved / 1000,
+        "compute_gflop_per_s": (device.channels * config.lanes * config.fabric_mhz * flops / 1000),
         "bit_exact": exact,
         "host_seconds": host_seconds,
     }

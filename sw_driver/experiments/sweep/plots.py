@@ -15,11 +15,10 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from hw.dram.timing import DramTiming
 from sw_driver.axdimm.runs import DRAM_TIMES
-from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
+from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
 from sw_driver.experiments.settings import KEYS, Value, text_of
 
 from .grid import Grid
-from .measure import FLOPS_PER_PARAMETER
 
 __all__ = ["area", "roofline", "throughput", "time_breakdown", "write_plots"]
 
@@ -157,7 +156,7 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
     axes.set_ylim(bottom=bottom)
     begins = f", the axis begins at {bottom:.0f}" if near else ""
     axes.set_ylabel(f"million parameters a second (MP/s{begins})")
-    axes.set_title(f"Adam on the simulated AXDIMM ({grid.backend}): throughput against {axis}")
+    axes.set_title(f"The simulated AXDIMM ({grid.backend}): throughput against {axis}")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
     return figure
@@ -224,11 +223,11 @@ def time_breakdown(grid: Grid, rows: Sequence[Row]) -> Figure:
 def roofline(grid: Grid, rows: Sequence[Row]) -> Figure:
     """Throughput in operations against operations per byte of DRAM traffic.
 
-    Adam stands at 16 operations for 28 bytes. Slopes are the DRAM's peaks, flats those of the
-    units; each point lies under its own.
+    A rule stands at its operations for its bytes, Adam at 16 for 28; one without operations is left
+    out. Slopes are the DRAM's peaks, flats those of the units; each point lies under its own.
     """
-    shown = [row for row in rows if row["mparams_per_s"] is not None]
-    intensity = FLOPS_PER_PARAMETER / BYTES_PER_PARAMETER
+    shown = [row for row in rows if row["mparams_per_s"] is not None and row["flops_per_parameter"]]
+    rules = {row["rule"]: (row["flops_per_parameter"], row["bytes_per_parameter"]) for row in shown}
     figure = Figure(figsize=(8, 6), layout="constrained")
     axes = figure.subplots()
     axes.set_xscale("log", base=2)
@@ -268,8 +267,8 @@ def roofline(grid: Grid, rows: Sequence[Row]) -> Figure:
         )
         speeds = [row["mparams_per_s"] for row in of_roof]
         axes.plot(
-            np.full(len(of_roof), intensity),
-            [speed * FLOPS_PER_PARAMETER / 1000 for speed in speeds],
+            [row["flops_per_parameter"] / row["bytes_per_parameter"] for row in of_roof],
+            [row["mparams_per_s"] * row["flops_per_parameter"] / 1000 for row in of_roof],
             linestyle="none",
             marker="o",
             # Rings of several sizes show where points lie on each other.
@@ -284,20 +283,21 @@ def roofline(grid: Grid, rows: Sequence[Row]) -> Figure:
                 else f"{speeds[0]:.1f} MP/s"
             ),
         )
-    axes.axvline(
-        intensity,
-        color="grey",
-        linestyle=":",
-        linewidth=1,
-        label=f"Adam: {FLOPS_PER_PARAMETER} operations for {BYTES_PER_PARAMETER} bytes",
-        zorder=0,
-    )
+    for rule, (flops, nbytes) in rules.items():
+        axes.axvline(
+            flops / nbytes,
+            color="grey",
+            linestyle=":",
+            linewidth=1,
+            label=f"{rule}: {flops} operations for {nbytes} bytes",
+            zorder=0,
+        )
     axes.set_xlim(x[0], x[-1])
     for one in (axes.xaxis, axes.yaxis):
         one.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
     axes.set_xlabel("operations per byte of DRAM traffic (FLOP/B)")
     axes.set_ylabel("GFLOP/s of the module")
-    axes.set_title(f"Roofline of Adam on the simulated AXDIMM ({grid.backend})")
+    axes.set_title(f"Roofline of the simulated AXDIMM ({grid.backend})")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=1, fontsize=9, frameon=False, markerscale=0.7)
     return figure
@@ -347,7 +347,7 @@ def area(grid: Grid, rows: Sequence[Row]) -> Figure:
     )
     axes.set_ylabel("million parameters a second (MP/s)")
     axes.set_title(
-        f"Adam on the simulated AXDIMM ({grid.backend}): throughput against area\n"
+        f"The simulated AXDIMM ({grid.backend}): throughput against area\n"
         "filled: no other point has as much for less",
         fontsize=11,
     )
@@ -364,13 +364,14 @@ def write_plots(folder: Path, grid: Grid, rows: Sequence[Row]) -> list[Path]:
     """Writes what the rows can show; returns the files (PNG).
 
     ``throughput_AXIS.png`` for each axis, ``time_breakdown.png`` (with many points several,
-    numbered), ``roofline.png``, and ``area.png`` if the points differ in area. Rows without figures
-    (failed points, untimed backends) are left out.
+    numbered), ``roofline.png`` if a rule computes anything, and ``area.png`` if the points differ
+    in area. Rows without figures (failed points, untimed backends) are left out.
     """
     figures: dict[str, Figure] = {}
     timed = [row for row in rows if row["mparams_per_s"] is not None]
     if timed:
         figures |= {f"throughput_{axis}": throughput(grid, rows, axis) for axis in grid.axes}
+    if any(row["flops_per_parameter"] for row in timed):
         figures["roofline"] = roofline(grid, rows)
     if len({_cost(row) for row in timed}) > 1:
         figures["area"] = area(grid, rows)

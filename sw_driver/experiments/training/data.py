@@ -1,18 +1,37 @@
-"""The handwritten digits that ship with scikit-learn, split once and for all."""
+"""What networks are trained on: scikit-learn's handwritten digits, and Python's own sources."""
 
 from __future__ import annotations
 
+import sysconfig
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CLASSES", "PIXELS", "Digits", "load_split_digits"]
+__all__ = [
+    "CLASSES",
+    "MODULES",
+    "MODULE_BYTES",
+    "PIXELS",
+    "Digits",
+    "Text",
+    "load_library_text",
+    "load_split_digits",
+]
 
 PIXELS = 64
 CLASSES = 10
 TEST_IMAGES = 360
 SPLIT_SEED = 2022
+
+MODULES = (
+    "argparse", "configparser", "difflib", "doctest", "enum", "functools", "inspect", "ipaddress",
+    "mailbox", "optparse", "pickle", "pickletools", "pydoc", "subprocess", "tarfile", "typing",
+)  # fmt: skip
+"""Of the standard library; the last is for testing."""
+MODULE_BYTES = 32 * 1024
+"""Of each, from its beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +58,27 @@ def load_split_digits() -> Digits:
         test_images=images[:TEST_IMAGES],
         test_labels=labels[:TEST_IMAGES],
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Bytes of text, a number from 0 to 255 each."""
+
+    train: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+
+def load_library_text() -> Text:
+    """The same for a version of Python. Raises ``FileNotFoundError`` if it has no sources."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    parts = []
+    for name in MODULES:
+        path = folder / f"{name}.py"
+        source = path.read_bytes() if path.is_file() else b""
+        if len(source) < MODULE_BYTES:
+            raise FileNotFoundError(
+                f"{str(path)!r} has {len(source)} bytes, expected {MODULE_BYTES} or more: use a "
+                "Python that has the sources of its standard library"
+            )
+        parts.append(np.frombuffer(source[:MODULE_BYTES], np.uint8).astype(np.int64))
+    return Text(train=np.concatenate(parts[:-1]), test=parts[-1])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from hw.rules import rule
 from sw_driver.axdimm.runs import DramActivity
 from sw_driver.experiments.figures import (
     PAPER_EFFICIENCY,
@@ -46,7 +48,8 @@ def _figures(
         "mparams_per_s": speed,
         "efficiency": None
         if speed is None
-        else speed / ceiling_mparams_per_s(channels, fabric_mhz),
+        else speed
+        / ceiling_mparams_per_s(channels, fabric_mhz, rule(result.rule).bytes_per_parameter),
         "simulated_fabric_cycles": share.simulated_fabric_cycles if result.timed else None,
     }
 
@@ -88,6 +91,7 @@ def report(
 ) -> dict[str, Any]:
     """The job's figures, ready for JSON; ``context`` is added at the end.
 
+    ``rule``: the update rule that took the steps.
     ``fabric_cycles``: of the kernel, from START to DONE, summed over the steps; for the module the
     slower channel's in each step, since the channels run at once.
     ``mparams_per_s``: parameters updated in these cycles of ``fabric_mhz``, in millions a second.
@@ -111,6 +115,7 @@ def report(
     figures, with the loss and accuracy of the whole job.
     """
     return {
+        "rule": result.rule,
         **_figures(result, result, channels=len(result.channels), fabric_mhz=fabric_mhz),
         "fabric_mhz": fabric_mhz,
         "refresh_limit": refresh_limit if result.timed else None,
@@ -125,17 +130,18 @@ def summary_table(figures: dict[str, Any]) -> Table:
     """The closing table of a report."""
     channels = len(figures["channels"])
     timed = figures["fabric_cycles"] is not None
-    ceiling = ceiling_mparams_per_s(channels, figures["fabric_mhz"])
+    trained = rule(figures["rule"])
+    ceiling = ceiling_mparams_per_s(channels, figures["fabric_mhz"], trained.bytes_per_parameter)
 
     def when_timed(value: float | None, form: str) -> str:
         return form.format(value) if value is not None else "untimed"
 
-    table = Table(title=f"Adam on the simulated AXDIMM ({figures['backend']} backend)")
+    table = Table(title=f"{trained.title} on the simulated AXDIMM ({figures['backend']} backend)")
     table.add_column("")
     table.add_column("this run", justify="right")
     table.add_column("paper", justify="right")
     exact = "yes" if figures["bit_exact"] else "NO"
-    table.add_row("p, m, v equal to the golden model, every bit", exact, "")
+    table.add_row(f"{', '.join(trained.outputs)} equal to the golden model, every bit", exact, "")
     table.add_row("parameters", f"{figures['params']:,}", "")
     table.add_row("steps", f"{figures['steps']:,}", "")
     if figures["steps"]:
@@ -160,6 +166,7 @@ def summary_table(figures: dict[str, Any]) -> Table:
                 f"{entry['mparams_per_s']:.2f} MP/s, {entry['efficiency']:.1%}",
                 "",
             )
+    _add_torch_rows(table, figures)
     table.add_row("host time", f"{figures['host']['seconds']:.1f} s", "")
     table.add_row(
         "fabric cycles simulated per host second",
@@ -167,6 +174,21 @@ def summary_table(figures: dict[str, Any]) -> Table:
         "",
     )
     return table
+
+
+def _add_torch_rows(table: Table, figures: dict[str, Any]) -> None:
+    """What a job beside PyTorch has in addition."""
+    if "torch" not in figures:
+        return
+    other = figures["torch"]
+    table.add_row("last batch, PyTorch's own optimizer", f"{other['loss_last']:.3f}", "")
+    table.add_row("test accuracy, PyTorch's own", f"{other['test_accuracy']:.1%}", "")
+    table.add_row("losses of a step differ by at most", f"{other['largest_difference']:.1e}", "")
+    for which, times in figures["step_ns"].items():
+        if times is not None:
+            for name, text in (("total", "in all"), ("copy", "copies"), ("kernel", "kernel")):
+                step = "the first step" if which == "first" else "a later step"
+                table.add_row(f"{step}, {text}", f"{times[name] / 1e6:.2f} ms", "")
 
 
 _ACTIVITIES = {
@@ -198,17 +220,20 @@ def activity_table(figures: dict[str, Any]) -> Table | None:
     return table
 
 
-def write_loss_curve(path: Path, losses: tuple[float, ...]) -> None:
-    """Draws the loss of each step's batch as a PNG."""
+def write_loss_curve(path: Path, title: str, curves: Mapping[str, Sequence[float]]) -> None:
+    """Draws the loss of each step's batch as a PNG; several are told apart by their names."""
     # The object interface draws without a display and leaves matplotlib's settings alone.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    axes.plot(range(1, len(losses) + 1), losses, marker=".")
+    for (name, losses), style in zip(curves.items(), (".-", "--"), strict=False):
+        axes.plot(range(1, len(losses) + 1), losses, style, label=name)
+    if len(curves) > 1:
+        axes.legend()
     axes.set_xlabel("step")
     axes.set_ylabel("cross entropy of the batch")
-    axes.set_title("Training on handwritten digits, optimizer on the simulated AXDIMM")
+    axes.set_title(f"{title}, optimizer on the simulated AXDIMM")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     with replacing(path) as part:

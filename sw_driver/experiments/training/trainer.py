@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.rules.adam import adam_constants, adam_step
+from golden.rules import reference
+from hw.rules import RULES
+from hw.rules import rule as rule_of
+from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm
-from sw_driver.axdimm.runs import AdamResult, AdamRun, DramActivity
-from sw_driver.experiments.adamjob import Hyperparameters
+from sw_driver.axdimm.runs import DramActivity, KernelRun, RunResult
+from sw_driver.errors import UnsupportedRuleError
+from sw_driver.experiments.rulejob import hyperparameters_of
 
 from .data import CLASSES, PIXELS, Digits
 from .mlp import Mlp
 
 __all__ = [
+    "TRAINING_RULES",
     "ChannelFigures",
     "Mismatch",
     "MismatchError",
@@ -26,17 +32,25 @@ __all__ = [
     "Trainer",
     "TrainingResult",
     "TrainingSettings",
+    "channel_figures",
+    "first_mismatch",
+    "training_rule",
 ]
 
 Array = NDArray[np.float32]
 
-_HYPERPARAMETERS: Hyperparameters = {
-    "lr": 3e-3,
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "eps": 1e-8,
-    "weight_decay": 1e-4,
-}
+TRAINING_RULES = tuple(
+    name
+    for name, rule in RULES.items()
+    if "p" in rule.outputs and {*rule.inputs} == {"g", *rule.outputs}
+)
+"""Those that update parameters ``p``, and their own state, by gradients ``g``."""
+
+_HYPERPARAMETERS = {"lr": 3e-3, "weight_decay": 1e-4}
+"""Apart from what is usual."""
+_GRADIENT_LEARNING_RATE = 0.1
+"""Of rules whose step is as long as the gradient: they have neither ``eps``, for they do not divide
+by its size, nor ``beta1``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +123,8 @@ class ChannelFigures(Share):
 class TrainingResult(Share):
     """What the job did."""
 
+    rule: str
+    """That took the steps."""
     timed: bool
     steps: int
     losses: tuple[float, ...]
@@ -121,52 +137,124 @@ class TrainingResult(Share):
     channels: tuple[ChannelFigures, ...]
 
 
+def training_rule(device: Axdimm) -> UpdateRule:
+    """The rule that ``device`` trains by: its kernels' first.
+
+    Raises :class:`~sw_driver.errors.UnsupportedRuleError` if that is none of
+    :data:`TRAINING_RULES`.
+    """
+    rule = rule_of(device.rules(0)[0])
+    if rule.name not in TRAINING_RULES:
+        raise UnsupportedRuleError(
+            f"{rule.name} loads {', '.join(rule.inputs) or 'nothing'} and stores "
+            f"{', '.join(rule.outputs) or 'nothing'}: training takes a rule that updates p, and "
+            f"its own state, by g: one of {', '.join(TRAINING_RULES)}",
+            rule=rule.name,
+        )
+    return rule
+
+
+def first_mismatch(
+    found: Array, wanted: Array, *, step: int, channel: int, tensor: str
+) -> Mismatch | None:
+    """Where ``found`` first differs from the golden model's ``wanted``, bit for bit."""
+    found_bits, golden_bits = found.view(np.uint32), wanted.view(np.uint32)
+    differing = np.flatnonzero(found_bits != golden_bits)
+    if not len(differing):
+        return None
+    first = int(differing[0])
+    return Mismatch(
+        step=step,
+        channel=channel,
+        tensor=tensor,
+        differing=len(differing),
+        elements=len(wanted),
+        first_index=first,
+        device_bits=int(found_bits[first]),
+        golden_bits=int(golden_bits[first]),
+    )
+
+
+def channel_figures(
+    device: Axdimm,
+    channel: int,
+    results: Sequence[RunResult],
+    *,
+    bit_exact: bool,
+    params: int,
+    cycles_before: int,
+) -> ChannelFigures:
+    """The figures of a channel on which these were the runs of a training."""
+    return ChannelFigures(
+        channel=channel,
+        bit_exact=bit_exact,
+        params=params,
+        fabric_cycles=sum(result.fabric_cycles for result in results),
+        simulated_fabric_cycles=device.transport.fabric_cycles(channel) - cycles_before,
+        beats_read=sum(result.beats_read for result in results),
+        beats_written=sum(result.beats_written for result in results),
+        idle_fabric_cycles=sum(result.idle_fabric_cycles for result in results),
+        activity=DramActivity.total(
+            result.activity for result in results if result.activity is not None
+        )
+        if device.transport.timed
+        else None,
+    )
+
+
 class _Share:
     """The part of the parameter vector that lives on one channel, as flat tensors."""
 
-    def __init__(self, device: Axdimm, channel: int, values: Array) -> None:
+    def __init__(self, device: Axdimm, channel: int, rule: UpdateRule, values: Array) -> None:
         self._device = device
         self._channel = channel
         self.params = len(values)
         self._nbytes = values.nbytes
-        self._p, self._g, self._m, self._v = (
-            device.MallocAxdimm(self._nbytes, channel) for _ in "pgmv"
-        )
-        self._golden = (values.copy(), np.zeros_like(values), np.zeros_like(values))
-        self._first_values = values
+        self._rule = rule
+        self._tensors = {name: device.MallocAxdimm(self._nbytes, channel) for name in rule.tensors}
+        self._golden = {name: np.zeros_like(values) for name in rule.outputs}
+        self._golden["p"] = values.copy()
         self.values = values.copy()
-        self.results: list[AdamResult] = []
+        self.results: list[RunResult] = []
         self.bit_exact = True
         self._stream = device.stream(channel)
-        self._run: AdamRun | None = None
+        self._run: KernelRun | None = None
         self._cycles_before = device.transport.fabric_cycles(channel)
 
     def upload(self) -> None:
-        """Queues the copies of parameters and zeroed moments to the device, over the link."""
-        zeros = np.zeros_like(self._first_values)
-        for pointer, data in ((self._p, self._first_values), (self._m, zeros), (self._v, zeros)):
+        """Queues the copies of parameters and zeroed state to the device, over the link."""
+        for name, data in self._golden.items():
             self._device.MemcpyHost2Axdimm(
-                pointer, data, self._nbytes, backdoor=False, stream=self._stream
+                self._tensors[name], data, self._nbytes, backdoor=False, stream=self._stream
             )
 
     def step(self, gradient: Array, t: int) -> None:
         """Queues: gradients in over the link, the kernel's run, parameters out over the link."""
         device, channel, stream = self._device, self._channel, self._stream
-        device.MemcpyHost2Axdimm(self._g, gradient, self._nbytes, backdoor=False, stream=stream)
+        tensors = self._tensors
+        device.MemcpyHost2Axdimm(
+            tensors["g"], gradient, self._nbytes, backdoor=False, stream=stream
+        )
         device.SetArbiterAcc(channel, stream=stream)
-        self._run = device.RunAdamOnAxdimmAsync(
-            self._p,
-            self._m,
-            self._v,
-            self._g,
+        self._run = device.RunOnAxdimmAsync(
+            self._rule.name,
+            tensors,
             self.params,
-            **_HYPERPARAMETERS,
-            t=t,
-            channel=channel,
+            self._hyperparameters(t),
+            channel,
             stream=stream,
         )
         device.SetArbiterNormal(channel, stream=stream)
-        device.MemcpyAxdimm2Host(self.values, self._p, self._nbytes, backdoor=False, stream=stream)
+        device.MemcpyAxdimm2Host(
+            self.values, tensors["p"], self._nbytes, backdoor=False, stream=stream
+        )
+
+    def _hyperparameters(self, t: int) -> dict[str, float]:
+        own = dict(_HYPERPARAMETERS)
+        if not {"eps", "beta1"} & {*self._rule.hyperparameters}:
+            own["lr"] = _GRADIENT_LEARNING_RATE
+        usual = hyperparameters_of(self._rule, t)
+        return {name: own.get(name, value) for name, value in usual.items()}
 
     def wait(self) -> None:
         """Waits for what is queued. Raises what it ended with."""
@@ -176,70 +264,57 @@ class _Share:
             self._run = None
 
     def compare(self, gradient: Array, t: int) -> list[Mismatch]:
-        """Advances the golden state from ``gradient`` and compares p, m and v bit for bit.
+        """Advances the golden state from ``gradient`` and compares all outputs bit for bit.
 
         The golden state is its own: nothing of the device enters it after the first values. The
-        parameters compared are those copied over the link; the moments, which a training loop
-        does not read, come through the backdoor.
+        parameters compared are those copied over the link; the rest of the state, which a training
+        loop does not read, comes through the backdoor.
         """
-        p, m, v = self._golden
-        self._golden = adam_step(p, gradient, m, v, adam_constants(**_HYPERPARAMETERS, t=t))
-        moments = (np.empty_like(p), np.empty_like(p))
-        for pointer, data in zip((self._m, self._v), moments, strict=True):
-            self._device.MemcpyAxdimm2Host(data, pointer, self._nbytes, backdoor=True)
+        golden = reference(self._rule.name)
+        constants = golden.constants(**self._hyperparameters(t))
+        self._golden = golden.step({"g": gradient, **self._golden}, constants)
         mismatches = []
-        for name, found, golden in zip("pmv", (self.values, *moments), self._golden, strict=True):
-            found_bits, golden_bits = found.view(np.uint32), golden.view(np.uint32)
-            differing = np.flatnonzero(found_bits != golden_bits)
-            if len(differing):
-                first = int(differing[0])
-                mismatches.append(
-                    Mismatch(
-                        step=t,
-                        channel=self._channel,
-                        tensor=name,
-                        differing=len(differing),
-                        elements=self.params,
-                        first_index=first,
-                        device_bits=int(found_bits[first]),
-                        golden_bits=int(golden_bits[first]),
-                    )
+        for name, wanted in self._golden.items():
+            found = self.values
+            if name != "p":
+                found = np.empty_like(wanted)
+                self._device.MemcpyAxdimm2Host(
+                    found, self._tensors[name], self._nbytes, backdoor=True
                 )
+            mismatch = first_mismatch(found, wanted, step=t, channel=self._channel, tensor=name)
+            if mismatch is not None:
+                mismatches.append(mismatch)
         self.bit_exact &= not mismatches
         return mismatches
 
     def figures(self) -> ChannelFigures:
-        cycles = self._device.transport.fabric_cycles(self._channel) - self._cycles_before
-        return ChannelFigures(
-            channel=self._channel,
+        return channel_figures(
+            self._device,
+            self._channel,
+            self.results,
             bit_exact=self.bit_exact,
             params=self.params,
-            fabric_cycles=sum(result.fabric_cycles for result in self.results),
-            simulated_fabric_cycles=cycles,
-            beats_read=sum(result.beats_read for result in self.results),
-            beats_written=sum(result.beats_written for result in self.results),
-            idle_fabric_cycles=sum(result.idle_fabric_cycles for result in self.results),
-            activity=DramActivity.total(
-                result.activity for result in self.results if result.activity is not None
-            )
-            if self._device.transport.timed
-            else None,
+            cycles_before=self._cycles_before,
         )
 
     def free(self) -> None:
         """Gives the memory back."""
-        for pointer in (self._p, self._g, self._m, self._v):
+        for pointer in self._tensors.values():
             self._device.FreeAxdimm(pointer)
 
 
 class Trainer:
     """Trains a perceptron on the digits, its parameters split over the channels of ``device``.
 
-    All channels work at once, each in its stream.
+    All channels work at once, each in its stream, by :func:`training_rule`. Raises what that
+    raises.
     """
+
+    title = "Training on handwritten digits"
 
     def __init__(self, device: Axdimm, digits: Digits, settings: TrainingSettings) -> None:
         self._device = device
+        self._rule = training_rule(device)
         self._digits = digits
         self._settings = settings
         self._network = Mlp((PIXELS, *settings.hidden, CLASSES))
@@ -255,7 +330,7 @@ class Trainer:
     def train(self, on_step: Callable[[int, float], None] | None = None) -> TrainingResult:
         """Trains, calling ``on_step(step, loss)`` after each step.
 
-        The same settings give the same losses and the same p, m and v on every backend, and the
+        The same settings give the same losses and the same state on every backend, and the
         same counts on the same backend.
 
         Raises :class:`MismatchError` after the first step in which a bit differs, and what the
@@ -265,7 +340,7 @@ class Trainer:
         rng = np.random.default_rng(settings.seed)
         parameters = self._network.initial(rng)
         shares = [
-            _Share(self._device, channel, values)
+            _Share(self._device, channel, self._rule, values)
             for channel, values in enumerate(np.array_split(parameters, self._device.channels))
         ]
         batches = self._batches(rng)
@@ -302,6 +377,10 @@ class Trainer:
             share.free()
         return result
 
+    def context(self) -> dict[str, Any]:
+        """What the report of this job has besides."""
+        return {"model": "digits"}
+
     @contextmanager
     def _at_once(self, shares: list[_Share]) -> Iterator[None]:
         """What is queued inside begins together, and has ended after it."""
@@ -327,6 +406,7 @@ class Trainer:
     ) -> TrainingResult:
         channels = tuple(share.figures() for share in shares)
         return TrainingResult(
+            rule=self._rule.name,
             bit_exact=all(share.bit_exact for share in shares),
             timed=self._device.transport.timed,
             params=self._network.parameters,

