@@ -1,0 +1,639 @@
+"""What the optimizers have in common: placing, moving and updating parameters on the module.
+
+State is on the module. A step copies gradients to it, and parameters where their bits are not what
+the module has already; it runs the update rule on all channels and copies the parameters back.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hw.rules import rule
+from hw.rules.update_rule import UpdateRule
+from sw_driver.axdimm import Axdimm, BackendOptions
+from sw_driver.axdimm.backends import module_config
+from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
+from sw_driver.control.exclusive import parse_device
+from sw_driver.errors import ClosedError, UnsupportedRuleError
+from sw_driver.transport import WINDOW_BYTES
+
+from .shards import VALUE_BYTES, Shard, Slot, Span, common, merged, padded
+from .state import ModuleState
+from .step import Operations, StepHandle, StepReport
+
+__all__ = ["ModuleOptimizer"]
+
+NORM_RULE = "sum_squares"
+CHOICES = {"foreach", "fused", "capturable", "differentiable"}
+"""How PyTorch is to compute, which is not for it to say here."""
+OPTIONAL = {*CHOICES, "maximize", "amsgrad", "nesterov", "centered", "decoupled_weight_decay"}
+"""What a parameter group in a state dict may lack: older versions of PyTorch had not all."""
+
+Change = tuple[str, Tensor, list[Span]]
+"""Of a shard: a tensor, values of all of it, and which of them the module lacks."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Update:
+    """What a step does to a parameter."""
+
+    parameter: Tensor
+    gradient: Tensor
+    group: dict[str, Any]
+    rule: UpdateRule
+    hyperparameters: dict[str, float]
+    constants: tuple[tuple[str, float], ...]
+    t: int
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What parameters of one run have in common."""
+        return self.rule.name, self.constants
+
+
+class ModuleOptimizer(torch.optim.Optimizer):
+    """Base of the optimizers, which come before PyTorch's own among their bases.
+
+    Parameters
+    ----------
+    params: as PyTorch takes them: tensors, pairs of name and tensor, or groups.
+    args, options: PyTorch's arguments of the optimizer.
+    device: an opened module; or a backend's name, then one is opened that has the update rules
+        needed, and closed with the optimizer.
+
+    Raises
+    ------
+    ValueError: an option that no update rule has, parameters that share memory, and what PyTorch's
+        optimizer refuses.
+    TypeError: a parameter that is not of real floating-point numbers.
+    UnsupportedRuleError: the opened module lacks the update rule.
+    """
+
+    state_keys: ClassVar[dict[str, str]]
+    """What PyTorch calls the rule's tensors in the state of a parameter."""
+    counts_steps: ClassVar[bool] = True
+    """Whether PyTorch keeps a parameter's number of steps in its state."""
+
+    last_step: StepReport | None = None
+    """What the last step took; None before the first."""
+
+    def __init__(
+        self, params: Any, *args: Any, device: Axdimm | str = "golden", **options: Any
+    ) -> None:
+        if not isinstance(device, Axdimm | str):
+            raise TypeError(
+                f"device is {device!r}: expected an opened Axdimm or a backend's name, such as "
+                "'golden'"
+            )
+        self._device: Axdimm | None = None
+        self._slots: dict[Tensor, Slot] = {}
+        self._streams = []
+        self._pending: Callable[[], None] | None = None
+        self._failure: BaseException | None = None
+        self._converted: set[torch.dtype] = set()
+        super().__init__(params, *args, **options)
+        self._owned = isinstance(device, str)
+        if isinstance(device, str):
+            device = self._opened(device)
+            weakref.finalize(self, device.close)
+        self._device = device
+        for group in self.param_groups:
+            self._rule_of(group)
+        self._streams = [
+            device.new_stream(f"of {type(self).__name__}, channel {channel}")
+            for channel in range(device.channels)
+        ]
+
+    # For the optimizers.
+
+    def rule_name(self, group: dict[str, Any]) -> str:
+        """The update rule of a group. Raises ``ValueError`` if there is none."""
+        raise NotImplementedError
+
+    def hyperparameters(self, group: dict[str, Any]) -> dict[str, Any]:
+        """Values for the rule's hyper-parameters, and possibly others."""
+        return group
+
+    def initial(self, group: dict[str, Any]) -> float:
+        """What a new parameter's state is filled with."""
+        return 0.0
+
+    def check_loaded(self, group: dict[str, Any]) -> None:
+        """Raises ``ValueError`` for a group of a state dict that is another optimizer's."""
+        for name in sorted(self.defaults.keys() - OPTIONAL - group.keys()):
+            raise ValueError(
+                f"the state dict has no {name!r} in a parameter group: it is not one of "
+                f"{type(self).__name__}"
+            )
+
+    # For those who train.
+
+    @property
+    def device(self) -> Axdimm:
+        """The module."""
+        assert self._device is not None
+        return self._device
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates all parameters that have a gradient; returns what ``closure`` returns.
+
+        Raises
+        ------
+        TypeError, ValueError, AxdimmError: the gradients are sparse, an option or hyper-parameter
+            is not the rule's, the module lacks the rule or memory, or is closed: nothing changed.
+            If the module fails in the middle, parameters are as they were, but the state is lost.
+        RuntimeError: the module failed in an earlier step, and no state dict was loaded since.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.step_async().wait()
+        return loss
+
+    @torch.no_grad()
+    def step_async(self) -> StepHandle:
+        """Begins a step. Its gradients have been taken when this returns.
+
+        Until it is waited for, parameters are the old ones; what the program writes into them is
+        lost. The next call of the optimizer that needs it waits itself. Raises what :meth:`step`
+        raises. Hooks of ``step`` are not called.
+        """
+        updates = self._plan()
+        operations = Operations(device=self.device, streams=self._streams)
+        finish = self._finisher(operations, updates)
+        try:
+            self._queue(operations, updates)
+        except BaseException as error:
+            if operations.queued:
+                operations.recover()
+                self._fail(error)
+            raise
+        self._pending = finish
+        self._opt_called = True  # or PyTorch's schedulers say that they come before the step
+        return StepHandle(operations, finish)
+
+    @torch.no_grad()
+    def clip_grad_norm(self, max_norm: float, *, error_if_nonfinite: bool = False) -> Tensor:
+        """``torch.nn.utils.clip_grad_norm_`` for the optimizer's parameters; returns the norm.
+
+        The module computes it, if it has the rule ``sum_squares``. Then gradients are on it, and
+        are copied there again in the step only if they were scaled. Raises ``RuntimeError`` for a
+        norm that is not finite, ``error_if_nonfinite``, and what :meth:`step` raises.
+        """
+        updates = self._plan()
+        if not updates or any(
+            NORM_RULE not in self.device.rules(channel) for channel in range(self.device.channels)
+        ):
+            return torch.nn.utils.clip_grad_norm_(
+                [update.parameter for update in updates],
+                max_norm,
+                error_if_nonfinite=error_if_nonfinite,
+            )
+        operations = Operations(device=self.device, streams=self._streams)
+        shards = self._by_shard(updates)
+        changes = [self._changed(*each, "g") for each in shards]
+        with self.device.queueing():
+            for (shard, part), change in zip(shards, changes, strict=True):
+                operations.copy(shard, *change)
+                operations.run(shard, rule(NORM_RULE), {}, self._spans(part))
+        operations.wait()
+        for update in updates:
+            self._slots[update.parameter].known.add("g")
+        squares = (value for _, run in operations.runs for value in run.sums.values())
+        norm = math.sqrt(math.fsum(squares))
+        if error_if_nonfinite and not math.isfinite(norm):
+            raise RuntimeError(f"the norm of the gradients is {norm}: they were not clipped")
+        scale = float(max_norm) / (norm + 1e-6)
+        if not scale >= 1:
+            for update in updates:
+                update.gradient.mul_(scale)
+        return torch.tensor(norm)
+
+    def inspect(self, parameter: Tensor, tensor: str) -> list[tuple[int, int, NDArray[np.float32]]]:
+        """A tensor of the rule, such as ``"m"``, as the module has it for a parameter.
+
+        Each piece with its channel and its first element. It is read through the backdoor: that
+        takes no simulated time and changes nothing. Raises ``KeyError`` before the parameter's
+        first step, and what the driver raises.
+        """
+        self._settle()
+        slot = self._slots[parameter]
+        return [
+            (channel, first, values[: slot.count - first])
+            for channel, first, values in self._read(slot, tensor, backdoor=True)
+        ]
+
+    def close(self) -> None:
+        """Takes the state back, frees the module's memory and closes the module if it is its own.
+
+        The state dict can still be saved; on a module that stays open, training goes on from it.
+        Without this, it ends with the program, or the optimizer if the module is its own.
+        """
+        try:
+            if self._failure is None:
+                self._settle()
+                for parameter, state in self.state.items():
+                    if isinstance(state, ModuleState):
+                        self.state[parameter] = state.snapshot()
+            for shard in {slot.shard for slot in self._slots.values()}:
+                with suppress(ClosedError):
+                    shard.free()
+            self._slots.clear()
+        finally:
+            if self._owned:
+                self.device.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # PyTorch's own, where the module makes a difference.
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group, as PyTorch does. Raises what the constructor raises; then it has not."""
+        super().add_param_group(param_group)
+        try:
+            group = self.param_groups[-1]
+            for name in sorted(CHOICES):
+                if group.get(name):
+                    raise ValueError(
+                        f"{name} is {group[name]}, but the module computes the update: leave it out"
+                    )
+            self._rule_of(group)
+            self._check_parameters()
+        except BaseException:
+            self.param_groups.pop()
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        """PyTorch's, with its names and layout; tensors are copies, in FP32."""
+        self._settle()
+        held, self.state = self.state, defaultdict(dict)
+        try:
+            for parameter, state in held.items():
+                fetched = state.snapshot() if isinstance(state, ModuleState) else state
+                self.state[parameter] = fetched
+            return super().state_dict()
+        finally:
+            self.state = held
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes a state dict of this class or of PyTorch's.
+
+        Tensors of parameters in other formats stay in FP32; PyTorch would round them. Raises
+        ``ValueError`` for one that does not fit; then nothing has changed.
+        """
+        if self._failure is None:
+            self._settle()
+        loaded: dict[str, Any] = {}
+        hook = self.register_load_state_dict_pre_hook(lambda _, last: loaded.update(last))
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            hook.remove()
+        numbers = (number for group in loaded["param_groups"] for number in group["params"])
+        for number, (_, parameter) in zip(numbers, self._named_parameters(), strict=True):
+            for key, value in loaded["state"].get(number, {}).items():
+                if key in self.state_keys.values() and value is not None:
+                    self.state[parameter][key] = value.to(torch.float32)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        groups = state["param_groups"]
+        for group in groups:
+            self.check_loaded(group)
+            for name in CHOICES & group.keys() & self.defaults.keys():  # how PyTorch computed
+                group[name] = self.defaults[name]
+        names = iter(self._named_parameters(groups))
+        for group in groups:
+            chosen = self._rule_of({**self.defaults, **group})
+            for parameter in group["params"]:
+                name, _ = next(names)
+                self._check_state(name, parameter, state["state"].get(parameter, {}), chosen)
+        for values in state["state"].values():
+            for key in [key for key, value in values.items() if value is None]:
+                del values[key]
+        super().__setstate__(state)
+        self._failure = None
+
+    def _check_state(
+        self, name: str, parameter: Tensor, state: Mapping[str, Any], rule: UpdateRule
+    ) -> None:
+        """Raises ``ValueError`` if it is not what this optimizer has for the parameter."""
+        known = {*self.state_keys.values()} | ({"step"} if self.counts_steps else set())
+        for key, value in state.items():
+            if key not in known:
+                raise ValueError(
+                    f"the state dict has {key!r} for {name}: {type(self).__name__} has "
+                    f"{', '.join(sorted(known))}"
+                )
+            if key != "step" and value is not None and value.shape != parameter.shape:
+                raise ValueError(
+                    f"{key} of {name} has the shape {tuple(value.shape)} in the state dict: "
+                    f"expected {tuple(parameter.shape)}"
+                )
+        for tensor, key in [("step", "step"), *self.state_keys.items()]:
+            if state and key in known - state.keys() and tensor in {"step", *rule.tensors}:
+                raise ValueError(f"the state dict has no {key} for {name}: save a whole one")
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            f"{type(self).__name__} holds a module, which cannot be copied or pickled: save its "
+            "state_dict()"
+        )
+
+    # Checks.
+
+    def _rule_of(self, group: dict[str, Any]) -> UpdateRule:
+        """The group's rule, which the module has if it is open."""
+        name = self.rule_name(group)
+        for channel in range(0 if self._device is None else self.device.channels):
+            there = self.device.rules(channel)
+            if name not in there:
+                wanted = (*there, name)
+                raise UnsupportedRuleError(
+                    f"{type(self).__name__} needs the rule {name}, the kernel of channel {channel} "
+                    f"has {', '.join(there)}: open the device with "
+                    f"BackendOptions(settings={{'rules': {wanted}}})",
+                    rule=name,
+                    channel=channel,
+                    rules=there,
+                )
+        return rule(name)
+
+    def _named_parameters(
+        self, groups: list[dict[str, Any]] | None = None
+    ) -> list[tuple[str, Tensor]]:
+        result = []
+        for number, group in enumerate(self.param_groups if groups is None else groups):
+            names = group.get("param_names", ())
+            for index, parameter in enumerate(group["params"]):
+                words = f"parameter {index} of group {number}"
+                name = f"{words} ({names[index]!r})" if index < len(names) else words
+                result.append((name, parameter))
+        return result
+
+    def _check_parameters(self) -> None:
+        """Raises for parameters that cannot be converted, and those that share memory."""
+        extents = []
+        for name, parameter in self._named_parameters():
+            if parameter.layout is not torch.strided or not parameter.is_floating_point():
+                raise TypeError(
+                    f"{name} is {parameter.dtype}, {parameter.layout}: expected real "
+                    "floating-point numbers in a dense tensor"
+                )
+            if parameter.dtype not in self._converted | {torch.float32}:
+                self._converted.add(parameter.dtype)
+                warnings.warn(
+                    f"{name} is {parameter.dtype}: the module computes in FP32, so such parameters "
+                    "and their gradients are converted, and results rounded",
+                    stacklevel=2,
+                )
+            sizes = list(zip(parameter.shape, parameter.stride(), strict=True))
+            if any(stride == 0 and size > 1 for size, stride in sizes):
+                raise ValueError(f"elements of {name} share memory: pass a contiguous copy")
+            if parameter.numel():
+                last = sum((size - 1) * stride for size, stride in sizes) + 1
+                begin = parameter.data_ptr()
+                where = (str(parameter.device), begin, begin + last * parameter.itemsize)
+                extents.append((*where, name))
+        extents.sort()
+        for (one, _, end, before), (other, begin, _, after) in pairwise(extents):
+            if one == other and begin < end:
+                raise ValueError(
+                    f"{before} and {after} lie within the same memory: pass each once, and views "
+                    "as copies"
+                )
+
+    def _settle(self) -> None:
+        """Completes a step that is under way. Raises if one has failed."""
+        if self._pending is not None:
+            self._pending()
+        if self._failure is not None:
+            raise RuntimeError(
+                f"the module failed in an earlier step ({self._failure}), and with it the state: "
+                "load_state_dict() one that was saved"
+            ) from self._failure
+
+    # The module.
+
+    def _opened(self, name: str) -> Axdimm:
+        """A module with the rules of all groups and as much memory as the parameters need."""
+        rules = list(dict.fromkeys(self.rule_name(group) for group in self.param_groups))
+        settings: dict[str, Any] = {"rules": (*rules, NORM_RULE)}
+        parsed = parse_device(name)
+        if parsed.backend in ("golden", "cycles", "rtl"):
+            config = module_config(BackendOptions(preset=parsed.preset, settings=settings))
+            values = sum(padded(each.numel()) for _, each in self._named_parameters())
+            tensors = max(len(rule(each).tensors) for each in rules)
+            # A tensor of a channel may lack a part of a block to the next.
+            share = VALUE_BYTES * -(-values // config.channels) + 2 * config.block_bytes
+            needed = 2 * WINDOW_BYTES + tensors * share
+            if needed > config.capacity_bytes:
+                settings["capacity_bytes"] = 1 << (needed - 1).bit_length()
+        return Axdimm(name, options=BackendOptions(settings=settings))
+
+    def _plan(self) -> list[_Update]:
+        """What a step has to do, its parameters placed. Raises what is wrong with it."""
+        self._settle()
+        updates = []
+        names = iter(self._named_parameters())
+        for group in self.param_groups:
+            chosen = self._rule_of(group)
+            values = self.hyperparameters(group)
+            of_step: dict[int, tuple[dict[str, float], tuple[tuple[str, float], ...]]] = {}
+            for parameter in group["params"]:
+                name, _ = next(names)
+                gradient = parameter.grad
+                if gradient is None:
+                    continue
+                if gradient.layout is not torch.strided:
+                    raise TypeError(
+                        f"the gradient of {name} is {gradient.layout}: expected a dense one"
+                    )
+                slot = self._slots.get(parameter)
+                if slot is not None and slot.count != parameter.numel():
+                    raise ValueError(
+                        f"{name} has {parameter.numel()} elements, but had {slot.count} in the "
+                        "step before"
+                    )
+                state = self.state.get(parameter, {})
+                taken = int(state.get("step", 0)) if self.counts_steps else int(bool(state))
+                t = taken + 1
+                if t not in of_step:
+                    own = {each: _number(values, each, t) for each in chosen.hyperparameters}
+                    checked = checked_hyperparameters(chosen, own)
+                    constants = rule_constants(chosen, checked)
+                    of_step[t] = checked, tuple((k, float(v)) for k, v in constants.items())
+                checked, constants = of_step[t]
+                updates.append(
+                    _Update(
+                        parameter=parameter,
+                        gradient=gradient,
+                        group=group,
+                        rule=chosen,
+                        hyperparameters=checked,
+                        constants=constants,
+                        t=t,
+                    )
+                )
+        self._place(updates)
+        return updates
+
+    def _place(self, updates: list[_Update]) -> None:
+        """Makes sure of memory on the module for these parameters and all that their rules need."""
+        new: dict[tuple[Any, ...], list[_Update]] = {}
+        for update in updates:
+            if update.parameter not in self._slots:
+                new.setdefault(update.kind, []).append(update)
+        parameters = [update.parameter for alike in new.values() for update in alike]
+        shard = Shard(self.device, sum(padded(each.numel()) for each in parameters))
+        slots, start = {}, 0
+        for parameter in parameters:
+            slots[parameter] = Slot(shard=shard, start=start, count=parameter.numel())
+            start += padded(parameter.numel())
+        for update in updates:
+            (slots.get(update.parameter) or self._slots[update.parameter]).shard.allocate(
+                update.rule.tensors
+            )
+        self._slots |= slots
+
+    def _by_shard(self, updates: list[_Update]) -> list[tuple[Shard, list[_Update]]]:
+        """The updates of each shard, in their order on the module."""
+        shards: dict[Shard, list[_Update]] = {}
+        for update in updates:
+            shards.setdefault(self._slots[update.parameter].shard, []).append(update)
+        for part in shards.values():
+            part.sort(key=lambda update: self._slots[update.parameter].start)
+        return list(shards.items())
+
+    def _spans(self, updates: list[_Update]) -> list[Span]:
+        return merged(self._slots[update.parameter].span for update in updates)
+
+    def _queue(self, operations: Operations, updates: list[_Update]) -> None:
+        """Queues all of a step: in each round, copies, then runs, then copies back."""
+        work = []
+        for shard, part in self._by_shard(updates):
+            changes = [self._changed(shard, part, name) for name in "pg"]
+            changes += [self._state_here(shard, part, *each) for each in self.state_keys.items()]
+            alike = [list(run) for _, run in groupby(part, key=lambda update: update.kind)]
+            work.append((shard, changes, alike, self._spans(part)))
+        with self.device.queueing():
+            for shard, changes, alike, spans in work:
+                for now in shard.rounds():
+                    for name, values, changed in changes:
+                        operations.copy(shard, name, values, common(changed, now))
+                    for run in alike:
+                        rule, hyperparameters = run[0].rule, run[0].hyperparameters
+                        operations.run(shard, rule, hyperparameters, common(self._spans(run), now))
+                    image = shard.image("p")
+                    operations.copy(shard, "p", image, common(spans, now), back=True)
+
+    def _changed(self, shard: Shard, part: list[_Update], name: str) -> Change:
+        """Parameters or gradients that the module has not yet as they are."""
+        spans: list[Span] = []
+        for update in part:
+            slot, parameter = self._slots[update.parameter], update.parameter
+            negate = name == "g" and bool(update.group.get("maximize"))
+            values = update.gradient if name == "g" else parameter
+            if slot.refresh(name, values, parameter, negate=negate):
+                spans.append(slot.span)
+        return name, shard.image(name), merged(spans)
+
+    def _state_here(self, shard: Shard, part: list[_Update], name: str, key: str) -> Change:
+        """What the host has of a tensor of the state, or the values to begin with."""
+        spans: list[Span] = []
+        values = torch.zeros(0)
+        for update in part:
+            state = self.state.get(update.parameter, {})
+            here = state.here if isinstance(state, ModuleState) else state
+            on_module = isinstance(state, ModuleState) and key in state.away
+            if name not in update.rule.tensors or on_module:
+                continue
+            slot = self._slots[update.parameter]
+            values = values if len(values) else torch.zeros(shard.values)
+            view = slot.view(values, update.parameter)
+            view.copy_(here[key]) if key in here else view.fill_(self.initial(update.group))
+            spans.append(slot.span)
+        return name, values, merged(spans)
+
+    def _finisher(self, operations: Operations, updates: list[_Update]) -> Callable[[], None]:
+        """What completes the step, when it is called for the first time."""
+
+        @torch.no_grad()
+        def finish() -> None:
+            if self._pending is not finish:
+                if operations.failed:
+                    self._settle()
+                return
+            try:
+                operations.wait()
+            except BaseException as error:
+                if operations.failed:
+                    self._fail(error)
+                raise
+            for update in updates:
+                self._finish_update(update)
+            self.last_step = operations.report(sum(each.parameter.numel() for each in updates))
+            self._pending = None
+
+        return finish
+
+    def _finish_update(self, update: _Update) -> None:
+        parameter, slot = update.parameter, self._slots[update.parameter]
+        parameter.copy_(slot.view(slot.shard.image("p"), parameter))
+        slot.known.add("p")
+        keys = {key for name, key in self.state_keys.items() if name in update.rule.tensors}
+        if not keys:
+            return
+        state: Any = self.state.get(parameter, {})
+        if not isinstance(state, ModuleState):
+            state = ModuleState(state, lambda key: self._fetch(parameter, slot, key))
+            self.state[parameter] = state
+        state.moved(keys)
+        if self.counts_steps:
+            state.here["step"] = torch.tensor(float(update.t))
+
+    def _fail(self, error: BaseException) -> None:
+        self._pending, self._failure = None, error
+        for slot in self._slots.values():
+            slot.known.clear()
+
+    def _fetch(self, parameter: Tensor, slot: Slot, key: str) -> Tensor:
+        """A tensor of a parameter's state, copied from the module."""
+        self._settle()
+        name = next(name for name, each in self.state_keys.items() if each == key)
+        pieces = [values for _, _, values in self._read(slot, name, modes="wait")]
+        values = torch.from_numpy(np.concatenate([np.empty(0, np.float32), *pieces]))
+        return values[: slot.count].view(parameter.shape).to(parameter.device)
+
+    def _read(
+        self, slot: Slot, tensor: str, **how: Any
+    ) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+        for channel, start, stop in slot.shard.parts([slot.span]):
+            values = np.empty(stop - start, np.float32)
+            there = slot.shard.pointer(tensor, channel, start)
+            self.device.MemcpyAxdimm2Host(values, there, values.nbytes, **how)
+            yield channel, start - slot.start, values
+
+
+def _number(values: Mapping[str, Any], name: str, t: int) -> Any:
+    """A hyper-parameter, which PyTorch allows to be a tensor of one element."""
+    value: Any = t if name == "t" else values[name]
+    return value.item() if isinstance(value, Tensor) else value

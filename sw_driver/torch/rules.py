@@ -1,0 +1,122 @@
+"""The optimizers: which update rule a parameter group stands for, and what its state is called."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from .optimizer import ModuleOptimizer
+
+__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
+
+
+class Adam(ModuleOptimizer, torch.optim.Adam):
+    """``torch.optim.Adam``; with ``amsgrad=True`` the rule of that name."""
+
+    state_keys: ClassVar = {"m": "exp_avg", "v": "exp_avg_sq", "x": "max_exp_avg_sq"}
+
+    def rule_name(self, group: dict[str, Any]) -> str:
+        if not group["decoupled_weight_decay"]:
+            return "amsgrad" if group["amsgrad"] else "adam"
+        if group["amsgrad"]:
+            raise ValueError(
+                "amsgrad is True, but no update rule has it together with decoupled weight decay: "
+                "use AdamW without it, or Adam with it"
+            )
+        return "adamw"
+
+    def hyperparameters(self, group: dict[str, Any]) -> dict[str, Any]:
+        beta1, beta2 = group["betas"]
+        return {**group, "beta1": beta1, "beta2": beta2}
+
+
+class AdamW(Adam, torch.optim.AdamW):
+    """``torch.optim.AdamW``, without ``amsgrad``."""
+
+    def check_loaded(self, group: dict[str, Any]) -> None:
+        super().check_loaded(group)
+        if not group.get("decoupled_weight_decay", True):
+            raise ValueError(
+                "the state dict is of Adam, whose weight decay is another: expected one of AdamW"
+            )
+
+
+class SGD(ModuleOptimizer, torch.optim.SGD):
+    """``torch.optim.SGD``: plain, with momentum, or with Nesterov's."""
+
+    state_keys: ClassVar = {"m": "momentum_buffer"}
+    counts_steps = False
+
+    def rule_name(self, group: dict[str, Any]) -> str:
+        if not group["momentum"]:
+            return "sgd"
+        if not group["nesterov"]:
+            return "momentum"
+        if group["dampening"]:
+            raise ValueError(
+                f"dampening is {group['dampening']} with nesterov=True: expected 0, as in PyTorch"
+            )
+        return "nesterov"
+
+
+class Adagrad(ModuleOptimizer, torch.optim.Adagrad):
+    """``torch.optim.Adagrad``."""
+
+    state_keys: ClassVar = {"s": "sum"}
+
+    def rule_name(self, group: dict[str, Any]) -> str:
+        return "adagrad"
+
+    def initial(self, group: dict[str, Any]) -> float:
+        return group["initial_accumulator_value"]
+
+
+class RMSprop(ModuleOptimizer, torch.optim.RMSprop):
+    """``torch.optim.RMSprop``, neither centered nor with momentum."""
+
+    state_keys: ClassVar = {"v": "square_avg"}
+
+    def rule_name(self, group: dict[str, Any]) -> str:
+        for option in ("centered", "momentum"):
+            if group[option]:
+                raise ValueError(
+                    f"{option} is {group[option]}, but no rule of RMSprop has it: leave it out"
+                )
+        return "rmsprop"
+
+
+class Lion(ModuleOptimizer):
+    """Lion (Chen et al., 2023), which PyTorch has not; as its authors' ``Lion``.
+
+    Raises ``ValueError`` for a negative ``lr`` or ``weight_decay`` and betas outside [0, 1).
+    """
+
+    state_keys: ClassVar = {"m": "exp_avg"}
+    counts_steps = False
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+        **how: Any,
+    ) -> None:
+        for name, value in (("lr", lr), ("weight_decay", weight_decay)):
+            if not value >= 0:
+                raise ValueError(f"{name} is {value}: expected a number from 0 on")
+        for value in betas:
+            if not 0 <= value < 1:
+                raise ValueError(f"betas is {betas}: expected two numbers from 0 to below 1")
+        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, defaults, **how)
+
+    def rule_name(self, group: dict[str, Any]) -> str:
+        return "lion"
+
+    def hyperparameters(self, group: dict[str, Any]) -> dict[str, Any]:
+        beta1, beta2 = group["betas"]
+        return {**group, "beta1": beta1, "beta2": beta2}

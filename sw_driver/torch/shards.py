@@ -1,0 +1,158 @@
+"""Where parameters lie on the module: one behind the other, in even parts on the channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from sw_driver.axdimm import Axdimm, AxdimmPointer
+from sw_driver.transport import LINE_BYTES
+
+__all__ = ["VALUE_BYTES", "Shard", "Slot", "Span", "common", "merged", "padded"]
+
+VALUE_BYTES = 4
+"""FP32, as all that is on the module."""
+LINE_VALUES = LINE_BYTES // VALUE_BYTES
+
+ROUND_VALUES = 1 << 16
+"""Of a channel, at most, that are copied in, updated and copied back at once."""
+
+Span = tuple[int, int]
+"""Values of a shard, from the first to before the second, both at lines."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Slot:
+    """Values of a shard that are a parameter's, filled up to a whole line."""
+
+    shard: Shard
+    start: int
+    count: int
+    known: set[str] = field(default_factory=set)
+    """Tensors of which the module has what the shard's image has, bit for bit."""
+
+    @property
+    def span(self) -> Span:
+        """The values, the filling included."""
+        return self.start, self.start + padded(self.count)
+
+    def view(self, values: Tensor, parameter: Tensor) -> Tensor:
+        """The parameter's part of ``values`` of the whole shard, in its shape."""
+        return values[self.start : self.start + self.count].view(parameter.shape)
+
+    def refresh(
+        self, name: str, tensor: Tensor, parameter: Tensor, *, negate: bool = False
+    ) -> bool:
+        """Brings the image up to date; whether the module then still needs it."""
+        view = self.view(self.shard.image(name), parameter)
+        values = tensor.detach().to("cpu", torch.float32)
+        values = -values if negate else values
+        known = name in self.known
+        if known and torch.equal(view.view(torch.int32), values.view(torch.int32)):
+            return False
+        view.copy_(values)
+        self.known.discard(name)
+        return True
+
+
+class Shard:
+    """Parameters that were placed together: of each tensor, a piece on every channel.
+
+    It keeps images of the parameters and gradients in the host's memory, which copies go from and
+    to. What no parameter fills is zero.
+    """
+
+    def __init__(self, device: Axdimm, values: int) -> None:
+        self.values = values
+        lines, channels = values // LINE_VALUES, device.channels
+        self.cuts = [LINE_VALUES * (lines * each // channels) for each in range(channels + 1)]
+        self._device = device
+        self._pointers: dict[str, dict[int, AxdimmPointer]] = {}
+        self._images: dict[str, Tensor] = {}
+
+    def image(self, name: str) -> Tensor:
+        """The host's image of a tensor."""
+        if name not in self._images:
+            self._images[name] = torch.zeros(self.values)
+        return self._images[name]
+
+    def allocate(self, names: Iterable[str]) -> None:
+        """Makes sure of the module's memory for these tensors. Raises ``OutOfMemoryError``."""
+        missing = [name for name in names if name not in self._pointers]
+        made: dict[str, dict[int, AxdimmPointer]] = {name: {} for name in missing}
+        try:
+            for channel, start, stop in self.parts([(0, self.values)]):
+                for name in missing:  # one after the other on a channel: each in other banks
+                    size = VALUE_BYTES * (stop - start)
+                    made[name][channel] = self._device.MallocAxdimm(size, channel)
+        except BaseException:
+            self._free(made)
+            raise
+        self._pointers.update(made)
+
+    def free(self) -> None:
+        """Frees the module's memory."""
+        pointers, self._pointers = self._pointers, {}
+        self._free(pointers)
+
+    def _free(self, pointers: dict[str, dict[int, AxdimmPointer]]) -> None:
+        for each in pointers.values():
+            for pointer in each.values():
+                self._device.FreeAxdimm(pointer)
+
+    def parts(self, spans: Iterable[Span]) -> Iterator[tuple[int, int, int]]:
+        """The spans cut by channels: the channel, and a span of values on it."""
+        for first, last in spans:
+            for channel, (low, high) in enumerate(pairwise(self.cuts)):
+                if max(first, low) < min(last, high):
+                    yield channel, max(first, low), min(last, high)
+
+    def rounds(self) -> Iterator[list[Span]]:
+        """Spans to update one after the other: a channel's kernel runs beside the other's copies.
+
+        Each channel is ahead of the next by a part of a round, or all would copy at once. Without a
+        clock there is one round.
+        """
+        channels = list(pairwise(self.cuts))
+        if not self._device.transport.timed:
+            yield channels
+            return
+        shift = ROUND_VALUES // len(channels)
+        ends = [high + shift * each - low for each, (low, high) in enumerate(channels)]
+        for first in range(0, max(ends), ROUND_VALUES):
+            begins = [low + first - shift * each for each, (low, _) in enumerate(channels)]
+            yield [
+                (max(begin, low), min(begin + ROUND_VALUES, high))
+                for begin, (low, high) in zip(begins, channels, strict=True)
+            ]
+
+    def pointer(self, name: str, channel: int, start: int) -> AxdimmPointer:
+        """Where value ``start`` of a tensor is, which is on that channel."""
+        return self._pointers[name][channel] + VALUE_BYTES * (start - self.cuts[channel])
+
+
+def padded(count: int) -> int:
+    """``count`` filled up to a whole line."""
+    return -(-count // LINE_VALUES) * LINE_VALUES
+
+
+def common(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
+    """What is in both."""
+    others = list(others)
+    both = [(max(a, c), min(b, d)) for a, b in spans for c, d in others]
+    return [(first, last) for first, last in both if first < last]
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Spans in their order, with those that touch made one and empty ones left out."""
+    result: list[Span] = []
+    for first, last in sorted(spans):
+        if result and result[-1][1] == first:
+            result[-1] = (result[-1][0], last)
+        elif first < last:
+            result.append((first, last))
+    return result

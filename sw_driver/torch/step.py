@@ -1,0 +1,165 @@
+"""A step that is under way, and what it took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from hw.rules.update_rule import UpdateRule
+from sw_driver.axdimm import Axdimm, KernelRun, RunResult
+from sw_driver.runtime.handles import Handle
+from sw_driver.runtime.streams import Stream
+
+from .shards import Shard, Span
+
+__all__ = ["Operations", "StepHandle", "StepReport"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """What a step took; times are None on a backend without a clock.
+
+    Channels work beside each other and share the host link, so the times of copies and kernels do
+    not add up to the total.
+    """
+
+    parameters: int
+    runs: int
+    """Of the kernels, on all channels."""
+    bytes_to_module: int
+    bytes_to_host: int
+    total_ns: float | None
+    """From the begin of the first copy to the end of the last."""
+    copy_ns: float | None
+    """In copies, waiting for the link included: of the channel with the most."""
+    kernel_ns: float | None
+    """In the kernel, from START to DONE: of the channel with the most."""
+    results: tuple[tuple[int, RunResult], ...] = ()
+    """Of the runs, with their channels."""
+
+
+@dataclass(kw_only=True)
+class Operations:
+    """What is queued for the device, each channel's in a stream of its own."""
+
+    device: Axdimm
+    streams: list[Stream]
+    queued: list[tuple[int, Handle]] = field(default_factory=list)
+    """With their channels, in their order."""
+    to_module: int = 0
+    to_host: int = 0
+
+    def copy(
+        self, shard: Shard, name: str, values: Tensor, spans: list[Span], *, back: bool = False
+    ) -> None:
+        """Queues copies of these parts of a shard's tensor to the module, or ``back`` from it."""
+        for channel, start, stop in shard.parts(spans):
+            there, here = shard.pointer(name, channel, start), values[start:stop].numpy()
+            device, how = self.device, self._how(channel)
+            if back:
+                handle = device.MemcpyAxdimm2Host(here, there, here.nbytes, **how)
+                self.to_host += here.nbytes
+            else:
+                handle = device.MemcpyHost2Axdimm(there, here, here.nbytes, **how)
+                self.to_module += here.nbytes
+            self.queued.append((channel, handle))
+
+    def run(
+        self, shard: Shard, rule: UpdateRule, hyperparameters: dict[str, float], spans: list[Span]
+    ) -> None:
+        """Queues runs of ``rule`` over these parts of a shard."""
+        for channel, start, stop in shard.parts(spans):
+            tensors = {name: shard.pointer(name, channel, start) for name in rule.tensors}
+            run = self.device.RunOnAxdimmAsync(
+                rule.name, tensors, stop - start, hyperparameters, channel, **self._how(channel)
+            )
+            self.queued.append((channel, run))
+
+    def _how(self, channel: int) -> dict[str, Any]:
+        return {"stream": self.streams[channel], "modes": "wait"}
+
+    @property
+    def runs(self) -> list[tuple[int, RunResult]]:
+        """Results of the runs, with their channels."""
+        return [(channel, run.wait()) for channel, run in self.queued if isinstance(run, KernelRun)]
+
+    @property
+    def done(self) -> bool:
+        """Whether all have ended."""
+        return all(handle.done for _, handle in self.queued)
+
+    @property
+    def failed(self) -> bool:
+        """Whether one has failed."""
+        return any(handle.failed for _, handle in self.queued)
+
+    def wait(self) -> None:
+        """Waits for all. Raises what the first that failed raised, when none is under way."""
+        try:
+            for _, handle in self.queued:
+                handle.wait()
+        except BaseException:
+            if self.failed:
+                self.recover()
+            raise
+
+    def recover(self) -> None:
+        """Lets all come to their end, and the streams take more after a failure."""
+        for _, handle in self.queued:
+            with suppress(Exception):
+                handle.wait()
+        for stream in self.streams:
+            stream.recover()
+
+    def report(self, parameters: int) -> StepReport:
+        """What they took, when all have ended."""
+        copies: Counter[int] = Counter()
+        kernels: Counter[int] = Counter()
+        for channel, handle in self.queued:
+            if not isinstance(handle, KernelRun):
+                copies[channel] += handle.ended - handle.began
+        results = tuple(self.runs)
+        for channel, result in results:
+            kernels[channel] += result.fabric_cycles
+        began = min((handle.began for _, handle in self.queued), default=0)
+        ended = max((handle.ended for _, handle in self.queued), default=0)
+        transport = self.device.transport
+
+        def ns(fabric_cycles: int) -> float | None:
+            return fabric_cycles * 1000 / transport.fabric_mhz if transport.timed else None
+
+        return StepReport(
+            parameters=parameters,
+            runs=len(results),
+            bytes_to_module=self.to_module,
+            bytes_to_host=self.to_host,
+            total_ns=ns(ended - began),
+            copy_ns=ns(max(copies.values(), default=0)),
+            kernel_ns=ns(max(kernels.values(), default=0)),
+            results=results,
+        )
+
+
+class StepHandle:
+    """A step that goes on beside the program; parameters change when it has been waited for."""
+
+    def __init__(self, operations: Operations, finish: Callable[[], None]) -> None:
+        self._operations = operations
+        self._finish = finish
+
+    @property
+    def done(self) -> bool:
+        """Whether the module is through with it. Never blocks."""
+        return self._operations.done
+
+    def wait(self) -> None:
+        """Completes the step: parameters and step counts are the new ones. Again, it does nothing.
+
+        Raises what the driver raises if the module failed. Interrupted, it can be called again.
+        """
+        self._finish()
