@@ -12,6 +12,7 @@ import re
 import sys
 from functools import reduce
 from importlib import import_module
+from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.ext.autodoc.mock import mock
 from sphinx.ext.napoleon import Config
 from sphinx.ext.napoleon.docstring import GoogleDocstring, NumpyDocstring
 from sphinx.util import inspect as sphinx_inspect
@@ -29,6 +31,10 @@ from sphinx.util import inspect as sphinx_inspect
 from sw_driver import errors
 
 ROOT = Path(__file__).resolve().parents[1]
+
+no_torch = mock(["torch"])  # not among the dependencies
+if find_spec("torch") is None:
+    no_torch.__enter__()  # for the whole build
 
 API_PACKAGES = ("sw_driver", "golden", "hw")
 """Packages of the API reference."""
@@ -63,6 +69,8 @@ nitpick_ignore_regex = [
     (r"py:.*", rf"(?!({'|'.join(API_PACKAGES)})\.)\w+\..*"),
     # Type variables, and types that are private to their module.
     (r"py:(class|obj)", r".*\.([A-Z]|_\w+)"),
+    # Signatures whose defaults are no expressions are split at their commas.
+    (r"py:class", r"tuple\[str"),
 ]
 
 

@@ -44,8 +44,9 @@ def rooms() -> Drawing:
         [
             (
                 "experiments/",
-                ["training, sweeps, studies, baseline, speed, validation; the figures they share"],
-            )
+                ["training, sweeps, studies, baseline,", "speed, validation; their figures"],
+            ),
+            ("torch/", ["PyTorch's optimizers with their", "update on the module"]),
         ],
     )
     row(
@@ -106,7 +107,7 @@ def rooms() -> Drawing:
     folders = [
         ("axdimm/", "channel, arbiter"),
         ("pim/", "bank, front, vault …"),
-        ("adam/", "rule, unit, kernel"),
+        ("kernel/  rules/", "rule, unit, kernel"),
         ("dram/", "DDR4 controller"),
         ("stream/", "FIFO, loader, writer"),
         ("csr/  axi/", "registers, AXI4"),
@@ -120,7 +121,7 @@ def rooms() -> Drawing:
 
     drawing.box(600, 362, 325, 108, "area", "golden: independent models", heading="title")
     drawing.box(
-        614, 395, 145, 64, "model", "adam.py …", ["arithmetic, DRAM", "rules and map, numpy"]
+        614, 395, 145, 64, "model", "rules/ …", ["arithmetic, DRAM", "rules and map, numpy"]
     )
     drawing.box(
         767, 395, 145, 64, "model", "cycles/  pim/", ["time of runs and", "copies; the PIM"]
@@ -180,7 +181,7 @@ def hardware() -> Drawing:
             "mode: the kernel, and the host its registers",
         ],
     )  # fmt: skip
-    drawing.box(30, 194, 170, 232, "product", "adam/kernel.py", ["settings.py: check"])
+    drawing.box(30, 194, 170, 232, "product", "kernel/kernel.py", ["settings.py: check"])
     drawing.box(42, 236, 146, 44, "file", "stream/", ["loader ▸ 4 FIFOs"])
     drawing.box(
         42, 288, 146, 74, "file", "lanes, unit", ["16 FP32 units,", "77 stages, gated clock"]

@@ -61,7 +61,7 @@ def write_plots(folder: Path, measured: Path, *, measure: bool) -> Iterator[Path
 
 
 def _sweep(fixed: str, *axes: str, backend: str = "cycles", resources: bool = False) -> Any:
-    grid = Grid.parse(backend=backend, preset=None, counts=None, fixed=[fixed], axes=axes)
+    grid = Grid.parse(backend=backend, config=None, counts=None, fixed=[fixed], axes=axes)
     folder = build_root() / "figures"
     progress = Console(stderr=True, highlight=False)
     return grid, run_sweep(grid, folder, resources=resources, progress=progress)
