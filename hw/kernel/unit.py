@@ -25,6 +25,7 @@ class RuleUnit(FlowUnit):
     """
 
     def __init__(self, rule: UpdateRule, *, format: FloatFormat = FP32) -> None:
+        self._rule = rule
         super().__init__(
             rule.formula,
             inputs=rule.inputs,
@@ -33,3 +34,8 @@ class RuleUnit(FlowUnit):
             format=format,
             name=rule.name,
         )
+
+    @property
+    def rule(self) -> UpdateRule:
+        """What it computes."""
+        return self._rule

@@ -13,24 +13,31 @@ PAPER_RULES = ("adam",)
 """What the paper's kernel computes."""
 
 RULES: dict[str, UpdateRule] = {}
-"""The rules by their names."""
+"""The rules of this folder by their names."""
+
+_OTHERS: dict[str, UpdateRule] = {}
 
 
 def register(rule: UpdateRule) -> UpdateRule:
-    """Makes ``rule`` known by its name; ``ValueError`` if another one has it."""
-    if RULES.setdefault(rule.name, rule) != rule:
+    """Lets kernels be built with a rule that has no file here; the driver does not know it.
+
+    Raises ``ValueError`` if another rule has the name.
+    """
+    if (RULES | _OTHERS).get(rule.name, rule) != rule:
         raise ValueError(f"there is another rule called {rule.name!r}: give each its own name")
+    _OTHERS[rule.name] = rule
     return rule
 
 
 def rule(name: str) -> UpdateRule:
     """The rule called ``name``; ``ValueError`` if there is none."""
-    if name not in RULES:
-        raise ValueError(f"no update rule {name!r}; known: {', '.join(RULES)}")
-    return RULES[name]
+    known = RULES | _OTHERS
+    if name not in known:
+        raise ValueError(f"no update rule {name!r}; known: {', '.join(known)}")
+    return known[name]
 
 
 for _module in iter_modules(__path__):
     _found = getattr(import_module(f"{__name__}.{_module.name}"), "RULE", None)
     if _found is not None:
-        register(_found)
+        RULES[_found.name] = _found

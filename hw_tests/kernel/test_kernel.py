@@ -15,7 +15,7 @@ from hw_tests.kernel.plain_rule import PLAIN
 # All rules that there are, together; a small rule that builds in less time, with lanes, blocks and
 # buffers in combinations that between them have every part of the kernel at its limits; and what
 # lacks a part: the reader, or the writer.
-SHIPPED = tuple(name for name in RULES if name != PLAIN.name)
+SHIPPED = tuple(RULES)
 CONFIGURATIONS: dict[str, tuple[tuple[str, ...], int, dict[str, Any]]] = {
     "Adam on 2 lanes": (("adam",), 2, {"block_bytes": 1024}),
     **{

@@ -19,13 +19,12 @@ from hw.rules import RULES, rule
 from hw.verilog import ports_of, to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.float.player import PLAYER_BUILD_ARGS, PLAYER_TOP, player_text
-from hw_tests.kernel.plain_rule import PLAIN
 from sw_driver.simulator.synthesis import dsp_cells
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 VECTORS = {"adam": 240_000}
 OTHER_VECTORS = 60_000
-SHIPPED = [name for name in RULES if name != PLAIN.name]
+SHIPPED = list(RULES)
 # The player wants operands, and results that are stored; the others are in the kernel's bench.
 PLAYED = [name for name in SHIPPED if rule(name).latency and rule(name).outputs]
 

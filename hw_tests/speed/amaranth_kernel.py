@@ -29,6 +29,7 @@ from hw.kernel import kernel as kernel_module
 from hw.kernel import lanes as lanes_module
 from hw.kernel.kernel import Kernel
 from hw.kernel.lanes import Lanes
+from hw.kernel.unit import RuleUnit
 from hw.verilog import Shared
 
 from .kernel_job import JobResult, KernelJob
@@ -57,6 +58,8 @@ def elaborate_copy(shared: Any, platform: Any) -> Any:
     component = shared._component
     if isinstance(component, Delay):
         copy = Delay(width=component.width, cycles=component.cycles)
+    elif isinstance(component, RuleUnit):
+        copy = RuleUnit(component.rule)
     else:
         copy = type(component)(format=component.format)
     m = Module()

@@ -35,6 +35,7 @@ GOLDEN_USERS = {
     "experiments/rulejob.py",
     "experiments/baseline/check.py",
     "experiments/baseline/measure.py",
+    "experiments/training/gpt.py",
     "experiments/training/trainer.py",
     "pim/backends/cycles.py",
     "pim/backends/golden.py",
