@@ -18,6 +18,7 @@ from hw.axdimm.config import configure
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, open_backend
 from sw_driver.axdimm.backends.cycles import CyclesTransport, cycle_config
+from sw_driver.axdimm.channel import RUN_POLL_FABRIC_CYCLES
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.axdimm.runs import RunResult
 from sw_driver.runtime.schedule import Schedule
@@ -32,6 +33,22 @@ STEPS = 3
 @pytest.fixture
 def transport() -> CyclesTransport:
     return CyclesTransport(CONFIG)
+
+
+@pytest.mark.parametrize("count", [16, 3000, 40_000])
+def test_the_end_of_a_run_is_seen_at_the_next_poll(transport: CyclesTransport, count: int) -> None:
+    with Axdimm(transport) as device:
+        pointers = {name: device.MallocAxdimm(4 * count, 0) for name in "pmvg"}
+        device.SetArbiterAcc(0)
+        run = device.RunAdamOnAxdimmAsync(
+            **pointers, nparams=count, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0,
+            t=1, channel=0, stream=device.stream(0),
+        )  # fmt: skip
+        result = run.wait(timeout=60)
+        seen = run.ended - run.kernel_began - result.fabric_cycles
+    # A poll takes the latency of a read, and so do the counters that are read afterwards.
+    reads = 20 * CONFIG.read_latency_fabric_cycles
+    assert 0 < seen < RUN_POLL_FABRIC_CYCLES + reads
 
 
 def run_steps(transport: Transport) -> tuple[list[RunResult], list[int], list[dict[str, int]]]:
