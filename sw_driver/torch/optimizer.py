@@ -13,13 +13,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hw.rules import rule
 from hw.rules.update_rule import UpdateRule
@@ -162,30 +163,27 @@ class ModuleOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self.step_async().wait()
+        self._begin().wait()  # PyTorch's wrapper of ``step`` calls the hooks
         return loss
 
-    @torch.no_grad()
     def step_async(self) -> StepHandle:
         """Begins a step. Its gradients have been taken when this returns.
 
         Until it is waited for, parameters are the old ones; what the program writes into them is
-        lost. The next call of the optimizer that needs it waits itself. Raises what :meth:`step`
-        raises. Hooks of ``step`` are not called.
+        lost. The next call of the optimizer that needs it waits itself. Hooks of ``step`` are
+        called: those before it now, those after it when it is complete. Raises what :meth:`step`
+        raises, and ``RuntimeError`` if a hook asks for other arguments: there are none.
         """
-        updates = self._plan()
-        operations = Operations(device=self.device, streams=self._streams)
-        finish = self._finisher(operations, updates)
-        try:
-            self._queue(operations, updates)
-        except BaseException as error:
-            if operations.queued:
-                operations.recover()
-                self._fail(error)
-            raise
-        self._pending = finish
-        self._opt_called = True  # or PyTorch's schedulers say that they come before the step
-        return StepHandle(operations, finish)
+        self._settle()
+        before = chain(
+            _global_optimizer_pre_hooks.values(), self._optimizer_step_pre_hooks.values()
+        )
+        for hook in before:
+            if (result := hook(self, (self,), {})) is not None:
+                raise RuntimeError(
+                    f"{hook} returned {result!r}: expected None, as step_async takes no arguments"
+                )
+        return self._begin(hooks=True)
 
     @torch.no_grad()
     def clip_grad_norm(self, max_norm: float, *, error_if_nonfinite: bool = False) -> Tensor:
@@ -433,6 +431,23 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     # The module.
 
+    @torch.no_grad()
+    def _begin(self, *, hooks: bool = False) -> StepHandle:
+        """Begins a step, at whose end the hooks are called if ``hooks`` is set."""
+        updates = self._plan()
+        operations = Operations(device=self.device, streams=self._streams)
+        finish = self._finisher(operations, updates, hooks=hooks)
+        try:
+            self._queue(operations, updates)
+        except BaseException as error:
+            if operations.queued:
+                operations.recover()
+                self._fail(error)
+            raise
+        self._pending = finish
+        self._opt_called = True  # or PyTorch's schedulers say that they come before the step
+        return StepHandle(operations, finish)
+
     def _opened(self, name: str) -> Axdimm:
         """A module with the rules of all groups and as much memory as the parameters need."""
         rules = list(dict.fromkeys(self.rule_name(group) for group in self.param_groups))
@@ -573,10 +588,11 @@ class ModuleOptimizer(torch.optim.Optimizer):
             spans.append(slot.span)
         return name, values, merged(spans)
 
-    def _finisher(self, operations: Operations, updates: list[_Update]) -> Callable[[], None]:
+    def _finisher(
+        self, operations: Operations, updates: list[_Update], *, hooks: bool
+    ) -> Callable[[], None]:
         """What completes the step, when it is called for the first time."""
 
-        @torch.no_grad()
         def finish() -> None:
             if self._pending is not finish:
                 if operations.failed:
@@ -588,10 +604,15 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 if operations.failed:
                     self._fail(error)
                 raise
-            for update in updates:
-                self._finish_update(update)
+            with torch.no_grad():
+                for update in updates:
+                    self._finish_update(update)
             self.last_step = operations.report(sum(each.parameter.numel() for each in updates))
             self._pending = None
+            if hooks:
+                own = self._optimizer_step_post_hooks.values()
+                for hook in chain(own, _global_optimizer_post_hooks.values()):
+                    hook(self, (self,), {})
 
         return finish
 

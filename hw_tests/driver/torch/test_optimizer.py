@@ -17,6 +17,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
 
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
 from golden.rules import reference
 from hw_tests.driver.torch.side_by_side import CASES
 from sw_driver.axdimm import Axdimm, BackendOptions, open_backend
@@ -208,6 +213,52 @@ def test_a_step_beside_the_program(module: Axdimm) -> None:
         optimizer.step_async()
     assert bits(net.parameters()) != bits(same.parameters())
     assert optimizer.state_dict()["state"][0]["step"] == 4
+
+
+def test_hooks_of_steps_beside_the_program(golden: Axdimm) -> None:
+    parameter = torch.nn.Parameter(torch.ones(5))
+    seen: list[Any] = []
+
+    def note(name: str) -> Any:
+        return lambda optimizer, args, kwargs: seen.append(
+            (name, args, kwargs, optimizer.param_groups[0]["params"][0][0].item() == 1)
+        )
+
+    with Adam([parameter], device=golden) as optimizer:
+        parameter.grad = torch.ones(5)
+        hooks = [
+            optimizer.register_step_pre_hook(note("before")),
+            optimizer.register_step_post_hook(note("after")),
+            register_optimizer_step_pre_hook(note("all before")),
+            register_optimizer_step_post_hook(note("all after")),
+        ]
+        try:
+            handle = optimizer.step_async()
+            begun = [("all before", True), ("before", True)]
+            assert [(name, old) for name, _, _, old in seen] == begun
+            handle.wait()
+            handle.wait()
+            ended = [("after", False), ("all after", False)]
+            assert [(name, old) for name, _, _, old in seen] == begun + ended
+            beside, seen[:] = list(seen), []
+            with torch.no_grad():
+                parameter.fill_(1)
+            optimizer.step()
+            assert seen == beside
+            seen.clear()
+            optimizer.step_async()
+            optimizer.step_async().wait()  # the one before is completed first
+            names = ["all before", "before", "after", "all after"]
+            assert [name for name, *_ in seen] == 2 * names
+        finally:
+            for hook in hooks:
+                hook.remove()
+        optimizer.register_step_pre_hook(lambda _, args, kwargs: (args, kwargs))
+        before = bits([parameter])
+        with pytest.raises(RuntimeError, match="step_async takes no arguments"):
+            optimizer.step_async()
+        assert optimizer.state_dict()["state"][0]["step"] == 4
+        assert bits([parameter]) == before
 
 
 def test_where_the_time_goes() -> None:
