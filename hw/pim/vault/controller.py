@@ -12,6 +12,7 @@ from hw.pim.config import BEAT_BYTES
 from hw.pim.vault.distances import COLUMN_SLOT, VaultDistances
 from hw.pim.vault.geometry import VaultGeometry
 from hw.pim.vault.interface import (
+    VAULT_SLOTS,
     VaultCommand,
     VaultSignature,
     vault_request_layout,
@@ -130,7 +131,8 @@ class VaultController(wiring.Component):
         self._refresh_after = distances.refresh_interval - drain
         if self._refresh_after <= distances.refresh_to_activate:
             raise ValueError(
-                f"t_refi must be above {4 * (drain + distances.refresh_to_activate)} tCK for "
+                "t_refi must be at least "
+                f"{VAULT_SLOTS * (drain + distances.refresh_to_activate + 1)} tCK for "
                 f"t_rfc {timing.t_rfc} and a queue of {queue_depth}, got {timing.t_refi}"
             )
         super().__init__(

@@ -22,14 +22,20 @@ PARTS = [
     vault_part("hmc2").with_capacity(1 << 19),
     vault_part("cashmc").with_capacity(1 << 19),
 ]
+BRINK = replace(PARTS[0], timing=replace(PARTS[0].timing, t_refi=776))
+"""With the most refreshes that the controller takes."""
 
 
 def test_traffic() -> None:
+    parts = {**{part.name: part for part in PARTS}, "brink": BRINK}
     run_bench(
-        SideBySide({part.name: VaultSystem(part, part.name) for part in PARTS}),
+        SideBySide({name: VaultSystem(part, name) for name, part in parts.items()}),
         top="vault_systems",
         module="hw_tests.pim.vault.vault_bench",
-        parameters={"geometries": {part.name: asdict(part.geometry) for part in PARTS}},
+        parameters={
+            "geometries": {name: asdict(part.geometry) for name, part in parts.items()},
+            "brink_t_refi": BRINK.timing.t_refi,
+        },
     )
 
 
@@ -49,8 +55,8 @@ def test_compiles_in_icarus(tmp_path: Path) -> None:
         ({"responses": 8}, "responses must be a power of two from 16, got 8"),
         ({"tag_bits": -1}, "tag_bits must be an integer from 0, got -1"),
         (
-            {"timing": replace(PARTS[0].timing, t_refi=700)},
-            "t_refi must be above 772 tCK for t_rfc 100 and a queue of 16, got 700",
+            {"timing": replace(BRINK.timing, t_refi=BRINK.timing.t_refi - 1)},
+            "t_refi must be at least 776 tCK for t_rfc 100 and a queue of 16, got 775",
         ),
     ],
 )
