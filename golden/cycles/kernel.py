@@ -49,7 +49,7 @@ COLUMN_TO_SPACE = 1
 """From a write's column, besides the DRAM's latency, until its place in the buffer is free."""
 LOADED_TO_BEGIN = 1
 STORED_TO_BEGIN = 1
-CONSUMED_TO_OFFER = 1
+FREED_TO_OFFER = 1
 STEP_TO_RESULT = 1
 """From the operands of a line until its results are in the output FIFOs, besides the unit's
 latency."""
@@ -103,8 +103,10 @@ class Rounds:
 class Lanes:
     """Computes the rounds one after the other, ``16 / lanes`` cycles a line.
 
-    ``consumed`` and ``filled`` have, of each round up to the first that is not known yet, the cycle
-    in which its last operands leave the input FIFOs and the one in which its last results come.
+    ``freed`` and ``filled`` have, of each round up to the first that is not known yet, the cycle
+    from which the loader counts on its room in the input FIFOs, and the one in which its last
+    results come. Operands that leave in a line a cycle are never caught up with, so their room
+    counts from the begin of the round; that of others when the last have left.
 
     Parameters
     ----------
@@ -123,7 +125,8 @@ class Lanes:
         self._cycles_a_line = 16 // config.lanes
         self._loaded: list[int] = []
         self._stored: list[int] = []
-        self.consumed: list[int] = []
+        self._consumed = -NEVER
+        self.freed: list[int] = []
         self.filled: list[int] = []
 
     def loaded(self, cycle: int) -> None:
@@ -138,17 +141,16 @@ class Lanes:
 
     def _compute(self) -> None:
         while True:
-            index = len(self.consumed)
+            index = len(self.freed)
             room = index - self._rounds_ahead
             if index >= len(self._loaded) or room >= len(self._stored):
                 return
             begin = self._loaded[index] + LOADED_TO_BEGIN
             if room >= 0:
                 begin = max(begin, self._stored[room] + STORED_TO_BEGIN)
-            if index:
-                begin = max(begin, self.consumed[-1])
-            end = begin + self._rounds.lines(index) * self._cycles_a_line
-            self.consumed.append(end)
+            begin = max(begin, self._consumed)
+            self._consumed = end = begin + self._rounds.lines(index) * self._cycles_a_line
+            self.freed.append(begin if self._cycles_a_line == 1 else end)
             self.filled.append(end + self._step_to_result)
 
 
@@ -190,9 +192,9 @@ class Loader:
         offered = self._address
         if burst.first_of_round and burst.round >= self._buffer_blocks:
             freed = burst.round - self._buffer_blocks
-            if freed >= len(self._lanes.consumed):
+            if freed >= len(self._lanes.freed):
                 return NEVER
-            offered = max(offered, self._lanes.consumed[freed] + CONSUMED_TO_OFFER)
+            offered = max(offered, self._lanes.freed[freed] + FREED_TO_OFFER)
         if not self._returned:
             return NEVER
         self._address = max(offered + OFFER_TO_ADDRESS, self._admitted[0] + 1)

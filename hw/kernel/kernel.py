@@ -111,7 +111,7 @@ class Kernel(wiring.Component):
             connect_reads(m, self.m_axi, loader)
             for slot, name in enumerate(config.loaded):
                 self._fifo(m, f"{name}_in", loader.o[slot], getattr(lanes.i, name), flush)
-            m.d.comb += [lanes.loaded.eq(loader.loaded), loader.freed.eq(lanes.consumed)]
+            m.d.comb += [lanes.loaded.eq(loader.loaded), loader.freed.eq(lanes.freed)]
         if writer is not None:
             m.submodules.writer = writer
             connect_writes(m, self.m_axi, writer)

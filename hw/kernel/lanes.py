@@ -84,8 +84,9 @@ class Lanes(wiring.Component):
         Of the last run that had them, see :class:`~hw.kernel.sums.LaneSums`; when ``idle``.
     loaded : In(1)
         Pulse: the input FIFOs hold one more complete round.
-    consumed : Out(1)
-        Pulse: the last beat of a round leaves the input FIFOs.
+    freed : Out(1)
+        Pulse: the input FIFOs lose a round, a beat in each cycle from the next on, or its last
+        beat in this one if a beat takes more than a cycle.
     filled : Out(1)
         Pulse: the last results of a round go to the output FIFOs.
     stored : In(1)
@@ -111,7 +112,7 @@ class Lanes(wiring.Component):
                 "o": Out(wiring.Signature({name: Out(beat) for name in config.stored})),
                 "sums": Out(SumsSignature(config)),
                 "loaded": In(1),
-                "consumed": Out(1),
+                "freed": Out(1),
                 "filled": Out(1),
                 "stored": In(1),
                 "stop": In(1),
@@ -167,7 +168,8 @@ class Lanes(wiring.Component):
             issue.rounds.eq(self.rounds),
             issue.step.eq(step & last_part),
             issue.step_beats.eq(1),
-            self.consumed.eq(round_end),
+            # No data come faster than a beat a cycle, so none catch up with those that leave.
+            self.freed.eq(begin if parts == 1 else round_end),
         ]
         for i, used in zip(inputs, loads, strict=True):
             m.d.comb += i.ready.eq(step & last_part & used)

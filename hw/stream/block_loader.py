@@ -63,7 +63,8 @@ class BlockLoader(wiring.Component):
     o : Out(stream of lines), one for each tensor
         To the FIFOs.
     freed : In(1)
-        Pulse: the FIFOs have lost their oldest round.
+        Pulse: the FIFOs have lost their oldest round, or lose a beat of it in each cycle from the
+        next on.
     loaded : Out(1)
         Pulse: the last beat of a round goes into its FIFO.
     stop : In(1)

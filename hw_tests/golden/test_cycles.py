@@ -178,7 +178,9 @@ def test_runs_with_other_numbers_of_tensors(
     monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 10**9)
     whole = predict(config, placement, count, unit_latency=20, sums=sums)
     assert short.simulated_bursts < whole.simulated_bursts
-    assert short.fabric_cycles == pytest.approx(whole.fabric_cycles, rel=2e-3)
+    # Refreshes come in batches, of which an extrapolation has fractions.
+    batch = config.refresh_postpone * config.t_rfc // 4 if config.refresh else 0
+    assert short.fabric_cycles == pytest.approx(whole.fabric_cycles, rel=1e-3, abs=batch)
     for prediction in (short, whole):
         assert sum(times(prediction).values()) == 4 * prediction.fabric_cycles
         assert prediction.beats_read == inputs * count // 16

@@ -53,7 +53,7 @@ class Bench:
         self.got: dict[str, list[int]] = {name: [] for name in "pmv"}
         self.taken: list[int] = []
         self.given: list[int] = []
-        self.consumed: list[int] = []
+        self.freed: list[int] = []
         self.filled: list[int] = []
         self.cycle = 0
         for name in "pgmv":
@@ -84,7 +84,7 @@ class Bench:
             self.cycle += 1
             if int(dut.i_p_ready.value):
                 self.taken.append(self.cycle)
-            for name, log in (("consumed", self.consumed), ("filled", self.filled)):
+            for name, log in (("freed", self.freed), ("filled", self.filled)):
                 if int(getattr(dut, name).value):
                     log.append(self.cycle)
             if int(dut.o_p_valid.value):
@@ -116,7 +116,8 @@ async def rounds_without_bubbles(dut: Any) -> None:
     assert len(bench.taken) == beats
     assert is_even(bench.taken, PARTS)
     bench.check_results(beats)
-    assert bench.consumed == [bench.taken[BLOCK - 1], bench.taken[-1]]
+    first, ends = bench.taken[0] - 1, [bench.taken[BLOCK - 1], bench.taken[-1]]
+    assert bench.freed == ([first, first + BLOCK] if PARTS == 1 else ends)
     assert bench.filled == [bench.given[BLOCK - 1], bench.given[-1]]
     assert int(dut.idle.value)
 
@@ -184,8 +185,8 @@ async def rounds_with_stalls(dut: Any, i_stalls: str, o_stalls: str) -> None:
     await bench.begin()
     loaded = stored = 0
     for _ in range(400 * PARTS * beats):
-        # A round is told when its predecessors are consumed but for one, as from two buffers.
-        room = loaded < rounds and loaded < len(bench.consumed) + 2
+        # A round is told when its predecessors are freed but for one, as from two buffers.
+        room = loaded < rounds and loaded < len(bench.freed) + 2
         # The last two find room only if none was lost before.
         done = stored < len(bench.filled) and (stored < rounds - 2 or len(bench.taken) == beats)
         dut.loaded.value = int(load := room and not next(loads))
@@ -200,7 +201,14 @@ async def rounds_with_stalls(dut: Any, i_stalls: str, o_stalls: str) -> None:
     dut.stored.value = 0
     assert len(bench.taken) == beats
     bench.check_results(beats)
-    assert bench.consumed == [*bench.taken[BLOCK - 1 :: BLOCK], bench.taken[-1]]
+    begins, ends = bench.taken[::BLOCK], [*bench.taken[BLOCK - 1 :: BLOCK], bench.taken[-1]]
+    if PARTS == 1:
+        # Taken up behind the round before, if not waiting for it.
+        bounds = zip([0, *ends], bench.freed, begins, strict=False)
+        assert all(before <= freed < begin for before, freed, begin in bounds)
+        assert len(bench.freed) == rounds
+    else:
+        assert bench.freed == ends
     assert bench.filled == [*bench.given[BLOCK - 1 :: BLOCK], bench.given[-1]]
     blocks = [bench.taken[place : place + BLOCK] for place in range(0, beats, BLOCK)]
     even = all(is_even(block, PARTS) for block in blocks)
