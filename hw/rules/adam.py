@@ -5,7 +5,19 @@ from __future__ import annotations
 from hw.dataflow.flow import FlowValue, sqrt
 from hw.rules.update_rule import UpdateRule
 
-__all__ = ["RULE"]
+__all__ = ["MOMENTS", "RULE"]
+
+MOMENTS = {
+    "beta1": "beta1",
+    "one_minus_beta1": "1 - beta1",
+    "beta2": "beta2",
+    "one_minus_beta2": "1 - beta2",
+    "inv_bc1": "1 / (1 - beta1**t)",
+    "inv_bc2": "1 / (1 - beta2**t)",
+    "eps": "eps",
+    "lr": "lr",
+}
+"""Constants of a step by moments; what differs between such rules is the weight decay."""
 
 
 def adam(
@@ -37,17 +49,7 @@ RULE = UpdateRule(
     title="Adam",
     tensors={"p": "parameters", "g": "gradients", "m": "first moments", "v": "second moments"},
     inputs=("p", "g", "m", "v"),
-    constants={
-        "lam": "weight_decay",
-        "beta1": "beta1",
-        "one_minus_beta1": "1 - beta1",
-        "beta2": "beta2",
-        "one_minus_beta2": "1 - beta2",
-        "inv_bc1": "1 / (1 - beta1**t)",
-        "inv_bc2": "1 / (1 - beta2**t)",
-        "eps": "eps",
-        "lr": "lr",
-    },
+    constants={"lam": "weight_decay", **MOMENTS},
     outputs=("p", "m", "v"),
     formula=adam,
 )

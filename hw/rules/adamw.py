@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hw.dataflow.flow import FlowValue, sqrt
+from hw.rules.adam import MOMENTS
 from hw.rules.update_rule import UpdateRule
 
 __all__ = ["RULE"]
@@ -36,17 +37,7 @@ RULE = UpdateRule(
     title="AdamW, decoupled weight decay",
     tensors={"p": "parameters", "g": "gradients", "m": "first moments", "v": "second moments"},
     inputs=("p", "g", "m", "v"),
-    constants={
-        "decay": "1 - lr * weight_decay",
-        "beta1": "beta1",
-        "one_minus_beta1": "1 - beta1",
-        "beta2": "beta2",
-        "one_minus_beta2": "1 - beta2",
-        "inv_bc1": "1 / (1 - beta1**t)",
-        "inv_bc2": "1 / (1 - beta2**t)",
-        "eps": "eps",
-        "lr": "lr",
-    },
+    constants={"decay": "1 - lr * weight_decay", **MOMENTS},
     outputs=("p", "m", "v"),
     formula=adamw,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hw.dataflow.flow import FlowValue, maximum, sqrt
+from hw.rules.adam import MOMENTS
 from hw.rules.update_rule import UpdateRule
 
 __all__ = ["RULE"]
@@ -45,17 +46,7 @@ RULE = UpdateRule(
         "x": "largest second moments",
     },
     inputs=("p", "g", "m", "v", "x"),
-    constants={
-        "lam": "weight_decay",
-        "beta1": "beta1",
-        "one_minus_beta1": "1 - beta1",
-        "beta2": "beta2",
-        "one_minus_beta2": "1 - beta2",
-        "inv_bc1": "1 / (1 - beta1**t)",
-        "inv_bc2": "1 / (1 - beta2**t)",
-        "eps": "eps",
-        "lr": "lr",
-    },
+    constants={"lam": "weight_decay", **MOMENTS},
     outputs=("p", "m", "v", "x"),
     formula=amsgrad,
 )

@@ -82,6 +82,9 @@ ALSO_NAMED = {
         "copy",
     },
     "sw_driver/experiments/training/report.py": {"copy"},
+    # Its constants.
+    "hw/rules/adamw.py": {"adam"},
+    "hw/rules/amsgrad.py": {"adam"},
     # The hyper-parameter.
     "hw/rules/nesterov.py": {"momentum"},
     "hw/rules/lion.py": {"momentum"},
