@@ -28,7 +28,7 @@ CONFIGURATIONS: dict[str, tuple[tuple[str, ...], int, dict[str, Any]]] = {
     },
     "1 lane, 1 buffer": ((PLAIN.name,), 1, {"block_bytes": 256, "buffer_blocks": 1}),
     "4 lanes, 3 buffers of 2 beats": ((PLAIN.name,), 4, {"block_bytes": 128, "buffer_blocks": 3}),
-    "16 lanes": ((PLAIN.name,), 16, {"block_bytes": 2048}),
+    "16 lanes": ((PLAIN.name,), 16, {"block_bytes": 1024}),
     "sums on 16 lanes": (("sum_squares",), 16, {"block_bytes": 256}),
     "sums on 1 lane": (("sum_squares",), 1, {"block_bytes": 256, "buffer_blocks": 1}),
     "nothing loaded": (("fill",), 4, {"block_bytes": 256}),

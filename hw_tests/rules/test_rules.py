@@ -96,11 +96,14 @@ ALSO_NAMED = {
 """Where a rule's name is a string besides its own files, and why."""
 
 
-def products_trees() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def products_trees() -> list[tuple[str, ast.Module]]:
     """The product's Python files, parsed."""
-    for package in ("hw", "golden", "sw_driver"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+    return [
+        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
+        for package in ("hw", "golden", "sw_driver")
+        for path in sorted((ROOT / package).rglob("*.py"))
+    ]
 
 
 def strings_and_imports(tree: ast.Module) -> Iterator[str]:
