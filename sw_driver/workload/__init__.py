@@ -1,5 +1,23 @@
-"""Training steps as data, captured from real models."""
+"""Training steps as data, captured from real models.
 
-from .trace import Op, Tensor, Trace, TraceError
+Only :mod:`~sw_driver.workload.capture` and :mod:`~sw_driver.workload.gpt` need PyTorch.
+"""
 
-__all__ = ["Op", "Tensor", "Trace", "TraceError"]
+from .networks import GPTS, GptConfig
+from .profile import Profile
+from .summary import peak_bytes, summary_text
+from .trace import Op, Tensor, Trace, TraceError, load_trace, trace_names
+
+__all__ = [
+    "GPTS",
+    "GptConfig",
+    "Op",
+    "Profile",
+    "Tensor",
+    "Trace",
+    "TraceError",
+    "load_trace",
+    "peak_bytes",
+    "summary_text",
+    "trace_names",
+]

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+import json
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import BytesIO
+from itertools import accumulate, islice, pairwise
+from pathlib import Path
 from typing import Any
 
-__all__ = ["KINDS", "PHASES", "Op", "Tensor", "Trace", "TraceError"]
+from sw_driver.runtime.files import write_whole
+
+__all__ = ["KINDS", "PHASES", "Op", "Tensor", "Trace", "TraceError", "load_trace", "trace_names"]
 
 KINDS = ("parameter", "gradient", "optimizer_state", "activation", "temporary", "input")
-"""What a tensor is: an activation is saved in the forward pass for the backward pass."""
+"""What a tensor is.
+
+An activation is written in the forward pass and used in the backward pass. An input is what else is
+there before the step: the batch, and the model's buffers.
+"""
 
 PHASES = ("forward", "backward", "update")
+"""The parts of a step, in their order."""
 
 
 class TraceError(ValueError):
@@ -50,7 +63,12 @@ class Op:
     writes: tuple[int, ...]
     flops: int
     nbytes: int
-    """That it has to read and write at least, each tensor once."""
+    """That it has to read and to write at least: each tensor once for each of the two."""
+
+
+FORMAT = 1
+SHIPPED = Path(__file__).parent / "traces"
+SUFFIX = ".json.gz"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,3 +127,118 @@ class Trace:
         """
         accesses = self.accesses[tensor]
         return (accesses[0], accesses[-1]) if accesses else None
+
+    def save(self, path: Path | str) -> None:
+        """Writes a file for :func:`load_trace`, whole or not at all; the same bytes for the same.
+
+        Raises ``OSError`` if it cannot be written.
+        """
+        packed = BytesIO()
+        with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
+            file.write(json.dumps(self._columns(), separators=(",", ":")).encode())
+        write_whole(Path(path), packed.getvalue())
+
+    def _columns(self) -> dict[str, Any]:
+        """A list for each field. Tensors' numbers are as differences, alike in layers that are."""
+        kinds = list(dict.fromkeys(op.kind for op in self.ops))
+        owners = [-1 if each.parameter is None else each.parameter for each in self.tensors]
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "origin": dict(self.origin),
+            "layers": self.layers,
+            "op_kinds": kinds,
+            "tensors": {
+                "nbytes": [each.nbytes for each in self.tensors],
+                "kind": [KINDS.index(each.kind) for each in self.tensors],
+                "name": [each.name for each in self.tensors],
+                "parameter": _differences(owners),
+            },
+            "ops": {
+                "kind": [kinds.index(op.kind) for op in self.ops],
+                "layer": [op.layer for op in self.ops],
+                "phase": [PHASES.index(op.phase) for op in self.ops],
+                "reads": [len(op.reads) for op in self.ops],
+                "writes": [len(op.writes) for op in self.ops],
+                "flops": [op.flops for op in self.ops],
+                "nbytes": [op.nbytes for op in self.ops],
+            },
+            "accessed": _differences([each for op in self.ops for each in op.reads + op.writes]),
+        }
+
+
+def trace_names() -> tuple[str, ...]:
+    """The traces that come with the package."""
+    return tuple(sorted(path.name.removesuffix(SUFFIX) for path in SHIPPED.glob(f"*{SUFFIX}")))
+
+
+def load_trace(name_or_path: Path | str) -> Trace:
+    """One of :func:`trace_names`, or what :meth:`Trace.save` has written.
+
+    Raises :class:`TraceError` for a name that is neither, and for a file that is damaged; and
+    ``OSError`` for one that cannot be read.
+    """
+    shipped = str(name_or_path) in trace_names()
+    path = SHIPPED / f"{name_or_path}{SUFFIX}" if shipped else Path(name_or_path)
+    if not path.exists():
+        raise TraceError(
+            f"no trace {str(name_or_path)!r}: give one of {', '.join(trace_names())}, or a file"
+        )
+    try:
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        if content["format"] != FORMAT:
+            raise TraceError(f"its format is {content['format']}, and {FORMAT} is known here")
+        return _from_columns(content)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TraceError(f"{path} is damaged or no trace: {error}; capture it again") from error
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise TraceError(f"{path} is no trace: {reason}; capture it again") from error
+
+
+def _from_columns(content: Mapping[str, Any]) -> Trace:
+    of_tensors, of_ops = content["tensors"], content["ops"]
+    owners = accumulate(of_tensors["parameter"])
+    tensors = tuple(
+        Tensor(
+            id=number,
+            nbytes=nbytes,
+            kind=KINDS[kind],
+            name=name,
+            parameter=None if owner < 0 else owner,
+        )
+        for number, (owner, nbytes, kind, name) in enumerate(
+            zip(owners, *(of_tensors[each] for each in ("nbytes", "kind", "name")), strict=True)
+        )
+    )
+    count = len(content["accessed"])
+    if count != (needed := sum(of_ops["reads"]) + sum(of_ops["writes"])):
+        raise TraceError(f"its operations access {needed} tensors, and {count} are there")
+    accessed = accumulate(content["accessed"])
+    fields = ("kind", "layer", "phase", "reads", "writes", "flops", "nbytes")
+    ops = tuple(
+        Op(
+            id=number,
+            kind=content["op_kinds"][kind],
+            layer=layer,
+            phase=PHASES[phase],
+            reads=tuple(islice(accessed, reads)),
+            writes=tuple(islice(accessed, writes)),
+            flops=flops,
+            nbytes=nbytes,
+        )
+        for number, (kind, layer, phase, reads, writes, flops, nbytes) in enumerate(
+            zip(*(of_ops[each] for each in fields), strict=True)
+        )
+    )
+    return Trace(
+        name=content["name"],
+        tensors=tensors,
+        ops=ops,
+        layers=tuple(content["layers"]),
+        origin=content["origin"],
+    )
+
+
+def _differences(numbers: Sequence[int]) -> list[int]:
+    return [following - number for number, following in pairwise([0, *numbers])]

@@ -1,0 +1,298 @@
+"""Training steps captured from models of PyTorch."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from hw.rules import RULES
+from sw_driver.workload import GPTS, Trace, load_trace
+from sw_driver.workload.capture import OUTSIDE, capture, capture_shipped, main
+from sw_driver.workload.gpt import gpt_loss, gpt_with_batch
+from sw_driver.workload.trace import SHIPPED
+
+ROWS, INPUTS, OUTPUTS = 5, 3, 7
+
+
+def captured(
+    model: Callable[[], nn.Module],
+    *shape: int,
+    step: Callable[..., Any] = lambda model, batch: model(batch).sum(),
+    rule: str = "adam",
+) -> Trace:
+    """A step of a model with one batch of this shape."""
+    return capture(lambda: (model(), (torch.zeros(shape),)), step, name="test", rule=rule)
+
+
+def ops_of(trace: Trace, phase: str) -> list[tuple[str, str]]:
+    """Kinds and layers."""
+    return [(op.kind, trace.layers[op.layer]) for op in trace.ops if op.phase == phase]
+
+
+def tensors(trace: Trace, kind: str) -> list[tuple[str, int]]:
+    """Names and sizes."""
+    return [(each.name, each.nbytes) for each in trace.tensors if each.kind == kind]
+
+
+# What is captured.
+
+
+def test_a_linear_layer_is_counted_as_by_hand() -> None:
+    def step(model: nn.Module, batch: Any) -> Any:
+        return model(batch.requires_grad_()).sum()
+
+    trace = captured(lambda: nn.Linear(INPUTS, OUTPUTS), ROWS, INPUTS, step=step)
+    weight, batch, result = 4 * INPUTS * OUTPUTS, 4 * ROWS * INPUTS, 4 * ROWS * OUTPUTS
+    products = [op for op in trace.ops if op.kind in ("addmm", "mm")]
+    assert [(op.phase, op.flops) for op in products] == [
+        ("forward", 2 * ROWS * INPUTS * OUTPUTS),
+        ("backward", 2 * ROWS * INPUTS * OUTPUTS),
+        ("backward", 2 * ROWS * INPUTS * OUTPUTS),
+    ]
+    bias, seed = 4 * OUTPUTS, 4  # the gradient of a sum is one number for all
+    assert [op.nbytes for op in products] == [
+        batch + weight + bias + result,
+        seed + weight + batch,
+        seed + batch + weight,
+    ]
+    assert tensors(trace, "parameter") == [("weight", weight), ("bias", bias)]
+    assert sorted(tensors(trace, "gradient")) == [("bias", bias), ("weight", weight)]
+    assert tensors(trace, "optimizer_state") == [
+        ("weight", weight), ("weight", weight), ("bias", bias), ("bias", bias),
+    ]  # fmt: skip
+    assert tensors(trace, "input") == [("", batch)]
+
+
+def test_attention_and_recurrent_layers_are_counted_by_their_products() -> None:
+    def attend(model: nn.Module, batch: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(*model(batch).chunk(3, 3)).sum()
+
+    batch, heads, context, width = 2, 3, 5, 8
+    trace = captured(lambda: nn.Linear(width, 3 * width), batch, heads, context, width, step=attend)
+    (forward, backward) = (op for op in trace.ops if "attention" in op.kind)
+    assert forward.flops == 4 * batch * heads * context**2 * width
+    assert backward.flops == 10 * batch * heads * context**2 * width  # scores are made again
+
+    steps, inputs, hidden = 5, 4, 8
+    trace = captured(
+        lambda: nn.LSTM(inputs, hidden), steps, 2, inputs, step=lambda model, x: model(x)[0].sum()
+    )
+    products = [op for op in trace.ops if op.kind in ("mm", "addmm") and op.phase == "forward"]
+    assert sum(op.flops for op in products) == 2 * steps * 2 * (inputs + hidden) * 4 * hidden
+
+
+@pytest.mark.parametrize("rule", ["sgd", "momentum", "adam", "amsgrad", "adagrad", "lion"])
+def test_the_update_is_the_rules(rule: str) -> None:
+    trace = captured(lambda: nn.Linear(INPUTS, OUTPUTS), ROWS, INPUTS, rule=rule)
+    states = {"sgd": 0, "amsgrad": 3, "adam": 2}.get(rule, 1)
+    updates = [op for op in trace.ops if op.phase == "update"]
+    assert [op.kind for op in updates] == [rule, rule]
+    for op, count in zip(updates, (INPUTS * OUTPUTS, OUTPUTS), strict=True):
+        assert len(op.reads) == 2 + states
+        assert op.nbytes == RULES[rule].bytes_per_parameter * count
+        assert op.flops == len(RULES[rule].flow().placed) * count
+    assert len(tensors(trace, "optimizer_state")) == 2 * states
+
+
+class Branches(nn.Module):
+    """A frozen stem, two branches, one submodule used twice, and one that is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(4, 4, bias=False).requires_grad_(False)
+        self.left = nn.Linear(4, 4, bias=False)
+        self.shared = nn.Linear(4, 4, bias=False)
+        self.again = self.shared
+        self.unused = nn.Linear(4, 4, bias=False)
+
+    def forward(self, batch: Any) -> Any:
+        stem = self.stem(batch)
+        left = self.shared(self.left(stem).relu())
+        positions = torch.arange(4)  # belongs to no node of autograd's graph
+        return left * self.again(stem) + positions
+
+
+def test_branches_frozen_parameters_and_shared_submodules() -> None:
+    trace = captured(Branches, 2, 4)
+    assert ops_of(trace, "forward") == [
+        ("mm", "stem"),
+        ("mm", "left"),
+        ("relu", OUTSIDE),
+        ("mm", "shared"),
+        ("arange", OUTSIDE),
+        ("mm", "shared"),
+        ("mul", OUTSIDE),
+        ("add", OUTSIDE),
+        ("sum", OUTSIDE),
+    ]
+    backward = ops_of(trace, "backward")
+    assert backward[:4] == [
+        ("ones_like", OUTSIDE), ("mul", OUTSIDE), ("mul", OUTSIDE), ("mm", "shared"),
+    ]  # fmt: skip
+    # The frozen stem has no gradient; both uses of the shared one are added up.
+    assert backward.count(("mm", "shared")) == 3
+    assert backward.count(("add", "shared")) == 1
+    assert backward[-1] == ("mm", "left")
+    assert len(backward) == 4 + 2 + 1 + 1 + 1
+    names = [f"{name}.weight" for name in ("stem", "left", "shared", "unused")]
+    assert [name for name, _ in tensors(trace, "parameter")] == names
+    assert ops_of(trace, "update") == [("adam", "left"), ("adam", "shared")]
+    assert sorted(name for name, _ in tensors(trace, "gradient")) == names[1:3]
+    (relu,) = (op for op in trace.ops if op.kind == "relu")
+    kinds = [trace.tensors[each].kind for each in relu.reads + relu.writes]
+    assert kinds == ["temporary", "activation"]
+
+
+def test_views_are_the_tensor_that_they_show_and_changes_in_place_read_it() -> None:
+    def step(model: nn.Module, batch: Any) -> Any:
+        values = model(batch)
+        values[:, :2].mul_(2)
+        values[0].zero_()
+        return values.t().sum() + values[:1].expand(3, 4).sum()
+
+    trace = captured(lambda: nn.Linear(4, 4, bias=False), 8, 4, step=step)
+    forward = [op for op in trace.ops if op.phase == "forward"]
+    assert [op.kind for op in forward] == ["mm", "mul_", "zero_", "sum", "sum", "add"]
+    (values,) = forward[0].writes
+    assert [(op.reads, op.writes) for op in forward[1:3]] == [
+        ((values,), (values,)),
+        ((), (values,)),
+    ]
+    assert [op.nbytes for op in forward[1:5]] == [
+        2 * 8 * 2 * 4,
+        4 * 4,
+        8 * 4 * 4 + 4,
+        4 * 4 + 4,  # a row, shown three times
+    ]
+
+
+def test_batch_norm_changes_its_buffers() -> None:
+    trace = captured(lambda: nn.BatchNorm1d(4), 8, 4)
+    (norm,) = (op for op in trace.ops if op.kind == "native_batch_norm")
+    names = [trace.tensors[each].name for each in norm.writes]
+    assert names[:2] == ["running_mean", "running_var"]
+    assert {"running_mean", "running_var"} < {trace.tensors[each].name for each in norm.reads}
+    assert [name for name, _ in tensors(trace, "input")][:2] == names[:2]
+
+
+def test_what_is_recomputed_belongs_to_its_module() -> None:
+    def step(model: Any, batch: Any) -> Any:
+        return checkpoint(model, batch.requires_grad_(), use_reentrant=False).sum()
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 4, bias=False), nn.Tanh(), nn.Linear(4, 4, bias=False))
+
+    trace = captured(model, 2, 4, step=step)
+    forward = [each for each in ops_of(trace, "forward") if each[1] != OUTSIDE]
+    backward = [each for each in ops_of(trace, "backward") if each[1] != OUTSIDE]
+    assert forward == [("mm", "0"), ("tanh", "1"), ("mm", "2")]
+    assert backward[:2] == forward[:2]
+    assert [layer for _, layer in backward[-5:]] == ["2", "2", "1", "0", "0"]
+    assert not tensors(trace, "activation")
+
+
+def saved_bytes(model: nn.Module, batch: tuple[Any, ...]) -> int:
+    """Of what PyTorch keeps for the backward pass of a real step, besides parameters and batch."""
+    known = {each.untyped_storage()._cdata for each in [*model.parameters(), *batch]}
+    storages = {}
+
+    def pack(tensor: Any) -> Any:
+        storages[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        gpt_loss(model, *batch)
+    return sum(each.nbytes() for address, each in storages.items() if address not in known)
+
+
+def test_activations_are_what_pytorch_saves() -> None:
+    found = sum(nbytes for _, nbytes in tensors(load_trace("gpt-tiny"), "activation"))
+    assert found == saved_bytes(*gpt_with_batch(GPTS["gpt-tiny"]))
+
+
+def test_a_real_step_runs_the_same_products() -> None:
+    """Contents make no difference: a real model does as many operations of each kind."""
+    with torch.profiler.profile(with_flops=True) as profile:
+        model, batch = gpt_with_batch(GPTS["gpt-tiny"])
+        gpt_loss(model, *batch).backward()
+    trace = load_trace("gpt-tiny")
+    for kind in ("addmm", "mm", "bmm", "native_layer_norm", "_softmax", "embedding"):
+        real = [each for each in profile.events() if each.name == f"aten::{kind}"]
+        assert len(real) == sum(op.kind == kind for op in trace.ops), kind
+
+
+# The shipped traces.
+
+
+def test_the_tiny_trace_is_what_is_captured() -> None:
+    shipped, again = load_trace("gpt-tiny"), capture_shipped("gpt-tiny")
+    if again.origin != shipped.origin:
+        pytest.skip(f"made by PyTorch {shipped.origin['torch']}, here is {torch.__version__}")
+    assert again == shipped
+
+
+def test_two_captures_are_the_same_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("one", "two"):
+        assert main(["gpt-tiny", "--to", str(tmp_path / folder)]) == 0
+    files = [tmp_path / folder / "gpt-tiny.json.gz" for folder in ("one", "two")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    shipped = gzip.decompress((SHIPPED / "gpt-tiny.json.gz").read_bytes())
+    assert len(gzip.decompress(files[0].read_bytes())) == len(shipped)
+    said = capsys.readouterr().out
+    assert "gpt-tiny: 140 operations, 24 layers, 28 parameters of 120,320 bytes\n" in said
+    assert said.count("\n  optimizer_state: 56 tensors of 240,640 bytes, at most 240,640 at") == 2
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gpt-4"], "no trace 'gpt-4': choose from gpt3-large, "),
+        (
+            ["gpt-tiny", "--to", "/dev/null/x"],
+            "/dev/null/x: Not a directory; choose another folder",
+        ),
+    ],
+)
+def test_the_command_refuses(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(arguments)
+    assert exit.value.code == 2
+    output = capsys.readouterr()
+    assert said in output.err
+    assert not output.out
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("adamax", "no update rule 'adamax'; known: "),
+        ("copy", "rule 'copy' updates no parameter: "),
+    ],
+)
+def test_a_rule_that_updates_nothing_is_refused(rule: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        captured(lambda: nn.Linear(2, 2), 2, 2, rule=rule)
+
+
+def test_a_loss_without_a_gradient_is_pytorchs_error() -> None:
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        captured(lambda: nn.Linear(2, 2).requires_grad_(False), 2, 2)
+    hooks = torch.nn.modules.module
+    assert not hooks._global_forward_pre_hooks
+    assert not hooks._global_forward_hooks

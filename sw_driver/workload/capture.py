@@ -1,0 +1,338 @@
+"""Captures training steps of PyTorch models as traces, without their memory and without a GPU.
+
+The model runs on PyTorch's fake tensors, which have shapes but no contents. Operations are those
+that PyTorch's dispatcher gets, below autograd, in its order.
+``python -m sw_driver.workload.capture NAME`` makes a shipped trace again and prints what is in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import _get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from hw.rules import rule as rule_called
+from hw.rules.update_rule import UpdateRule
+
+from .gpt import gpt_loss, gpt_with_batch
+from .networks import GPTS
+from .summary import summary_text
+from .trace import SHIPPED, SUFFIX, Op, Tensor, Trace
+
+__all__ = ["capture", "capture_shipped", "main"]
+
+OUTSIDE = "(model)"
+"""The layer of what the model does in no module of it, and of the loss."""
+
+_MOVES = frozenset(
+    ("embedding", "clone", "copy_", "_to_copy", "cat", "stack", "constant_pad_nd", "index_select",
+     "zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like", "fill_", "zero_")
+)  # fmt: skip
+"""They compute nothing."""
+_OVERWRITES = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform_", "random_"))
+"""They do not read what they change."""
+_GATHERS = frozenset(("embedding", "index_select", "gather", "index"))
+"""They read as much of their first argument as they give."""
+_CHANGED_IN_TRAINING = dict.fromkeys(
+    ("native_batch_norm", "cudnn_batch_norm"), ("running_mean", "running_var")
+)
+"""Arguments that operations change without their schema saying so."""
+
+
+def capture(
+    build: Callable[[], tuple[nn.Module, tuple[Any, ...]]],
+    step: Callable[..., torch.Tensor],
+    *,
+    name: str,
+    rule: str = "adam",
+    origin: Mapping[str, Any] | None = None,
+) -> Trace:
+    """A training step: forward pass, loss, backward pass and update of all parameters.
+
+    A piece of storage is a tensor; views of it are the same. A layer is the innermost module that
+    runs, and an operation of the backward pass has the layer of the one that it differentiates.
+    Matrix products have the operations that PyTorch's flop counter knows, others one for each
+    element. The update is an operation for each parameter that has a gradient, after the backward
+    pass, in the order of ``model.parameters()``; its reads and writes are in the rule's order.
+
+    Parameters
+    ----------
+    build
+        Makes the model and a batch; nothing of it is captured.
+    step
+        Takes the model and the batch, and returns the loss.
+    name, origin
+        Of the trace; the origin gets rule and versions.
+    rule
+        Of :mod:`hw.rules`, with tensors ``p`` and ``g``; what else it reads is optimizer state.
+
+    Raises
+    ------
+    ValueError
+        For a rule that is none or updates no parameter.
+    RuntimeError
+        Of PyTorch: for a loss without a gradient, and for what depends on the contents of tensors.
+    """
+    updating = rule_called(rule)
+    if not {"p", "g"} <= set(updating.inputs) or "p" not in updating.outputs:
+        raise ValueError(
+            f"rule {rule!r} updates no parameter: choose one that reads p, g, writes p"
+        )
+    with FakeTensorMode(), _without_mkldnn():
+        model, batch = build()
+        recorder = _Recorder(model, batch)
+        with recorder.layers_of(model), recorder:
+            loss = step(model, *batch)
+            recorder.phase = "backward"
+            loss.backward()
+        recorder.update(model, updating)
+    versions = {"rule": rule, "torch": torch.__version__.partition("+")[0]}
+    return recorder.trace(name, {**(origin or {}), **versions})
+
+
+def capture_shipped(name: str) -> Trace:
+    """The trace that comes with the package as ``name``, made again; KeyError for others."""
+    config = GPTS[name]
+    origin = {"model": "gpt", **asdict(config)}
+    return capture(lambda: gpt_with_batch(config), gpt_loss, name=name, origin=origin)
+
+
+@contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    """It makes one operation of a recurrent layer, which no flop counter knows."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, model: nn.Module, batch: Iterable[Any]) -> None:
+        super().__init__()
+        self.phase = "forward"
+        self._numbers: dict[StorageWeakRef, int] = {}  # which keep addresses from being used again
+        self._tensors: list[Tensor] = []
+        self._ops: list[Op] = []
+        self._layers: dict[str, int] = {}
+        self._running: list[str] = []
+        self._layer_of_node: dict[int, str] = {}
+        self._latest = OUTSIDE
+        for name, each in model.named_parameters():
+            self._number(each, "parameter", name)
+        for name, each in [*model.named_buffers(), *(("", each) for each in _tensors_in(batch))]:
+            self._number(each, "input", name)
+
+    @contextmanager
+    def layers_of(self, model: nn.Module) -> Iterator[None]:
+        """Keeps count of which modules of the model are running."""
+        names = {module: name or OUTSIDE for name, module in model.named_modules()}
+
+        def enter(module: nn.Module, _: Any) -> None:
+            outer = self._running[-1] if self._running else OUTSIDE
+            self._running.append(names.get(module, outer))
+
+        def leave(*_: Any) -> None:
+            self._running.pop()
+
+        entering = register_module_forward_pre_hook(enter)
+        leaving = register_module_forward_hook(leave, always_call=True)
+        try:
+            yield
+        finally:
+            entering.remove()
+            leaving.remove()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        layer = self._layer()
+        result = func(*args, **kwargs)
+        kind = func.overloadpacket.__name__
+        if func.namespace == "prim" or kind.startswith(("empty", "new_empty")):
+            return result
+        schema = func._schema.arguments
+        arguments = {each.name: value for each, value in zip(schema, args, strict=False)} | kwargs
+        changed = {each.name for each in schema if each.alias_info and each.alias_info.is_write}
+        if arguments.get("training"):
+            changed.update(_CHANGED_IN_TRAINING.get(kind, ()))
+        unread = changed if kind in _OVERWRITES or "out" in changed else set()
+        if kind.endswith("_like") or kind.startswith("new_"):
+            unread = set(arguments)  # they look at shapes only
+        read = self._bytes_of([each for name, each in arguments.items() if name not in unread])
+        if kind in _GATHERS:
+            first = self._number(args[0])
+            read[first] = min(read[first], sum(self._bytes_of(result).values()))
+        given = set(self._bytes_of([*arguments.values()]))
+        written = self._bytes_of([each for name, each in arguments.items() if name in changed])
+        made = self._bytes_of(result).items()
+        written |= {number: nbytes for number, nbytes in made if number not in given}
+        if written:  # or it is a view
+            flops = self._flops(func, args, kwargs, result)
+            self._add(kind, layer, self.phase, read, written, flops)
+        return result
+
+    def update(self, model: nn.Module, rule: UpdateRule) -> None:
+        """Appends the operations that update parameters."""
+        operators = len(rule.flow().placed)
+        for name, parameter in model.named_parameters():
+            if parameter.grad is None:
+                continue
+            number, gradient = self._number(parameter), self._number(parameter.grad)
+            owned = {"name": name, "parameter": number}
+            if self._tensors[gradient].kind == "temporary":
+                fields = {**owned, "kind": "gradient"}
+                self._tensors[gradient] = replace(self._tensors[gradient], **fields)
+            size = self._tensors[number].nbytes
+            tensors = {"p": number, "g": gradient}
+            for each in rule.tensors:
+                if each not in tensors:
+                    tensors[each] = self._new(size, "optimizer_state", **owned)
+            read, written = (
+                {tensors[each]: size for each in names} for names in (rule.inputs, rule.outputs)
+            )
+            layer = name.rpartition(".")[0] or OUTSIDE
+            self._add(rule.name, layer, "update", read, written, operators * parameter.numel())
+
+    def trace(self, name: str, origin: Mapping[str, Any]) -> Trace:
+        """Of all that was captured."""
+        draft = Trace(
+            name=name,
+            tensors=tuple(self._tensors),
+            ops=tuple(self._ops),
+            layers=tuple(self._layers),
+            origin=origin,
+        )
+        tensors = tuple(
+            replace(each, kind=_use(draft, each)) if each.kind == "temporary" else each
+            for each in draft.tensors
+        )
+        return replace(draft, tensors=tensors)
+
+    def _layer(self) -> str:
+        """The layer of the operation that begins.
+
+        The forward pass makes a node of autograd's graph just before the operation that the node
+        will differentiate, and numbers it.
+        """
+        node = torch._C._current_autograd_node()
+        if node is None or self._running:
+            self._latest = self._running[-1] if self._running else OUTSIDE
+            self._layer_of_node.setdefault(_get_sequence_nr() - 1, self._latest)
+        else:
+            self._latest = self._layer_of_node.get(node._sequence_nr(), self._latest)
+        return self._latest
+
+    def _number(self, tensor: torch.Tensor, kind: str = "temporary", name: str = "") -> int:
+        storage = tensor.untyped_storage()
+        reference = StorageWeakRef(storage)
+        if reference not in self._numbers:
+            self._numbers[reference] = self._new(storage.nbytes(), kind, name)
+        return self._numbers[reference]
+
+    def _new(self, nbytes: int, kind: str, name: str, parameter: int | None = None) -> int:
+        number = len(self._tensors)
+        self._tensors.append(
+            Tensor(id=number, nbytes=nbytes, kind=kind, name=name, parameter=parameter)
+        )
+        return number
+
+    def _bytes_of(self, values: Any) -> dict[int, int]:
+        """Of each tensor in ``values`` the bytes that they show of it."""
+        shown: dict[int, dict[Any, int]] = {}
+        for each in _tensors_in(values):
+            sizes = [size for size, step in zip(each.shape, each.stride(), strict=True) if step]
+            nbytes = prod(sizes) * each.element_size() if each.numel() else 0
+            view = (each.storage_offset(), each.shape, each.stride())
+            shown.setdefault(self._number(each), {})[view] = nbytes
+        return {
+            number: min(sum(views.values()), self._tensors[number].nbytes)
+            for number, views in shown.items()
+        }
+
+    def _flops(self, func: Any, args: Any, kwargs: Any, result: Any) -> int:
+        kind = func.overloadpacket.__name__
+        packet = getattr(torch.ops.aten, kind.replace("_for_cpu", ""), func.overloadpacket)
+        if (count := flop_registry.get(packet)) is not None:
+            return int(count(*args, **kwargs, out_val=result))
+        if kind in _MOVES:
+            return 0
+        return max(each.numel() for each in _tensors_in((args, kwargs, result)))
+
+    def _add(
+        self,
+        kind: str,
+        layer: str,
+        phase: str,
+        read: Mapping[int, int],
+        written: Mapping[int, int],
+        flops: int,
+    ) -> None:
+        self._ops.append(
+            Op(
+                id=len(self._ops),
+                kind=kind,
+                layer=self._layers.setdefault(layer, len(self._layers)),
+                phase=phase,
+                reads=tuple(read),
+                writes=tuple(written),
+                flops=flops,
+                nbytes=sum(read.values()) + sum(written.values()),
+            )
+        )
+
+
+def _use(trace: Trace, tensor: Tensor) -> str:
+    """The kind of a tensor that is no parameter and does not belong to one."""
+    accesses = [trace.ops[each] for each in trace.accesses[tensor.id]]
+    if not accesses or tensor.id not in accesses[0].writes:
+        return "input"
+    both = accesses[0].phase == "forward" and accesses[-1].phase == "backward"
+    return "activation" if both else "temporary"
+
+
+def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    return (each for each in tree_leaves(values) if isinstance(each, torch.Tensor))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sw_driver.workload.capture", description="Captures shipped traces again."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GPTS)}; or all")
+    parser.add_argument("--to", type=Path, default=SHIPPED, help="the folder; else the package's")
+    settings = parser.parse_args(arguments)
+    if unknown := set(settings.names) - set(GPTS):
+        parser.error(f"no trace {min(unknown)!r}: choose from {', '.join(GPTS)}")
+    for name in settings.names or GPTS:
+        trace = capture_shipped(name)
+        try:
+            settings.to.mkdir(parents=True, exist_ok=True)
+            trace.save(settings.to / f"{name}{SUFFIX}")
+        except OSError as error:
+            parser.error(f"{error.filename}: {error.strerror}; choose another folder with --to")
+        print(summary_text(trace), end="\n\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""A GPT that does what Megatron's did in 2021, on one GPU and in FP32.
+
+Parameters are registered in Megatron's order. Attention is explicit: scores, softmax and dropout
+are tensors of their own. Where Megatron fuses element-wise operations, these are apart, which saves
+the same tensors for the backward pass. Nothing is recomputed there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .networks import GptConfig
+
+__all__ = ["Gpt", "gpt_loss", "gpt_with_batch"]
+
+
+def gpt_with_batch(config: GptConfig) -> tuple[Gpt, tuple[Tensor, ...]]:
+    """A new model, and arguments of :func:`gpt_loss`: tokens, positions, mask and labels."""
+    shape = (config.batch, config.context)
+    tokens, positions, labels = (torch.zeros(shape, dtype=torch.int64) for _ in range(3))
+    mask = torch.zeros((1, 1, config.context, config.context), dtype=torch.bool)
+    return Gpt(config), (tokens, positions, mask, labels)
+
+
+def gpt_loss(model: Gpt, tokens: Tensor, positions: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross entropy."""
+    logits = model(tokens, positions, mask)
+    return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+class Gpt(nn.Module):
+    """The model; its submodules and parameters have Megatron's names."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__()
+        self.embedding = _Embedding(config)
+        self.layers = nn.ModuleList(_Layer(config) for _ in range(config.n_layers))
+        self.final_layernorm = nn.LayerNorm(config.d_model)
+        self.logits = nn.Linear(config.d_model, config.vocabulary, bias=False)
+        self.logits.weight = self.embedding.word_embeddings.weight
+
+    def forward(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        """For each token the logits of the next; ``mask`` is true where one must not look."""
+        values = self.embedding(tokens, positions).transpose(0, 1).contiguous()
+        for layer in self.layers:
+            values = layer(values, mask)
+        return self.logits(self.final_layernorm(values.transpose(0, 1).contiguous()))
+
+
+class _Embedding(nn.Module):
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocabulary, config.d_model)
+        self.position_embeddings = nn.Embedding(config.context, config.d_model)
+        self.dropout = config.dropout
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        values = self.word_embeddings(tokens) + self.position_embeddings(positions)
+        return _dropout(values, self.dropout)
+
+
+class _Layer(nn.Module):
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__()
+        self.input_layernorm = nn.LayerNorm(config.d_model)
+        self.attention = _Attention(config)
+        self.post_attention_layernorm = nn.LayerNorm(config.d_model)
+        self.mlp = _Mlp(config)
+        self.dropout = config.dropout
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        attended = self.attention(self.input_layernorm(values), mask)
+        values = values + _dropout(attended, self.dropout)
+        return values + _dropout(self.mlp(self.post_attention_layernorm(values)), self.dropout)
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__()
+        self.query_key_value = nn.Linear(config.d_model, 3 * config.d_model)
+        self.dense = nn.Linear(config.d_model, config.d_model)
+        self.heads = config.n_heads
+        self.dropout = config.dropout
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """``values`` are (context, batch, width)."""
+        context, batch, width = values.shape
+        one = width // self.heads
+        mixed = self.query_key_value(values).view(context, batch * self.heads, 3 * one)
+        query, key, value = (part.transpose(0, 1) for part in mixed.split(one, dim=2))
+        scores = torch.bmm(query, key.transpose(1, 2)).view(batch, self.heads, context, context)
+        scores = (scores * (1 / math.sqrt(one))).masked_fill_(mask, -10000.0)
+        shares = _dropout(scores.softmax(3), self.dropout).flatten(0, 1)
+        attended = torch.bmm(shares, value).transpose(0, 1).contiguous()
+        return self.dense(attended.view(context, batch, width))
+
+
+class _Mlp(nn.Module):
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__()
+        self.dense_h_to_4h = nn.Linear(config.d_model, 4 * config.d_model)
+        self.dense_4h_to_h = nn.Linear(4 * config.d_model, config.d_model)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.dense_4h_to_h(functional.gelu(self.dense_h_to_4h(values), approximate="tanh"))
+
+
+def _dropout(values: Tensor, share: float) -> Tensor:
+    """As a GPU does it, with a mask of a byte for each; the CPU's has one of FP32."""
+    return torch.native_dropout(values, share, True)[0] if share else values

@@ -1,0 +1,50 @@
+"""The networks whose training steps are shipped as traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["GPTS", "GptConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GptConfig:
+    """A GPT as Megatron has it, in FP32, and the batch that it is trained with.
+
+    The embedding is the output's weight, too; positions are learned, and as many as ``context``.
+    """
+
+    n_layers: int
+    d_model: int
+    n_heads: int
+    batch: int
+    context: int
+    vocabulary: int = 50304
+    """GPT-2's 50257 byte pairs, padded to a multiple of 128."""
+    dropout: float = 0.1
+    """Of embeddings, attention and the two sums of a layer: Megatron's default."""
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.n_heads:
+            raise ValueError(
+                f"d_model is {self.d_model}, which {self.n_heads} heads cannot share: choose a "
+                f"multiple of n_heads"
+            )
+
+    @property
+    def n_params(self) -> int:
+        """Parameters: embeddings, matrices, biases and norms."""
+        width = self.d_model
+        layers = self.n_layers * (12 * width**2 + 13 * width)
+        return (self.vocabulary + self.context) * width + layers + 2 * width
+
+
+GPTS = {
+    "gpt3-large": GptConfig(n_layers=24, d_model=1536, n_heads=16, batch=3, context=1152),
+    "gpt3-xl": GptConfig(n_layers=24, d_model=2064, n_heads=24, batch=2, context=1024),
+    "gpt3-2.7b": GptConfig(n_layers=32, d_model=2560, n_heads=32, batch=1, context=1024),
+    "gpt3-6.7b": GptConfig(n_layers=32, d_model=4096, n_heads=32, batch=1, context=1024),
+    "gpt3-13b": GptConfig(n_layers=40, d_model=5120, n_heads=40, batch=1, context=512),
+    "gpt-tiny": GptConfig(n_layers=2, d_model=32, n_heads=2, batch=2, context=16, vocabulary=128),
+}
+"""Table 4 of Kim et al., and a tiny one for tests."""
