@@ -46,6 +46,7 @@ COMMANDS = (
     "baseline",
     "sweep",
     "study",
+    "reproduce",
     "validate",
     "ctl",
     "pim",
@@ -95,7 +96,7 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
         expected = f"an integer from {minimum} to {maximum}"
 
     def parse(text: str) -> int:
-        from sw_driver.experiments.numbers import parse_integer
+        from sw_driver.runtime.numbers import parse_integer
 
         value = parse_integer(text)
         if value is None or value < minimum or (maximum is not None and value > maximum):

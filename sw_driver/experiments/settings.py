@@ -20,7 +20,7 @@ from hw.pim.config import OPTIONS as PIM_OPTIONS
 from hw.pim.config import configure as configure_pim
 from hw.rules import RULES
 
-from .numbers import NUMBER_FORMS, parse_integer
+from ..runtime.numbers import NUMBER_FORMS, parse_integer
 
 __all__ = [
     "KEYS",
@@ -63,7 +63,7 @@ class Key:
     def parse(self, text: str) -> Value:
         """The value that ``text`` stands for.
 
-        ``true`` or ``false``; a number, see :mod:`~sw_driver.experiments.numbers`; or one of the
+        ``true`` or ``false``; a number, see :mod:`~sw_driver.runtime.numbers`; or one of the
         names. Raises :class:`SweepError` for anything else.
         """
         text = text.strip()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import isfinite
 
+from ..machine.measured import FIRECUDA_520, V100_PCIE
+
 __all__ = ["GpuTiming", "LinkTiming", "NvmeTiming"]
 
 
@@ -39,33 +41,21 @@ class LinkTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuTiming(LinkTiming):
-    """Of a V100 on PCIe 3.0 x16 with pinned host memory.
-
-    About 12 GB/s is what such GPUs reach of the link's 15.75 GB/s: 12 GB/s for the V100
-    (ZaidQureshi/bam, issue 54), 12.2 to the device and 12.9 from it, as NVIDIA's bandwidthTest
-    counts, for the P100 before it (mpicbg-scicomp/gearshifft, pull request 82). A small copy takes
-    about 7 us with cudaMemcpy, measured by NVIDIA on a machine with V100s
-    (developer.nvidia.com/gdrcopy).
+    """Of a V100 on PCIe 3.0 x16 with pinned host memory: see
+    :data:`sw_driver.machine.measured.V100_PCIE`.
     """
 
-    read_gb_per_s: float = 12.0
-    write_gb_per_s: float = 12.0
-    latency_us: float = 7.0
+    read_gb_per_s: float = V100_PCIE["read_gb_per_s"].value
+    write_gb_per_s: float = V100_PCIE["write_gb_per_s"].value
+    latency_us: float = V100_PCIE["latency_ns"].value / 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class NvmeTiming(LinkTiming):
-    """Of the drive of the paper (Table 3: Seagate FireCuda 520, 2 TB) in the paper's host.
-
-    Over PCIe 4.0 such a drive reads 5 and writes 4.3 GB/s (Tom's Hardware on its controller, Phison
-    PS5016-E16). The host's Xeon E5-2698 v4 has PCIe 3.0: four lanes of 8 GT/s in 128b/130b coding
-    carry 3.94 GB/s, and 3.60 with 24 bytes of header and framing to a payload of 256. So the link
-    is the bound, both ways. What a drive gets out of it is taken from the FireCuda 510, Seagate's
-    for just that link: up to 3.45 GB/s (hardware-corner.net, SSD database). The latency is an
-    assumption, as neither the paper nor the maker states one: the upper end of the 20 to 70 us that
-    random 4 KiB reads of NVMe drives take (simplyblock.io, glossary).
+    """Of the drive of the paper (Table 3: Seagate FireCuda 520, 2 TB) in the paper's host, whose
+    PCIe 3.0 is the bound: see :data:`sw_driver.machine.measured.FIRECUDA_520`.
     """
 
-    read_gb_per_s: float = 3.45
-    write_gb_per_s: float = 3.45
-    latency_us: float = 70.0
+    read_gb_per_s: float = FIRECUDA_520["read_gb_per_s"].value
+    write_gb_per_s: float = FIRECUDA_520["write_gb_per_s"].value
+    latency_us: float = FIRECUDA_520["latency_ns"].value / 1000

@@ -1,0 +1,307 @@
+"""The engine: queues, transfers, memory, what it says when nothing can happen, and its timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hw_tests.driver.trace_reader import assert_sound, read_trace
+from sw_driver.machine import MachineError
+from sw_driver.machine.tiny import TINY
+from sw_driver.runtime.timeline import Timeline
+from sw_driver.system.engine import DeadlockError, Engine, EngineError, NoRoomError
+
+# Of the tiny machine: pcie 4 bytes a ns each way after 100 ns, ddr 2 either way, nvme 1 after 1000.
+
+
+_AT_ONCE = {"pcie.latency_ns": "0", "nvme.latency_ns": "0"}
+
+
+def _times(*actions: Any) -> list[tuple[int, int]]:
+    return [(action.begin_ns, action.end_ns) for action in actions]
+
+
+def test_a_queue_runs_its_entries_in_order_and_each_waits_for_what_it_must() -> None:
+    engine = Engine(TINY, record=True)
+    one, two = engine.queue("one"), engine.queue("two")
+    a = one.execute(10, "a")
+    b = two.execute(5, "b", after=[a])
+    c = two.execute(1, "c")
+    d = one.execute(10, "d", after=[c, a])
+    e = one.execute(0, "e")
+    assert engine.run() == engine.now_ns == 26
+    assert _times(a, b, c, d, e) == [(0, 10), (10, 15), (15, 16), (16, 26), (26, 26)]
+    assert (one.actions, one.busy_ns, two.actions, two.busy_ns) == (3, 20, 2, 6)
+    assert engine.queue("one") is one
+    engine.check()
+    late = one.execute(4, "late", after=[a])
+    engine.run()
+    assert _times(late) == [(26, 30)]
+
+
+def test_a_compound_entry_holds_its_queue_until_it_returns() -> None:
+    engine = Engine(TINY)
+    queue, seen = engine.queue("one"), []
+
+    def both() -> Generator[Any, Any, str]:
+        yield engine.env.timeout(7)
+        yield engine.transfer(2000, "host", "gpu", "inner")
+        return "done"
+
+    def reader() -> Generator[Any, Any, None]:
+        seen.append(((yield entry), engine.now_ns))
+
+    before = queue.execute(3, "before")
+    entry = queue.call(both, "both", after=[before])
+    after = queue.execute(1, "after")
+    engine.process(reader())
+    engine.run()
+    assert _times(entry, after) == [(3, 3 + 7 + 1100), (1110, 1111)]
+    assert seen == [("done", 1110)]
+
+
+def test_what_a_process_raises_ends_the_run() -> None:
+    engine = Engine(TINY)
+
+    def fails() -> Generator[Any, Any, None]:
+        yield engine.env.timeout(7)
+        raise KeyError("lost")
+
+    engine.queue("one").call(fails, "fails")
+    with pytest.raises(KeyError, match="lost"):
+        engine.run()
+
+
+def test_a_transfer_takes_its_latencies_once_and_the_pace_of_the_slowest_link() -> None:
+    engine = Engine(TINY, record=True)
+    copy = engine.transfer(1001, "disk", "gpu", "copy")
+    nothing = engine.transfer(0, "host", "gpu", "nothing")
+    engine.run()
+    assert _times(copy, nothing) == [(0, 1100 + 1001), (0, 100)]
+    engine = Engine(TINY, record=True)
+    copy = engine.transfer(1001, "host", "gpu", "copy")
+    engine.run()
+    assert _times(copy) == [(0, 100 + 501)]  # a byte of the last nanosecond's two
+    engine.check()
+    idle = dict.fromkeys(("read_bytes", "write_bytes", "read_busy_ns", "write_busy_ns"), 0)
+    assert engine.totals() == {
+        "ddr": {"read_bytes": 1001, "write_bytes": 0, "read_busy_ns": 501, "write_busy_ns": 501},
+        "nvme": idle,
+        "pcie": idle | {"write_bytes": 1001, "write_busy_ns": 501},
+    }
+
+
+def test_both_directions_share_a_half_duplex_link_and_do_not_share_a_duplex_one() -> None:
+    for sharing, end_ns in (("half", 100 + 2000), ("duplex", 100 + 1000)):
+        engine = Engine(TINY.override({"ddr.sharing": sharing}))
+        there = engine.transfer(2000, "host", "gpu", "there")
+        back = engine.transfer(2000, "gpu", "host", "back")
+        engine.run()
+        assert _times(there, back) == [(0, end_ns)] * 2
+
+
+def test_a_direction_of_a_half_duplex_link_counts_by_its_own_rate() -> None:
+    engine = Engine(
+        TINY.override({"ddr.read_gb_per_s": "3", "ddr.write_gb_per_s": "1", "pcie.latency_ns": "0"})
+    )
+    there = engine.transfer(300, "host", "gpu", "there")
+    back = engine.transfer(300, "gpu", "host", "back")
+    engine.run()  # 0.75 bytes a ns each: a quarter of the time for one, three for the other
+    assert _times(there, back) == [(0, 400)] * 2
+
+
+def test_who_is_bound_elsewhere_leaves_the_rest_to_the_others() -> None:
+    engine = Engine(TINY.override(_AT_ONCE), record=True)
+    slow = engine.transfer(1000, "disk", "gpu", "slow")
+    fast = engine.transfer(1000, "host", "gpu", "fast")
+    other = engine.transfer(300, "root", "gpu", "other")
+    engine.run()  # of pcie's 4: 1 and twice 1.5, until the third is done; then ddr's 2 for one
+    assert _times(slow, fast, other) == [(0, 1000), (0, 200 + 350), (0, 200)]
+    engine.check()
+
+
+def test_transfers_that_follow_each_other_share_as_those_before_them() -> None:
+    engine = Engine(TINY.override(_AT_ONCE), record=True)
+    chains = [
+        [engine.queue(name).transfer(100, "host", "gpu", name) for _ in range(3)] for name in "ab"
+    ]
+    engine.run()
+    for chain in chains:
+        assert _times(*chain) == [(0, 100), (100, 200), (200, 300)]
+    engine.check()
+
+
+def test_the_end_of_a_transfer_may_come_nearer_and_go_back_to_where_it_was() -> None:
+    engine = Engine(TINY.override(_AT_ONCE), record=True)
+    one = engine.transfer(200, "host", "gpu", "one")  # at 1 a ns: until 200
+    other = engine.transfer(50, "host", "gpu", "other")  # from 50 on at 2: until 125
+    pause = engine.env.timeout(100)  # from 100 on at 0.5: until 200
+    others = [engine.transfer(50, "host", "gpu", "more", after=[pause]) for _ in range(3)]
+    last = engine.transfer(2, "host", "gpu", "last", after=[one])
+    engine.run()
+    assert _times(one, other, *others) == [(0, 200), (0, 50), *[(100, 200)] * 3]
+    assert _times(last) == [(200, 201)]
+    engine.check()
+
+
+def test_rates_are_found_again_whatever_was_before() -> None:
+    engine = Engine(TINY.override(_AT_ONCE), record=True)
+
+    def copy(at_ns: int, nbytes: int, source: str, target: str) -> Any:
+        return engine.transfer(nbytes, source, target, "t", after=[engine.env.timeout(at_ns)])
+
+    copies = [
+        *(copy(0, 100, *ways) for ways in (("gpu", "host"), ("host", "gpu"))),
+        *(copy(200, 300, "gpu", "host"), copy(250, 50, "host", "gpu")),
+        copy(400, 10, "host", "gpu"),
+        *(copy(500, 300, "gpu", "host"), copy(550, 50, "host", "gpu")),
+    ]
+    engine.run()
+    assert [each.end_ns for each in copies] == [100, 100, 375, 300, 405, 675, 600]
+    engine.check()
+
+
+def test_memory_is_taken_given_and_counted() -> None:
+    engine = Engine(TINY, record=True)
+    gpu = engine.memory("gpu")
+    gpu.take("weights", 6000)
+    gpu.take(("activation", 1), 3000)
+    assert gpu.holds("weights")
+    assert (gpu.free_bytes, gpu.peak_bytes) == (1000, 9000)
+    with pytest.raises(
+        NoRoomError,
+        match=r"memory 'gpu': 'more' takes 1001 bytes, of 10000 only 1000 are free; the largest "
+        r"holders are 'weights' \(6000\), \('activation', 1\) \(3000\)",
+    ):
+        gpu.take("more", 1001)
+    with pytest.raises(EngineError, match="'weights' holds 6000 bytes already"):
+        gpu.take("weights", 1)
+    gpu.give("weights")
+    with pytest.raises(EngineError, match="'weights' holds nothing"):
+        gpu.give("weights")
+    assert not gpu.holds("weights")
+    assert gpu.held == {("activation", 1): 3000}
+    assert gpu.free_bytes == 7000
+    gpu.take("again", 5000)
+    assert (gpu.free_bytes, gpu.peak_bytes) == (2000, 9000)
+    with pytest.raises(NoRoomError, match="never room for 10001 of its 10000"):
+        gpu.room(10001)
+    engine.check()
+
+
+def test_room_is_given_in_the_order_in_which_it_was_asked_for() -> None:
+    engine = Engine(TINY, record=True)
+    gpu, got = engine.memory("gpu"), []
+    gpu.take("first", 9000)
+
+    def user(name: str, nbytes: int) -> Generator[Any, Any, None]:
+        yield gpu.room(nbytes, name)
+        got.append((name, engine.now_ns))
+        yield engine.env.timeout(10)
+        gpu.give(name)
+
+    def owner() -> Generator[Any, Any, None]:
+        yield engine.env.timeout(5)
+        gpu.give("first")
+
+    engine.process(user("large", 8000))
+    engine.process(user("small", 500))  # there is room, but it came later
+    engine.process(user("large too", 8000))
+    engine.process(owner())
+    engine.run()
+    assert got == [("large", 5), ("small", 5), ("large too", 15)]
+    assert gpu.free_bytes == 10000
+    engine.check()
+
+
+def test_a_deadlock_says_who_waits_for_what() -> None:
+    engine = Engine(TINY)
+    one, two, gpu = engine.queue("one"), engine.queue("two"), engine.memory("gpu")
+    gpu.take("weights", 9999)
+    never = engine.env.event()
+
+    def waits() -> Generator[Any, Any, None]:
+        yield gpu.room(2)
+
+    def waits_for_both() -> Generator[Any, Any, None]:
+        yield engine.env.timeout(4) & blocked
+
+    blocked = one.execute(1, "blocked", after=[never])
+    two.transfer(1, "gpu", "host", "behind", after=[blocked])
+    engine.transfer(1, "gpu", "host", "alone", after=[blocked])
+    engine.process(waits(), "waiter")
+    engine.process(waits_for_both())
+
+    def serves() -> Generator[Any, Any, None]:
+        yield engine.env.event()
+
+    engine.process(serves(), "server", background=True)
+    with pytest.raises(DeadlockError) as raised:
+        engine.run()
+    assert str(raised.value).splitlines() == [
+        "at 4 ns nothing can happen any more, but",
+        "  'blocked' in queue 'one' waits for an event (Event) that nobody lets happen",
+        "  'behind' in queue 'two' waits for 'blocked' in queue 'one'",
+        "  'alone' waits for 'blocked' in queue 'one'",
+        "  process 'waiter' waits for room for 2 bytes in memory 'gpu'",
+        "  process 'waits_for_both' waits for 'blocked' in queue 'one'",
+        "  room for 2 bytes in memory 'gpu', of which 1 are free; the largest holders are "
+        "'weights' (9999)",
+    ]
+    gpu.give("weights")
+    never.succeed()
+    engine.run()
+    assert blocked.processed
+
+
+def test_what_cannot_be_is_refused() -> None:
+    engine = Engine(TINY)
+    queue = engine.queue("one")
+    with pytest.raises(EngineError, match="'op' takes -1 ns"):
+        queue.execute(-1, "op")
+    with pytest.raises(TypeError):
+        queue.execute(1.5, "op")  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="'copy' moves -1 bytes"):
+        queue.transfer(-1, "gpu", "host", "copy")
+    with pytest.raises(MachineError, match="is 'gpus': did you mean gpu"):
+        queue.transfer(1, "gpus", "host", "copy")
+    with pytest.raises(MachineError, match="is 'hots': did you mean host"):
+        engine.memory("hots")
+    with pytest.raises(EngineError, match="nothing was recorded: make the engine with record"):
+        engine.check()
+    with pytest.raises(EngineError, match="cycles of 200 MHz: expected 1000"):
+        Engine(TINY, Timeline(backend="tiny", fabric_mhz=200))
+    assert engine.run() == 0
+
+
+def test_the_timeline_has_every_action(tmp_path: Path) -> None:
+    timeline = Timeline(backend="tiny", fabric_mhz=1000)
+    engine = Engine(TINY, timeline)
+    queue = engine.queue("compute")
+    op = queue.execute(50, "op", category="forward")
+    queue.transfer(1000, "host", "gpu", "in")
+    engine.transfer(1000, "host", "gpu", "too", after=[op])
+    engine.transfer(1000, "gpu", "host", "out")
+    engine.run()
+    engine.transfer(1000, "host", "gpu", "later")
+    engine.run()
+    timeline.write(tmp_path / "trace.json")
+    trace = read_trace(tmp_path / "trace.json")
+    assert_sound(trace)
+    found = {name: [each.name for each in track] for name, track in trace.tracks.items()}
+    assert found == {
+        "queue compute": ["op", "in"],
+        "link pcie write": ["in", "later"],
+        "link pcie write 2": ["too"],
+        "link pcie read": ["out"],
+        "link ddr": ["out", "later"],
+        "link ddr 2": ["in"],
+        "link ddr 3": ["too"],
+    }
+    (_, copy) = trace.tracks["queue compute"]
+    assert copy.arguments == {"nbytes": 1000, "from": "host", "to": "gpu"}
+    assert (copy.category, copy.begin_ns) == ("transfer", 50)
+    assert trace.tracks["queue compute"][0].category == "forward"

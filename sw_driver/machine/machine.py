@@ -1,0 +1,159 @@
+"""A machine: parts that fit together, ways between its memories, and changes by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..runtime.numbers import NUMBER_FORMS, parse_integer, parse_number
+from .parts import Device, Figure, Link, MachineError, Memory, assumed, settings
+
+__all__ = ["Hop", "Machine"]
+
+Hop = tuple[Link, bool]
+"""A link, and whether it is written to (from ``a`` to ``b``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Memories, devices that compute on them, and links between memories and junctions.
+
+    Raises :class:`MachineError` if names are not unique, or name what there is not.
+    """
+
+    name: str
+    memories: tuple[Memory, ...]
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...]
+    junctions: tuple[str, ...] = ()
+    """Ends of links that are no memory, such as a PCIe root."""
+
+    def __post_init__(self) -> None:
+        names = [memory.name for memory in self.memories]
+        nodes = [*names, *self.junctions]
+        for what, found in (
+            ("memories and junctions", nodes),
+            ("devices", [device.name for device in self.devices]),
+            ("links", [link.name for link in self.links]),
+        ):
+            for name in found:
+                if found.count(name) > 1:
+                    raise MachineError(f"{self.name}: of its {what}, two are named {name!r}")
+        for device in self.devices:
+            _find(f"{self.name}: the memory of device {device.name}", device.memory, names)
+        for link in self.links:
+            for end in (link.a, link.b):
+                _find(f"{self.name}: an end of link {link.name}", end, nodes)
+
+    def memory(self, name: str) -> Memory:
+        """Raises :class:`MachineError` if there is none of that name; so do the next two."""
+        return self._named("memory", self.memories, name)
+
+    def device(self, name: str) -> Device:
+        return self._named("device", self.devices, name)
+
+    def link(self, name: str) -> Link:
+        return self._named("link", self.links, name)
+
+    def route(self, source: str, target: str) -> tuple[Hop, ...]:
+        """The links from one memory to another: the fewest, and of as few the first in the list.
+
+        No route leads through a third memory: what goes there and on is two transfers. An end may
+        be a junction, for what a processor there reads or writes. Raises :class:`MachineError` if
+        there is no route.
+        """
+        nodes = [*(memory.name for memory in self.memories), *self.junctions]
+        for end in (source, target):
+            _find(f"{self.name}: an end of the route from {source!r} to {target!r}", end, nodes)
+        if source == target:
+            raise MachineError(f"{self.name}: no transfer is needed from {source!r} to itself")
+        routes: dict[str, tuple[Hop, ...]] = {source: ()}
+        reached = [source]
+        for node in reached:
+            if node != source and node not in self.junctions:
+                continue
+            for link, other, writing in self._neighbours.get(node, ()):
+                if other not in routes:
+                    routes[other] = (*routes[node], (link, writing))
+                    reached.append(other)
+        if target not in routes:
+            raise MachineError(
+                f"{self.name}: no link or row of links leads from {source!r} to {target!r}"
+                " without another memory in between"
+            )
+        return routes[target]
+
+    def override(
+        self, changes: Mapping[str, str], mark: Callable[[int | float, str], Figure] = assumed
+    ) -> Machine:
+        """This machine with other values: ``{"gpu.capacity_bytes": "16GiB", "ddr.sharing": ...}``.
+
+        A key is the name of a part and of what it has; see :attr:`keys`. Numbers are written as
+        :mod:`sw_driver.runtime.numbers` takes them. What is changed is marked by ``mark``. Raises
+        :class:`MachineError` for a key that there is not, or a value that cannot be.
+        """
+        changed: dict[str, Figure | str] = {}
+        for key, text in changes.items():
+            _find(f"{self.name}: the key", key, self.keys)
+            before = self.keys[key]
+            changed[key] = text if isinstance(before, str) else _figure(key, text, before, mark)
+
+        def others(parts: tuple) -> tuple:
+            keys = [{f"{part.name}.{name}": name for name in settings(part)} for part in parts]
+            return tuple(
+                replace(part, **{names[key]: changed[key] for key in names if key in changed})
+                for part, names in zip(parts, keys, strict=True)
+            )
+
+        return replace(
+            self,
+            memories=others(self.memories),
+            devices=others(self.devices),
+            links=others(self.links),
+        )
+
+    @cached_property
+    def keys(self) -> dict[str, Figure | str]:
+        """What :meth:`override` can change, and what it is now.
+
+        A device may share its name with its memory: their keys differ in what comes after the dot.
+        """
+        return {
+            f"{part.name}.{name}": getattr(part, name)
+            for part in (*self.memories, *self.devices, *self.links)
+            for name in settings(part)
+        }
+
+    @cached_property
+    def _neighbours(self) -> dict[str, list[tuple[Link, str, bool]]]:
+        found: dict[str, list[tuple[Link, str, bool]]] = {}
+        for link in self.links:
+            found.setdefault(link.a, []).append((link, link.b, True))
+            found.setdefault(link.b, []).append((link, link.a, False))
+        return found
+
+    def _named(self, kind: str, parts: tuple, name: str):
+        _find(f"{self.name}: {kind}", name, [part.name for part in parts])
+        return next(part for part in parts if part.name == name)
+
+
+def _find(what: str, name: str, known: Iterable[str]) -> None:
+    known = list(known)
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise MachineError(f"{what} is {name!r}: {hint}expected one of {', '.join(known)}")
+
+
+def _figure(
+    key: str, text: str, before: Figure, mark: Callable[[int | float, str], Figure]
+) -> Figure:
+    whole = key.endswith(("_bytes", "_ns"))
+    value = parse_integer(text) if whole else parse_number(text)
+    if value is None:
+        forms = NUMBER_FORMS if whole else "a number, such as 6.4"
+        raise MachineError(f"{key} is {text!r}: expected {forms}")
+    return mark(value, f"set in place of {before.value} ({before.mark}: {before.source})")

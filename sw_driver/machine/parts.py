@@ -1,0 +1,164 @@
+"""The parts of a machine. Every number of theirs says where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import ClassVar
+
+from ..workload.trace import Op
+
+__all__ = [
+    "MARKS",
+    "SHARINGS",
+    "Device",
+    "Figure",
+    "Link",
+    "MachineError",
+    "Memory",
+    "assumed",
+    "calibrated",
+    "given",
+]
+
+MARKS = ("given", "calibrated", "assumed")
+"""By a paper or a data sheet; fitted to measurements; or neither."""
+
+SHARINGS = ("duplex", "half")
+
+_GIGA = 10**9
+
+
+class MachineError(ValueError):
+    """A machine that is not one, or a change of one that cannot be made; the message says what."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A number, in the unit that the name of its field ends in, and where it comes from."""
+
+    value: int | float
+    source: str
+    mark: str
+    """One of :data:`MARKS`."""
+
+
+def given(value: int | float, source: str) -> Figure:
+    """From a paper or a data sheet, which ``source`` names."""
+    return Figure(value=value, source=source, mark="given")
+
+
+def calibrated(value: int | float, source: str) -> Figure:
+    """Fitted; ``source`` says to what, and with how many free numbers."""
+    return Figure(value=value, source=source, mark="calibrated")
+
+
+def assumed(value: int | float, source: str) -> Figure:
+    """Neither; ``source`` says why it is plausible."""
+    return Figure(value=value, source=source, mark="assumed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """Raises :class:`MachineError` for a figure that says too little or is out of its range."""
+
+    name: str
+    least: ClassVar[dict[str, int | float]] = {}
+    """The figures that the part has, and the least that each may be."""
+
+    def __post_init__(self) -> None:
+        if not self.name or "." in self.name:
+            raise MachineError(f"{self.name!r} cannot name a part: expected text without a dot")
+        for name, least in self.least.items():
+            figure, key = getattr(self, name), f"{self.name}.{name}"
+            if not isinstance(figure, Figure) or figure.mark not in MARKS or not figure.source:
+                raise MachineError(
+                    f"{key} is {figure!r}: expected a Figure with a source, marked as one of "
+                    f"{', '.join(MARKS)}"
+                )
+            value, whole = figure.value, isinstance(least, int)
+            kinds = int if whole else int | float
+            if isinstance(value, bool) or not isinstance(value, kinds) or not isfinite(value):
+                raise MachineError(f"{key} is {value!r}: expected a{' whole' * whole} number")
+            if value < least:
+                raise MachineError(f"{key} is {value!r}: expected at least {least}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory(_Part):
+    """Holds so many bytes. Links and devices name it as where they are."""
+
+    capacity_bytes: Figure
+    least: ClassVar[dict[str, int | float]] = {"capacity_bytes": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device(_Part):
+    """Computes on what is in its memory, at the pace of the slower of arithmetic and memory."""
+
+    memory: str
+    tflop_per_s: Figure
+    gb_per_s: Figure
+    """Between it and its memory, in 10^9 bytes a second."""
+    launch_ns: Figure
+    """Once an operation."""
+    least: ClassVar[dict[str, int | float]] = {
+        "tflop_per_s": 1e-6,
+        "gb_per_s": 1e-3,
+        "launch_ns": 0,
+    }
+
+    def cost(self, op: Op) -> int:
+        """How long the operation takes, in ns, rounded up."""
+        flop_per_s = round(self.tflop_per_s.value * 1000 * _GIGA)
+        compute_ns = -(-op.flops * _GIGA // flop_per_s)
+        memory_ns = -(-op.nbytes * _GIGA // bytes_per_s(self.gb_per_s))
+        return max(compute_ns, memory_ns) + int(self.launch_ns.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link(_Part):
+    """Joins two memories or junctions. What writes goes from ``a`` to ``b``; what reads, back."""
+
+    a: str
+    """Where what uses the link is, such as the root of a PCIe tree."""
+    b: str
+    """What is reached over it, such as a drive."""
+    read_gb_per_s: Figure
+    write_gb_per_s: Figure
+    """In 10^9 bytes a second."""
+    latency_ns: Figure
+    """Before the first byte, once a transfer."""
+    sharing: str
+    """``duplex``: each direction has its rate. ``half``: one at a time, as on a bus: what a
+    transfer moves, by the rate of its direction, is the share of the time that it has it."""
+    least: ClassVar[dict[str, int | float]] = {
+        "read_gb_per_s": 1e-3,
+        "write_gb_per_s": 1e-3,
+        "latency_ns": 0,
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sharing not in SHARINGS:
+            raise MachineError(
+                f"{self.name}.sharing is {self.sharing!r}: expected one of {', '.join(SHARINGS)}"
+            )
+        if self.a == self.b:
+            raise MachineError(f"link {self.name} has {self.a!r} at both ends")
+
+    def rate(self, *, writing: bool) -> int:
+        """In bytes a second."""
+        return bytes_per_s(self.write_gb_per_s if writing else self.read_gb_per_s)
+
+
+def bytes_per_s(rate_gb_per_s: Figure) -> int:
+    """A rate in whole bytes a second."""
+    return round(rate_gb_per_s.value * _GIGA)
+
+
+def settings(part: Memory | Device | Link) -> tuple[str, ...]:
+    """What can be overridden of a part."""
+    return tuple(
+        field.name for field in fields(part) if field.name in part.least or field.name == "sharing"
+    )

@@ -1,0 +1,11 @@
+"""The machines that come with the package, by name."""
+
+from __future__ import annotations
+
+from .axdimm_platform import AXDIMM_PLATFORM
+from .machine import Machine
+from .tiny import TINY
+
+__all__ = ["PRESETS"]
+
+PRESETS: dict[str, Machine] = {machine.name: machine for machine in (AXDIMM_PLATFORM, TINY)}

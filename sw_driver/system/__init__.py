@@ -1,0 +1,1 @@
+"""Models of whole systems: what happens when on a machine, under a policy."""

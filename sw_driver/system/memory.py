@@ -1,0 +1,125 @@
+"""Who holds how much of a memory, and who waits for room."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from simpy.events import Event
+
+from .log import Held
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+__all__ = ["Account", "EngineError", "NoRoomError", "Room"]
+
+_LARGEST = 5
+
+
+class EngineError(RuntimeError):
+    """What the engine was asked for cannot happen; the message says why."""
+
+
+class NoRoomError(EngineError):
+    """More memory was taken than is free."""
+
+
+class Room(Event):
+    """Happens when a memory has so much room."""
+
+    def __init__(self, account: Account, nbytes: int, key: Hashable | None) -> None:
+        super().__init__(account.engine.env)
+        self.nbytes = nbytes
+        self.key = key
+        self.what = f"room for {nbytes} bytes in memory {account.name!r}"
+
+
+class Account:
+    """The bytes of one memory, by who holds them."""
+
+    def __init__(self, engine: Engine, name: str, capacity_bytes: int) -> None:
+        self.engine = engine
+        self.name = name
+        self.capacity_bytes = capacity_bytes
+        self.free_bytes = capacity_bytes
+        self.peak_bytes = 0
+        self._held: dict[Hashable, int] = {}
+        self._waiting: deque[Room] = deque()
+
+    def holds(self, key: Hashable) -> bool:
+        return key in self._held
+
+    @property
+    def held(self) -> dict[Hashable, int]:
+        """The bytes of each holder, in the order in which they came."""
+        return dict(self._held)
+
+    def take(self, key: Hashable, nbytes: int) -> None:
+        """Raises :class:`NoRoomError` if so much is not free, and :class:`EngineError` if ``key``
+        holds some already."""
+        if key in self._held:
+            raise EngineError(
+                f"memory {self.name!r}: {key!r} holds {self._held[key]} bytes already: give them "
+                "back first"
+            )
+        if nbytes < 0:
+            raise EngineError(f"memory {self.name!r}: {key!r} takes {nbytes} bytes: at least 0")
+        if nbytes > self.free_bytes:
+            raise NoRoomError(
+                f"memory {self.name!r}: {key!r} takes {nbytes} bytes, of {self.capacity_bytes} "
+                f"only {self.free_bytes} are free; {self._holders()}"
+            )
+        self._held[key] = nbytes
+        self.free_bytes -= nbytes
+        self.peak_bytes = max(self.peak_bytes, self.capacity_bytes - self.free_bytes)
+        if self.engine.log is not None:
+            self.engine.log.held.append(Held(self.engine.now_ns, self.name, key, nbytes))
+
+    def give(self, key: Hashable) -> None:
+        """Raises :class:`EngineError` if ``key`` holds nothing."""
+        if key not in self._held:
+            raise EngineError(f"memory {self.name!r}: {key!r} holds nothing to give back")
+        nbytes = self._held.pop(key)
+        self.free_bytes += nbytes
+        if self.engine.log is not None:
+            self.engine.log.held.append(Held(self.engine.now_ns, self.name, key, -nbytes))
+        self._serve()
+
+    def room(self, nbytes: int, key: Hashable | None = None) -> Event:
+        """An event at which so much is free; who asks first is served first.
+
+        With ``key`` the bytes are taken at that moment, so that nobody else can. Without, whoever
+        comes first may. Raises :class:`NoRoomError` if the memory is smaller than that.
+        """
+        if not 0 <= nbytes <= self.capacity_bytes:
+            raise NoRoomError(
+                f"memory {self.name!r}: there is never room for {nbytes} of its "
+                f"{self.capacity_bytes} bytes"
+            )
+        room = Room(self, nbytes, key)
+        self._waiting.append(room)
+        self._serve()
+        return room
+
+    def waiting(self) -> list[str]:
+        """Who waits, in words."""
+        return [
+            f"{room.what if room.key is None else f'{room.key!r} waits for {room.what}'}, of which "
+            f"{self.free_bytes} are free; {self._holders()}"
+            for room in self._waiting
+        ]
+
+    def _serve(self) -> None:
+        while self._waiting and self._waiting[0].nbytes <= self.free_bytes:
+            room = self._waiting.popleft()
+            if room.key is not None:
+                self.take(room.key, room.nbytes)
+            room.succeed()
+
+    def _holders(self) -> str:
+        largest = sorted(self._held.items(), key=lambda each: -each[1])[:_LARGEST]
+        if not largest:
+            return "nobody holds any"
+        return "the largest holders are " + ", ".join(f"{key!r} ({size})" for key, size in largest)
