@@ -92,6 +92,16 @@ class Handle(Generic[T]):
         return self._error is not None
 
     @property
+    def result(self) -> T | None:
+        """What ``wait`` would return; None before the end and after a failure. Never waits."""
+        return self._result
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the operation has failed with, if it has. Never waits."""
+        return self._error
+
+    @property
     def began(self) -> int:
         """Simulated time of the beginning, in fabric cycles; 0 before, and if untimed."""
         return self._began or 0

@@ -1,0 +1,100 @@
+"""What a store knows of its tensors, and what it counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from hw.rules.update_rule import UpdateRule
+from sw_driver.axdimm import KernelRun
+from sw_driver.memory.pointers import NvmePointer
+from sw_driver.runtime.handles import Handle
+
+__all__ = ["Entry", "Kept", "StoreStatistics", "Where"]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the values of a tensor are; neither ``here`` nor ``stored``, it has none."""
+
+    place: int | None = None
+    """Offset of its room in the channel's memory, if it has any there."""
+    here: bool = False
+    """The room has the values."""
+    stored: bool = False
+    """The storage has the values."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there are values."""
+        return self.here or self.stored
+
+
+@dataclass(eq=False)
+class Kept:
+    """A tensor."""
+
+    name: str
+    """In words, for messages."""
+    nbytes: int
+    entry: Entry
+    used: int = 0
+    """The larger, the later."""
+    now: Where = Where()
+    """When all that is queued has been carried out."""
+    sure: Where = Where()
+    """By what has been carried out, as far as it was looked at."""
+    slot: NvmePointer | None = None
+    """Its storage, from when it first needed some."""
+    writer: Handle[Any] | None = None
+    """What last wrote to its storage."""
+    reader: Handle[Any] | None = None
+    """What last read from its storage beside the channel's stream."""
+
+
+@dataclass(eq=False)
+class Entry:
+    """A parameter with its gradient and the optimizer's state: the tensors of its rule."""
+
+    name: str
+    rule: UpdateRule
+    shape: tuple[int, ...]
+    count: int
+    channel: int
+    tensors: dict[str, Kept] = field(default_factory=dict)
+    updated: bool = False
+    """In this iteration."""
+    squares: KernelRun | None = None
+    """The sum of the gradient's squares, if it was asked for."""
+
+    @property
+    def gradient(self) -> Kept:
+        """What is received for it."""
+        return self.tensors["g"]
+
+    @property
+    def lasting(self) -> dict[str, Kept]:
+        """The tensors that outlive a step: all but the gradient."""
+        return {name: each for name, each in self.tensors.items() if name != "g"}
+
+
+@dataclass(kw_only=True)
+class StoreStatistics:
+    """What a store has done. Counted as operations are queued, but for the kernels' times."""
+
+    copied_bytes: Counter[str] = field(default_factory=Counter)
+    """By route: ``"host->module"``, with ``host``, ``gpu``, ``module`` and ``nvme`` as ends."""
+    evictions: int = 0
+    """Tensors with values that had to leave the module."""
+    evictions_without_write: int = 0
+    """Those among them that the storage already had as they were."""
+    nvme_bytes: int = 0
+    """Of storage that is allocated."""
+    peak_nvme_bytes: int = 0
+    peak_module_bytes: list[int] = field(default_factory=list)
+    """Of each channel."""
+    runs: int = 0
+    """Of the kernels."""
+    kernel_ns: list[float] = field(default_factory=list)
+    """Of each channel, in its kernel; 0 on a backend without a clock."""
