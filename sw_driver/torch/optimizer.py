@@ -94,11 +94,6 @@ class ModuleOptimizer(torch.optim.Optimizer):
     def __init__(
         self, params: Any, *args: Any, device: Axdimm | str = "golden", **options: Any
     ) -> None:
-        if not isinstance(device, Axdimm | str):
-            raise TypeError(
-                f"device is {device!r}: expected an opened Axdimm or a backend's name, such as "
-                "'golden'"
-            )
         self._device: Axdimm | None = None
         self._slots: dict[Tensor, Slot] = {}
         self._streams = []
@@ -106,6 +101,15 @@ class ModuleOptimizer(torch.optim.Optimizer):
         self._failure: BaseException | None = None
         self._converted: set[torch.dtype] = set()
         super().__init__(params, *args, **options)
+        self._attach(device)
+
+    def _attach(self, device: Any) -> None:
+        """Makes ``device`` the one that computes, when the parameters are known."""
+        if not isinstance(device, Axdimm | str):
+            raise TypeError(
+                f"device is {device!r}: expected an opened Axdimm or a backend's name, such as "
+                "'golden'"
+            )
         self._owned = isinstance(device, str)
         if isinstance(device, str):
             device = self._opened(device)
@@ -375,6 +379,11 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 )
         return rule(name)
 
+    def _checked(self, rule: UpdateRule, values: Mapping[str, Any], t: int) -> dict[str, float]:
+        """Of ``values``, the rule's hyper-parameters in step ``t``."""
+        own = {each: _number(values, each, t) for each in rule.hyperparameters}
+        return checked_hyperparameters(rule, own)
+
     def _named_parameters(
         self, groups: list[dict[str, Any]] | None = None
     ) -> list[tuple[str, Tensor]]:
@@ -492,8 +501,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 taken = int(state.get("step", 0)) if self.counts_steps else int(bool(state))
                 t = taken + 1
                 if t not in of_step:
-                    own = {each: _number(values, each, t) for each in chosen.hyperparameters}
-                    checked = checked_hyperparameters(chosen, own)
+                    checked = self._checked(chosen, values, t)
                     constants = rule_constants(chosen, checked)
                     of_step[t] = checked, tuple((k, float(v)) for k, v in constants.items())
                 checked, constants = of_step[t]

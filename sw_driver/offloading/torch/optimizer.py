@@ -1,0 +1,335 @@
+"""Optimizers whose parameters live in a store, and are updated there as their gradients come."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sw_driver.torch import ModuleOptimizer, StepHandle
+
+from .residency import Held
+
+__all__ = ["OffloadedOptimizer", "offloaded"]
+
+IN_FLIGHT = 2
+"""Gradients that may be on their way from the host's memory to the module."""
+
+
+@dataclass
+class _Progress:
+    """Of a parameter, in this iteration and before."""
+
+    held: Held
+    group: int
+    """The number of its parameter group."""
+    steps: int = 0
+    """Updates that it has had."""
+    gradients: int = 0
+    """That came in this iteration."""
+    hyperparameters: dict[str, float] | None = None
+    """Of its update in this iteration, once that is queued."""
+    usual: tuple[int, int] | None = None
+    """The most gradients and uses in an iteration that is over."""
+
+
+class OffloadedOptimizer(ModuleOptimizer):
+    """Comes before an optimizer of :mod:`sw_driver.torch` among the bases of :func:`offloaded`.
+
+    A gradient leaves for the module as soon as it is whole, and is gone from the parameter. From
+    the second iteration on the update runs when as many gradients have come, and operations been
+    through, as in the iterations before; what is then left to update is updated in :meth:`step`.
+    """
+
+    def __init__(self, params: Any, *args: Any, device: Any = None, **options: Any) -> None:
+        self._platform = device
+        self._progress: dict[Tensor, _Progress] = {}
+        self._hooks: list[Any] = []
+        self._sent: deque[Any] = deque()
+        self._early = getattr(device, "early_updates", False)
+        self._clips = False
+        """Whether the norm will be asked for, so that the module adds up squares as they come."""
+        self._scale = 1.0
+        super().__init__(params, *args, device=device, **options)
+
+    def _attach(self, device: Any) -> None:
+        """The platform is known before the parameters are."""
+
+    def _check_parameters(self) -> None:
+        """Of those that have just been added: takes them, which are already checked."""
+        if self._platform is None:
+            return
+        group, number = self.param_groups[-1], len(self.param_groups) - 1
+        rule = self.rule_name(group)
+        if rule != self._platform.rule:
+            raise ValueError(
+                f"group {number} has the rule {rule}, but the parameters were "
+                f"stored for {self._platform.rule}: give all groups options of one rule"
+            )
+        found = [(parameter, self._platform.find(parameter)) for parameter in group["params"]]
+        for parameter, held in found:
+            if held is None and parameter.numel():
+                raise ValueError(
+                    f"a parameter of shape {tuple(parameter.shape)} in group {number} is not of "
+                    "the offloaded model: pass parameters of what build() or take() returned"
+                )
+            if held is not None and parameter.requires_grad and held.stateless:
+                raise ValueError(
+                    f"{held.name} was frozen when it was stored, so it has no state: unfreeze it "
+                    "before build() or take()"
+                )
+        for parameter, held in found:
+            if held is not None and parameter.requires_grad:
+                self._progress[parameter] = _Progress(held, number)
+                hook = parameter.register_post_accumulate_grad_hook(self._take)
+                self._hooks.append(hook)
+
+    # For those who train.
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates what has a gradient and was not updated as it came; ends the iteration.
+
+        Raises
+        ------
+        RuntimeError: a parameter was given other memory, hyper-parameters have changed since some
+            parameters were updated, or the module failed in an earlier step.
+        TypeError, ValueError, AxdimmError: as
+            :meth:`~sw_driver.torch.optimizer.ModuleOptimizer.step`.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._settle()
+        waiting = self._checked_progress()
+        try:
+            for progress, hyperparameters in waiting:
+                if progress.hyperparameters is None:
+                    self._update(progress, hyperparameters)
+            self._sent.clear()
+            self._store.drain()
+        except BaseException as error:
+            self._failure = error
+            raise
+        for progress in self._progress.values():
+            progress.steps += bool(progress.gradients)
+            usual = progress.usual or (0, 0)
+            now = progress.gradients, progress.held.uses
+            progress.usual = max(usual[0], now[0]), max(usual[1], now[1])
+            progress.gradients, progress.hyperparameters = 0, None
+        self._scale = 1.0
+        self._store.begin_iteration()
+        self._platform.residency.restart()
+        return loss
+
+    @torch.no_grad()
+    def clip_grad_norm(self, max_norm: float, *, error_if_nonfinite: bool = False) -> Tensor:
+        """``torch.nn.utils.clip_grad_norm_`` for the optimizer's parameters; returns the norm.
+
+        The module computes it. Since the norm is known last, no update can run before: from the
+        first call on, all run in :meth:`step`. Raises ``RuntimeError`` if some have run already,
+        and for a norm that is not finite, ``error_if_nonfinite``.
+        """
+        self._settle()
+        self._early, self._clips = False, True
+        for progress in self._progress.values():
+            if progress.hyperparameters is not None:
+                raise RuntimeError(
+                    f"{progress.held.name} was updated when its gradient came, without clipping: "
+                    "call clip_grad_norm() in the first step already, or have early_updates=False"
+                )
+        keys = [each.held.key for each in self._progress.values() if each.gradients]
+        norm = self._store.norm(keys) if keys else 0.0
+        if error_if_nonfinite and not np.isfinite(norm):
+            raise RuntimeError(f"the norm of the gradients is {norm}: they were not clipped")
+        scale = float(max_norm) / (norm + 1e-6)
+        if not scale >= 1:
+            self._scale = scale
+        return torch.tensor(norm)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients on the module. Raises ``RuntimeError`` if some have been used."""
+        self._settle()
+        for progress in self._progress.values():
+            if progress.hyperparameters is not None:
+                raise RuntimeError(
+                    f"zero_grad() after {progress.held.name} was updated: call step() first, or "
+                    "have early_updates=False"
+                )
+        self.give_up()
+        super().zero_grad(set_to_none=set_to_none)
+
+    def give_up(self) -> None:
+        """Ends an iteration without a step; what was updated in it stays updated."""
+        for progress in self._progress.values():
+            if progress.gradients:
+                self._store.discard(progress.held.key)
+            progress.gradients, progress.hyperparameters = 0, None
+        self._scale = 1.0
+        self._platform.residency.restart()
+
+    def step_async(self) -> StepHandle:
+        """Refused, with ``TypeError``: most updates run beside the backward pass anyway."""
+        raise TypeError("an offloaded optimizer has no step_async(): call step()")
+
+    def inspect(self, parameter: Tensor, tensor: str) -> list[tuple[int, int, NDArray[np.float32]]]:
+        """Refused, with ``TypeError``: the store has the tensors."""
+        raise TypeError("an offloaded optimizer has no inspect(): use state_dict(), or the store")
+
+    def close(self) -> None:
+        """Lets go of the parameters; the platform's ``close()`` calls it."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """PyTorch's, with its names and layout; tensors are copies in the host's memory.
+
+        Raises ``RuntimeError`` between ``backward()`` and :meth:`step`.
+        """
+        self._settle()
+        if any(progress.gradients for progress in self._progress.values()):
+            raise RuntimeError(
+                "state_dict() between backward() and step(): gradients are on the module already, "
+                "and parameters may be updated; call step() first"
+            )
+        self.state = defaultdict(dict)
+        try:
+            for parameter, progress in self._progress.items():
+                if progress.steps:
+                    self.state[parameter] = self._state_of(parameter, progress)
+            return torch.optim.Optimizer.state_dict(self)
+        finally:
+            self.state = defaultdict(dict)
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As :meth:`~sw_driver.torch.optimizer.ModuleOptimizer.load_state_dict`.
+
+        An iteration that was begun is given up.
+        """
+        self.give_up()
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                progress = self._progress.get(parameter)
+                if progress is None:
+                    continue
+                state = self.state.get(parameter, {})
+                for name, key in self._tensors.items():
+                    value = state.get(key)
+                    if value is None:
+                        value = torch.full(parameter.shape, float(self.initial(group)))
+                    values = value.detach().cpu().contiguous().numpy()
+                    self._store.write(progress.held.key, name, values)
+                progress.steps = int(state["step"]) if "step" in state else int(bool(state))
+        self.state = defaultdict(dict)
+
+    # What happens in an iteration.
+
+    @property
+    def _store(self) -> Any:
+        return self._platform.store
+
+    @property
+    def _tensors(self) -> dict[str, str]:
+        """Of the state: those that the rule has, with PyTorch's names."""
+        names = self._platform.tensors
+        return {name: key for name, key in self.state_keys.items() if name in names}
+
+    def _state_of(self, parameter: Tensor, progress: _Progress) -> dict[str, Any]:
+        state: dict[str, Any] = {}
+        if self.counts_steps:
+            state["step"] = torch.tensor(float(progress.steps))
+        for name, key in self._tensors.items():
+            values = self._store.read(progress.held.key, name)
+            state[key] = torch.from_numpy(values)
+        return state
+
+    @torch.no_grad()
+    def _take(self, parameter: Tensor) -> None:
+        """Sends a gradient to the module, and runs the update if it is time."""
+        self._settle()
+        progress = self._progress[parameter]
+        gradient, held = parameter.grad, progress.held
+        assert gradient is not None
+        if gradient.layout is not torch.strided:
+            raise TypeError(
+                f"the gradient of {held.name} is {gradient.layout}: expected a dense one"
+            )
+        self._refuse_moved(held)
+        parameter.grad = None
+        if self.param_groups[progress.group].get("maximize"):
+            gradient = -gradient
+        # The copy has left the device's memory when this returns, whenever the module takes it.
+        values = np.array(gradient.detach().cpu().numpy(), order="C")
+        try:
+            self._sent.append(self._store.receive(held.key, values, measure=self._clips))
+            while len(self._sent) > IN_FLIGHT:
+                self._sent.popleft().wait()
+            progress.gradients += 1
+            if self._early and (progress.gradients, held.uses) == progress.usual:
+                self._update(progress, self._hyperparameters_of(progress))
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _update(self, progress: _Progress, hyperparameters: dict[str, float]) -> None:
+        held = progress.held
+        self._platform.residency.release([held])  # its values will be old ones
+        self._store.update(held.key, hyperparameters, scale=self._scale)
+        progress.hyperparameters = hyperparameters
+        held.updated = True
+
+    def _checked_progress(self) -> list[tuple[_Progress, dict[str, float]]]:
+        """Of those with gradients, in their order, with their hyper-parameters."""
+        result = []
+        for parameter in (each for group in self.param_groups for each in group["params"]):
+            if parameter.grad is not None and parameter.numel():
+                held = self._platform.find(parameter)
+                raise RuntimeError(
+                    f"{held.name if held else 'a parameter'} has a gradient that has not left for "
+                    "the module: it was frozen when optimizer() was called, or the program put "
+                    "something into .grad"
+                )
+        for progress in self._progress.values():
+            self._refuse_moved(progress.held)
+            if not progress.gradients:
+                continue
+            hyperparameters = self._hyperparameters_of(progress)
+            if progress.hyperparameters not in (None, hyperparameters):
+                raise RuntimeError(
+                    f"{progress.held.name} was updated with {progress.hyperparameters} when its "
+                    f"gradient came, but step() is called with {hyperparameters}: change "
+                    "hyper-parameters after step(), or have early_updates=False"
+                )
+            result.append((progress, hyperparameters))
+        return result
+
+    def _hyperparameters_of(self, progress: _Progress) -> dict[str, float]:
+        group = self.param_groups[progress.group]
+        rule, values = self._rule_of(group), self.hyperparameters(group)
+        return self._checked(rule, values, progress.steps + 1)
+
+    def _refuse_moved(self, held: Held) -> None:
+        if held.moved:
+            raise RuntimeError(
+                f"{held.name} was given other memory while it is offloaded (p.data = ..., or "
+                "model.to()): write into it instead, with p.copy_() under torch.no_grad()"
+            )
+
+
+def offloaded(kind: type[ModuleOptimizer]) -> type[OffloadedOptimizer]:
+    """The class of :mod:`sw_driver.torch` for parameters in a store."""
+    if not (isinstance(kind, type) and issubclass(kind, ModuleOptimizer)):
+        raise TypeError(
+            f"the optimizer is {kind!r}: expected a class of sw_driver.torch, such as AdamW"
+        )
+    return type(f"Offloaded{kind.__name__}", (OffloadedOptimizer, kind), {})
