@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test verilog bench baseline sweep registers figures docs lint constraints clean
+.PHONY: help sim test verilog bench baseline sweep reproduce registers figures docs lint constraints clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -38,6 +38,9 @@ baseline: $(INSTALLED) ## Measures Adam on this machine's CPU, beside the simula
 
 sweep: $(INSTALLED) ## Measures all combinations of settings (ARGS="--axis lanes=4,16 ...")
 	@$(BIN)/nearmem sweep $(ARGS)
+
+reproduce: $(INSTALLED) ## Makes the AXDIMM paper's tables and figures of training again (ARGS=table6)
+	@$(BIN)/nearmem reproduce axdimm $(ARGS)
 
 registers: $(INSTALLED) ## Writes docs/registers.md and the C header from the register map
 	@$(BIN)/nearmem registers $(ARGS)

@@ -17,12 +17,12 @@ def rooms() -> Drawing:
     """The source tree. The rooms of the driver stand as ``hw_tests/test_rooms.py`` has them."""
     drawing = Drawing(
         940,
-        640,
+        708,
         "The rooms of the source tree",
         "What each folder holds; arrows point from what uses to what is used.",
     )
     drawing.box(
-        15, 15, 560, 610, "area", "sw_driver: the driver and what is done with it", heading="title"
+        15, 15, 560, 678, "area", "sw_driver: the driver and what is done with it", heading="title"
     )
 
     def row(y: int, height: int, entries: Sequence[Entry]) -> None:
@@ -36,6 +36,7 @@ def rooms() -> Drawing:
         [
             ("cli.py", ["the command nearmem"]),
             ("commands/", ["one thin file a subcommand"]),
+            ("system/", ["models of whole systems;", "axdimm/ the platform"]),
         ],
     )
     row(
@@ -46,6 +47,7 @@ def rooms() -> Drawing:
                 "experiments/",
                 ["training, sweeps, studies, baseline,", "speed, validation; their figures"],
             ),
+            ("offloading/", ["training of models", "larger than the device"]),
             ("torch/", ["PyTorch's optimizers with their", "update on the module"]),
         ],
     )
@@ -78,6 +80,14 @@ def rooms() -> Drawing:
     )
     row(
         432,
+        46,
+        [
+            ("machine/", ["memories, devices, links, their rates"]),
+            ("workload/", ["training steps of models, as data"]),
+        ],
+    )
+    row(
+        500,
         74,
         [
             (
@@ -90,7 +100,7 @@ def rooms() -> Drawing:
         ],
     )
     row(
-        528,
+        596,
         80,
         [
             (
@@ -100,7 +110,7 @@ def rooms() -> Drawing:
             ("errors.py", ["what goes wrong, and", "what to do"]),
         ],
     )
-    for above, below in ((106, 126), (186, 206), (298, 318), (410, 430), (506, 526)):
+    for above, below in ((106, 126), (186, 206), (298, 318), (410, 430), (478, 498), (574, 594)):
         drawing.arrow(f"M295 {above} V{below}")
 
     drawing.box(600, 15, 325, 330, "area", "hw: the machine, in Amaranth", heading="title")
@@ -119,27 +129,27 @@ def rooms() -> Drawing:
         drawing.box(x, y, 145, 52, "product", name, [holds])
     drawing.box(614, 288, 298, 46, "sim", "sim/", ["simulation only: checked DRAM, assemblies"])
 
-    drawing.box(600, 362, 325, 108, "area", "golden: independent models", heading="title")
+    drawing.box(600, 396, 325, 108, "area", "golden: independent models", heading="title")
     drawing.box(
-        614, 395, 145, 64, "model", "rules/ …", ["arithmetic, DRAM", "rules and map, numpy"]
+        614, 429, 145, 64, "model", "rules/ …", ["arithmetic, DRAM", "rules and map, numpy"]
     )
     drawing.box(
-        767, 395, 145, 64, "model", "cycles/  pim/", ["time of runs and", "copies; the PIM"]
+        767, 429, 145, 64, "model", "cycles/  pim/", ["time of runs and", "copies; the PIM"]
     )
-    drawing.box(600, 487, 325, 138, "area", "hw_tests", heading="title")
+    drawing.box(600, 555, 325, 138, "area", "hw_tests", heading="title")
     drawing.box(
         614,
-        520,
+        588,
         298,
         46,
         "file",
         "folders as in hw, golden, sw_driver",
         ["cocotb benches; driver/ on every backend"],
     )
-    drawing.text(614, 588, "Backends use hw and golden; experiments too.")
-    drawing.text(614, 604, "hw and golden use nobody, not even each other.")
+    drawing.text(614, 656, "Backends use hw and golden; experiments too.")
+    drawing.text(614, 672, "hw and golden use nobody, not even each other.")
     drawing.arrow("M575 180 H598")
-    drawing.arrow("M575 415 H598")
+    drawing.arrow("M575 449 H598")
     return drawing
 
 

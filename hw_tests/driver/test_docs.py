@@ -252,7 +252,10 @@ def test_options_exist(page: Path) -> None:
 # Errors.
 
 ERRORS = (ROOT / "docs" / "errors.md").read_text()
-NEED_TORCH = ("sw_driver.torch", "sw_driver.experiments.training.gpt")
+NEED_TORCH = (
+    "sw_driver.torch", "sw_driver.offloading.torch", "sw_driver.experiments.training.gpt",
+    "sw_driver.workload.capture", "sw_driver.workload.gpt",
+)  # fmt: skip
 
 
 def exceptions() -> set[str]:

@@ -15,8 +15,8 @@ from hw.pim.config import PIM_PRESETS
 from hw.pim.config import configure as configure_pim
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
-from sw_driver.experiments.numbers import parse_integer
 from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS, read_settings
+from sw_driver.runtime.numbers import parse_integer
 from sw_driver.simulator import buildcache
 
 

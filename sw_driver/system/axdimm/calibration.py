@@ -1,0 +1,107 @@
+"""Finds the four rates that the paper does not state from rows of its Table 6."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from sw_driver.workload import load_trace
+
+from ..reproduction import Progress
+from .framework import StepResult
+from .paper import TABLE_6
+from .platform import CHANNELS, Rates, machine_of, measure, with_channels
+from .settings import FrameworkSettings
+
+__all__ = ["ROWS", "Assumed", "calibrate", "deviations", "steps"]
+
+ROWS = ("gpt3-large", "gpt3-13b")
+"""The smallest and the largest model: the others lie between them."""
+
+_START = Rates(
+    memory_gb_per_s=4.0, drives_gb_per_s=3.0, direct_gb_per_s=2.0, update_overhead_us=2000.0
+)
+_STEP = 0.03
+"""Of a rate, for its derivative: the times have small jumps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumed:
+    """What is simulated, but for the rates."""
+
+    changes: Mapping[str, str] = field(default_factory=dict)
+    """Of the machine."""
+    settings: FrameworkSettings = field(default_factory=FrameworkSettings)
+    """Of both, but for who updates."""
+    baseline_channels: int = CHANNELS
+    """In so many parts is the baseline's memory."""
+
+
+_AS_IS = Assumed()
+
+
+def steps(model: str, rates: Rates, assumed: Assumed = _AS_IS) -> tuple[StepResult, StepResult]:
+    """Of the baseline, and of the platform with the paper's kernel."""
+    trace, machine = load_trace(model), machine_of(rates, assumed.changes)
+
+    def step(updater: str, channels: int) -> StepResult:
+        return measure(
+            with_channels(machine, channels),
+            trace,
+            replace(assumed.settings, updater=updater),
+            overhead_us=rates.update_overhead_us,
+        )
+
+    return step("cpu", assumed.baseline_channels), step("module", CHANNELS)
+
+
+def deviations(model: str, baseline: StepResult, module: StepResult) -> list[float]:
+    """Of forward and backward pass of the two, as shares of the paper's times."""
+    paper = TABLE_6[model]
+    return [
+        ours_ns / 1e9 / theirs_s - 1
+        for ours_ns, theirs_s in (
+            (baseline.forward_ns, paper.baseline_forward_s),
+            (baseline.backward_ns, paper.baseline_backward_s),
+            (module.forward_ns, paper.forward_s),
+            (module.backward_ns, paper.backward_s),
+        )
+    ]
+
+
+def calibrate(
+    rows: Sequence[str] = ROWS,
+    assumed: Assumed = _AS_IS,
+    progress: Progress = lambda _: None,
+) -> Rates:
+    """The rates with the least squares of the deviations, in logarithms, of the four times of each
+    row. Two rows are eight times for four rates."""
+    names = [field.name for field in fields(Rates)]
+    start = np.array([getattr(_START, name) for name in names])
+    runs = 0
+
+    def rates_of(point: NDArray[np.float64]) -> Rates:
+        # From 1, not 0: steps are shares of the point.
+        values = start * np.exp(point - 1)
+        return Rates(**{name: float(value) for name, value in zip(names, values, strict=True)})
+
+    with ProcessPoolExecutor(len(rows)) as pool:
+
+        def residuals(point: NDArray[np.float64]) -> NDArray[np.float64]:
+            nonlocal runs
+            runs += 1
+            progress(f"calibrating: run {runs}")
+            measured = pool.map(partial(steps, rates=rates_of(point), assumed=assumed), rows)
+            found = [deviations(row, *both) for row, both in zip(rows, measured, strict=True)]
+            return np.log1p(np.array(found)).ravel()
+
+        found = least_squares(
+            residuals, np.ones(len(names)), diff_step=_STEP, xtol=1e-3, ftol=1e-3, max_nfev=20
+        )
+    return rates_of(found.x)

@@ -1,0 +1,99 @@
+"""What is not in the paper: how well its times come out with other choices, and other rates."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from ..reproduction import Cell, Experiment, Progress, Row
+from .calibration import ROWS, Assumed, calibrate, deviations, steps
+from .paper import MODELS, TABLE_6
+from .platform import Rates
+from .runs import BY_BYTES, MODULE, Changes, Variant
+
+__all__ = ["calibration", "choices"]
+
+_CHOICES = (
+    Variant(name="as above"),
+    Variant(name="the baseline's memory in one part", channels=1),
+    Variant(name="placed by bytes", settings=BY_BYTES),
+    Variant(name="gradients in a stream of their own", settings=replace(MODULE, one_stream=False)),
+    Variant(name="transfers beside each other", settings=replace(MODULE, one_transfer=False)),
+    Variant(name="5 operations ahead", settings=replace(MODULE, ahead_ops=5)),
+    Variant(name="100 operations ahead", settings=replace(MODULE, ahead_ops=100)),
+)
+
+
+def choices(changes: Changes, progress: Progress) -> Experiment:
+    """How well Table 6 comes out if what the paper does not say was otherwise."""
+    rows: list[Row] = []
+    for variant in _CHOICES:
+        assumed = Assumed(
+            changes=changes, settings=variant.settings, baseline_channels=variant.channels
+        )
+        progress(f"choices: {variant.name}")
+        rates = calibrate(assumed=assumed)
+        times, peaks = [], []
+        for model in MODELS:
+            progress(f"choices: {variant.name}, {model}")
+            baseline, module = steps(model, rates, assumed)
+            times += deviations(model, baseline, module)
+            peaks.append(module.peak_nvme_bytes / 1e9 / TABLE_6[model].peak_nvme_gb - 1)
+        rows.append(
+            {"choice": variant.name}
+            | {
+                f"{which} deviation of {what}, %": Cell(ours=value, mark=mark, digits=1)
+                for what, mark, found in (
+                    ("times", "calibrated", times),
+                    ("peaks", "predicted", peaks),
+                )
+                for which, value in (
+                    ("worst", 100 * max(found, key=abs)),
+                    ("mean", 100 * sum(map(abs, found)) / len(found)),
+                )
+            }
+        )
+    return Experiment(
+        name="choices",
+        title="What the choices explain",
+        rows=rows,
+        notes=[
+            "20 times and 5 peaks of Table 6, each choice with its own rates, calibrated on "
+            f"{' and '.join(ROWS)}."
+        ],
+    )
+
+
+def calibration(changes: Changes, progress: Progress) -> Experiment:
+    """The fit of the four rates again, and what other rows would have given."""
+    rows: list[dict[str, Cell | str]] = []
+    choices = (ROWS, ("gpt3-large", "gpt3-6.7b"), ("gpt3-xl", "gpt3-13b"))
+    assumed = Assumed(changes=changes)
+    for chosen in choices:
+        rates = calibrate(chosen, assumed, progress)
+        worst = {}
+        for model in MODELS:
+            progress(f"calibration: {model}")
+            worst[model] = max(deviations(model, *steps(model, rates, assumed)), key=abs)
+        rows.append(
+            {
+                "calibrated on": " and ".join(chosen),
+                **{
+                    field.name: Cell(ours=getattr(rates, field.name), mark="calibrated")
+                    for field in fields(Rates)
+                },
+                **{
+                    f"worst of {model}, %": Cell(
+                        ours=100 * value,
+                        mark="calibrated" if model in chosen else "predicted",
+                        digits=1,
+                    )
+                    for model, value in worst.items()
+                },
+            }
+        )
+    return Experiment(
+        name="calibration",
+        title="Calibration on other rows",
+        rows=rows,
+        notes=["Table 6 is simulated with the first row's rates, rounded."],
+    )

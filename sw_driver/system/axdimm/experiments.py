@@ -1,0 +1,55 @@
+"""The experiments of the platform by name, and the words before them on their page.
+
+Each is a function of the machine's changes, as ``--set`` has them, and of who is told about
+progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..reproduction import Experiment, Progress
+from .choices import calibration, choices
+from .runs import Changes
+from .tables import figure4, table4, table5, table6
+from .variants import ablations, further, today
+
+__all__ = ["EXPERIMENTS", "INTRODUCTION"]
+
+INTRODUCTION = """\
+# AXDIMM: the platform
+
+Training steps of models that a GPU cannot hold, on the platform of Kim et al., *Synergistic
+Approach for Systems with AXDIMMs, GPUs, and NVMe Devices* (sections 5 and 6): parameters and
+optimizer states are on the module, and on NVMe what has no room there; the module updates them
+while gradients arrive. The module itself is in [papers](../papers.md); how such steps are simulated
+in [models of whole systems](../systems.md). This page is written by
+
+```
+.venv/bin/nearmem reproduce axdimm --out docs/papers
+```
+
+In brackets is the paper's figure and the deviation from it. *c* is calibrated, *g* given, all
+others are predicted. Times have to be within 10 %, speed-ups within 5 %, and peaks of NVMe within
+10 %, or the command fails.
+
+What the paper does not say was chosen so: the baseline has its memory in two parts of 8 GiB, as the
+module (by the paper, both have the same tensors in the same places); the runtime makes one transfer
+after the other; gradients wait in the stream in which parameters are fetched; PyTorch is 20
+operations ahead of the GPU. [Other choices](#what-the-choices-explain), each with rates fitted to
+it, explain the paper's figures less well, or as well: they do not tell whether transfers go beside
+each other, nor how far PyTorch is ahead. No rate is fitted to the peaks of NVMe, but they did help
+to choose.
+"""
+
+EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
+    "table4": table4,
+    "table5": table5,
+    "table6": table6,
+    "figure4": figure4,
+    "ablations": ablations,
+    "further": further,
+    "today": today,
+    "choices": choices,
+    "calibration": calibration,
+}

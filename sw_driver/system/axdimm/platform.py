@@ -1,0 +1,150 @@
+"""The paper's platform as a machine, and how an update takes place on it.
+
+The baseline is the same machine with the module as a plain DIMM: memory on the same DDR4-800, as
+the paper's host memory is, and a core that updates over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simpy.events import Event
+
+from hw.rules import PAPER_RULES, rule
+from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
+from sw_driver.machine import Machine, calibrated
+from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
+from sw_driver.runtime.timeline import Timeline
+from sw_driver.workload import Trace
+
+from ..engine import Engine
+from .framework import Framework, StepResult, Update
+from .settings import FrameworkSettings
+
+__all__ = [
+    "PAPER_RATES",
+    "Rates",
+    "cpu_update",
+    "machine_of",
+    "measure",
+    "module_update",
+    "open_framework",
+]
+
+CHANNELS = 2
+
+_BYTES_PER_PARAMETER = rule(PAPER_RULES[0]).bytes_per_parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """The four numbers that are calibrated. The defaults are what ``nearmem reproduce axdimm
+    calibration`` finds from two rows of the paper's Table 6."""
+
+    memory_gb_per_s: float = 5.14
+    """Transfers on the DDR4-800 of the module, and of the baseline's memory: of 6.4 GB/s."""
+    drives_gb_per_s: float = 3.11
+    """Between NVMe and the module or the memory, both ways."""
+    direct_gb_per_s: float = 1.96
+    """From NVMe straight to the GPU."""
+    update_overhead_us: float = 4900.0
+    """Of the runtime, for each tensor's update."""
+
+    def changes(self) -> dict[str, str]:
+        """For :meth:`~sw_driver.machine.machine.Machine.override`."""
+        rates = {
+            "module": self.memory_gb_per_s,
+            "nvme": self.drives_gb_per_s,
+            "direct": self.direct_gb_per_s,
+        }
+        return {
+            f"{link}.{way}_gb_per_s": str(rate)
+            for link, rate in rates.items()
+            for way in ("read", "write")
+        }
+
+
+PAPER_RATES = Rates()
+
+
+def machine_of(rates: Rates = PAPER_RATES, changes: Mapping[str, str] | None = None) -> Machine:
+    """The machine with calibrated rates, as much memory as the paper's runs used, and ``changes``.
+
+    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made.
+    """
+    machine = AXDIMM_PLATFORM.override(TRAINING_LIMITS).override(rates.changes(), calibrated)
+    return machine.override(changes or {})
+
+
+def with_channels(machine: Machine, channels: int) -> Machine:
+    """``machine`` with as much memory in its module, spread over so many channels."""
+    if channels == CHANNELS:
+        return machine
+    memory, link = machine.memory("module0"), machine.link("channel0")
+    capacity = memory.capacity_bytes
+    share = replace(capacity, value=capacity.value * CHANNELS // channels)
+    kept = [each for each in machine.memories if not each.name.startswith("module")]
+    links = [each for each in machine.links if not each.name.startswith("channel")]
+    return replace(
+        machine,
+        memories=(
+            *kept,
+            *(replace(memory, name=f"module{i}", capacity_bytes=share) for i in range(channels)),
+        ),
+        links=(
+            *links,
+            *(replace(link, name=f"channel{i}", b=f"module{i}") for i in range(channels)),
+        ),
+    )
+
+
+def module_update(channel_mparams_per_s: float, overhead_us: float) -> Update:
+    """An update by the kernel of a channel, at its pace."""
+
+    def update(engine: Engine, channel: int, count: int) -> Generator[Event, Any, Any]:
+        duration_ns = round(1000 * (count / channel_mparams_per_s + overhead_us))
+        yield engine.queue(f"kernel {channel}").execute(duration_ns, "update", category="update")
+
+    return update
+
+
+def cpu_update(overhead_us: float) -> Update:
+    """An update by the one core, which moves its bytes over the bus that transfers use, too."""
+
+    def update(engine: Engine, channel: int, count: int) -> Generator[Event, Any, Any]:
+        yield engine.env.timeout(round(1000 * overhead_us))
+        nbytes = _BYTES_PER_PARAMETER * count
+        yield engine.queue("CPU core").transfer(nbytes, f"module{channel}", "core", "update")
+
+    return update
+
+
+def open_framework(
+    machine: Machine,
+    trace: Trace,
+    settings: FrameworkSettings,
+    *,
+    channel_mparams_per_s: float = PAPER_MPARAMS_PER_S / CHANNELS,
+    overhead_us: float = PAPER_RATES.update_overhead_us,
+    timeline: Timeline | None = None,
+    record: bool = False,
+) -> Framework:
+    """The framework on ``machine``, before its first step; ``record`` for :meth:`Engine.check`."""
+    update = cpu_update(overhead_us)
+    if settings.updater == "module":
+        update = module_update(channel_mparams_per_s, overhead_us)
+    memories = [each.name for each in machine.memories if each.name.startswith("module")]
+    engine = Engine(machine, timeline, record=record)
+    return Framework(engine, trace, settings, memories=memories, update=update)
+
+
+def measure(*arguments: Any, **options: Any) -> StepResult:
+    """The second step of what :func:`open_framework` returns.
+
+    The first finds memory as it was filled, all later ones as a step has left it.
+    """
+    framework = open_framework(*arguments, **options)
+    framework.step()
+    return framework.step()

@@ -1,0 +1,69 @@
+"""The papers whose systems are reproduced, and their experiments by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+
+from sw_driver.runtime.files import write_whole
+
+from .reproduction import Experiment, Progress, page
+
+__all__ = ["PAPERS", "ReproductionError", "reproduce", "write_page"]
+
+PAPERS = {"axdimm": "sw_driver.system.axdimm.experiments"}
+"""The module of each paper, with its ``EXPERIMENTS`` and the ``INTRODUCTION`` of its page."""
+
+
+class ReproductionError(ValueError):
+    """What was asked for is not there; the message says what is."""
+
+
+def reproduce(
+    paper: str, names: Sequence[str], settings: Sequence[str], progress: Progress
+) -> Iterator[Experiment]:
+    """Makes the experiments of these names, or all of the paper, one after the other.
+
+    ``settings`` are changes of the machine, ``KEY=VALUE`` each. Raises :class:`ReproductionError`
+    for what there is not, at once; and an experiment, when its turn comes,
+    :class:`~sw_driver.machine.parts.MachineError` for settings that do not fit and
+    :class:`~sw_driver.system.memory.EngineError` for a machine that is too small.
+    """
+    _known("paper", paper, list(PAPERS))
+    experiments = import_module(PAPERS[paper]).EXPERIMENTS
+    for name in names:
+        _known("experiment", name, [*experiments, "all"])
+    changes = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ReproductionError(f"--set is {text!r}: expected KEY=VALUE, as gpu.launch_ns=1000")
+        changes[key.strip()] = value.strip()
+    chosen = list(experiments) if not names or "all" in names else list(dict.fromkeys(names))
+    return (experiments[name](changes, progress) for name in chosen)
+
+
+def write_page(paper: str, done: Sequence[Experiment], pictures: Sequence[Path]) -> Path | None:
+    """Writes the paper's page beside its pictures, if ``done`` are all of its experiments."""
+    module = import_module(PAPERS[paper])
+    if not pictures or [each.name for each in done] != list(module.EXPERIMENTS):
+        return None
+    path = pictures[0].parent / f"{paper}.md"
+    # A timeline is there as both, and its SVG is large.
+    shown = [
+        each
+        for each in pictures
+        if each.suffix == ".png"
+        or (each.suffix == ".svg" and each.with_suffix(".png") not in pictures)
+    ]
+    write_whole(path, page(module.INTRODUCTION, done, shown))
+    return path
+
+
+def _known(what: str, name: str, known: list[str]) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ReproductionError(f"{what} is {name!r}: {hint}expected one of {', '.join(known)}")
