@@ -76,6 +76,9 @@ ALSO_NAMED = {
         *("adagrad", "adam", "adamw", "amsgrad", "lion", "momentum", "nesterov", "rmsprop", "sgd")
     },
     "sw_driver/torch/optimizer.py": {"amsgrad", "nesterov", "sum_squares"},
+    # What a store does with gradients itself, and the rule without state for what is frozen.
+    "sw_driver/offloading/store.py": {"accumulate", "fill", "sum_squares"},
+    "sw_driver/offloading/torch/platform.py": {"sgd"},
     # The GPT's optimizers beside those of PyTorch; copies take time in its report.
     "sw_driver/experiments/training/gpt.py": {
         *("adagrad", "adam", "adamw", "amsgrad", "lion", "momentum", "nesterov", "rmsprop", "sgd"),

@@ -9,6 +9,8 @@ The two drives are one memory, as the driver spreads each allocation over all re
 
 from __future__ import annotations
 
+from hw.rules import PAPER_RULES, rule
+
 from .machine import Machine
 from .measured import FIRECUDA_520, V100_PCIE
 from .parts import Device, Figure, Link, Memory, assumed, given
@@ -63,6 +65,7 @@ def _pcie(name: str, a: str, b: str, latency: Figure) -> Link:
 
 _COUNTED = assumed(0, "in the latency of the GPU's or the drives' end")
 _MODULE_BYTES = given(16 << 30, "paper 3.1: two independent channels of 16 GB")
+_ADAM_GB_PER_S = 140.32 * rule(PAPER_RULES[0]).bytes_per_parameter / 1000
 _ADAM = "paper, Table 5: the core's Adam does 140.32 MP/s, of 28 bytes each (6.2)"
 _DDR4_1600 = "paper 3.1: 64 bits at 800 MHz, twice the frequency of the host's memory (6.2)"
 
@@ -92,7 +95,7 @@ AXDIMM_PLATFORM = Machine(
             tflop_per_s=given(
                 0.0704, "Intel: E5-2698 v4 at 2.2 GHz; AVX2: two FMA of 8 FP32 a cycle; one core"
             ),
-            gb_per_s=given(140.32 * 28 / 1000, _ADAM),
+            gb_per_s=given(_ADAM_GB_PER_S, _ADAM),
             launch_ns=assumed(0, "a call of a function"),
         ),
     ),
@@ -103,7 +106,7 @@ AXDIMM_PLATFORM = Machine(
         _ddr4("module", "root", "phy", 6.4, "paper 2.3: seen as a DDR4-800 DIMM; of 8 bytes"),
         _ddr4("channel0", "phy", "module0", 12.8, _DDR4_1600),
         _ddr4("channel1", "phy", "module1", 12.8, _DDR4_1600),
-        _ddr4("cpu", "root", "core", 140.32 * 28 / 1000, _ADAM),
+        _ddr4("cpu", "root", "core", _ADAM_GB_PER_S, _ADAM),
         _drives("drives", "storage", "nvme", FIRECUDA_520["latency_ns"]),
         _drives("nvme", "root", "storage", _COUNTED),
         _drives("direct", "port", "storage", _COUNTED),

@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from hw.rules import PAPER_RULES
 from hw.rules import rule as rule_called
 from hw.rules.update_rule import UpdateRule
 
@@ -62,7 +63,7 @@ def capture(
     step: Callable[..., torch.Tensor],
     *,
     name: str,
-    rule: str = "adam",
+    rule: str = PAPER_RULES[0],
     origin: Mapping[str, Any] | None = None,
 ) -> Trace:
     """A training step: forward pass, loss, backward pass and update of all parameters.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+from hw.rules import PAPER_RULES
 from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.experiments.sweep.grid import Point
 from sw_driver.experiments.sweep.measure import measure_point
@@ -54,7 +55,7 @@ class Variant:
 @cache
 def own_mparams_per_s() -> float:
     """Of the module here, both channels, by the model of its cycles."""
-    settings = {"preset": "axdimm", "rules": "adam", "count": COUNT, "stagger": True}
+    settings = {"preset": "axdimm", "rules": PAPER_RULES[0], "count": COUNT, "stagger": True}
     figures = measure_point(Point(backend="cycles", settings=settings, arithmetic=False))
     if figures["error"]:
         raise RuntimeError(figures["error"])
