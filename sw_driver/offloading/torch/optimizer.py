@@ -118,6 +118,10 @@ class OffloadedOptimizer(ModuleOptimizer):
         except BaseException as error:
             self._failure = error
             raise
+        # Graphs from before are stale, as PyTorch then says.
+        torch.autograd.graph.increment_version(
+            [each.held.parameter for each, _ in waiting if each.held.parameter.numel()]
+        )
         for progress in self._progress.values():
             progress.steps += bool(progress.gradients)
             usual = progress.usual or (0, 0)
@@ -265,6 +269,13 @@ class OffloadedOptimizer(ModuleOptimizer):
                 f"the gradient of {held.name} is {gradient.layout}: expected a dense one"
             )
         self._refuse_moved(held)
+        if progress.hyperparameters is not None:
+            self._failure = RuntimeError(
+                f"{held.name} has a further gradient, but was updated when as many had come as in "
+                "the iterations before: have early_updates=False where iterations differ. Go on "
+                "from a checkpoint"
+            )
+            raise self._failure
         parameter.grad = None
         if self.param_groups[progress.group].get("maximize"):
             gradient = -gradient

@@ -114,6 +114,8 @@ class Offloading:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+        if self.model is not None:
+            self.model.__dict__.pop("zero_grad", None)
         self._thread = None
         self._entered.close()
         self.memory.limit_bytes = None
@@ -190,6 +192,8 @@ class Offloading:
         for module in model.modules():
             self._hooks.append(module.register_state_dict_post_hook(partial(self._fill)))
         self.model = model
+        # The module has the gradients, so PyTorch's own would forget nothing.
+        model.zero_grad = partial(self._zero_grad, model)  # type: ignore[method-assign]
         return model
 
     def optimizer(self, params: Any = None, **options: Any) -> OffloadedOptimizer:
@@ -273,6 +277,11 @@ class Offloading:
                 held.stateless = self.rule != STATELESS
                 return key
         return self.store.add(name, values, rule=self.rule, initial_state=self._initial)
+
+    def _zero_grad(self, model: nn.Module, set_to_none: bool = True) -> None:
+        if self._optimizer is not None:
+            self._optimizer.zero_grad(set_to_none)
+        nn.Module.zero_grad(model, set_to_none)
 
     def _fill(self, module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
         """Puts copies of the parameters' values into a state dict."""

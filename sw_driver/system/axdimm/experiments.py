@@ -37,9 +37,9 @@ What the paper does not say was chosen so: the baseline has its memory in two pa
 module (by the paper, both have the same tensors in the same places); the runtime makes one transfer
 after the other; gradients wait in the stream in which parameters are fetched; PyTorch is 20
 operations ahead of the GPU. [Other choices](#what-the-choices-explain), each with rates fitted to
-it, explain the paper's figures less well, or as well: they do not tell whether transfers go beside
-each other, nor how far PyTorch is ahead. No rate is fitted to the peaks of NVMe, but they did help
-to choose.
+it, explain the paper's figures less well, but for two that do about as well: they do not tell
+whether transfers go beside each other, nor how far PyTorch is ahead. No rate is fitted to the peaks
+of NVMe, but they did help to choose.
 """
 
 EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {

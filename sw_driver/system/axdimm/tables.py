@@ -26,6 +26,7 @@ TIME_BAND, SPEEDUP_BAND, NVME_BAND = 0.10, 0.05, 0.10
 def table4(changes: Changes, progress: Progress) -> Experiment:
     """The models: what was captured of each."""
     progress("table 4")
+    machine_of(changes=changes)  # refuses what there is not, though nothing depends on them
     rows: list[Row] = []
     for model, (billions, parameters_gb, states_gb) in TABLE_4.items():
         nbytes = {
@@ -175,7 +176,8 @@ def _update_arithmetic() -> str:
         "Backward pass of the paper's baseline minus its platform's, in s, and in brackets what "
         "the CPU's updates take minus those of one channel's kernel, and minus those of both: "
         f"{'; '.join(lines)}. The first is the nearer in all: as if one channel did all the work, "
-        "and neither it nor the CPU beside transfers. So it is here: Megatron's layers make "
+        "and neither it nor the CPU beside transfers, although by the paper's text (6.3) the "
+        "module's updates overlap with all transfers. So it is here: Megatron's layers make "
         "weights and biases in turns, and placing parameters in turns (5.2) brings all large ones "
         "to one channel."
     )

@@ -540,6 +540,51 @@ def test_gradients_that_are_dropped(tmp_path: Path) -> None:
         check_same(model.state_dict(), other)
 
 
+def test_a_gradient_after_its_update_is_refused(tmp_path: Path) -> None:
+    """Nothing else would see it: the backward pass does not read a first layer's weight."""
+    with offloading(tmp_path, "sgd") as platform:
+        model = platform.build(seeded, lambda: nn.Linear(8, 4))
+        optimizer = platform.optimizer()
+        for _ in range(2):
+            (model(torch.randn(4, 8)).sum() + model(torch.randn(4, 8)).sum()).backward()
+            optimizer.step()
+        first, second = (model(torch.randn(4, 8)).sum() for _ in range(2))
+        first.backward()
+        with pytest.raises(RuntimeError, match=r"further gradient.*early_updates=False"):
+            second.backward()
+        with pytest.raises(RuntimeError, match="further gradient"):
+            optimizer.step()
+
+
+def test_the_models_zero_grad_drops_gradients(tmp_path: Path) -> None:
+    def dropped(model: nn.Module) -> nn.Module:
+        loss_of(model, batches(1, seed=5)[0]).backward()
+        model.zero_grad()
+        loss_of(model, batches(1)[0]).backward()
+        return model
+
+    plain = dropped(seeded(Tied))
+    plain_of(plain, "sgd").step()
+    with offloading(tmp_path, "sgd") as platform:
+        model = platform.build(seeded, Tied)
+        optimizer = platform.optimizer()
+        dropped(model)
+        optimizer.step()
+        check_same(model.state_dict(), plain)
+    assert "zero_grad" not in vars(model)
+
+
+def test_a_graph_from_before_a_step_is_stale(tmp_path: Path) -> None:
+    with offloading(tmp_path, "sgd", early_updates=False) as platform:
+        model = platform.build(seeded, Tied)
+        optimizer = platform.optimizer()
+        first, second = (loss_of(model, batch) for batch in batches(2))
+        first.backward()
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            second.backward()
+
+
 def test_gradients_that_are_put_there(tmp_path: Path) -> None:
     with offloading(tmp_path) as platform:
         model = platform.build(lambda: nn.Linear(4, 4))
