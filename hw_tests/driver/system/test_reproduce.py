@@ -80,6 +80,8 @@ def test_pictures_are_the_same_each_time(tmp_path: Path, monkeypatch: pytest.Mon
         (["axdimm", "table5", "--set", "gpu.flop=1"], ["'gpu.flop': did you mean gpu.tflop_per_s"]),
         (["axdimm", "table5", "--set", "module.read_gb_per_s=x"], ["is 'x': expected a number"]),
         (["axdimm", "calibration", "--set", "gpu.flop=1"], ["'gpu.flop'"]),
+        (["axdimm", "table4", "--set", "gpu.flop=1"], ["'gpu.flop'"]),
+        (["axdimm", "table6", "--set", "host.capacity_bytes=1"], ["on which nothing depends"]),
         (["axdimm", "figure4", "--set", "gpu.capacity_bytes=100MiB"], ["'gpu'", "104857600 bytes"]),
         (["axdimm", "figure4", "--set", "gpu.capacity_bytes=1GiB"], ["waits for room", "'gpu'"]),
         (

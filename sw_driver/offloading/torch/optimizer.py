@@ -269,6 +269,7 @@ class OffloadedOptimizer(ModuleOptimizer):
                 f"the gradient of {held.name} is {gradient.layout}: expected a dense one"
             )
         self._refuse_moved(held)
+        parameter.grad = None
         if progress.hyperparameters is not None:
             self._failure = RuntimeError(
                 f"{held.name} has a further gradient, but was updated when as many had come as in "
@@ -276,7 +277,6 @@ class OffloadedOptimizer(ModuleOptimizer):
                 "from a checkpoint"
             )
             raise self._failure
-        parameter.grad = None
         if self.param_groups[progress.group].get("maximize"):
             gradient = -gradient
         # The copy has left the device's memory when this returns, whenever the module takes it.

@@ -14,7 +14,7 @@ from simpy.events import Event
 
 from hw.rules import PAPER_RULES, rule
 from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
-from sw_driver.machine import Machine, calibrated
+from sw_driver.machine import Figure, Machine, MachineError, calibrated
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
 from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload import Trace
@@ -68,14 +68,28 @@ class Rates:
 
 PAPER_RATES = Rates()
 
+_UNUSED = ("host.", "ddr.", "cpu.tflop_per_s", "cpu.gb_per_s", "cpu.launch_ns")
+"""Keys of parts of the machine that no transfer or operation uses."""
+
 
 def machine_of(rates: Rates = PAPER_RATES, changes: Mapping[str, str] | None = None) -> Machine:
     """The machine with calibrated rates, as much memory as the paper's runs used, and ``changes``.
 
-    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made.
+    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made, or that
+    nothing here depends on.
     """
-    machine = AXDIMM_PLATFORM.override(TRAINING_LIMITS).override(rates.changes(), calibrated)
+    for key in changes or {}:
+        if key.startswith(_UNUSED) and key in AXDIMM_PLATFORM.keys:
+            raise MachineError(
+                f"the key is {key!r}, on which nothing depends: the baseline's memory is module0 "
+                "and module1 on the link module, and its core's rate that of the link cpu"
+            )
+    machine = AXDIMM_PLATFORM.override(TRAINING_LIMITS).override(rates.changes(), _fitted)
     return machine.override(changes or {})
+
+
+def _fitted(value: int | float, source: str) -> Figure:
+    return calibrated(value, f"fitted to Table 6 with three other numbers, {source}")
 
 
 def with_channels(machine: Machine, channels: int) -> Machine:

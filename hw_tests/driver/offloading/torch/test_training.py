@@ -548,12 +548,16 @@ def test_a_gradient_after_its_update_is_refused(tmp_path: Path) -> None:
         for _ in range(2):
             (model(torch.randn(4, 8)).sum() + model(torch.randn(4, 8)).sum()).backward()
             optimizer.step()
+        checkpoint = optimizer.state_dict()
         first, second = (model(torch.randn(4, 8)).sum() for _ in range(2))
         first.backward()
         with pytest.raises(RuntimeError, match=r"further gradient.*early_updates=False"):
             second.backward()
         with pytest.raises(RuntimeError, match="further gradient"):
             optimizer.step()
+        optimizer.load_state_dict(checkpoint)
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()  # nothing is left of what failed
 
 
 def test_the_models_zero_grad_drops_gradients(tmp_path: Path) -> None:
