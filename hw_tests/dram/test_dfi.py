@@ -20,7 +20,7 @@ LATE = 3
 
 
 class ThereAndBack(wiring.Component):
-    """What is said ``there`` goes through DFI and a PHY and comes ``back``; ``dfi`` shows it between."""
+    """What is said ``there`` comes ``back`` from a PHY; ``dfi`` shows it on its way."""
 
     def __init__(self, part: Any) -> None:
         settings: dict[str, Any] = {"geometry": part.geometry, "timing": part.timing}
