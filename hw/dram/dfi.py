@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -22,8 +22,8 @@ _PINS = ("we_n", "cas_n", "ras_n")
 """What DDR4 has on the pins of address bits 14, 15 and 16, in that order."""
 
 _FIRST_PIN = 14
-_PRECHARGE_ALL = 10
-_BURST_OF_EIGHT = 12
+_ADDRESS_BITS = 13
+"""At the least: up to A12, which says that a burst is one of eight."""
 _DESELECTED = 0b111
 
 # JESD79-4, command truth table: WE_n, CAS_n and RAS_n, the first lowest.
@@ -72,7 +72,7 @@ class DfiSignature(wiring.Signature):
 
     def __init__(self, geometry: DramGeometry) -> None:
         controls = {
-            "address": max(geometry.address_bits, _BURST_OF_EIGHT + 1),
+            "address": max(geometry.address_bits, _ADDRESS_BITS),
             "bank": geometry.bank_bits,
             "bg": geometry.bank_group_bits,
             **dict.fromkeys(("act_n", *_PINS, "cs_n", "cke", "reset_n", "odt"), 1),
@@ -148,27 +148,26 @@ class DfiPort(wiring.Component):
         def phase(name: str) -> Any:
             return getattr(self.dfi, f"{name}_p{slot}")
 
+        activates = command == DramCommand.ACT
+        column = Cat(address, C(0, 10))[:10]
         pins = Cat(phase(name) for name in _PINS)
         m.d.comb += [
             phase("cs_n").eq(command == DramCommand.NOP),
-            phase("act_n").eq(command != DramCommand.ACT),
+            phase("act_n").eq(~activates),
             phase("bg").eq(group),
             phase("bank").eq(bank),
-            phase("address").eq(address),
+            phase("address").eq(
+                # What is above a column has the meaning of the command.
+                Mux(activates, address, Cat(column, command == DramCommand.PREA, C(0b10, 2)))
+            ),
             pins.eq(_DESELECTED),
         ]
         with m.Switch(command):
             with m.Case(DramCommand.ACT):
-                m.d.comb += pins.eq(address[_FIRST_PIN:])
+                m.d.comb += pins.eq(address[_FIRST_PIN:])  # 0 if no row is so wide
             for each, code in _CODES.items():
                 with m.Case(each):
                     m.d.comb += pins.eq(code)
-        # Neither bit is one of a column: their meaning is that of the command.
-        with m.If(command != DramCommand.ACT):
-            m.d.comb += [
-                phase("address")[_PRECHARGE_ALL].eq(command == DramCommand.PREA),
-                phase("address")[_BURST_OF_EIGHT].eq(1),
-            ]
 
 
 class DfiController(wiring.Component):
