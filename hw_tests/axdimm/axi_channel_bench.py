@@ -6,10 +6,11 @@ from typing import Any
 
 import cocotb
 import numpy as np
+from cocotb.triggers import RisingEdge
 
 from hw.axi.bus import Response
 from hw_tests.axdimm.module_bench import ACCELERATION, LINE, NORMAL, TB, Job
-from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory, memory_maker
+from hw_tests.axi_memory import CHANNEL_STALLS, memory_maker
 from hw_tests.bench import bench_parameters
 
 TIMES = ("data", "refresh", "starved", "row", "turn_around", "idle")
@@ -41,8 +42,38 @@ class AxiTB(TB):
         assert not different.size, f"{different.size} bytes differ, from {different[0]:#x}"
 
 
-async def check_account(tb: AxiTB) -> None:
+class Watch:
+    """Counts the cycles in which a beat moves at the memory's port, and those in which none does
+    because the memory owes one or an answer, or does not take one."""
+
+    def __init__(self, dut: Any) -> None:
+        self.moving = self.waiting = 0
+        self._dut = dut
+        self._task = cocotb.start_soon(self._run())
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    def _high(self, *names: str) -> bool:
+        return all(int(getattr(self._dut, f"m_axi_{name}").value) for name in names)
+
+    async def _run(self) -> None:
+        reads = answers = 0
+        while True:
+            await RisingEdge(self._dut.clk)
+            read, write = self._high("rvalid", "rready"), self._high("wvalid", "wready")
+            owes_data = reads or self._high("arvalid")
+            if read or write:
+                self.moving += 1
+            elif answers or self._high("wvalid") or (owes_data and not self._high("rvalid")):
+                self.waiting += 1
+            reads += self._high("arvalid", "arready") - (read and self._high("rlast"))
+            answers += (write and self._high("wlast")) - self._high("bvalid", "bready")
+
+
+async def check_account(tb: AxiTB, watch: Watch) -> None:
     """The times of the run add up, and say what passed at the port."""
+    watch.stop()
     times = {name: await tb.read_register(0, f"arbiter.{name}_tck") for name in TIMES}
     cycles = await tb.read_register(0, "cycles")
     assert sum(times.values()) == 4 * cycles, (times, cycles)
@@ -50,11 +81,8 @@ async def check_account(tb: AxiTB) -> None:
     for name in COMMANDS:
         assert await tb.read_register(0, f"arbiter.run_{name}") == 0
     assert await tb.read_register(0, "arbiter.longest_refresh_gap_tck") == 0
-    if isinstance(tb.memory, AxiMemory):
-        beats = {*tb.memory.read_cycles, *tb.memory.write_cycles}
-        assert times["data"] == 4 * len(beats), (times, len(beats))
-        if tb.parameters["stalls"] == "heavy":
-            assert times["row"] > times["data"]
+    assert times["data"] == 4 * watch.moving > 0
+    assert times["row"] == 4 * watch.waiting > 0
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
@@ -66,12 +94,10 @@ async def steps_leave_every_byte_as_it_should_be(dut: Any) -> None:
         await job.store(tb, 0)
         tb.expect(job, job.before)
         await job.begin(tb, 0)
-        if isinstance(tb.memory, AxiMemory):
-            # Nothing has moved yet: the last request of the host is on its way.
-            tb.memory.read_cycles.clear()
-            tb.memory.write_cycles.clear()
+        # Nothing has moved yet: the last request of the host is on its way.
+        watch = Watch(dut)
         await job.end(tb, 0)
-        await check_account(tb)
+        await check_account(tb, watch)
         tb.expect(job, job.after)
         tb.compare()
         await job.check(tb, 0)
