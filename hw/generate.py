@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from amaranth.lib import wiring
 
-from hw.axdimm.channel import axdimm_channel
+from hw.axdimm.channel import axdimm_channel, channel_controller
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.module import Axdimm
-from hw.dram.controller import Ddr4Controller
+from hw.dram.dfi import DfiController, dfi_timing
 from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
 from hw.float.maximum import FloatMaximum
@@ -66,21 +66,27 @@ def _papers_kernel(machines: Machines) -> Design:
 
 def _controller(machines: Machines) -> Design:
     config = machines.module
-    controller = Ddr4Controller(
-        geometry=config.part.geometry,
-        timing=config.part.timing,
-        addr_width=config.address_width,
-        id_width=1,
+    return Design(
+        channel_controller(config, DfiController),
+        {
+            "part": asdict(config.part),
+            **asdict(config.controller),
+            "dfi": dfi_timing(config.part.timing),
+        },
     )
-    return Design(controller, {"part": asdict(config.part), **asdict(controller.config)})
 
 
 def _channel(machines: Machines) -> Design:
-    return Design(axdimm_channel(machines.module), machines.module.describe())
+    return Design(axdimm_channel(machines.module), _described(machines.module))
 
 
 def _module(machines: Machines) -> Design:
-    return Design(Axdimm(machines.module), machines.module.describe())
+    return Design(Axdimm(machines.module), _described(machines.module))
+
+
+def _described(config: ModuleConfig) -> dict[str, Any]:
+    dfi = {"dfi": dfi_timing(config.part.timing)} if config.memory == "ddr4" else {}
+    return {**config.describe(), **dfi}
 
 
 def _bank(machines: Machines) -> Design:

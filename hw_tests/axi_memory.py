@@ -16,6 +16,7 @@ from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiBus, AxiRam
 from numpy.typing import NDArray
 
+from hw.axi.bus import Response
 from hw_tests.stalls import STALLS, pause_channels
 
 __all__ = [
@@ -46,7 +47,6 @@ SUBORDINATES = [
 """Amounts of stalls and habits with which to try a manager."""
 
 _LATE_CYCLES = 150
-_SLVERR = 2
 _ADDRESS_SIGNALS = ("id", "addr", "len", "size", "burst")
 
 
@@ -82,7 +82,7 @@ class AxiMemory:
         Signal: while it is high, whatever is in flight is forgotten.
     read_error, write_error:
         Asked for each beat read (index since the memory was made) and each burst written; true
-        answers with SLVERR. A failing burst is written nevertheless.
+        answers with ``error``. A failing burst is written nevertheless.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class AxiMemory:
         seed: int = 1,
         read_error: Callable[[int], bool] = lambda index: False,
         write_error: Callable[[int], bool] = lambda index: False,
+        error: Response = Response.SLVERR,
     ) -> None:
         self.memory = memory
         self.stalls = dict(stalls or {})
@@ -108,6 +109,7 @@ class AxiMemory:
         self.shared = shared
         self.read_error = read_error
         self.write_error = write_error
+        self.error = error
         self.cycle = 0
         self.reads: list[Burst] = []
         self.writes: list[Burst] = []
@@ -235,7 +237,7 @@ class AxiMemory:
             if last:
                 self._to_write.popleft()
                 index = len(self.writes) - len(self._to_write) - 1
-                self._to_answer.append((self.cycle, _SLVERR if self.write_error(index) else 0))
+                self._to_answer.append((self.cycle, self.error if self.write_error(index) else 0))
 
     def _ready(self) -> None:
         """Says what will be taken in the next cycle; what is offered now, is then, too."""
@@ -287,7 +289,7 @@ class AxiMemory:
             line = self.memory[place : place + self._beat_bytes]
             self._drive("rdata", int.from_bytes(line.tobytes(), "little"))
             self._drive("rlast", int(burst.done == burst.beats - 1))
-            self._drive("rresp", _SLVERR if self.read_error(len(self.read_cycles)) else 0)
+            self._drive("rresp", self.error if self.read_error(len(self.read_cycles)) else 0)
             self._drive("rvalid", 1)
 
         if driven["bvalid"] and self._get("bready"):

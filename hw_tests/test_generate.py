@@ -14,7 +14,7 @@ from amaranth.hdl import Fragment
 from amaranth.hdl._ir import build_netlist  # not exported
 
 from hw.axdimm.channel import axdimm_channel
-from hw.axdimm.config import MODULE_PRESETS
+from hw.axdimm.config import MEMORIES, MODULE_PRESETS, configure
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.generate import DESIGNS
 from hw.verilog import VerilogPlatform
@@ -135,6 +135,51 @@ def test_axi_ports_have_the_usual_names(folder: Path) -> None:
     assert {"m_axi_awaddr", "m_axi_rlast", "s_axi_wstrb"} <= ports
 
 
+PHASE = "address bank bg act_n ras_n cas_n we_n cs_n cke odt reset_n"
+PHASE += " wrdata wrdata_en wrdata_mask rddata_en"
+
+
+@pytest.mark.parametrize(
+    ("name", "prefixes"),
+    [("ddr4_controller", ["dfi"]), ("axdimm_channel", ["dfi"]), ("axdimm", ["dfi0", "dfi1"])],
+)
+def test_dram_ports_have_the_names_of_dfi(folder: Path, name: str, prefixes: list[str]) -> None:
+    ports = {port["name"] for port in description(folder, name)["ports"]}
+    expected = {
+        f"{prefix}_{signal}"
+        for prefix in prefixes
+        for n in range(4)
+        for signal in (
+            *(f"{each}_p{n}" for each in PHASE.split()),
+            f"rddata_w{n}",
+            f"rddata_valid_w{n}",
+        )
+    }
+    assert {port for port in ports if port.startswith("dfi")} == expected
+    timing = {"tphy_wrlat": 8, "tphy_wrdata": 0, "trddata_en": 0}
+    assert description(folder, name)["configuration"]["dfi"] == timing
+
+
+def test_a_memory_of_ones_own_has_axi_ports(tmp_path: Path) -> None:
+    """In place of the controller's; and the controller's configuration is not told."""
+    arguments = ["--config", "tiny", "--set", "memory=axi4", "--out", str(tmp_path), "--quiet"]
+    assert main(["verilog", "axdimm_channel", "axdimm", *arguments]) == 0
+    memory = AXI4Signature(addr_width=20, data_width=512).members
+    for name, prefixes in {"axdimm_channel": ["m_axi"], "axdimm": ["m_axi0", "m_axi1"]}.items():
+        ports = {port["name"] for port in description(tmp_path, name)["ports"]}
+        assert {port for port in ports if not port.startswith("link")} - {"clk", "rst"} == {
+            *(f"{prefix}_{signal}" for prefix in prefixes for signal in memory),
+            *(("read_done", "idle") if name == "axdimm_channel" else ()),
+        }
+        result = subprocess.run(
+            ["verilator", "--lint-only", "--top-module", name, f"{name}.v"],
+            cwd=tmp_path, env=verilator_env(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr[-3000:]
+        assert "%Warning" not in result.stderr, result.stderr[-3000:]
+        assert "dfi" not in description(tmp_path, name)["configuration"]
+
+
 def test_configuration_is_that_of_the_design(folder: Path) -> None:
     fp32 = {"exponent_bits": 8, "fraction_bits": 23}
     assert description(folder, "sgd_unit")["configuration"]["rule"] == "sgd(p,g;lam,lr)->p;"
@@ -174,10 +219,11 @@ def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
         assert len([each for each in modules if re.fullmatch(r"pim_bank_\d+_\d+", each)]) == 4
 
 
+@pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("preset", MODULE_PRESETS)
-def test_presets_elaborate(preset: str) -> None:
+def test_presets_elaborate(preset: str, memory: str) -> None:
     """Up to the netlist: writing the empty memories, bit for bit, would take most of the time."""
-    config = MODULE_PRESETS[preset]
+    config = configure(preset, memory=memory)
     channel = Fragment.get(axdimm_channel(config), VerilogPlatform())
     netlist = build_netlist(channel, ports=[])
     units = [cell for cell in netlist.cells if getattr(cell, "type", None) == "adam_unit"]

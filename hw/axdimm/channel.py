@@ -9,14 +9,21 @@ from amaranth.lib import wiring
 
 from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.config import ModuleConfig
-from hw.axdimm.memory import Ddr4Memory
+from hw.axdimm.memory import AxiMemory, Ddr4Memory
 from hw.axdimm.memory_join import ExclusiveJoin, MemoryJoin
 from hw.axdimm.run_account import RUN_COMMANDS, RunAccount
 from hw.dram.controller import Ddr4Controller
+from hw.dram.dfi import DfiController
 from hw.expose import expose
 from hw.kernel.kernel import Kernel
 
-__all__ = ["Channel", "axdimm_channel", "channel_arbiter", "channel_memory"]
+__all__ = [
+    "Channel",
+    "axdimm_channel",
+    "channel_arbiter",
+    "channel_controller",
+    "channel_memory",
+]
 
 
 class Channel(wiring.Component):
@@ -27,14 +34,14 @@ class Channel(wiring.Component):
     arbiter, kernel
         What the host has to do with, and who updates the parameters.
     memory
-        With a member ``memory``, In(:class:`~hw.axdimm.memory.MemorySignature`), and ``dram``, as
-        :class:`~hw.axdimm.memory.Ddr4Memory` has them.
+        With a member ``memory``, In(:class:`~hw.axdimm.memory.MemorySignature`), and others,
+        interfaces to the outside, as :class:`~hw.axdimm.memory.Ddr4Memory` has them.
 
     Members
     -------
     link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
         The host.
-    dram : as that of ``memory``
+    dfi, m_axi or others : as those of ``memory``
         The DRAM of the channel.
     read_done : Out(1)
         See :class:`~hw.axdimm.arbiter.Arbiter`.
@@ -49,7 +56,10 @@ class Channel(wiring.Component):
         self._outside = {
             name: arbiter.signature.members[name] for name in ("link", "read_done", "idle")
         }
-        super().__init__({**self._outside, "dram": memory.signature.members["dram"]})
+        members = memory.signature.members
+        self.memory_side = {name: each for name, each in members.items() if name != "memory"}
+        """The members that are those of the memory."""
+        super().__init__({**self._outside, **self.memory_side})
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
@@ -61,7 +71,7 @@ class Channel(wiring.Component):
         wiring.connect(m, kernel.m_axi, arbiter.kernel)
         wiring.connect(m, arbiter.kernel_csr, kernel.s_axi)
         wiring.connect(m, arbiter.memory, memory.memory)
-        wiring.connect(m, memory.dram, wiring.flipped(self.dram))
+        expose(m, self, memory, self.memory_side)
         wiring.connect(m, account.o, arbiter.run)
         m.d.comb += [
             arbiter.kernel_busy.eq(kernel.busy),
@@ -81,7 +91,11 @@ def axdimm_channel(config: ModuleConfig) -> Channel:
     return Channel(
         arbiter=channel_arbiter(config, ExclusiveJoin(addr_width=config.address_width)),
         kernel=Kernel(config.kernel),
-        memory=channel_memory(config),
+        memory=(
+            AxiMemory(addr_width=config.address_width)
+            if config.memory == "axi4"
+            else Ddr4Memory(channel_controller(config, DfiController))
+        ),
     )
 
 
@@ -97,13 +111,16 @@ def channel_arbiter(config: ModuleConfig, join: MemoryJoin) -> Arbiter:
 
 
 def channel_memory(config: ModuleConfig) -> Ddr4Memory:
-    """The memory of a channel of the module, up to the DRAM."""
-    return Ddr4Memory(
-        Ddr4Controller(
-            geometry=config.part.geometry,
-            timing=config.part.timing,
-            addr_width=config.address_width,
-            id_width=1,
-            config=config.controller,
-        )
+    """The memory of a channel of the module for simulation, up to the DRAM's commands."""
+    return Ddr4Memory(channel_controller(config, Ddr4Controller))
+
+
+def channel_controller(config: ModuleConfig, kind: type[Ddr4Controller | DfiController]) -> Any:
+    """The DRAM controller of a channel of the module, of this kind."""
+    return kind(
+        geometry=config.part.geometry,
+        timing=config.part.timing,
+        addr_width=config.address_width,
+        id_width=1,
+        config=config.controller,
     )

@@ -23,7 +23,10 @@ from hw.kernel.config import KernelConfig
 from hw.line import LINE_BYTES
 from hw.rules import PAPER_RULES
 
-__all__ = ["MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]
+__all__ = ["MEMORIES", "MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]
+
+MEMORIES = ("ddr4", "axi4")
+"""What a channel has at its memory's side: the DDR4 controller, or an AXI4 port for another."""
 
 _PAPER_CONTROLLER = ControllerConfig()
 
@@ -56,6 +59,10 @@ class ModuleConfig:
     controller: ControllerConfig = _PAPER_CONTROLLER
     """DRAM controller of a channel."""
 
+    memory: str = "ddr4"
+    """One of :data:`MEMORIES`. With ``axi4`` the part says no more than the capacity and the clock,
+    and ``controller`` nothing."""
+
     kernel: KernelConfig = field(init=False)
     """The kernel's configuration, which follows from the rest."""
 
@@ -65,6 +72,8 @@ class ModuleConfig:
                 "channels must be 1, 2 or 4, because the upper address bits select the channel, "
                 f"got {self.channels!r}"
             )
+        if self.memory not in MEMORIES:
+            raise ValueError(f"memory must be one of {', '.join(MEMORIES)}, got {self.memory!r}")
         latency = self.read_latency_fabric_cycles
         if not isinstance(latency, int) or not 4 <= latency <= MAX_READ_LATENCY:
             raise ValueError(
@@ -112,7 +121,8 @@ class ModuleConfig:
     @property
     def onchip_bytes(self) -> int:
         """Data that a channel buffers on the chip: the kernel's FIFOs and the controller's."""
-        return self.kernel.fifo_bytes + LINE_BYTES * self.controller.buffer_lines
+        lines = self.controller.buffer_lines if self.memory == "ddr4" else 0
+        return self.kernel.fifo_bytes + LINE_BYTES * lines
 
     def with_capacity(self, capacity_bytes: int) -> ModuleConfig:
         """The same module with less or more DRAM a channel, see ``DramGeometry.with_capacity``."""
@@ -152,6 +162,7 @@ OPTIONS = (
     "block_bytes",
     "buffer_blocks",
     "read_latency_fabric_cycles",
+    "memory",
     *_CONTROLLER,
     *_TIMING,
     *_GEOMETRY,

@@ -1,19 +1,28 @@
-"""The memory of a channel as its users see it, and the DDR4 controller as such a memory."""
+"""The memory of a channel as its users see it, and what takes its place."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4Signature
 from hw.dram.activity import Activity
 from hw.dram.controller import COUNTER_BITS, Ddr4Controller
+from hw.dram.dfi import DfiController
+from hw.expose import expose
 from hw.line import LINE_BITS
 
-__all__ = ["MEMORY_COUNTERS", "MOST_ADMITTED", "MOST_UNANSWERED", "Ddr4Memory", "MemorySignature"]
+__all__ = [
+    "MEMORY_COUNTERS",
+    "MOST_ADMITTED",
+    "MOST_UNANSWERED",
+    "AxiMemory",
+    "Ddr4Memory",
+    "MemorySignature",
+]
 
 MOST_ADMITTED = 255
 """Reads, or writes without their data, that the kernel may have under way at a time."""
@@ -69,22 +78,24 @@ class MemorySignature(wiring.Signature):
 
 
 class Ddr4Memory(wiring.Component):
-    """The DDR4 controller as a channel's memory. Another controller needs another such adapter.
+    """The DDR4 controller as a channel's memory.
 
     Members
     -------
     memory : In(:class:`MemorySignature`)
         The user.
-    dram : Out(:class:`~hw.dram.interface.DramSignature`)
-        The DRAM.
+    dram or dfi : as that of ``controller``
+        The DRAM, or the PHY before it.
     """
 
-    def __init__(self, controller: Ddr4Controller) -> None:
+    def __init__(self, controller: Ddr4Controller | DfiController) -> None:
         self._controller = controller
+        members = controller.signature.members
+        self._outside = {name: members[name] for name in ("dram", "dfi") if name in members}
         super().__init__(
             {
                 "memory": In(MemorySignature(addr_width=len(controller.s_axi.araddr))),
-                "dram": controller.signature.members["dram"],
+                **self._outside,
             }
         )
 
@@ -93,10 +104,57 @@ class Ddr4Memory(wiring.Component):
         memory: Any = self.memory
         m.submodules.controller = controller = self._controller
         wiring.connect(m, wiring.flipped(memory.axi), controller.s_axi)
-        wiring.connect(m, controller.dram, wiring.flipped(self.dram))
+        expose(m, self, controller, self._outside)
         m.d.comb += controller.prompt.eq(memory.prompt)
         m.d.comb += [
             getattr(memory, name).eq(getattr(controller, name))
             for name in ("idle", "activity", *MEMORY_COUNTERS)
         ]
+        return m
+
+
+class AxiMemory(wiring.Component):
+    """A controller that is not ours, behind an AXI4 port, as a channel's memory.
+
+    Such a controller tells nothing but its answers, so the account of a run is made of what passes
+    the port. A cycle in which a beat moves, or one in each direction, is ``DATA``; one in which
+    the memory owes a beat or an answer, or does not take one, is ``ROW``, whatever the reason; all
+    others are ``STARVED``. ``REFRESH`` and ``TURN_AROUND`` do not occur, and the counters, which
+    are of commands that nobody sees here, are 0.
+
+    Members
+    -------
+    memory : In(:class:`MemorySignature`)
+        The user.
+    m_axi : Out(:class:`~hw.axi.bus.AXI4Signature`)
+        The controller. All bursts have ID 0.
+    """
+
+    def __init__(self, *, addr_width: int) -> None:
+        signature = MemorySignature(addr_width=addr_width)
+        super().__init__({"memory": In(signature), "m_axi": Out(signature.axi)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        memory: Any = self.memory
+        axi = self.m_axi
+        wiring.connect(m, wiring.flipped(memory.axi), wiring.flipped(axi))
+        reads = Signal(range(MOST_ADMITTED + 1))
+        # Those whose data are all there; their address may still be on offer.
+        unanswered = Signal(range(MOST_UNANSWERED + 1))
+        read_beat = axi.rvalid & axi.rready
+        write_beat = axi.wvalid & axi.wready
+        read_owed = (axi.arvalid | (reads != 0)) & ~axi.rvalid
+        m.d.sync += [
+            reads.eq(reads + (axi.arvalid & axi.arready) - (read_beat & axi.rlast)),
+            unanswered.eq(unanswered + (write_beat & axi.wlast) - (axi.bvalid & axi.bready)),
+        ]
+        # The arbiter waits for the answers itself.
+        m.d.comb += memory.idle.eq(1)
+        with m.If(read_beat | write_beat):
+            m.d.sync += memory.activity.eq(Activity.DATA)
+        with m.Elif(read_owed | axi.wvalid | (unanswered != 0)):
+            m.d.sync += memory.activity.eq(Activity.ROW)
+        with m.Else():
+            m.d.sync += memory.activity.eq(Activity.STARVED)
         return m

@@ -6,12 +6,11 @@ from typing import Any
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 
 from hw.axdimm.channel import axdimm_channel
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
-from hw.dram.interface import DramSignature
 from hw.verilog import Shared
 
 __all__ = ["Axdimm"]
@@ -28,12 +27,15 @@ class Axdimm(wiring.Component):
     -------
     link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
         The host.
-    dram0, dram1, ... : Out(:class:`~hw.dram.interface.DramSignature`)
-        The DRAM of each channel.
+    dfi0, dfi1, ... : Out(:class:`~hw.dram.dfi.DfiSignature`)
+        The PHY of each channel.
+    m_axi0, m_axi1, ... : Out(:class:`~hw.axi.bus.AXI4Signature`)
+        The memory of each channel, in their place if the configuration says ``axi4``.
     """
 
     def __init__(self, config: ModuleConfig) -> None:
         self._config = config
+        self._channel = axdimm_channel(config)
         self._select_bits = (config.channels - 1).bit_length()
         super().__init__(
             {
@@ -41,8 +43,9 @@ class Axdimm(wiring.Component):
                     HostLinkSignature(address_width=config.address_width + self._select_bits)
                 ),
                 **{
-                    f"dram{index}": Out(DramSignature(config.part.geometry))
+                    f"{name}{index}": member
                     for index in range(config.channels)
+                    for name, member in self._channel.memory_side.items()
                 },
             }
         )
@@ -51,11 +54,10 @@ class Axdimm(wiring.Component):
         m = Module()
         link = self.link
         line_bits = len(link.req_line) - self._select_bits
-        channel = axdimm_channel(self._config)
         ready = Signal(self._config.channels)
         m.d.comb += link.req_ready.eq(ready.all())
         for index in range(self._config.channels):
-            part = Shared(channel, name="axdimm_channel")
+            part = Shared(self._channel, name="axdimm_channel")
             m.submodules[f"channel{index}"] = part
             m.d.comb += [
                 part.link.req_valid.eq(link.req_valid & (link.req_line[line_bits:] == index)),
@@ -70,5 +72,7 @@ class Axdimm(wiring.Component):
                     link.rsp_late.eq(part.link.rsp_late),
                     link.rsp_data.eq(part.link.rsp_data),
                 ]
-            wiring.connect(m, part.dram, wiring.flipped(getattr(self, f"dram{index}")))
+            for name in self._channel.memory_side:
+                outside = getattr(self, f"{name}{index}")
+                wiring.connect(m, getattr(part, name), wiring.flipped(outside))
         return m

@@ -46,6 +46,8 @@ class Ddr4Controller(wiring.Component):
         does not fit.
     config
         See :class:`~hw.dram.config.ControllerConfig`.
+    read_valid
+        The DRAM's side tells when it has read data, see :class:`DramSignature`.
 
     Members
     -------
@@ -79,7 +81,9 @@ class Ddr4Controller(wiring.Component):
         addr_width: int,
         id_width: int,
         config: ControllerConfig | None = None,
+        read_valid: bool = False,
     ) -> None:
+        self._read_valid = read_valid
         self.geometry = geometry
         self.timing = timing
         self.config = config = config or ControllerConfig()
@@ -115,7 +119,7 @@ class Ddr4Controller(wiring.Component):
                 "s_axi": In(
                     AXI4Signature(addr_width=addr_width, data_width=LINE_BITS, id_width=id_width)
                 ),
-                "dram": Out(DramSignature(geometry)),
+                "dram": Out(DramSignature(geometry, read_valid=read_valid)),
                 "prompt": In(1),
                 "idle": Out(1),
                 "activity": Out(Activity),
@@ -192,7 +196,7 @@ class Ddr4Controller(wiring.Component):
             self.dram.write_mask.eq(front.write_mask),
             front.written.eq(queue.column_next & columns.write),
             front.read_issue.eq(column_read),
-            front.read_valid.eq(read_pipe[-1]),
+            front.read_valid.eq(self.dram.read_valid if self._read_valid else read_pipe[-1]),
             front.read_data.eq(self.dram.read_data),
         ]
 

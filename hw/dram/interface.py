@@ -68,9 +68,12 @@ class DramSignature(wiring.Signature):
     ``read_data`` is valid for one cycle, :func:`read_latency` fabric cycles after its command.
     Transfer k of a burst is bits 64*k to 64*k+63. A set bit of ``write_mask`` keeps the byte from
     being written.
+
+    With ``read_valid`` there is a member of that name, In(1): a PHY, whose latency is not known
+    here, says with it when ``read_data`` are those of the next RD.
     """
 
-    def __init__(self, geometry: DramGeometry) -> None:
+    def __init__(self, geometry: DramGeometry, *, read_valid: bool = False) -> None:
         self.geometry = geometry
         members: dict[str, wiring.Member] = {}
         for slot in range(SLOTS):
@@ -86,6 +89,7 @@ class DramSignature(wiring.Signature):
                 "write_data": Out(LINE_BITS),
                 "write_mask": Out(LINE_BYTES),
                 "read_data": In(LINE_BITS),
+                **({"read_valid": In(1)} if read_valid else {}),
             }
         )
 

@@ -12,12 +12,16 @@ from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
 from hw.axdimm.module import Axdimm
 from hw.sim.dram_device import Ddr4Device
+from hw_tests.dram.dfi_phy import DfiPhy
 
 __all__ = ["ModuleWithDram"]
 
 
 class ModuleWithDram(wiring.Component):
-    """The module, a DRAM on each channel, the host link and the DRAMs' verdicts as ports."""
+    """The module, a PHY and a DRAM on each channel, the host link and the DRAMs' verdicts as ports.
+
+    The PHYs have different latencies.
+    """
 
     def __init__(self, config: ModuleConfig) -> None:
         self._config = config
@@ -37,6 +41,9 @@ class ModuleWithDram(wiring.Component):
         for index in range(self._config.channels):
             device = Ddr4Device(geometry=part.geometry, timing=part.timing)
             m.submodules[f"dram{index}"] = device
-            wiring.connect(m, getattr(module, f"dram{index}"), device.dram)
-            m.d.comb += self.violations[index].eq(device.violation)
+            phy = DfiPhy(geometry=part.geometry, timing=part.timing, late=4 * index)
+            m.submodules[f"phy{index}"] = phy
+            wiring.connect(m, getattr(module, f"dfi{index}"), phy.dfi)
+            wiring.connect(m, phy.dram, device.dram)
+            m.d.comb += self.violations[index].eq(device.violation | phy.bad)
         return m

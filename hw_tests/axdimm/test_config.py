@@ -50,6 +50,7 @@ def test_is_frozen() -> None:
             r"t_refi must be at least 531 .* t_rfc may be 352\), got 442",
         ),
         ({"read_latency_fabric_cycles": 3}, "from 4 to 512, got 3"),
+        ({"memory": "hbm"}, "memory must be one of ddr4, axi4, got 'hbm'"),
         ({"capacity_bytes": 3 << 20}, "got 3145728"),
         ({"capacity_bytes": 1024}, "got 1024"),
         ({"refresh": 1}, "refresh must be True or False, got 1"),

@@ -88,11 +88,19 @@ def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
 
 
 def module_config(options: BackendOptions) -> ModuleConfig:
-    """The configuration that ``options`` stand for. Raises ``ValueError`` if there is none."""
+    """The configuration that ``options`` stand for.
+
+    Raises ``ValueError`` if there is none, or if it has no memory: no backend has one for it.
+    """
     from hw.axdimm.config import configure
 
     settings = options.settings
     config = configure(*[options.preset] if options.preset else [], **settings)
+    if config.memory != "ddr4":
+        raise ValueError(
+            f"memory is {config.memory!r}, a port for a controller that is not here: it is for "
+            "'nearmem verilog' alone; what is simulated has memory 'ddr4'"
+        )
     sized = settings.keys() & {"capacity_bytes", "rows"}
     if not sized and config.capacity_bytes > SIMULATED_CAPACITY_BYTES:
         config = config.with_capacity(SIMULATED_CAPACITY_BYTES)
