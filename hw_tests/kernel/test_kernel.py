@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from amaranth.lib import wiring
 
+from hw.clocking import CLOCKINGS
 from hw.kernel.config import MOST_RULES, KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.rules import RULES
 from hw_tests.bench import run_bench
 from hw_tests.kernel.plain_rule import PLAIN
+from hw_tests.lockstep import Lockstep
 
 # All rules that there are, together; a small rule that builds in less time, with lanes, blocks and
 # buffers in combinations that between them have every part of the kernel at its limits; and what
@@ -41,12 +45,31 @@ def test_kernel(name: str) -> None:
     config = KernelConfig(
         rules=rules, lanes=lanes, address_width=18, memory_bytes=(1 << 18) - 4096, **settings
     )
+    run(Kernel(config), config)
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_every_clocking_is_the_same(lanes: int) -> None:
+    """In every cycle, with stalls, errors and resets at any time."""
+    config = KernelConfig(
+        rules=(PLAIN.name, "sum_squares"),
+        lanes=lanes,
+        block_bytes=256,
+        address_width=18,
+        memory_bytes=(1 << 18) - 4096,
+    )
+    kernels = {each: Kernel(replace(config, clocking=each)) for each in CLOCKINGS}
+    run(Lockstep(kernels), config)
+
+
+def run(design: wiring.Component, config: KernelConfig) -> None:
+    """The bench of the kernel on ``design``."""
     run_bench(
-        Kernel(config),
+        design,
         top="kernel",
         module="hw_tests.kernel.kernel_bench",
         parameters={
-            "rules": rules,
+            "rules": config.rules,
             "lanes": config.lanes,
             "memory_bytes": config.memory_bytes,
             "block_bytes": config.block_bytes,
