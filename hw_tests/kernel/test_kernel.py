@@ -12,9 +12,11 @@ from hw.clocking import CLOCKINGS
 from hw.kernel.config import MOST_RULES, KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.rules import RULES
+from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.kernel.plain_rule import PLAIN
 from hw_tests.lockstep import Lockstep
+from hw_tests.test_clock_gate import CELL_MODELS
 
 # All rules that there are, together; a small rule that builds in less time, with lanes, blocks and
 # buffers in combinations that between them have every part of the kernel at its limits; and what
@@ -48,9 +50,9 @@ def test_kernel(name: str) -> None:
     run(Kernel(config), config)
 
 
-@pytest.mark.parametrize("lanes", [1, 16])
-def test_every_clocking_is_the_same(lanes: int) -> None:
-    """In every cycle, with stalls, errors and resets at any time."""
+@pytest.mark.parametrize(("lanes", "cell"), [(1, "model"), (4, "dcca"), (16, "bufgce")])
+def test_every_clocking_is_the_same(lanes: int, cell: str) -> None:
+    """In every cycle, with stalls, errors and resets at any time, whatever the clock gate."""
     config = KernelConfig(
         rules=(PLAIN.name, "sum_squares"),
         lanes=lanes,
@@ -59,10 +61,11 @@ def test_every_clocking_is_the_same(lanes: int) -> None:
         memory_bytes=(1 << 18) - 4096,
     )
     kernels = {each: Kernel(replace(config, clocking=each)) for each in CLOCKINGS}
-    run(Lockstep(kernels), config)
+    text = to_verilog(Lockstep(kernels), "kernel", clock_gate_cell=cell)
+    run(text + CELL_MODELS.read_text(), config)
 
 
-def run(design: wiring.Component, config: KernelConfig) -> None:
+def run(design: wiring.Component | str, config: KernelConfig) -> None:
     """The bench of the kernel on ``design``."""
     run_bench(
         design,
