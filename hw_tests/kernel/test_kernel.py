@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -65,7 +67,33 @@ def test_every_clocking_is_the_same(lanes: int, cell: str) -> None:
     run(text + CELL_MODELS.read_text(), config)
 
 
-def run(design: wiring.Component | str, config: KernelConfig) -> None:
+@pytest.mark.parametrize("clocking", CLOCKINGS)
+def test_reset_is_all_that_it_needs(clocking: str) -> None:
+    """With anything in the registers and memories at power-up."""
+    config = KernelConfig(
+        rules=("sum_squares", PLAIN.name),
+        lanes=4,
+        block_bytes=256,
+        address_width=18,
+        memory_bytes=(1 << 18) - 4096,
+        clocking=clocking,
+    )
+    rng = random.Random(clocking)
+
+    def anything(place: re.Match[str]) -> str:
+        width = int(place[2])
+        return f"{place[1]}{width}'h{rng.getrandbits(width):x};"
+
+    power_up = r"^( +(?:reg (?:\[\d+:0\] )?(?:\w+|\\\S+ )|\w+\[\d+\]) = )(\d+)'[hdb][0-9a-f]+;"
+    text = to_verilog(Kernel(config), "kernel")
+    text, changed = re.subn(power_up, anything, text, flags=re.MULTILINE)
+    assert changed > 200
+    run(text, config, testcase="reset_during_a_run")
+
+
+def run(
+    design: wiring.Component | str, config: KernelConfig, *, testcase: str | None = None
+) -> None:
     """The bench of the kernel on ``design``."""
     run_bench(
         design,
@@ -77,4 +105,5 @@ def run(design: wiring.Component | str, config: KernelConfig) -> None:
             "memory_bytes": config.memory_bytes,
             "block_bytes": config.block_bytes,
         },
+        testcase=testcase,
     )
