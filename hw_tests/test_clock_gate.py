@@ -94,7 +94,7 @@ def yosys(folder: Path, script: str) -> str:
 @pytest.mark.parametrize(
     ("cell", "command", "primitive"),
     [
-        ("bufgce", "synth_xilinx -family xcup", "BUFGCE"),
+        ("bufgce", "synth_xilinx -family xcup -flatten", "BUFGCE"),
         ("dcca", "synth_ecp5", "DCCA"),
     ],
 )
