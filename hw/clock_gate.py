@@ -1,4 +1,4 @@
-"""Clock gate: stops the clock of a part that has nothing to do."""
+"""Stops the clock of a part that has nothing to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from amaranth.hdl import ClockSignal, Instance, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["CLOCK_GATE_MODULE", "ClockGate"]
+__all__ = ["CLOCK_GATE_MODULE", "ClockGate", "stopping_clock"]
 
 CLOCK_GATE_MODULE = "nearmem_clock_gate"
 """Name of the Verilog module (``clock_gate.v``); a Verilog flow may bring its own."""
@@ -31,7 +31,10 @@ class ClockGate(wiring.Component):
     same active region (the gate has only a continuous and a blocking assignment), and registers
     change in the nonblocking region, which runs when no active event is left; so registers of
     both domains sample values from before the edge, however many assignments and ports each
-    clock passes through. Whoever replaces the gate must not use a nonblocking assignment in it.
+    clock passes through. A model of a cell must not use a nonblocking assignment in it.
+
+    What it is made of is a matter of the target: see
+    :attr:`VerilogPlatform.clock_gate_cell <hw.verilog.VerilogPlatform.clock_gate_cell>`.
 
     Members
     -------
@@ -49,7 +52,26 @@ class ClockGate(wiring.Component):
         m = Module()
         gated = Signal()
         m.submodules.gate = Instance(
-            CLOCK_GATE_MODULE, i_clk=ClockSignal(), i_enable=self.enable, o_gated=gated
+            CLOCK_GATE_MODULE,
+            p_CELL=platform.clock_gate_cell,
+            i_clk=ClockSignal(),
+            i_enable=self.enable,
+            o_gated=gated,
         )
         m.d.comb += self.gated.eq(gated)
         return m
+
+
+def stopping_clock(m: Any, clocking: str, enable: Any) -> tuple[Any, Any]:
+    """The clock of a domain that may stop in the cycles in which ``enable`` is low.
+
+    ``clocking`` is one of :data:`~hw.clocking.CLOCKINGS`; ``enable`` is that of a
+    :class:`ClockGate`, which is added to ``m`` as ``gate`` if there is to be one. Returns the clock
+    and, if it is one for which each register has to have an enable, that (else None): for an
+    ``EnableInserter`` over the domain and for its :class:`~hw.verilog.Shared`.
+    """
+    if clocking == "gated":
+        m.submodules.gate = gate = ClockGate()
+        m.d.comb += gate.enable.eq(enable)
+        return gate.gated, None
+    return ClockSignal(), enable if clocking == "enable" else None

@@ -11,6 +11,7 @@ from amaranth.lib import wiring
 from hw.axdimm.channel import axdimm_channel, channel_controller
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.module import Axdimm
+from hw.clock_gate import CLOCK_GATE_MODULE
 from hw.dram.dfi import DfiController, dfi_timing
 from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
@@ -36,6 +37,8 @@ class Machines(NamedTuple):
 
     module: ModuleConfig
     pim: PimConfig
+    clock_gate_cell: str = "bufgce"
+    """Of the designs that have clock gates, one of :data:`hw.clocking.CLOCK_GATE_CELLS`."""
 
 
 def _operator(make: Callable[[], Any]) -> Callable[[Machines], Design]:
@@ -135,17 +138,36 @@ def generate(name: str, machines: Machines) -> tuple[str, dict[str, Any]]:
 
     The description has ``name``, ``clock`` and ``reset``, ``latency`` (clock cycles from
     ``i_valid`` to ``o_valid``, or None where there is no such pair), ``ports`` (name, width,
-    direction; clock and reset included) and ``configuration``, what the design was made for.
+    direction; clock and reset included), ``clock_gate_cell`` (what its clock gates are made of, or
+    None where there are none) and ``configuration``, what the design was made for.
     """
     if name not in DESIGNS:
         raise ValueError(f"no design {name!r}; known: {', '.join(DESIGNS)}")
     component, configuration = DESIGNS[name](machines)
+    cell = machines.clock_gate_cell
+    text = to_verilog(component, name, clock_gate_cell=cell)
+    gated = CLOCK_GATE_MODULE in text
+    if gated:
+        text = _CLOCK_GATE_NOTE.format(cell=cell, what=_CLOCK_GATES[cell]) + text
     description = {
         "name": name,
         "clock": "clk",
         "reset": "rst",
         "latency": getattr(component, "latency", None),
         "ports": [asdict(port) for port in ports_of(component)],
+        "clock_gate_cell": cell if gated else None,
         "configuration": configuration,
     }
-    return to_verilog(component, name), description
+    return text, description
+
+
+_CLOCK_GATES = {
+    "model": "a latch and an AND gate, for simulation and not for an FPGA",
+    "bufgce": "BUFGCE of AMD's UltraScale and UltraScale+",
+    "dcca": "DCCA of Lattice's ECP5",
+}
+
+_CLOCK_GATE_NOTE = """\
+// The clock gates are of the cell "{cell}": {what}.
+// For another cell, or for a design without clock gates, see docs/fpga.md.
+"""

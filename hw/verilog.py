@@ -13,15 +13,23 @@ from amaranth.hdl import (
     ClockSignal,
     DomainRenamer,
     Elaboratable,
+    EnableInserter,
     Instance,
     Module,
     ResetSignal,
     Shape,
+    Signal,
 )
 from amaranth.hdl._ir import PortDirection  # what `ports` of `convert` takes; not exported
 from amaranth.lib import wiring
 
+from hw.clocking import CLOCK_GATE_CELLS
+
 __all__ = ["Port", "Shared", "VerilogPlatform", "flat_ports", "ports_of", "to_verilog"]
+
+
+_ENABLED = "enabled_"
+"""Begins the name of a module that has an input ``ce``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +47,26 @@ class VerilogPlatform:
 
     Components placed through :class:`Shared` and Verilog source files (:meth:`add_file`) are
     gathered here, so that each ends up in the output exactly once.
+
+    Parameters
+    ----------
+    clock_gate_cell
+        What clock gates are made of, one of :data:`~hw.clocking.CLOCK_GATE_CELLS`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock_gate_cell: str = "model") -> None:
+        if clock_gate_cell not in CLOCK_GATE_CELLS:
+            raise ValueError(
+                f"clock_gate_cell must be one of {CLOCK_GATE_CELLS}, got {clock_gate_cell!r}"
+            )
+        self.clock_gate_cell = clock_gate_cell
+        """See the parameter."""
         self.components: dict[str, list[wiring.Component]] = {}
         """By the name of their module; :func:`to_verilog` sees to it that all of a name are the
         same hardware."""
         self.files: dict[str, str] = {}
+        self.enable: Signal | None = None
+        """In a module all registers of which have an enable, that."""
 
     def add_component(self, name: str, component: wiring.Component) -> None:
         """Registers ``component`` as Verilog module ``name``."""
@@ -77,31 +98,40 @@ class Shared(wiring.Component):
     It has the members of the component it wraps. All that are placed under one ``name`` must be
     the same hardware, as :func:`to_verilog` checks; the same object takes no time to compare. The
     component may use the domain ``sync`` only; ``domain`` says which domain drives it here.
+    ``enable``, if given, holds it while it is low: the module is then another, with an input
+    ``ce``, the enable of each register in it and in what it places.
 
     Outside Verilog generation (no :class:`VerilogPlatform`) it elaborates to the component, which
     can then have one place only: there its signals are its own.
     """
 
-    def __init__(self, component: wiring.Component, *, name: str, domain: str = "sync") -> None:
+    def __init__(
+        self, component: wiring.Component, *, name: str, domain: str = "sync", enable: Any = None
+    ) -> None:
         super().__init__(component.signature)
         self._component = component
         self._name = name
         self._domain = domain
+        self._enable = enable
 
     def elaborate(self, platform: Any) -> Elaboratable | Instance:
         if not isinstance(platform, VerilogPlatform):
             m = Module()
             m.submodules.component = self._component
             wiring.connect(m, wiring.flipped(self), self._component)
-            return DomainRenamer(self._domain)(m)
-        platform.add_component(self._name, self._component)
+            held = m if self._enable is None else EnableInserter(self._enable)(m)
+            return DomainRenamer(self._domain)(held)
+        enable = platform.enable if self._enable is None else self._enable
+        name = self._name if enable is None else _ENABLED + self._name
+        platform.add_component(name, self._component)
         connections: dict[str, Any] = {
             "i_clk": ClockSignal(self._domain),
             "i_rst": ResetSignal(self._domain),
+            **({} if enable is None else {"i_ce": enable}),
         }
-        for name, value, flow in flat_ports(self):
-            connections[("i_" if flow is wiring.In else "o_") + name] = value
-        return Instance(self._name, **connections)
+        for port, value, flow in flat_ports(self):
+            connections[("i_" if flow is wiring.In else "o_") + port] = value
+        return Instance(name, **connections)
 
 
 def ports_of(component: wiring.Component) -> list[Port]:
@@ -122,7 +152,13 @@ def _rtlil(component: wiring.Component, name: str, platform: VerilogPlatform) ->
         )
         for port_name, value, flow in flat_ports(component)
     }
-    return rtlil.convert(component, name=name, platform=platform, ports=ports, emit_src=False)
+    design: Any = component
+    platform.enable = None
+    if name.startswith(_ENABLED):
+        platform.enable = ce = Signal(name="ce")
+        ports["ce"] = ce, PortDirection.Input
+        design = EnableInserter(ce)(component)
+    return rtlil.convert(design, name=name, platform=platform, ports=ports, emit_src=False)
 
 
 def _emit_memory(self: Any, index: int, cell: Any) -> None:
@@ -153,16 +189,18 @@ _HEADER = "".join(
 )
 
 
-def to_verilog(component: wiring.Component, name: str) -> str:
+def to_verilog(component: wiring.Component, name: str, *, clock_gate_cell: str = "model") -> str:
     """Verilog of ``component`` as module ``name``, with every module that it needs.
 
     The module has the ports ``clk`` and ``rst`` (synchronous, active high) of the domain ``sync``
     and one port for each member of the signature; interfaces are flattened with ``_``, so that a
     member ``m_axi`` with a member ``awaddr`` becomes ``m_axi_awaddr``.
 
+    ``clock_gate_cell`` is that of the :class:`VerilogPlatform`: for an FPGA choose the FPGA's.
+
     Raises ``ValueError`` if two different components are placed under the name of one module.
     """
-    platform = VerilogPlatform()
+    platform = VerilogPlatform(clock_gate_cell=clock_gate_cell)
     platform.add_component(name, component)
     texts: dict[str, str] = {}
     compared: Counter[str] = Counter()

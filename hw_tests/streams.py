@@ -40,7 +40,12 @@ class StreamSource:
         self._clock = clock
         self._random = random.Random(f"{prefix} {seed}")
         self._valid.value = 0
-        cocotb.start_soon(self._run())
+        self._task = cocotb.start_soon(self._run())
+
+    def stop(self) -> None:
+        """Offers nothing any more, for a reset of the other side."""
+        self._task.cancel()
+        self._valid.value = 0
 
     async def _run(self) -> None:
         edge = RisingEdge(self._clock)

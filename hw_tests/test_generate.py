@@ -18,6 +18,7 @@ from hw.axdimm.config import MEMORIES, MODULE_PRESETS, configure
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.generate import DESIGNS
 from hw.verilog import VerilogPlatform
+from hw_tests.test_clock_gate import CELL_MODELS
 from sw_driver.cli import main
 from sw_driver.simulator.buildcache import verilator_env
 
@@ -70,7 +71,7 @@ def test_verilator_lints(folder: Path, name: str) -> None:
         design = re.sub(module, ports, text, flags=re.DOTALL | re.MULTILINE)
         (folder / f"{top}_lint.v").write_text(design)
         result = subprocess.run(
-            ["verilator", "--lint-only", "--top-module", top, f"{top}_lint.v"],
+            ["verilator", "--lint-only", "--top-module", top, f"{top}_lint.v", str(CELL_MODELS)],
             cwd=folder, env=verilator_env(), capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr[-3000:]
@@ -83,8 +84,9 @@ def test_verilator_lints(folder: Path, name: str) -> None:
 )
 @pytest.mark.parametrize("name", DESIGNS)
 def test_icarus_compiles(folder: Path, name: str, tmp_path: Path) -> None:
+    sources = [f"{name}.v", str(CELL_MODELS)]
     result = subprocess.run(
-        ["iverilog", "-g2005", "-s", name, "-o", str(tmp_path / "out.vvp"), f"{name}.v"],
+        ["iverilog", "-g2005", "-s", name, "-o", str(tmp_path / "out.vvp"), *sources],
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-3000:]
@@ -236,6 +238,58 @@ def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         message = capsys.readouterr().err
         assert message.count("\n") == 1
         assert arguments[-1] in message
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_clock_gates_are_told_of(folder: Path, name: str) -> None:
+    """At the head of the file and in the description, where there are any."""
+    text = (folder / f"{name}.v").read_text()
+    gated = "kernel" in name or "axdimm" in name or "pim" in name
+    assert description(folder, name)["clock_gate_cell"] == ("bufgce" if gated else None)
+    assert text.startswith('// The clock gates are of the cell "bufgce": BUFGCE') == gated
+    assert set(re.findall(r'\.CELL\("(\w+)"\)', text)) == ({"bufgce"} if gated else set())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cell"), [(["--cell", "dcca"], "dcca"), (["--clocking", "enable"], None)]
+)
+def test_clocking_and_cell_are_those_asked_for(
+    arguments: list[str], cell: str | None, tmp_path: Path
+) -> None:
+    small = ["--lanes", "1", "--set", "rules=sgd,sum_squares", "--pim", "tiny", "--quiet"]
+    names = ["kernel", "pim_bank"]
+    assert main(["verilog", *names, *small, *arguments, "--out", str(tmp_path)]) == 0
+    for name in names:
+        text = (tmp_path / f"{name}.v").read_text()
+        told = description(tmp_path, name)
+        assert told["clock_gate_cell"] == cell
+        assert told["configuration"]["clocking"] == ("gated" if cell else "enable")
+        assert re.findall(r'\.CELL\("(\w+)"\)', text) == ([cell] if cell else [])
+        # Units, operators and lanes are of the compute domain, all of them.
+        modules = dict(re.findall(r"^module (\w+)\((.*?)\);", text, re.MULTILINE | re.DOTALL))
+        shared = [module for module in modules if re.search(r"_unit$|fp32_|pim_lane_", module)]
+        assert len(shared) > 2
+        enabled = [module for module, ports in modules.items() if "ce" in ports.split(", ")]
+        assert not enabled if cell else set(shared) <= set(enabled)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--clocking", "latched"], "clocking must be one of"),
+        (["--set", "clocking=latched"], "clocking is 'latched': did you mean gated"),
+        (["--cell", "bufg"], "--cell is 'bufg': expected one of model, bufgce, dcca"),
+        (["--cell", "dcca", "--clocking", "plain"], "there are no clock gates"),
+    ],
+)
+def test_wrong_clocking_is_refused(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verilog", "kernel", *arguments, "--out", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert said in message
+    assert not list(tmp_path.iterdir())
 
 
 def test_nothing_but_errors_is_printed_if_quiet(written: tuple[Path, str]) -> None:

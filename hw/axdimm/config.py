@@ -56,6 +56,9 @@ class ModuleConfig:
     read_latency_fabric_cycles: int = 48
     """Fixed latency of host reads."""
 
+    clocking: str = "gated"
+    """How the functional units are clocked; see :data:`hw.clocking.CLOCKINGS`."""
+
     controller: ControllerConfig = _PAPER_CONTROLLER
     """DRAM controller of a channel."""
 
@@ -89,6 +92,7 @@ class ModuleConfig:
             buffer_blocks=self.buffer_blocks,
             address_width=self.address_width,
             memory_bytes=self.capacity_bytes - 2 * WINDOW_BYTES,
+            clocking=self.clocking,
         )
         object.__setattr__(self, "kernel", kernel)
 
@@ -163,6 +167,7 @@ OPTIONS = (
     "buffer_blocks",
     "read_latency_fabric_cycles",
     "memory",
+    "clocking",
     *_CONTROLLER,
     *_TIMING,
     *_GEOMETRY,

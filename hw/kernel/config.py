@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from hw.clocking import check_clocking
 from hw.line import LINE_BYTES, line_width
 from hw.rules import PAPER_RULES, rule
 from hw.rules.update_rule import UpdateRule
@@ -54,6 +55,10 @@ class KernelConfig:
     """Bytes of memory that tensors may use, from address 0; a multiple of 64. The default is a
     channel of 16 GiB less the two register windows of 4 KB."""
 
+    clocking: str = "gated"
+    """How the functional units are clocked, one of :data:`hw.clocking.CLOCKINGS`; results and
+    cycles do not depend on it."""
+
     def __post_init__(self) -> None:
         if not isinstance(self.rules, tuple) or not 1 <= len(self.rules) <= MOST_RULES:
             raise ValueError(
@@ -66,6 +71,7 @@ class KernelConfig:
                 raise ValueError(f"rules must name each rule once, got {name!r} twice")
         if self.lanes not in _LANES:
             raise ValueError(f"lanes must be one of {_LANES}, got {self.lanes!r}")
+        check_clocking(self.clocking)
         _check_power_of_two("block_bytes", self.block_bytes, 2 * LINE_BYTES, 65536)
         if not isinstance(self.buffer_blocks, int) or not 1 <= self.buffer_blocks <= 16:
             raise ValueError(

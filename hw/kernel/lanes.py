@@ -11,6 +11,8 @@ from amaranth.hdl import (
     ClockDomain,
     ClockSignal,
     DomainRenamer,
+    Elaboratable,
+    EnableInserter,
     Module,
     Mux,
     ResetSignal,
@@ -20,7 +22,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.registers import union
-from hw.clock_gate import ClockGate
+from hw.clock_gate import stopping_clock
 from hw.kernel.config import PARAMETERS_PER_BEAT, KernelConfig
 from hw.kernel.settings import ConstantsSignature
 from hw.kernel.sums import LaneSums
@@ -48,11 +50,11 @@ class Lanes(wiring.Component):
     units need no stall. Results of a beat are at ``o`` (1 + latency of the unit) cycles after the
     beat, or after the last of its parts.
 
-    The units and the registers around them are on a gated clock, which runs from the cycle of
-    the first operand until the last result has left, and in reset: while the lanes have no
-    work they take no power and no time to simulate. All operands and constants go through
-    registers of that domain for the same reason: no logic of the units follows from signals that
-    change while the clock stands still.
+    The units and the registers around them are on a clock that may stop (``config.clocking``): it
+    runs from the cycle of the first operand until the last result has left, and in reset. While the
+    lanes have no work they take no power and, with a clock gate, no time to simulate. All operands
+    and constants go through registers of that domain for the same reason: no logic of the units
+    follows from signals that change while the clock stands still.
 
     Parameters
     ----------
@@ -120,7 +122,7 @@ class Lanes(wiring.Component):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
         config = self._config
         parts = config.cycles_per_beat
@@ -187,16 +189,17 @@ class Lanes(wiring.Component):
                 free_rounds.eq(free_rounds + self.stored - (begin & any_store)),
             ]
 
-        # The gated domain. Its reset is a register of its own, so that the reset of the chip is
+        # The units' domain. Its reset is a register of its own, so that the reset of the chip is
         # no input of the units' logic; it comes two cycles late, when nothing is at work yet.
-        m.submodules.gate = gate = ClockGate()
+        enable = Signal()
+        clock, register_enable = stopping_clock(m, config.clocking, enable)
         m.domains.compute = ClockDomain(local=True)
         reset_request = Signal(reset_less=True)
         reset = Signal(reset_less=True)
         m.d.sync += reset_request.eq(ResetSignal("sync"))
         m.d.compute += reset.eq(reset_request)
         m.d.comb += [
-            ClockSignal("compute").eq(gate.gated),
+            ClockSignal("compute").eq(clock),
             ResetSignal("compute").eq(reset),
         ]
 
@@ -223,7 +226,9 @@ class Lanes(wiring.Component):
         for number, (rule, model) in enumerate(zip(rules, self._units, strict=True)):
             targets = {**dict(zip(rule.outputs, results, strict=False)), **shares}
             for lane in range(config.lanes):
-                unit: Any = Shared(model, name=model.module_name, domain="compute")
+                unit: Any = Shared(
+                    model, name=model.module_name, domain="compute", enable=register_enable
+                )
                 name = f"unit_{lane}" if len(rules) == 1 else f"unit_{lane}_{rule.name}"
                 m.submodules[name] = unit
                 word = slice(32 * lane, 32 * (lane + 1))
@@ -252,13 +257,13 @@ class Lanes(wiring.Component):
         beat_done = results_valid & (result_part == parts - 1)
         over = ~working & (due == 0) & (~issue.active | self.stop)
         summing = Signal()
-        busy = self._add_up(m, shares, results_valid, result_part, result, over)
+        busy = self._add_up(m, shares, results_valid, result_part, result, over, register_enable)
         if shares:  # the start clears them
             m.d.comb += summing.eq(busy | self.start)
         with m.If(results_valid):
             m.d.sync += result_part.eq(result_part + 1)
         m.d.comb += [
-            gate.enable.eq(working | (due != 0) | reset_request | reset | summing),
+            enable.eq(working | (due != 0) | reset_request | reset | summing),
             result.start.eq(self.start),
             result.rounds.eq(self.rounds),
             result.step.eq(beat_done),
@@ -275,7 +280,7 @@ class Lanes(wiring.Component):
             with m.If(results_valid):
                 m.d.compute += earlier.eq(Cat(earlier, value)[part_bits:])
             m.d.comb += o.payload.eq(Cat(earlier, value))
-        return m
+        return m if register_enable is None else EnableInserter({"compute": register_enable})(m)
 
     def _add_up(
         self,
@@ -285,6 +290,7 @@ class Lanes(wiring.Component):
         part: Signal,
         result: RoundWalker,
         over: Any,
+        register_enable: Any,
     ) -> Any:
         """Connects the sums of the rules; returns whether one is busy."""
         config = self._config
@@ -297,7 +303,7 @@ class Lanes(wiring.Component):
                 number for number, rule in enumerate(config.update_rules) if name in rule.sums
             ]
             wanted = Cat(self.rule == number for number in numbers).any()
-            sums = LaneSums(lanes=lanes)
+            sums = LaneSums(lanes=lanes, enable=register_enable)
             m.submodules[f"sum_{name}"] = DomainRenamer("compute")(sums)
             m.d.comb += [
                 sums.clear.eq(self.start & wanted),

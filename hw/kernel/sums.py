@@ -30,6 +30,9 @@ class LaneSums(wiring.Component):
     ----------
     lanes
         Values a cycle.
+    enable
+        Of the adders, if each register is to have an enable; whoever places the component sees to
+        the registers around them.
 
     Members
     -------
@@ -47,8 +50,9 @@ class LaneSums(wiring.Component):
         From the cycle after ``clear`` until the sum is ready.
     """
 
-    def __init__(self, *, lanes: int) -> None:
+    def __init__(self, *, lanes: int, enable: Any = None) -> None:
         self._lanes = lanes
+        self._enable = enable
         super().__init__(
             {
                 "clear": In(1),
@@ -67,7 +71,7 @@ class LaneSums(wiring.Component):
 
         def add(valid: Any, a: Any, b: Any) -> tuple[Any, Any]:
             nonlocal count
-            shared: Any = Shared(adder, name=adder.module_name)
+            shared: Any = Shared(adder, name=adder.module_name, enable=self._enable)
             m.submodules[f"add_{count}"] = shared
             count += 1
             m.d.comb += [shared.i_valid.eq(valid), shared.i_a.eq(a), shared.i_b.eq(b)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from hw.clocking import check_clocking
 from hw.pim.placement import Placement, ThermalWeights, place
 
 __all__ = [
@@ -77,6 +78,10 @@ class PimConfig:
     works: int = 8
     """Works that are accepted and not yet completed at once: a power of two from 2 to 32."""
 
+    clocking: str = "gated"
+    """How the banks' lanes are clocked, one of :data:`hw.clocking.CLOCKINGS`; results and cycles do
+    not depend on it."""
+
     def __post_init__(self) -> None:
         _check_int("rows", self.rows, 1, 8)
         _check_int("columns", self.columns, 1, 8)
@@ -96,6 +101,7 @@ class PimConfig:
         _check_int("buffer_bytes", self.buffer_bytes, 1 << 13, 1 << 20, power_of_two=True)
         _check_int("state_words", self.state_words, 64, 4096, power_of_two=True)
         _check_int("works", self.works, 2, 32, power_of_two=True)
+        check_clocking(self.clocking)
         _ = self.placement  # which refuses what cannot be placed
 
     @cached_property

@@ -43,6 +43,7 @@ def test_is_frozen() -> None:
         ({"part": "nonsense"}, "no DRAM part 'nonsense'"),
         ({"lanes": 3}, "lanes must be one of .* got 3"),
         ({"block_bytes": 1000}, "block_bytes must be a power of two .* got 1000"),
+        ({"clocking": "latched"}, "clocking must be one of .*, got 'latched'"),
         ({"channels": 5}, "channels must be 1, 2 or 4, .* got 5"),
         ({"channels": 3}, "channels must be 1, 2 or 4, .* got 3"),
         (

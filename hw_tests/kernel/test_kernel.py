@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from amaranth.lib import wiring
 
+from hw.clocking import CLOCKINGS
 from hw.kernel.config import MOST_RULES, KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.rules import RULES
+from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.kernel.plain_rule import PLAIN
+from hw_tests.lockstep import Lockstep
+from hw_tests.test_clock_gate import CELL_MODELS
 
 # All rules that there are, together; a small rule that builds in less time, with lanes, blocks and
 # buffers in combinations that between them have every part of the kernel at its limits; and what
@@ -41,14 +49,61 @@ def test_kernel(name: str) -> None:
     config = KernelConfig(
         rules=rules, lanes=lanes, address_width=18, memory_bytes=(1 << 18) - 4096, **settings
     )
+    run(Kernel(config), config)
+
+
+@pytest.mark.parametrize(("lanes", "cell"), [(1, "model"), (4, "dcca"), (16, "bufgce")])
+def test_every_clocking_is_the_same(lanes: int, cell: str) -> None:
+    """In every cycle, with stalls, errors and resets at any time, whatever the clock gate."""
+    config = KernelConfig(
+        rules=(PLAIN.name, "sum_squares"),
+        lanes=lanes,
+        block_bytes=256,
+        address_width=18,
+        memory_bytes=(1 << 18) - 4096,
+    )
+    kernels = {each: Kernel(replace(config, clocking=each)) for each in CLOCKINGS}
+    text = to_verilog(Lockstep(kernels), "kernel", clock_gate_cell=cell)
+    run(text + CELL_MODELS.read_text(), config)
+
+
+@pytest.mark.parametrize("clocking", CLOCKINGS)
+def test_reset_is_all_that_it_needs(clocking: str) -> None:
+    """With anything in the registers and memories at power-up."""
+    config = KernelConfig(
+        rules=("sum_squares", PLAIN.name),
+        lanes=4,
+        block_bytes=256,
+        address_width=18,
+        memory_bytes=(1 << 18) - 4096,
+        clocking=clocking,
+    )
+    rng = random.Random(clocking)
+
+    def anything(place: re.Match[str]) -> str:
+        width = int(place[2])
+        return f"{place[1]}{width}'h{rng.getrandbits(width):x};"
+
+    power_up = r"^( +(?:reg (?:\[\d+:0\] )?(?:\w+|\\\S+ )|\w+\[\d+\]) = )(\d+)'[hdb][0-9a-f]+;"
+    text = to_verilog(Kernel(config), "kernel")
+    text, changed = re.subn(power_up, anything, text, flags=re.MULTILINE)
+    assert changed > 200
+    run(text, config, testcase="reset_during_a_run")
+
+
+def run(
+    design: wiring.Component | str, config: KernelConfig, *, testcase: str | None = None
+) -> None:
+    """The bench of the kernel on ``design``."""
     run_bench(
-        Kernel(config),
+        design,
         top="kernel",
         module="hw_tests.kernel.kernel_bench",
         parameters={
-            "rules": rules,
+            "rules": config.rules,
             "lanes": config.lanes,
             "memory_bytes": config.memory_bytes,
             "block_bytes": config.block_bytes,
         },
+        testcase=testcase,
     )

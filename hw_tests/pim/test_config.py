@@ -49,6 +49,7 @@ def test_configure() -> None:
         ({"rows": 5}, "rows times columns must be 32 banks or fewer, got 5 x 8"),
         *(({"total": total}, "total must be an integer from 1 to 1024") for total in (0, 1025)),
         ({"total": 40}, "total must leave each of 4 x 8 banks"),
+        ({"clocking": "latched"}, "clocking must be one of .*, got 'latched'"),
         ({"counting": "both"}, "counting must be one of .*, got 'both'"),
         ({"weights": (16, 14, 13)}, "weights must be ThermalWeights, got"),
         *(({"clock_mhz": f}, "clock_mhz must be from above 0") for f in (0, -1.0, 1e9, "fast")),

@@ -6,6 +6,8 @@ import gc
 import time
 import warnings
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -13,20 +15,18 @@ import numpy as np
 from amaranth.hdl import (
     ClockSignal,
     DomainRenamer,
-    EnableInserter,
     Fragment,
     Module,
     ResetSignal,
     UnusedElaboratable,
 )
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from numpy.typing import NDArray
 
 from hw.delay import Delay
 from hw.kernel import kernel as kernel_module
-from hw.kernel import lanes as lanes_module
+from hw.kernel.config import KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.kernel.lanes import Lanes
 from hw.kernel.unit import RuleUnit
@@ -38,16 +38,6 @@ __all__ = ["elaborate_copy", "simulate_in_amaranth"]
 
 _PERIOD = 5e-9
 _BEAT_BYTES = 64
-
-
-class _Enable(wiring.Component):
-    """In place of the clock gate, which is Verilog: remembers what would open it."""
-
-    def __init__(self) -> None:
-        super().__init__({"enable": In(1), "gated": Out(1)})
-
-    def elaborate(self, platform: Any) -> Fragment:
-        return Fragment()
 
 
 def elaborate_copy(shared: Any, platform: Any) -> Any:
@@ -69,28 +59,23 @@ def elaborate_copy(shared: Any, platform: Any) -> Any:
 
 
 class _Lanes(Lanes):
-    """The lanes with a clock-enable where the RTL has a gated clock: the same cycles.
+    """The lanes with an enable at each register, all on the one clock.
 
     Amaranth's simulator would run a clock derived from another a step later than that one, when
     the registers between the two domains have changed already.
     """
 
+    def __init__(self, config: KernelConfig, *, units: Sequence[Any]) -> None:
+        super().__init__(replace(config, clocking="enable"), units=units)
+
     def elaborate(self, platform: Any) -> Fragment:
-        gates: list[_Enable] = []
-
-        def gate() -> _Enable:
-            gates.append(_Enable())
-            return gates[-1]
-
-        with mock.patch.object(lanes_module, "ClockGate", gate):
-            fragment = Fragment.get(super().elaborate(platform), platform)
+        fragment = Fragment.get(super().elaborate(platform), platform)
         comb = fragment.statements["comb"]
         comb[:] = [
             statement
             for statement in comb
             if not isinstance(getattr(statement, "lhs", None), ClockSignal | ResetSignal)
         ]
-        fragment = EnableInserter({"compute": gates[0].enable})(fragment)
         del fragment.domains["compute"]
         return DomainRenamer({"compute": "sync"})(fragment)
 

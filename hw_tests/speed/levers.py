@@ -14,7 +14,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,7 +25,6 @@ from amaranth.hdl import UnusedElaboratable
 from rich.console import Console
 from rich.progress import track
 
-from hw import clock_gate
 from hw.verilog import Shared
 from sw_driver.axdimm.backends import BackendOptions, module_config, rtl
 from sw_driver.axdimm.backends.rtl import build_library
@@ -40,24 +38,9 @@ from .amaranth_kernel import elaborate_copy
 
 __all__ = ["LEVERS", "Lever", "arguments", "build", "main", "measure"]
 
-_OPEN_GATE = """
-module nearmem_clock_gate (input wire clk, input wire enable, output wire gated);
-  assign gated = clk;
-endmodule
-"""
-
 
 def _make(fast: str) -> list[str]:
     return [f"OPT_FAST={fast}", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2"]
-
-
-@contextmanager
-def _ungated() -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "clock_gate.v"
-        path.write_text(_OPEN_GATE)
-        with mock.patch.object(clock_gate, "_SOURCE", path):
-            yield
 
 
 @contextmanager
@@ -81,6 +64,8 @@ class Lever:
     make: tuple[str, ...] = tuple(_make("-O2"))
     settings: str | None = None
     """In place of Verilator's control file."""
+    clocking: str = "gated"
+    """One of :data:`hw.clocking.CLOCKINGS`."""
     design: Callable[[], object] | None = None
     """A context in which the design is another."""
     profile: bool = False
@@ -91,7 +76,8 @@ _NO_HIDING = "-fno-semantic-interposition"
 
 LEVERS = {
     "as built": Lever(text="the driver's own build"),
-    "ungated": Lever(text="the units' clock always runs", design=_ungated),
+    "enable": Lever(text="an enable at each of the units' registers", clocking="enable"),
+    "plain": Lever(text="the units' clock always runs", clocking="plain"),
     "unshared": Lever(text="a Verilog module for each instance", design=_unshared),
     "inlined": Lever(
         text="Verilator may inline the units into the kernel", settings="`verilator_config\n"
@@ -142,7 +128,8 @@ def build(name: str) -> Path:
             ):
                 stack.enter_context(mock.patch.object(rtl, constant, value))
             stack.enter_context(mock.patch.object(simulator_library, "KEEP_WORK", lever.profile))
-        library = build_library(module_config(BackendOptions()))
+        settings = {"clocking": lever.clocking}
+        library = build_library(module_config(BackendOptions(settings=settings)))
     return _profiled(library) if lever.profile else library
 
 

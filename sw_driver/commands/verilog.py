@@ -49,6 +49,18 @@ def add_parser(subparsers: Any) -> None:
     pim.presets = Presets(pim=True)
     parser.add_argument("--lanes", type=integer(1), metavar="N", help="functional units a channel")
     parser.add_argument("--block-bytes", type=integer(1), metavar="N", help="bytes of a block")
+    parser.add_argument(
+        "--clocking",
+        metavar="WAY",
+        help="how functional units are clocked, one of gated, enable, plain: as --set clocking=WAY "
+        "and for the PIM (default: gated)",
+    )
+    parser.add_argument(
+        "--cell",
+        metavar="CELL",
+        help="what clock gates are made of: bufgce (UltraScale+), dcca (ECP5) or model, a latch "
+        "and an AND gate for simulation (default: bufgce)",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder (default: build/verilog)")
     parser.add_argument(
         "--resources",
@@ -67,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.progress import track
 
     from hw.axdimm.config import configure
+    from hw.clocking import CLOCK_GATE_CELLS
     from hw.generate import DESIGNS, Machines, generate
     from hw.pim.config import configure as configure_pim
     from sw_driver.runtime.files import write_whole
@@ -75,13 +88,24 @@ def run(arguments: argparse.Namespace) -> int:
 
     options = settings_of(arguments) | {
         name: value
-        for name in ("lanes", "block_bytes")
+        for name in ("lanes", "block_bytes", "clocking")
         if (value := getattr(arguments, name)) is not None
     }
     try:
-        machines = Machines(module=configure(**options), pim=configure_pim(arguments.pim))
+        pim = {} if arguments.clocking is None else {"clocking": arguments.clocking}
+        machines = Machines(module=configure(**options), pim=configure_pim(arguments.pim, **pim))
     except ValueError as error:
         raise Refusal(str(error)) from error
+    cell = arguments.cell
+    if cell is not None:
+        if cell not in CLOCK_GATE_CELLS:
+            raise Refusal(f"--cell is {cell!r}: expected one of {', '.join(CLOCK_GATE_CELLS)}")
+        if "gated" not in (machines.module.clocking, machines.pim.clocking):
+            raise Refusal(
+                f"--cell is {cell!r}, but with the clocking {machines.module.clocking!r} there are "
+                "no clock gates: give one of the two"
+            )
+        machines = machines._replace(clock_gate_cell=cell)
     names = arguments.designs or list(DESIGNS)
     for name in names:
         if name not in DESIGNS:

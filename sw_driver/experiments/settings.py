@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from hw.axdimm.config import MEMORIES, MODULE_PRESETS, OPTIONS, ModuleConfig, configure
+from hw.clocking import CLOCKINGS
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
 from hw.dram.presets import PARTS
@@ -106,6 +107,7 @@ def _keys() -> dict[str, Key]:
         Key(name="part", kind=str, choices=tuple(PARTS)),
         Key(name="memory", kind=str, choices=MEMORIES),
         Key(name="rules", kind=str, choices=tuple(RULES), several=True),
+        Key(name="clocking", kind=str, choices=CLOCKINGS),
     )
     keys = {entry.name: entry for entry in own}
     for name in OPTIONS:
@@ -126,7 +128,7 @@ MODULE_KEYS = {name: KEYS[name] for name in ("preset", *OPTIONS)}
 
 def _pim_keys() -> dict[str, Key]:
     kinds = get_type_hints(PimConfig)
-    choices = {"preset": tuple(PIM_PRESETS), "counting": COUNTINGS}
+    choices = {"preset": tuple(PIM_PRESETS), "counting": COUNTINGS, "clocking": CLOCKINGS}
     return {
         name: Key(name=name, kind=kinds.get(name, float), choices=choices.get(name, ()))
         for name in ("preset", *PIM_OPTIONS)

@@ -11,7 +11,7 @@ from typing import Any
 import cocotb
 import numpy as np
 from cocotb.clock import Clock
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 
 from golden.pim import Descriptor, account
 from golden.pim.arithmetic import compute, place
@@ -110,9 +110,20 @@ class Bench:
         self.reference = FrontReference(self.config)
         self.dut = dut
         self.rng = random.Random(int(os.environ["COCOTB_RANDOM_SEED"]))
+        cocotb.start_soon(Clock(dut.clk, 2, "ns").start())
 
-    async def run(self, works: list[Descriptor], stalls: float) -> list[dict[str, int]]:
-        """Does the works one after the other; returns what each took."""
+    async def run(
+        self,
+        works: list[Descriptor],
+        stalls: float,
+        *,
+        reset_cycles: int = 3,
+        cycles_given: int = LIMIT_CYCLES,
+    ) -> list[dict[str, int]]:
+        """Resets, and does the works one after the other; returns what each took.
+
+        The first that takes more than ``cycles_given`` is left as it is then, with the rest.
+        """
         dut, rng = self.dut, self.rng
         memory = Memory(dut, self.config, stalls, rng)
         words = memory.bytes.view(np.uint32)
@@ -120,12 +131,10 @@ class Bench:
         # Numbers of similar size, so that roundings matter; the rest is anything.
         ordinary = np.array([rng.random() < 0.9 for _ in range(256)])[np.arange(words.size) % 256]
         words[ordinary] = words[ordinary] & 0x81FFFFFF | 0x3C000000
-        cocotb.start_soon(Clock(dut.clk, 2, "ns").start())
         source = StreamSource(dut, "tile", dut.clk, pause=stalls)
         dut.start.value = 0
         dut.rst.value = 1
-        for _ in range(3):
-            await RisingEdge(dut.clk)
+        await ClockCycles(dut.clk, reset_cycles)
         dut.rst.value = 0
         taken = []
         for work in works:
@@ -153,6 +162,9 @@ class Bench:
                 dut.work.value = 0
                 if done:
                     break
+                if cycles == cycles_given < LIMIT_CYCLES:
+                    source.stop()
+                    return taken
                 assert cycles < LIMIT_CYCLES, f"{work} is not done, {len(source.queue)} tiles left"
             assert not source.queue
             wrong = np.flatnonzero(memory.bytes != expected)
@@ -162,6 +174,7 @@ class Bench:
             assert counts["additions"] == amount.additions, work
             assert (counts["beats_read"], counts["beats_written"]) == (memory.reads, memory.writes)
             taken.append({"cycles": cycles, "tiles": source_tiles - 1, **counts})
+        source.stop()
         return taken
 
 
@@ -170,3 +183,19 @@ async def computes_what_the_golden_model_does(dut: Any) -> None:
     bench = Bench(dut)
     works = bank_works(bench.config, bench.rng)
     await bench.run(works, STALLS[bench_parameters()["stalls"]])
+
+
+@cocotb.test()
+async def reset_during_a_work(dut: Any) -> None:
+    """A reset of a cycle ends the work; the next ones are not disturbed by its remains."""
+    bench = Bench(dut)
+    stalls = STALLS[bench_parameters()["stalls"]]
+    works = bench.rng.sample(bank_works(bench.config, bench.rng), 12)
+    ended = 0
+    for work in works:
+        cycles = bench.rng.randrange(20, 400)
+        left = await bench.run([work], stalls, reset_cycles=1, cycles_given=cycles)
+        if not left:
+            ended += 1
+            await bench.run(works[:1], stalls, reset_cycles=1)
+    assert ended >= 6

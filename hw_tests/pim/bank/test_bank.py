@@ -6,10 +6,12 @@ from functools import cache
 
 import pytest
 
+from hw.clocking import CLOCKINGS
 from hw.pim.bank.bank import PimBank
 from hw.pim.config import configure
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
+from hw_tests.lockstep import Lockstep
 from hw_tests.stalls import STALLS
 
 
@@ -17,6 +19,19 @@ from hw_tests.stalls import STALLS
 def verilog(multipliers: int, adders: int) -> str:
     bank = PimBank(configure("tiny"), multipliers=multipliers, adders=adders)
     return to_verilog(bank, "pim_bank")
+
+
+def test_every_clocking_is_the_same() -> None:
+    """In every cycle, from work to work."""
+    units = {"multipliers": 3, "adders": 2}
+    banks = {each: PimBank(configure("tiny", clocking=each), **units) for each in CLOCKINGS}
+    run_bench(
+        Lockstep(banks),
+        top="pim_bank",
+        module="hw_tests.pim.bank.bank_bench",
+        parameters={"preset": "tiny", "stalls": "random", **units},
+        optimization="-Og",
+    )
 
 
 @pytest.mark.parametrize(

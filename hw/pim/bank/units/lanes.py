@@ -9,6 +9,7 @@ from amaranth.hdl import (
     ClockDomain,
     ClockSignal,
     Const,
+    Elaboratable,
     Module,
     Mux,
     ResetSignal,
@@ -17,7 +18,7 @@ from amaranth.hdl import (
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.clock_gate import ClockGate
+from hw.clock_gate import stopping_clock
 from hw.float.parts import Bits, carry, delayed_pulse, wire
 from hw.pim.bank.buffer.interface import COLUMNS, BufferReadSignature
 from hw.pim.bank.units.lane import PRODUCT_CYCLES, RING_ROUNDS, Addend, Augend, Lane, LaneGeometry
@@ -35,7 +36,7 @@ _MINUS_ZERO = 0x80000000
 
 
 class Lanes(wiring.Component):
-    """Reads operands and hands them to the lanes, which are on a gated clock.
+    """Reads operands and hands them to the lanes, which are on a clock that may stop.
 
     Parameters
     ----------
@@ -96,18 +97,17 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
+    def elaborate(self, platform: Any) -> Elaboratable:
         m: Any = Module()
         self._read(m)
         control = self._control(m)
         a, b, c = self._operands(m)
 
-        m.submodules.gate = gate = ClockGate()
+        clock, register_enable = stopping_clock(m, self._config.clocking, self.enable)
         # There is nothing in the lanes that a reset would have to clear.
         m.domains.lanes = ClockDomain(local=True)
         m.d.comb += [
-            gate.enable.eq(self.enable),
-            ClockSignal("lanes").eq(gate.gated),
+            ClockSignal("lanes").eq(clock),
             ResetSignal("lanes").eq(0),
         ]
         kinds: dict[tuple[bool, bool], Lane] = {}
@@ -115,7 +115,12 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
             kind = number < self._multipliers, number < self._adders
             if kind not in kinds:
                 kinds[kind] = Lane(self._config, multiplier=kind[0], adder=kind[1])
-            lane: Any = Shared(kinds[kind], name=kinds[kind].module_name, domain="lanes")
+            lane: Any = Shared(
+                kinds[kind],
+                name=kinds[kind].module_name,
+                domain="lanes",
+                enable=register_enable,
+            )
             m.submodules[f"lane_{number}"] = lane
             m.d.comb += [
                 lane.control.eq(control),
