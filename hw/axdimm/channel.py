@@ -9,6 +9,8 @@ from amaranth.lib import wiring
 
 from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.config import ModuleConfig
+from hw.axdimm.host_axi import HostAxiPort
+from hw.axdimm.host_port import HostPort
 from hw.axdimm.memory import Ddr4Memory
 from hw.axdimm.memory_join import ExclusiveJoin, MemoryJoin
 from hw.axdimm.run_account import RUN_COMMANDS, RunAccount
@@ -32,7 +34,7 @@ class Channel(wiring.Component):
 
     Members
     -------
-    link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
+    link or s_axi : as that of ``arbiter``
         The host.
     dram : as that of ``memory``
         The DRAM of the channel.
@@ -47,7 +49,7 @@ class Channel(wiring.Component):
         self._kernel = kernel
         self._memory = memory
         self._outside = {
-            name: arbiter.signature.members[name] for name in ("link", "read_done", "idle")
+            name: arbiter.signature.members[name] for name in (arbiter.side, "read_done", "idle")
         }
         super().__init__({**self._outside, "dram": memory.signature.members["dram"]})
 
@@ -87,9 +89,15 @@ def axdimm_channel(config: ModuleConfig) -> Channel:
 
 def channel_arbiter(config: ModuleConfig, join: MemoryJoin) -> Arbiter:
     """The arbiter of a channel of the module, with ``join`` before the memory."""
+    if config.host == "axi4":
+        port = HostAxiPort(address_width=config.address_width)
+    else:
+        port = HostPort(
+            address_width=config.address_width, read_latency=config.read_latency_fabric_cycles
+        )
     return Arbiter(
         join=join,
-        read_latency=config.read_latency_fabric_cycles,
+        port=port,
         lanes=config.lanes,
         block_bytes=config.block_bytes,
         rules=tuple(rule.identifier for rule in config.kernel.update_rules),
