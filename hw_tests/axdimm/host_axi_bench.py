@@ -49,7 +49,7 @@ class TB:
             dut, "memory_axi", dut.clk, self.contents, stalls=self.stalls, reset=dut.rst, **options
         )
         self.kernel = AxiMaster(AxiBus.from_prefix(dut, "kernel"), dut.clk, dut.rst)
-        self.kernel_registers = AxiLiteRam(
+        self.kernel_registers: Any = AxiLiteRam(
             AxiLiteBus.from_prefix(dut, "kernel_csr"), dut.clk, dut.rst, size=PAGE
         )
         self.registers = arbiter_map()
