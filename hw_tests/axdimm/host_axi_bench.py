@@ -130,7 +130,7 @@ class TB:
                 assert line[lane] == expected[place - first + lane], hex(place)
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=600, timeout_unit="us")
 async def every_kind_of_burst_reaches_its_bytes(dut: Any) -> None:
     """Each of some programs has pages of its own, where it writes, waits and reads."""
     tb = TB(dut)
@@ -167,7 +167,7 @@ async def every_kind_of_burst_reaches_its_bytes(dut: Any) -> None:
     dut._log.info("beats: %s, %d cycles", counts, tb.memory.cycle)
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=600, timeout_unit="us")
 async def another_manager(dut: Any) -> None:
     """That of cocotbext-axi, with unaligned bytes and all sizes."""
     tb = TB(dut, foreign=True)
@@ -194,7 +194,7 @@ async def another_manager(dut: Any) -> None:
     assert np.array_equal(tb.contents, expected)
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=600, timeout_unit="us")
 async def registers_as_a_processor_reaches_them(dut: Any) -> None:
     tb = TB(dut)
     await tb.start()
@@ -241,7 +241,7 @@ async def registers_as_a_processor_reaches_them(dut: Any) -> None:
     assert await tb.register("refused") == 0
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=600, timeout_unit="us")
 async def what_cannot_be_answered_is_an_error(dut: Any) -> None:
     tb = TB(dut)
     await tb.start()
@@ -289,7 +289,7 @@ async def what_cannot_be_answered_is_an_error(dut: Any) -> None:
         pass
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=600, timeout_unit="us")
 async def errors_of_the_memory_are_passed_on(dut: Any) -> None:
     bad = {3, 10, 11}
     tb = TB(dut, read_error=lambda index: index in bad, write_error=lambda index: index in bad)
@@ -306,7 +306,7 @@ async def errors_of_the_memory_are_passed_on(dut: Any) -> None:
         assert responses == [SLVERR if place in bad else OKAY for place in sorted(places)]
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=600, timeout_unit="us")
 async def modes_change_under_traffic(dut: Any) -> None:
     """What was answered well was done, what was refused was not, and the kernel has its turn."""
     tb = TB(dut)
@@ -350,7 +350,7 @@ async def modes_change_under_traffic(dut: Any) -> None:
     assert await tb.register("refused") == seen[SLVERR]
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=600, timeout_unit="us")
 async def a_switch_waits_for_the_hosts_beats(dut: Any) -> None:
     """Of a burst that is under way, what was taken is done, the rest is refused; nothing hangs."""
     tb = TB(dut)
@@ -371,7 +371,7 @@ async def a_switch_waits_for_the_hosts_beats(dut: Any) -> None:
     assert await tb.register("refused") == done.count(False)
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=600, timeout_unit="us")
 async def no_channel_holds_up_another(dut: Any) -> None:
     tb = TB(dut)
     await tb.start()
@@ -402,7 +402,7 @@ async def no_channel_holds_up_another(dut: Any) -> None:
         tb.check_read(read, tb.contents)
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=600, timeout_unit="us")
 async def data_before_and_with_its_address(dut: Any) -> None:
     tb = TB(dut)
     await tb.start()
@@ -426,7 +426,7 @@ async def data_before_and_with_its_address(dut: Any) -> None:
     assert np.array_equal(tb.contents, expected)
 
 
-@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.test(timeout_time=600, timeout_unit="us")
 async def a_burst_moves_a_line_a_cycle(dut: Any) -> None:
     tb = TB(dut)
     await tb.start()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_type_hints
 
-from hw.axdimm.config import MODULE_PRESETS, OPTIONS, ModuleConfig, configure
+from hw.axdimm.config import HOSTS, MODULE_PRESETS, OPTIONS, ModuleConfig, configure
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
 from hw.dram.presets import PARTS
@@ -105,6 +105,7 @@ def _keys() -> dict[str, Key]:
         Key(name="stagger", kind=bool),
         Key(name="part", kind=str, choices=tuple(PARTS)),
         Key(name="rules", kind=str, choices=tuple(RULES), several=True),
+        Key(name="host", kind=str, choices=HOSTS),
     )
     keys = {entry.name: entry for entry in own}
     for name in OPTIONS:

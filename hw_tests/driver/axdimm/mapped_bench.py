@@ -117,7 +117,7 @@ async def wait(seconds: float) -> None:
     await Timer(max(1, round(seconds * 1e12)), "ps")
 
 
-@cocotb.test(timeout_time=20, timeout_unit="ms")
+@cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.parametrize(word_bytes=[8, 4])
 async def adam_through_the_public_api(dut: Any, word_bytes: int) -> None:
     axi = AxiMap(dut)

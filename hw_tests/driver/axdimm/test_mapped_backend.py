@@ -17,7 +17,13 @@ from hw.verilog import to_verilog
 from hw_tests.axdimm.system import ModuleWithDram
 from hw_tests.bench import run_bench
 from hw_tests.driver.axdimm.test_adam import Update
-from sw_driver.axdimm import Axdimm, MappedFile, MappedTransport
+from sw_driver.axdimm import (
+    Axdimm,
+    BackendOptions,
+    MappedFile,
+    MappedTransport,
+    open_backend,
+)
 from sw_driver.axdimm.backends import mapped
 from sw_driver.axdimm.backends.golden import MODES, GoldenTransport
 from sw_driver.errors import (
@@ -295,6 +301,13 @@ def test_registers_by_their_names(path: Path) -> None:
         assert registers[0]["value"] == 0
         device.controlled.write_register(1, "kernel.count", count)
         assert device.controlled.registers(1, ["kernel.count"])[0]["value"] == count
+
+
+@pytest.mark.parametrize("name", ["golden", "cycles", "rtl"])
+def test_simulations_are_on_the_link(name: str) -> None:
+    options = BackendOptions(preset="tiny", settings={"host": "axi4"})
+    with pytest.raises(ValueError, match="simulate a host on the link, got host='axi4'"):
+        open_backend(name, options)
 
 
 @pytest.mark.parametrize("stalls", ["none", "random"])

@@ -34,8 +34,8 @@ __all__ = ["MappedFile", "MappedTransport", "MemoryMap"]
 UIO = Path("/sys/class/uio")
 """Where Linux says how large the maps of a UIO device are."""
 
-_WORDS = {4: "I", 8: "Q"}
-"""Accesses to registers: bytes, and the format of a ``memoryview`` of them."""
+_WORD_BYTES = (4, 8)
+"""Of an access to a register."""
 
 
 class MemoryMap(Protocol):
@@ -184,7 +184,7 @@ class MappedFile:
             ) from None
         whole = memoryview(self._map)
         lines = whole[: self.nbytes - self.nbytes % LINE_BYTES]
-        self._words = {nbytes: lines.cast(code) for nbytes, code in _WORDS.items()}
+        self._words: dict[int, memoryview[int]] = {4: lines.cast("I"), 8: lines.cast("Q")}
         self._views = [whole, lines, *self._words.values()]
 
     def load(self, offset: int, nbytes: int) -> int:
@@ -263,7 +263,7 @@ class MappedTransport:
             raise InvalidOptionError(
                 f"channels is {channels!r}: expected at least 1", channels=channels
             )
-        if word_bytes not in _WORDS:
+        if word_bytes not in _WORD_BYTES:
             raise InvalidOptionError(
                 f"word_bytes is {word_bytes!r}: expected 4 or 8", word_bytes=word_bytes
             )
@@ -272,7 +272,7 @@ class MappedTransport:
                 f"fabric_mhz is {fabric_mhz!r}: expected a positive number", fabric_mhz=fabric_mhz
             )
         self.channels = channels
-        self.fabric_mhz = fabric_mhz
+        self.fabric_mhz: float = fabric_mhz
         self._word_bytes = word_bytes
         self._now = now
         self._sleep = sleep
@@ -439,8 +439,7 @@ class MappedTransport:
 
     def _store(self, place: int, value: int) -> None:
         step = self._word_bytes
-        # The lower half last: what starts something is in there.
-        for part in reversed(range(0, REGISTER_BYTES, step)):
+        for part in range(0, REGISTER_BYTES, step):
             self._map.store(place + part, value >> 8 * part & (1 << 8 * step) - 1, step)
 
     def _refusals_of(self, channel: int) -> int:
