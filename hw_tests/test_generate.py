@@ -182,6 +182,21 @@ def test_a_memory_of_ones_own_has_axi_ports(tmp_path: Path) -> None:
         assert "dfi" not in description(tmp_path, name)["configuration"]
 
 
+def test_the_host_may_be_on_axi4(tmp_path: Path) -> None:
+    arguments = ["axdimm", "--config", "tiny", "--set", "host=axi4", "--out", str(tmp_path)]
+    assert main(["verilog", "--quiet", *arguments]) == 0
+    ports = {port["name"] for port in description(tmp_path, "axdimm")["ports"]}
+    members = AXI4Signature(addr_width=20, data_width=512).members
+    assert {f"s_axi{channel}_{name}" for channel in (0, 1) for name in members} <= ports
+    assert not any(port.startswith("link_") for port in ports)
+    result = subprocess.run(
+        ["verilator", "--lint-only", "--top-module", "axdimm", "axdimm.v"],
+        cwd=tmp_path, env=verilator_env(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "%Warning" not in result.stderr, result.stderr[-3000:]
+
+
 def test_configuration_is_that_of_the_design(folder: Path) -> None:
     fp32 = {"exponent_bits": 8, "fraction_bits": 23}
     assert description(folder, "sgd_unit")["configuration"]["rule"] == "sgd(p,g;lam,lr)->p;"

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.axdimm.host_axi import HostAxiPort
 from hw.axdimm.host_bridge import DramBridge, RegisterBridge
-from hw.axdimm.host_link import HostLinkSignature
 from hw.axdimm.host_port import HostPort
 from hw.axdimm.memory import MemorySignature
 from hw.axdimm.memory_join import KernelGate, MemoryJoin
 from hw.axdimm.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES, arbiter_map
 from hw.axdimm.run_account import RunCountsSignature
 from hw.axi.bus import AXI4LiteSignature
+from hw.csr.axi4_lite import merged
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.dram.interface import SLOT_BITS
 from hw.line import LINE_BYTE_BITS
@@ -38,22 +39,22 @@ class Arbiter(wiring.Component):
     kernel's registers, and those to the DRAM are refused unless ``join`` admits them. The arbiter's
     own registers answer in both. A switch stops new requests of the side that loses the DRAM, waits
     for what it has in flight and for the memory to be idle, and then takes effect; meanwhile host
-    requests other than to the arbiter's registers are refused: a write is dropped, a read comes
-    back late, both are counted.
+    requests other than to the arbiter's registers are refused and counted: on the link a write is
+    dropped and a read comes back late, on AXI both are answered with an error.
 
     Parameters
     ----------
     join
         How host and kernel come to the memory; its address width is that of the channel, the
         register windows at the top included.
-    read_latency
-        Fixed latency of host reads, in fabric cycles.
+    port
+        The host's side; its addresses are as wide as the join's.
     lanes, block_bytes, rules
         What the kernel was built with, for the registers that tell; rules by their identifiers.
 
     Members
     -------
-    link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
+    link or s_axi : as that of ``port``
         The host.
     kernel : In(:class:`~hw.axi.bus.AXI4Signature`)
         The kernel's memory port.
@@ -77,7 +78,7 @@ class Arbiter(wiring.Component):
         self,
         *,
         join: MemoryJoin,
-        read_latency: int,
+        port: HostPort | HostAxiPort,
         lanes: int,
         block_bytes: int,
         rules: Sequence[int],
@@ -88,15 +89,16 @@ class Arbiter(wiring.Component):
                 f"the join's addr_width must be at least {WINDOW_ADDR_WIDTH + 2}, "
                 f"got {address_width!r}"
             )
-        self._read_latency = read_latency
         self._lanes = lanes
         self._block_bytes = block_bytes
         self._rules = rules
         self._join = join
-        self._port = HostPort(address_width=address_width, read_latency=read_latency)
+        self._port = port
+        self.side = port.side
+        """The member that the host is connected to."""
         super().__init__(
             {
-                "link": In(HostLinkSignature(address_width=address_width)),
+                port.side: port.signature.members[port.side],
                 "kernel": In(join.axi),
                 "kernel_csr": Out(
                     AXI4LiteSignature(addr_width=WINDOW_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
@@ -114,13 +116,16 @@ class Arbiter(wiring.Component):
         memory = self.memory
         m.submodules.port = port = self._port
         m.submodules.csr = csr = CsrBank(arbiter_map(), addr_width=WINDOW_ADDR_WIDTH)
-        m.submodules.dram = dram = DramBridge(address_width=self._address_width, id_width=1)
+        m.submodules.dram = dram = DramBridge(
+            address_width=self._address_width, id_width=1, ordered=not self._port.in_order
+        )
         m.submodules.kernel_registers = kernel_registers = RegisterBridge(
             address_width=self._address_width
         )
         m.submodules.gate = gate = KernelGate(self._join.axi)
         m.submodules.join = join = self._join
-        wiring.connect(m, wiring.flipped(self.link), port.link)
+        host = getattr(self, port.side)
+        wiring.connect(m, wiring.flipped(host), getattr(port, port.side))
         wiring.connect(m, kernel_registers.axi, wiring.flipped(self.kernel_csr))
         wiring.connect(m, wiring.flipped(self.kernel), gate.kernel)
         wiring.connect(m, gate.memory, join.kernel)
@@ -149,37 +154,59 @@ class Arbiter(wiring.Component):
         page = request.line[place_bits:]
         refused = Signal()
         arbiter_read = Signal()
+        # Where results have to come in order, each target waits for what the others are at.
+        in_order = port.in_order
+        settled = host_idle if in_order else Const(1)
+        register = CSR_DATA_WIDTH // 8
         m.d.comb += [
             dram.i.payload.eq(request),
             kernel_registers.i.payload.eq(request),
             csr.address.eq(request.line[:place_bits] << LINE_BYTE_BITS),
-            csr.write_data.eq(request.data[:CSR_DATA_WIDTH]),
+            csr.write_data.eq(merged(csr.read_data, request.data, request.strobes[:register])),
         ]
 
-        def take(target: Any) -> None:
-            m.d.comb += [target.valid.eq(port.o.valid), port.o.ready.eq(target.ready)]
+        def take(target: Any, other: Any) -> None:
+            turn = other.idle if in_order else Const(1)
+            m.d.comb += [
+                target.i.valid.eq(port.o.valid & turn),
+                port.o.ready.eq(target.i.ready & turn),
+            ]
 
         def refuse() -> None:
-            m.d.comb += [refused.eq(port.o.valid), port.o.ready.eq(1)]
+            m.d.comb += [refused.eq(port.o.valid & settled), port.o.ready.eq(settled)]
 
-        with m.If(page.all()):
+        with m.If(request.bad):
+            refuse()
+        with m.Elif(page.all()):
+            hit = port.o.valid & settled & csr.hit
             m.d.comb += [
-                csr.write.eq(port.o.valid & request.write & csr.hit),
-                arbiter_read.eq(port.o.valid & ~request.write & csr.hit),
-                refused.eq(port.o.valid & ~csr.hit),
-                port.o.ready.eq(1),
+                csr.write.eq(hit & request.write),
+                arbiter_read.eq(hit & ~request.write),
+                refused.eq(port.o.valid & settled & ~csr.hit),
+                port.o.ready.eq(settled),
             ]
         with m.Elif(draining):
             refuse()
         with m.Elif(page[1:].all()):
             with m.If(join.kernel_owns):
-                take(kernel_registers.i)
+                take(kernel_registers, dram)
             with m.Else():
                 refuse()
         with m.Elif(join.host_admitted):
-            take(dram.i)
+            take(dram, kernel_registers)
         with m.Else():
             refuse()
+        if in_order:
+            m.d.comb += [
+                port.written.eq(
+                    csr.write | (refused & request.write) | kernel_registers.written | dram.written
+                ),
+                port.write_ok.eq(
+                    csr.write
+                    | (kernel_registers.written & ~kernel_registers.error)
+                    | (dram.written & dram.write_ok)
+                ),
+            ]
 
         # Results of reads: what is decided here comes first, the bridges wait a cycle.
         m.d.comb += self.read_done.eq(port.i_valid)
@@ -188,7 +215,7 @@ class Arbiter(wiring.Component):
                 port.i_valid.eq(1),
                 port.i.tag.eq(request.tag),
                 port.i.ok.eq(arbiter_read),
-                port.i.data.eq(csr.read_data),
+                port.i.data.eq(Mux(arbiter_read, csr.read_data, 0)),
             ]
         with m.Elif(kernel_registers.o.valid):
             m.d.comb += [
@@ -227,7 +254,7 @@ class Arbiter(wiring.Component):
             "capacity_capacity_bytes": 1 << self._address_width,
             "config_lanes": self._lanes,
             "config_block_bytes": self._block_bytes,
-            "config_read_latency_fabric_cycles": self._read_latency,
+            "config_read_latency_fabric_cycles": self._port.read_latency,
             "config_rules": len(self._rules),
             **{f"rule_{number}_identifier": each for number, each in enumerate(self._rules)},
             "refreshes_count": memory.refreshes,

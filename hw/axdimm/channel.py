@@ -9,6 +9,8 @@ from amaranth.lib import wiring
 
 from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.config import ModuleConfig
+from hw.axdimm.host_axi import HostAxiPort
+from hw.axdimm.host_port import HostPort
 from hw.axdimm.memory import AxiMemory, Ddr4Memory
 from hw.axdimm.memory_join import ExclusiveJoin, MemoryJoin
 from hw.axdimm.run_account import RUN_COMMANDS, RunAccount
@@ -39,7 +41,7 @@ class Channel(wiring.Component):
 
     Members
     -------
-    link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
+    link or s_axi : as that of ``arbiter``
         The host.
     dfi, m_axi or others : as those of ``memory``
         The DRAM of the channel.
@@ -54,7 +56,7 @@ class Channel(wiring.Component):
         self._kernel = kernel
         self._memory = memory
         self._outside = {
-            name: arbiter.signature.members[name] for name in ("link", "read_done", "idle")
+            name: arbiter.signature.members[name] for name in (arbiter.side, "read_done", "idle")
         }
         members = memory.signature.members
         self.memory_side = {name: each for name, each in members.items() if name != "memory"}
@@ -101,9 +103,15 @@ def axdimm_channel(config: ModuleConfig) -> Channel:
 
 def channel_arbiter(config: ModuleConfig, join: MemoryJoin) -> Arbiter:
     """The arbiter of a channel of the module, with ``join`` before the memory."""
+    if config.host == "axi4":
+        port = HostAxiPort(address_width=config.address_width)
+    else:
+        port = HostPort(
+            address_width=config.address_width, read_latency=config.read_latency_fabric_cycles
+        )
     return Arbiter(
         join=join,
-        read_latency=config.read_latency_fabric_cycles,
+        port=port,
         lanes=config.lanes,
         block_bytes=config.block_bytes,
         rules=tuple(rule.identifier for rule in config.kernel.update_rules),

@@ -23,12 +23,16 @@ from hw.kernel.config import KernelConfig
 from hw.line import LINE_BYTES
 from hw.rules import PAPER_RULES
 
-__all__ = ["MEMORIES", "MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]
+__all__ = ["HOSTS", "MEMORIES", "MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]
 
 MEMORIES = ("ddr4", "axi4")
 """What a channel has at its memory's side: the DDR4 controller, or an AXI4 port for another."""
 
+HOSTS = ("link", "axi4")
+"""What the host's side of a channel can be."""
+
 _PAPER_CONTROLLER = ControllerConfig()
+_PAPER_READ_LATENCY = 48
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +57,15 @@ class ModuleConfig:
     buffer_blocks: int = 2
     """Blocks in each FIFO of a kernel."""
 
-    read_latency_fabric_cycles: int = 48
+    read_latency_fabric_cycles: int = _PAPER_READ_LATENCY
     """Fixed latency of host reads."""
 
     clocking: str = "gated"
     """How the functional units are clocked; see :data:`hw.clocking.CLOCKINGS`."""
+
+    host: str = "link"
+    """The host's side, one of :data:`HOSTS`: the link of a DIMM, or an AXI4 port a channel for
+    boards on which the host has a bus. AXI waits, so reads have no fixed latency there."""
 
     controller: ControllerConfig = _PAPER_CONTROLLER
     """DRAM controller of a channel."""
@@ -82,6 +90,13 @@ class ModuleConfig:
             raise ValueError(
                 "read_latency_fabric_cycles must be an integer from 4 to "
                 f"{MAX_READ_LATENCY}, got {latency!r}"
+            )
+        if self.host not in HOSTS:
+            raise ValueError(f"host must be one of {', '.join(HOSTS)}, got {self.host!r}")
+        if self.host == "axi4" and latency != _PAPER_READ_LATENCY:
+            raise ValueError(
+                "read_latency_fabric_cycles is of the host link and means nothing with host axi4: "
+                f"leave it out, got {latency!r}"
             )
         if self.capacity_bytes < 1 << 16:
             raise ValueError(f"a channel must have at least 65536 bytes, got {self.capacity_bytes}")
@@ -168,6 +183,7 @@ OPTIONS = (
     "read_latency_fabric_cycles",
     "memory",
     "clocking",
+    "host",
     *_CONTROLLER,
     *_TIMING,
     *_GEOMETRY,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Const, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_port import TAG_BITS, HostRequest, HostResult
@@ -21,8 +21,9 @@ __all__ = ["DramBridge", "RegisterBridge"]
 class DramBridge(wiring.Component):
     """Turns each host request into an AXI4 transaction of one beat.
 
-    AXI orders reads and writes not at all against each other; the host expects order. So a read
-    waits until all writes are answered and a write until all reads are.
+    AXI orders reads and writes not at all against each other; a host on the link expects order. So
+    a read waits until all writes are answered and a write until all reads are, unless ``ordered``
+    is False.
 
     Parameters
     ----------
@@ -32,6 +33,8 @@ class DramBridge(wiring.Component):
         Width of AXI IDs; the bridge uses ID 0.
     outstanding
         Reads and writes in flight, each.
+    ordered
+        Whether reads and writes wait for each other.
 
     Members
     -------
@@ -41,16 +44,21 @@ class DramBridge(wiring.Component):
         The memory.
     o : Out(stream of :class:`~hw.axdimm.host_port.HostResult`)
         Results of reads, in order.
+    written, write_ok : Out(1), Out(1)
+        One cycle for each write that is answered, in order; whether it was not with an error.
     idle : Out(1)
         Nothing is in flight.
     """
 
-    def __init__(self, *, address_width: int, id_width: int, outstanding: int = 64) -> None:
+    def __init__(
+        self, *, address_width: int, id_width: int, outstanding: int = 64, ordered: bool = True
+    ) -> None:
         if outstanding < 2 or outstanding & (outstanding - 1):
             raise ValueError(
                 f"outstanding must be a power of two of at least 2, got {outstanding!r}"
             )
         self._outstanding = outstanding
+        self._ordered = ordered
         super().__init__(
             {
                 "i": In(stream.Signature(HostRequest(line_width=line_width(address_width)))),
@@ -58,6 +66,8 @@ class DramBridge(wiring.Component):
                     AXI4Signature(addr_width=address_width, data_width=LINE_BITS, id_width=id_width)
                 ),
                 "o": Out(stream.Signature(HostResult())),
+                "written": Out(1),
+                "write_ok": Out(1),
                 "idle": Out(1),
             }
         )
@@ -68,7 +78,9 @@ class DramBridge(wiring.Component):
         m.submodules.tags = tags = StreamFifo(shape=TAG_BITS, depth=self._outstanding)
         # A subordinate may take data only after its address, a cycle later; the next request
         # need not wait for that.
-        m.submodules.write_data = write_data = StreamFifo(shape=LINE_BITS, depth=4)
+        m.submodules.write_data = write_data = StreamFifo(
+            shape=data.StructLayout({"data": LINE_BITS, "strobes": LINE_BYTES}), depth=4
+        )
 
         writes = Signal(range(self._outstanding + 1))
         reads = Signal(range(self._outstanding + 1))
@@ -79,7 +91,6 @@ class DramBridge(wiring.Component):
             axi.awburst.eq(BURST_INCR),
             axi.arsize.eq(LINE_BYTE_BITS),
             axi.arburst.eq(BURST_INCR),
-            axi.wstrb.eq(Const(-1, LINE_BYTES)),
             axi.wlast.eq(1),
         ]
 
@@ -90,12 +101,12 @@ class DramBridge(wiring.Component):
             can_write.eq(
                 (~axi.awvalid | axi.awready)
                 & write_data.i.ready
-                & (reads == 0)
+                & (reads == 0 if self._ordered else 1)
                 & (writes != self._outstanding)
             ),
             can_read.eq(
                 (~axi.arvalid | axi.arready)
-                & (writes == 0)
+                & (writes == 0 if self._ordered else 1)
                 & (reads != self._outstanding)
                 & tags.i.ready
             ),
@@ -109,9 +120,11 @@ class DramBridge(wiring.Component):
             tags.i.valid.eq(read),
             tags.i.payload.eq(request.tag),
             write_data.i.valid.eq(write),
-            write_data.i.payload.eq(request.data),
+            write_data.i.payload.data.eq(request.data),
+            write_data.i.payload.strobes.eq(request.strobes),
             axi.wvalid.eq(write_data.o.valid),
-            axi.wdata.eq(write_data.o.payload),
+            axi.wdata.eq(write_data.o.payload.data),
+            axi.wstrb.eq(write_data.o.payload.strobes),
             write_data.o.ready.eq(axi.wready),
         ]
         with m.If(axi.awready):
@@ -130,6 +143,8 @@ class DramBridge(wiring.Component):
             self.o.payload.data.eq(axi.rdata),
             axi.rready.eq(self.o.ready),
             tags.o.ready.eq(axi.rvalid & self.o.ready),
+            self.written.eq(axi.bvalid),
+            self.write_ok.eq(axi.bresp == Response.OKAY),
         ]
         m.d.sync += [
             writes.eq(writes + write - axi.bvalid),
@@ -146,13 +161,16 @@ class RegisterBridge(wiring.Component):
     Members
     -------
     i : In(stream of :class:`~hw.axdimm.host_port.HostRequest`)
-        Requests; the line's place in its 4 KB is the register's address.
+        Requests; the line's place in its 4 KB is the register's address. The first eight bytes and
+        strobes are the register's.
     axi : Out(:class:`~hw.axi.bus.AXI4LiteSignature`)
         The registers.
     o : Out(stream of :class:`~hw.axdimm.host_port.HostResult`)
         Results of reads.
     idle : Out(1)
         No transaction is in progress.
+    written : Out(1)
+        One cycle for each write that is answered, with an error if ``error``.
     error : Out(1)
         One cycle for each request that was answered with an error.
     """
@@ -166,6 +184,7 @@ class RegisterBridge(wiring.Component):
                 ),
                 "o": Out(stream.Signature(HostResult())),
                 "idle": Out(1),
+                "written": Out(1),
                 "error": Out(1),
             }
         )
@@ -176,7 +195,6 @@ class RegisterBridge(wiring.Component):
         request = self.i.payload
         tag = Signal(TAG_BITS)
         m.d.comb += [
-            axi.wstrb.eq(Const(-1, CSR_DATA_WIDTH // 8)),
             self.o.payload.tag.eq(tag),
             self.o.payload.ok.eq(axi.rresp == Response.OKAY),
             self.o.payload.data.eq(axi.rdata),
@@ -189,6 +207,7 @@ class RegisterBridge(wiring.Component):
                     axi.awaddr.eq(request.line << LINE_BYTE_BITS),
                     axi.araddr.eq(request.line << LINE_BYTE_BITS),
                     axi.wdata.eq(request.data[:CSR_DATA_WIDTH]),
+                    axi.wstrb.eq(request.strobes[: CSR_DATA_WIDTH // 8]),
                 ]
                 with m.If(self.i.valid & request.write):
                     m.d.sync += [axi.awvalid.eq(1), axi.wvalid.eq(1)]
@@ -203,7 +222,7 @@ class RegisterBridge(wiring.Component):
                     m.d.sync += axi.wvalid.eq(0)
                 m.d.comb += axi.bready.eq(1)
                 with m.If(axi.bvalid):
-                    m.d.comb += self.error.eq(axi.bresp != Response.OKAY)
+                    m.d.comb += [self.written.eq(1), self.error.eq(axi.bresp != Response.OKAY)]
                     m.next = "IDLE"
             with m.State("READ"):
                 with m.If(axi.arready):

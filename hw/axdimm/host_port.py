@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_link import HostLinkSignature
-from hw.line import LINE_BITS, line_width
+from hw.line import LINE_BITS, LINE_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["MAX_READ_LATENCY", "HostPort", "HostRequest", "HostResult"]
@@ -26,10 +26,23 @@ _SPARE_LINES = 4
 
 
 class HostRequest(data.StructLayout):
-    """A queued request; ``tag`` numbers the reads."""
+    """A request of the host.
+
+    ``tag`` numbers the reads of a port that takes their results in any order. Bytes of ``data``
+    whose bit of ``strobes`` is clear are not written. ``bad`` asks for nothing but a refusal.
+    """
 
     def __init__(self, *, line_width: int) -> None:
-        super().__init__({"write": 1, "line": line_width, "tag": TAG_BITS, "data": LINE_BITS})
+        super().__init__(
+            {
+                "write": 1,
+                "line": line_width,
+                "tag": TAG_BITS,
+                "data": LINE_BITS,
+                "strobes": LINE_BYTES,
+                "bad": 1,
+            }
+        )
 
 
 class HostResult(data.StructLayout):
@@ -75,6 +88,12 @@ class HostPort(wiring.Component):
         No request is queued or on offer.
     """
 
+    side = "link"
+    """The member that the host is connected to."""
+
+    in_order = False
+    """Results of reads come in any order; writes have none."""
+
     def __init__(
         self, *, address_width: int, read_latency: int = 48, queue_lines: int = 128
     ) -> None:
@@ -85,13 +104,14 @@ class HostPort(wiring.Component):
             )
         if not 8 <= queue_lines <= 128:
             raise ValueError(f"queue_lines must be from 8 to 128, got {queue_lines!r}")
-        self._read_latency = read_latency
+        self.read_latency = read_latency
+        """For the register that tells."""
         self._queue_lines = queue_lines
-        self._request = HostRequest(line_width=line_width(address_width))
+        self._line_width = line_width(address_width)
         super().__init__(
             {
                 "link": In(HostLinkSignature(address_width=address_width)),
-                "o": Out(stream.Signature(self._request)),
+                "o": Out(stream.Signature(HostRequest(line_width=self._line_width))),
                 "i_valid": In(1),
                 "i": In(HostResult()),
                 "late": Out(1),
@@ -103,7 +123,11 @@ class HostPort(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         places = 1 << (TAG_BITS - 1)
-        m.submodules.queue = queue = StreamFifo(shape=self._request, depth=self._queue_lines)
+        # Of whole lines only.
+        queued = data.StructLayout(
+            {"write": 1, "line": self._line_width, "tag": TAG_BITS, "data": LINE_BITS}
+        )
+        m.submodules.queue = queue = StreamFifo(shape=queued, depth=self._queue_lines)
         m.submodules.results = results = Memory(
             shape=data.StructLayout({"generation": 1, "ok": 1, "data": LINE_BITS}),
             depth=places,
@@ -138,7 +162,12 @@ class HostPort(wiring.Component):
         )
         with m.If(accept & ~self.link.req_write):
             m.d.sync += tag.eq(tag + 1)
-        wiring.connect(m, wiring.flipped(self.o), queue.o)
+        m.d.comb += [
+            self.o.valid.eq(queue.o.valid),
+            queue.o.ready.eq(self.o.ready),
+            *(self.o.payload[name].eq(queue.o.payload[name]) for name, _ in queued),
+            self.o.payload.strobes.eq(Const(-1, LINE_BYTES)),
+        ]
 
         m.d.comb += [
             write.en.eq(self.i_valid | ~ready),
@@ -151,8 +180,8 @@ class HostPort(wiring.Component):
             m.d.comb += [write.addr.eq(sweep[:-1]), write.data.generation.eq(0)]
 
         # One bit a cycle for "a read was requested" and "it was lost", as long as the latency.
-        pending = Signal(self._read_latency - 1)
-        pending_lost = Signal(self._read_latency - 1)
+        pending = Signal(self.read_latency - 1)
+        pending_lost = Signal(self.read_latency - 1)
         m.d.sync += [
             pending.eq(Cat(self.link.req_valid & ~self.link.req_write, pending[:-1])),
             pending_lost.eq(Cat(lost & ~self.link.req_write, pending_lost[:-1])),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4LiteSignature, Response
 from hw.csr.bank import CSR_DATA_WIDTH
 
-__all__ = ["AXI4LiteSubordinate"]
+__all__ = ["AXI4LiteSubordinate", "merged"]
 
 
 class AXI4LiteSubordinate(wiring.Component):
@@ -21,9 +21,9 @@ class AXI4LiteSubordinate(wiring.Component):
     address and data, a read two cycles after its address. No output depends combinationally on
     an input of ``s_axi``.
 
-    Answers SLVERR, and writes nothing, where ``hit`` is low and for writes with some but not all
-    strobes set (the reaction IHI 0022 allows to strobes that are not supported). Answers OKAY,
-    and writes nothing, if no strobe is set.
+    A write with some strobes set changes these bytes and leaves the others of the register as they
+    read. Answers SLVERR, and writes nothing, where ``hit`` is low. Answers OKAY, and writes
+    nothing, if no strobe is set.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class AXI4LiteSubordinate(wiring.Component):
             axi.awready.eq(~aw_full),
             axi.wready.eq(~w_full),
             axi.arready.eq(~ar_full),
-            self.write_data.eq(data),
+            self.write_data.eq(merged(self.read_data, data, strobes)),
         ]
         with m.If(axi.awvalid & ~aw_full):
             m.d.sync += [aw_full.eq(1), aw_address.eq(axi.awaddr)]
@@ -94,7 +94,7 @@ class AXI4LiteSubordinate(wiring.Component):
         with m.If(writing):
             m.d.comb += [
                 self.address.eq(aw_address),
-                self.write.eq(self.hit & strobes.all()),
+                self.write.eq(self.hit & strobes.any()),
             ]
             m.d.sync += [
                 aw_full.eq(0),
@@ -102,7 +102,7 @@ class AXI4LiteSubordinate(wiring.Component):
                 b_valid.eq(1),
                 b_response.eq(Response.OKAY),
             ]
-            with m.If(~self.hit | (strobes.any() & ~strobes.all())):
+            with m.If(~self.hit):
                 m.d.sync += b_response.eq(Response.SLVERR)
         with m.Else():
             m.d.comb += self.address.eq(ar_address)
@@ -116,3 +116,11 @@ class AXI4LiteSubordinate(wiring.Component):
                 with m.If(~self.hit):
                     m.d.sync += [r_data.eq(0), r_response.eq(Response.SLVERR)]
         return m
+
+
+def merged(before: Any, data: Any, strobes: Any) -> Any:
+    """The word ``before`` with the bytes of ``data`` whose strobe is set."""
+    return Cat(
+        Mux(strobes[byte], data.word_select(byte, 8), before.word_select(byte, 8))
+        for byte in range(len(strobes))
+    )

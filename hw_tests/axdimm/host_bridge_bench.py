@@ -49,11 +49,13 @@ class Bench:
         await ClockCycles(self.dut.clk, 4)
         self.dut.rst.value = 0
 
-    def request(self, line: int, data: int | None = None) -> int:
+    def request(self, line: int, data: int | None = None, strobes: int = (1 << LINE) - 1) -> int:
         """Queues a write of ``data``, or a read if there is none, and returns its tag."""
         tag = self.rng.getrandbits(TAG_BITS)
         write = data is not None
-        self.requests.queue.append(pack(REQUEST, write=write, line=line, tag=tag, data=data or 0))
+        self.requests.queue.append(
+            pack(REQUEST, write=write, line=line, tag=tag, data=data or 0, strobes=strobes)
+        )
         return tag
 
     async def finish(self) -> list[dict[str, int]]:
@@ -115,8 +117,11 @@ class DramBench(Bench):
 
     def write(self, line: int) -> None:
         data = self.rng.getrandbits(8 * LINE)
-        self.request(line, data)
-        self.expected[LINE * line :][:LINE] = np.frombuffer(data.to_bytes(LINE, "little"), np.uint8)
+        strobes = self.rng.choice(((1 << LINE) - 1, self.rng.getrandbits(LINE)))
+        self.request(line, data, strobes)
+        written = [byte for byte in range(LINE) if strobes >> byte & 1]
+        place = self.expected[LINE * line :][:LINE]
+        place[written] = np.frombuffer(data.to_bytes(LINE, "little"), np.uint8)[written]
 
 
 @cocotb.test(timeout_time=500, timeout_unit="us")

@@ -12,6 +12,7 @@ from cocotb.triggers import ClockCycles
 
 from golden.rules import reference
 from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.csr.register_map import RegisterMap
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink
 from hw_tests.stalls import STALLS
@@ -21,7 +22,34 @@ NORMAL, ACCELERATION = 0, 1
 ATTEMPTS = 50
 
 
-class TB:
+class RegisterHost:
+    """What every host does in the same way, by its means of reaching registers and memory."""
+
+    capacity: int
+    arbiter: RegisterMap
+    kernel: RegisterMap
+
+    def register_address(self, channel: int, name: str) -> int:
+        """In the module, the channels one after the other."""
+        if name.startswith("arbiter."):
+            offset = self.capacity - 4096 + self.arbiter[name[8:]].offset_bytes
+        else:
+            offset = self.capacity - 8192 + self.kernel[name].offset_bytes
+        return channel * self.capacity + offset
+
+    async def write_register(self, channel: int, name: str, value: int) -> None:
+        raise NotImplementedError
+
+    async def read_register(self, channel: int, name: str) -> int:
+        raise NotImplementedError
+
+    async def set_mode(self, channel: int, mode: int) -> None:
+        await self.write_register(channel, "arbiter.mode", mode)
+        while await self.read_register(channel, "arbiter.status") & 3 != mode:
+            pass
+
+
+class TB(RegisterHost):
     """Software on the host, one task at a time."""
 
     def __init__(self, dut: Any) -> None:
@@ -44,24 +72,12 @@ class TB:
     def line(self, channel: int, address: int) -> int:
         return (channel * self.capacity + address) // LINE
 
-    def register_line(self, channel: int, name: str) -> int:
-        if name.startswith("arbiter."):
-            offset = self.capacity - 4096 + self.arbiter[name[8:]].offset_bytes
-        else:
-            offset = self.capacity - 8192 + self.kernel[name].offset_bytes
-        return self.line(channel, offset)
-
     async def write_register(self, channel: int, name: str, value: int) -> None:
-        await self.host.request(self.register_line(channel, name), value)
+        await self.host.request(self.register_address(channel, name) // LINE, value)
 
     async def read_register(self, channel: int, name: str) -> int:
-        value = await self.host.read(self.register_line(channel, name), attempts=ATTEMPTS)
-        return value & (1 << 64) - 1
-
-    async def set_mode(self, channel: int, mode: int) -> None:
-        await self.write_register(channel, "arbiter.mode", mode)
-        while await self.read_register(channel, "arbiter.status") & 3 != mode:
-            pass
+        line = self.register_address(channel, name) // LINE
+        return await self.host.read(line, attempts=ATTEMPTS) & (1 << 64) - 1
 
     async def write(self, channel: int, address: int, data: bytes) -> None:
         for place in range(0, len(data), LINE):
@@ -117,11 +133,11 @@ class Job:
             self.base[name] = place
             place += self.size + LINE
 
-    async def store(self, tb: TB, channel: int) -> None:
+    async def store(self, tb: Any, channel: int) -> None:
         for name in "pgmv":
             await tb.write(channel, self.base[name], self.before[name])
 
-    async def begin(self, tb: TB, channel: int) -> None:
+    async def begin(self, tb: Any, channel: int) -> None:
         await tb.set_mode(channel, ACCELERATION)
         await tb.write_register(channel, "count", self.count)
         for name in "pgmv":
@@ -132,7 +148,7 @@ class Job:
             await tb.write_register(channel, name, int(np.float32(value).view(np.uint32)))
         await tb.write_register(channel, "control", 1)
 
-    async def end(self, tb: TB, channel: int) -> None:
+    async def end(self, tb: Any, channel: int) -> None:
         status = tb.kernel["status"]
         while (value := await tb.read_register(channel, "status")) & status["busy"].mask:
             await ClockCycles(tb.dut.clk, 20)
@@ -142,7 +158,7 @@ class Job:
         assert await tb.read_register(channel, "beats_read") == 4 * beats
         assert await tb.read_register(channel, "beats_written") == 3 * beats
 
-    async def check(self, tb: TB, channel: int) -> None:
+    async def check(self, tb: Any, channel: int) -> None:
         await tb.set_mode(channel, NORMAL)
         for name in "pgmv":
             data = await tb.read(channel, self.base[name], len(self.after[name]))

@@ -6,11 +6,11 @@ from typing import Any
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from hw.axdimm.config import ModuleConfig
-from hw.axdimm.host_link import HostLinkSignature
 from hw.axdimm.module import Axdimm
+from hw.expose import expose
 from hw.sim.dram_device import Ddr4Device
 from hw_tests.dram.dfi_phy import DfiPhy
 
@@ -18,26 +18,26 @@ __all__ = ["ModuleWithDram"]
 
 
 class ModuleWithDram(wiring.Component):
-    """The module, a PHY and a DRAM on each channel, the host link and the DRAMs' verdicts as ports.
+    """The module with a PHY and a DRAM on each channel; ports: the host's side, the verdicts.
 
     The PHYs have different latencies.
     """
 
     def __init__(self, config: ModuleConfig) -> None:
         self._config = config
-        select_bits = (config.channels - 1).bit_length()
-        super().__init__(
-            {
-                "link": In(HostLinkSignature(address_width=config.address_width + select_bits)),
-                "violations": Out(config.channels),
-            }
-        )
+        self._module = Axdimm(config)
+        self._host = {
+            name: member
+            for name, member in self._module.signature.members.items()
+            if not name.startswith("dfi")
+        }
+        super().__init__({**self._host, "violations": Out(config.channels)})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         part = self._config.part
-        m.submodules.module = module = Axdimm(self._config)
-        wiring.connect(m, wiring.flipped(self.link), module.link)
+        m.submodules.module = module = self._module
+        expose(m, self, module, self._host)
         for index in range(self._config.channels):
             device = Ddr4Device(geometry=part.geometry, timing=part.timing)
             m.submodules[f"dram{index}"] = device

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hw.axdimm.arbiter import Arbiter
+from hw.axdimm.host_port import HostPort
 from hw.axdimm.memory_join import ExclusiveJoin
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
@@ -22,8 +23,9 @@ PARAMETERS: dict[str, Any] = {
 }
 
 
-def arbiter(*, address_width: int, **settings: Any) -> Arbiter:
-    return Arbiter(join=ExclusiveJoin(addr_width=address_width), **settings)
+def arbiter(*, address_width: int, read_latency: int, **settings: Any) -> Arbiter:
+    port = HostPort(address_width=address_width, read_latency=read_latency)
+    return Arbiter(join=ExclusiveJoin(addr_width=address_width), port=port, **settings)
 
 
 @cache

@@ -3,6 +3,7 @@
 from ..memory.allocator import MemoryStatistics
 from ..memory.pointers import AxdimmPointer
 from .backends import BackendOptions, open_backend
+from .backends.mapped import MappedFile, MappedTransport
 from .channel import CopiedBytes, Mode, ModePolicy
 from .device import Axdimm, Configuration
 from .runs import KernelRun, RunResult
@@ -19,6 +20,8 @@ __all__ = [
     "Configuration",
     "CopiedBytes",
     "KernelRun",
+    "MappedFile",
+    "MappedTransport",
     "MemoryStatistics",
     "Mode",
     "ModePolicy",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_type_hints
 
-from hw.axdimm.config import MEMORIES, MODULE_PRESETS, OPTIONS, ModuleConfig, configure
+from hw.axdimm.config import HOSTS, MEMORIES, MODULE_PRESETS, OPTIONS, ModuleConfig, configure
 from hw.clocking import CLOCKINGS
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
@@ -108,6 +108,7 @@ def _keys() -> dict[str, Key]:
         Key(name="memory", kind=str, choices=MEMORIES),
         Key(name="rules", kind=str, choices=tuple(RULES), several=True),
         Key(name="clocking", kind=str, choices=CLOCKINGS),
+        Key(name="host", kind=str, choices=HOSTS),
     )
     keys = {entry.name: entry for entry in own}
     for name in OPTIONS:

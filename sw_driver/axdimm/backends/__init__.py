@@ -102,6 +102,11 @@ def module_config(options: BackendOptions) -> ModuleConfig:
             "'nearmem verilog' alone; what is simulated has memory 'ddr4'"
         )
     sized = settings.keys() & {"capacity_bytes", "rows"}
+    if config.host != "link":
+        raise ValueError(
+            f"the backends simulate a host on the link, got host={config.host!r}: leave it out; it "
+            "is a setting of 'nearmem verilog'"
+        )
     if not sized and config.capacity_bytes > SIMULATED_CAPACITY_BYTES:
         config = config.with_capacity(SIMULATED_CAPACITY_BYTES)
     return config
