@@ -42,7 +42,10 @@ def kernel_map(rules: tuple[str, ...] = PAPER_RULES) -> RegisterMap:
 
 
 def registers_text(rules: tuple[str, ...] = PAPER_RULES) -> str:
-    """The description of a channel's registers in SystemRDL."""
+    """The description of a channel's registers in SystemRDL.
+
+    Raises ``ValueError`` for a constant that has the name of one of the kernel's own registers.
+    """
     chosen = [rule(name) for name in rules]
     text = _CHANNEL_RDL.read_text()
     for marker, lines in (("settings", _settings(chosen)), ("sums", _sums(chosen))):
@@ -75,4 +78,9 @@ def _sums(rules: list[UpdateRule]) -> Iterator[str]:
 
 
 def _register(kind: str, name: str, title: str) -> str:
-    return f'{kind} {name}; {name}->name = "{title}";'
+    if name in {each.name for each in load_registers("axdimm_kernel", _CHANNEL_RDL).registers}:
+        raise ValueError(
+            f"{name!r} of a rule is a register of every kernel; give the constant another name"
+        )
+    # Escaped, for a constant may have the name of a word of the language, such as w.
+    return rf'{kind} \{name}; \{name}->name = "{title}";'

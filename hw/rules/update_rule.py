@@ -60,10 +60,10 @@ class UpdateRule:
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.tensors, *self.sums, *self.constants):
-            if not name.isidentifier():
+            if not (name.isidentifier() and name.isascii()):
                 raise ValueError(
-                    f"{name!r} of rule {self.name!r} is not an identifier; it becomes the name of "
-                    f"registers and ports"
+                    f"{name!r} of rule {self.name!r} is not an identifier of ASCII; it becomes the "
+                    f"name of registers and ports"
                 )
         used = {*self.inputs, *self.outputs}
         if not used:

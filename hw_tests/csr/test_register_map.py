@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from hw import rules
 from hw.axdimm.registers import kernel_map
+from hw.rules.update_rule import UpdateRule
 from sw_driver.cli import main
 from sw_driver.commands.registers import MAPS, load_map, register_document
 
@@ -30,6 +32,31 @@ def test_fields_do_not_overlap(name: str) -> None:
             assert not used & field.mask, f"{register.name}.{field.name}"
             used |= field.mask
         assert used < 1 << 64
+
+
+def with_constant(name: str) -> tuple[str, ...]:
+    """A kernel with one rule, whose constant has that name."""
+    rule = UpdateRule(
+        name=f"with_{name}",
+        title="for a test",
+        tensors={"p": "parameters"},
+        inputs=("p",),
+        constants={name: "lr"},
+        outputs=("p",),
+        formula=lambda **values: {"p": values["p"] * values[name]},
+    )
+    return (rules.register(rule).name,)
+
+
+@pytest.mark.parametrize("name", ["w", "mem", "lr"])
+def test_a_constant_may_be_called_as_a_word_of_the_language(name: str) -> None:
+    assert kernel_map(with_constant(name))[name].fields[0].name == "value"
+
+
+@pytest.mark.parametrize("name", ["count", "rule"])
+def test_a_constant_may_not_be_called_as_a_register(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' of a rule is a register of every kernel"):
+        kernel_map(with_constant(name))
 
 
 def test_unknown_names_are_told() -> None:

@@ -62,6 +62,8 @@ class Trace:
     instants: dict[str, list[Instant]]
     marks: list[Instant]
     """Instants that belong to no track."""
+    counters: dict[str, list[tuple[Fraction, int]]]
+    """Times in ns, each with the value from then on, in the order of the file."""
 
 
 def read_trace(path: Path) -> Trace:
@@ -99,6 +101,7 @@ def read_trace(path: Path) -> Trace:
     }
     instants: dict[int, list[Instant]] = {number: [] for number in slices}
     marks: list[Instant] = []
+    counters: dict[str, list[tuple[Fraction, int]]] = {}
     for event in events:
         if event["ph"] == "M":
             continue
@@ -117,7 +120,12 @@ def read_trace(path: Path) -> Trace:
             _require(event["s"] == "t" and number in names, "on no track", event)
             instants[number] += found
             continue
-        _require(event["ph"] == "X" and "dur" in event, "neither slice nor instant", event)
+        if event["ph"] == "C":
+            counters.setdefault(event["name"], []).append((at, event["args"]["value"]))
+            continue
+        _require(
+            event["ph"] == "X" and "dur" in event, "neither slice nor instant nor counter", event
+        )
         _require(number in names, "on no track", event)
         _require(bool(event.get("cat")), "no category", event)
         slices[number].append(
@@ -138,6 +146,7 @@ def read_trace(path: Path) -> Trace:
             for number, found in instants.items()
         },
         marks=marks,
+        counters=counters,
     )
 
 
@@ -167,6 +176,12 @@ def assert_sound(trace: Trace) -> None:
             _require(each.begin_ns <= each.end_ns, f"{name}: ends before it begins", each)
         for before, after in pairwise(slices):
             _require(before.end_ns <= after.begin_ns, f"{name}: overlap", (before, after))
+    for name, values in trace.counters.items():
+        for moment, value in values:
+            _require(moment >= 0 and value >= 0, f"{name}: negative", (moment, value))
+            _require(_on_grid(moment, period), f"{name}: between fabric cycles", moment)
+        for (before, _), (after, _) in pairwise(values):
+            _require(before < after, f"{name}: two values of a time", after)
 
 
 def overlap(

@@ -63,7 +63,8 @@ BF16 = FloatFormat(exponent_bits=8, fraction_bits=7)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "two words"}, "'two words' of rule 'two words' is not an identifier"),
+        ({"name": "two words"}, "'two words' of rule 'two words' is not an identifier of ASCII"),
+        ({"constants": {"\u03bb": "lr"}}, "'\u03bb' of rule 'good' is not an identifier of ASCII"),
         ({"tensors": {"p": "parameters"}}, r"describes \['p'\]"),
         (
             {"tensors": {}, "inputs": (), "outputs": (), "sums": ("p",)},

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import (
     Failure,
     add_configuration_options,
+    add_output_options,
     build_console,
     driving,
     integer,
@@ -46,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         help="also run the same kernel under cocotb and in Amaranth's own simulator, on an AXI "
         "memory in Python: some minutes, and the development dependencies",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON only")
+    add_output_options(parser, "the figures")
     parser.set_defaults(run=run)
 
 
@@ -79,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
         figures["comparison"] = _compare(arguments, figures, progress)
     if arguments.json:
         print(json.dumps(figures))
-        return 0
-    _print(figures, channels, lanes)
+    elif not arguments.quiet:
+        _print(figures, channels, lanes)
     return 0
 
 

@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
     except SynthesisError as error:
         raise Failure(str(error)) from error
     except OSError as error:
-        raise Failure(f"cannot write the results to {str(folder)!r}: {error}") from error
+        raise Refusal(f"cannot write the results to {str(folder)!r}: {error}") from error
     if arguments.json:
         print(json.dumps(rows, indent=2))
     elif not arguments.quiet:

@@ -1,11 +1,11 @@
 """The recorded timeline of a program, written as a trace that Perfetto shows, or as a picture.
 
 The trace is in the JSON trace event format, which https://ui.perfetto.dev opens: each track is a
-thread of one process, what took time is a complete event ("X") and what took none an instant
-("i"). Times are simulated. The format's unit is the microsecond, and Perfetto keeps nanoseconds;
-fabric cycles are written as whole nanoseconds, exact for clocks like the 200 MHz of the paper's
-module. With other clocks a time is rounded down, begins and ends alike, so that what touched still
-touches and nothing overlaps.
+thread of one process, what took time is a complete event ("X") and what took none an instant ("i");
+counters are the process's ("C"). Times are simulated. The format's unit is the microsecond, and
+Perfetto keeps nanoseconds; fabric cycles are written as whole nanoseconds, exact for clocks like
+the 200 MHz of the paper's module. With other clocks a time is rounded down, begins and ends alike,
+so that what touched still touches and nothing overlaps.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Timeline:
     ----------
     backend: what was driven, as in reports.
     fabric_mhz: the clock in whose cycles all times are.
-    limit_events: slices and instants held; each stretch of :meth:`add_uses` counts as one.
+    limit_events: slices, instants and values held; each stretch of :meth:`add_uses` counts as one.
     """
 
     def __init__(
@@ -116,6 +116,8 @@ class Timeline:
         self._dropped = 0
         self._dropped_from = 0
         self._tracks: dict[str, _Track] = {}
+        self._values: dict[str, list[tuple[int, int]]] = {}
+        """Of each counter, its values from these times on."""
         self._lock = threading.Lock()
 
     @property
@@ -195,9 +197,20 @@ class Timeline:
             if self._room(1, at):
                 found.instants.append(event)
 
+    def count(self, counter: str, value: int, at_fabric_cycle: int) -> None:
+        """Records what a counter is from that time on; the last value of a time stays.
+
+        A counter has a name, not a track. Raises ``ValueError`` for a negative time.
+        """
+        at, _ = _times(counter, at_fabric_cycle, at_fabric_cycle)
+        with self._lock:
+            if self._room(1, at):
+                self._values.setdefault(counter, []).append((at, index(value)))
+
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes what has been recorded so far: a picture, without names, arguments and instants,
-        if the name ends in ``.svg`` or ``.png``, else the trace, with gzip if it ends in ``.gz``.
+        """Writes what has been recorded so far: a picture, without names, arguments, instants and
+        counters, if the name ends in ``.svg`` or ``.png``, else the trace, with gzip if it ends in
+        ``.gz``.
 
         The file appears when it is complete, in place of one that was there: a program killed
         meanwhile leaves no half trace, only a file of another name that begins with a dot. Raises
@@ -215,12 +228,15 @@ class Timeline:
                 )
                 for name, track in self._tracks.items()
             }
+            values = {
+                name: dict(sorted(found, key=itemgetter(0))) for name, found in self._values.items()
+            }
             dropped, dropped_from = self._dropped, self._dropped_from
         with replacing(path) as part:
             if path.suffix in PICTURES:
                 self._draw(part, path.suffix.removeprefix("."), tracks, dropped)
                 return
-            events = self._events_of(tracks, dropped, dropped_from)
+            events = self._events_of(tracks, values, dropped, dropped_from)
             with (
                 gzip.open(part, "wt", encoding="utf-8")
                 if path.suffix == ".gz"
@@ -270,9 +286,13 @@ class Timeline:
         }
 
     def _events_of(
-        self, tracks: dict[str, _Track], dropped: int, dropped_from: int
+        self,
+        tracks: dict[str, _Track],
+        values: dict[str, dict[int, int]],
+        dropped: int,
+        dropped_from: int,
     ) -> Iterator[str]:
-        """The events in JSON, those of a track in the order of time."""
+        """The events in JSON, those of a track or counter in the order of time."""
         yield _describe(
             "process_name", _FIRST_TRACK, name=f"nearmem {self.backend}, simulated time"
         )
@@ -295,6 +315,12 @@ class Timeline:
                 if others:
                     first = f'{{"at_once":[{",".join((first, *others))}]}}'
                 yield self._instant(track.number, at, label, first, scope="t")
+        for name, found in values.items():
+            for at, value in found.items():
+                yield (
+                    f'{{"ph":"C","pid":{_PROCESS},"tid":{_FIRST_TRACK},"ts":{_us(self._ns(at))},'
+                    f'"name":{json.dumps(name)},"args":{{"value":{value}}}}}'
+                )
 
     def _instant(self, number: int, at: int, label: str, arguments: str, *, scope: str) -> str:
         return (

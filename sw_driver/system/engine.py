@@ -236,7 +236,8 @@ class Engine:
     Parameters
     ----------
     timeline: gets every action, if given; make it with ``fabric_mhz=1000``, so that its cycles are
-        nanoseconds. Queues have a track each, and links one for each transfer at once.
+        nanoseconds. Queues have a track each, and links one for each transfer at once; a memory's
+        counter says how many of its bytes are held.
     record: whether to write everything into ``log``, for :meth:`check`.
     """
 

@@ -74,8 +74,7 @@ class Account:
         self._held[key] = nbytes
         self.free_bytes -= nbytes
         self.peak_bytes = max(self.peak_bytes, self.capacity_bytes - self.free_bytes)
-        if self.engine.log is not None:
-            self.engine.log.held.append(Held(self.engine.now_ns, self.name, key, nbytes))
+        self._record(key, nbytes)
 
     def give(self, key: Hashable) -> None:
         """Raises :class:`EngineError` if ``key`` holds nothing."""
@@ -83,8 +82,7 @@ class Account:
             raise EngineError(f"memory {self.name!r}: {key!r} holds nothing to give back")
         nbytes = self._held.pop(key)
         self.free_bytes += nbytes
-        if self.engine.log is not None:
-            self.engine.log.held.append(Held(self.engine.now_ns, self.name, key, -nbytes))
+        self._record(key, -nbytes)
         self._serve()
 
     def room(self, nbytes: int, key: Hashable | None = None) -> Event:
@@ -117,6 +115,14 @@ class Account:
             if room.key is not None:
                 self.take(room.key, room.nbytes)
             room.succeed()
+
+    def _record(self, key: Hashable, nbytes: int) -> None:
+        log, timeline, now_ns = self.engine.log, self.engine.timeline, self.engine.now_ns
+        if log is not None:
+            log.held.append(Held(now_ns, self.name, key, nbytes))
+        if timeline is not None:
+            held_bytes = self.capacity_bytes - self.free_bytes
+            timeline.count(f"memory {self.name}, bytes", held_bytes, now_ns)
 
     def _holders(self) -> str:
         largest = sorted(self._held.items(), key=lambda each: -each[1])[:_LARGEST]

@@ -101,6 +101,9 @@ def test_bench_prints_the_comparison(
         assert row["ratio_one_channel"] == pytest.approx(alone / speed)
     assert main(["bench", "--compare", "--no-compare", "--json", *options]) == 0
     assert "comparison" not in json.loads(capsys.readouterr().out)
+    assert main(["bench", "--quiet", *options]) == 0
+    output = capsys.readouterr()
+    assert output.out == output.err == ""
 
 
 @pytest.mark.usefixtures("simulations")

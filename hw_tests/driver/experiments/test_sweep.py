@@ -499,6 +499,18 @@ def test_two_sweeps_do_not_write_to_one_folder(
     assert "/dev/null/sweep" in capsys.readouterr().err
 
 
+def test_a_full_disk_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: type[Measuring]
+) -> None:
+    with ResultStore(tmp_path) as store:
+        store._database.execute("PRAGMA max_page_count = 4")
+        with pytest.raises(SweepError, match=r"results\.sqlite.*full.*--out"):
+            store.add("key", {"row": "x" * 20_000})
+    (tmp_path / "results.csv").mkdir()  # as little can be written
+    assert sweep(tmp_path, "--count", "10") == 2
+    assert str(tmp_path / "results.csv") in capsys.readouterr().err
+
+
 class DeadlyPoint(Point):
     """Ends the process that measures it."""
 

@@ -277,6 +277,37 @@ def test_what_cannot_be_is_refused() -> None:
     assert engine.run() == 0
 
 
+def test_the_timeline_has_how_full_memories_are(tmp_path: Path) -> None:
+    timeline = Timeline(backend="tiny", fabric_mhz=1000)
+    engine = Engine(TINY, timeline)
+    gpu = engine.memory("gpu")
+    gpu.take("first", 300)
+
+    def holders():
+        gpu.take("passing", 90)
+        yield engine.queue("compute").execute(50, "op")
+        gpu.give("passing")  # and taken in the same moment by who waits
+        yield engine.queue("compute").execute(20, "op")
+        gpu.give("first")
+
+    def waits():
+        yield gpu.room(gpu.capacity_bytes - 300, "rest")
+
+    engine.process(holders())
+    engine.process(waits())
+    engine.run()
+    timeline.write(tmp_path / "trace.json")
+    trace = read_trace(tmp_path / "trace.json")
+    assert_sound(trace)
+    assert trace.counters == {
+        "memory gpu, bytes": [
+            (0, 390),
+            (50, gpu.capacity_bytes),
+            (70, gpu.capacity_bytes - 300),
+        ]
+    }
+
+
 def test_the_timeline_has_every_action(tmp_path: Path) -> None:
     timeline = Timeline(backend="tiny", fabric_mhz=1000)
     engine = Engine(TINY, timeline)

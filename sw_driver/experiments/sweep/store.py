@@ -54,10 +54,13 @@ class ResultStore:
         return None if found is None else json.loads(found[0])
 
     def add(self, key: str, row: Mapping[str, Any]) -> None:
-        """Stores a result, in place of an earlier one."""
-        self._database.execute(
-            "INSERT OR REPLACE INTO results VALUES (?, ?)", (key, json.dumps(row))
-        )
+        """Stores a result, in place of an earlier one. Raises :class:`SweepError`."""
+        try:
+            self._database.execute(
+                "INSERT OR REPLACE INTO results VALUES (?, ?)", (key, json.dumps(row))
+            )
+        except sqlite3.Error as error:  # the disk is full
+            raise self._unusable(error) from error
 
     def __enter__(self) -> ResultStore:
         return self
