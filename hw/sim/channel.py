@@ -28,7 +28,7 @@ class SimulatedChannel(wiring.Component):
     Parameters
     ----------
     config
-        The module.
+        The module; its host is on the link.
     memory_timing
         What the DRAM insists on, if not the timing that the controller keeps; to see a violation.
     arithmetic
@@ -60,6 +60,11 @@ class SimulatedChannel(wiring.Component):
         arithmetic: bool = True,
         shared: bool = False,
     ) -> None:
+        if config.host != "link":
+            raise ValueError(
+                f"a simulated channel has its host on the link, got host={config.host!r}: leave it "
+                "out"
+            )
         self._config = config
         self._arithmetic = arithmetic
         self._shared = shared
