@@ -51,6 +51,7 @@ def test_is_frozen() -> None:
         ),
         ({"read_latency_fabric_cycles": 3}, "from 4 to 512, got 3"),
         ({"memory": "hbm"}, "memory must be one of ddr4, axi4, got 'hbm'"),
+        ({"memory": "axi4", "queue_depth": 32}, "queue_depth .* memory is 'axi4'"),
         ({"capacity_bytes": 3 << 20}, "got 3145728"),
         ({"capacity_bytes": 1024}, "got 1024"),
         ({"refresh": 1}, "refresh must be True or False, got 1"),
