@@ -88,8 +88,11 @@ def _module(machines: Machines) -> Design:
 
 
 def _described(config: ModuleConfig) -> dict[str, Any]:
-    dfi = {"dfi": dfi_timing(config.part.timing)} if config.memory == "ddr4" else {}
-    return {**config.describe(), **dfi}
+    values = config.describe()
+    if config.memory == "ddr4":
+        return {**values, "dfi": dfi_timing(config.part.timing)}
+    del values["controller"]
+    return values
 
 
 def _bank(machines: Machines) -> Design:

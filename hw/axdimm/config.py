@@ -72,7 +72,7 @@ class ModuleConfig:
 
     memory: str = "ddr4"
     """One of :data:`MEMORIES`. With ``axi4`` the part says no more than the capacity and the clock,
-    and ``controller`` nothing."""
+    and ``controller`` is left as it is."""
 
     kernel: KernelConfig = field(init=False)
     """The kernel's configuration, which follows from the rest."""
@@ -85,6 +85,13 @@ class ModuleConfig:
             )
         if self.memory not in MEMORIES:
             raise ValueError(f"memory must be one of {', '.join(MEMORIES)}, got {self.memory!r}")
+        if self.memory != "ddr4" and self.controller != _PAPER_CONTROLLER:
+            usual = asdict(_PAPER_CONTROLLER)
+            given = [name for name, each in asdict(self.controller).items() if each != usual[name]]
+            raise ValueError(
+                f"{', '.join(given)} of the DRAM controller cannot be set, because memory is "
+                f"{self.memory!r}, which has none: leave it out"
+            )
         latency = self.read_latency_fabric_cycles
         if not isinstance(latency, int) or not 4 <= latency <= MAX_READ_LATENCY:
             raise ValueError(

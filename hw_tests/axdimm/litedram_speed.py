@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from hw.axdimm.config import configure
+from hw.axdimm.config import ModuleConfig, configure
 from hw.sim.channel import SimulatedChannel
 from hw_tests.axdimm.litedram import LITEDRAM_BYTES, LiteDramChannel
 from hw_tests.bench import run_bench
@@ -22,9 +22,11 @@ from hw_tests.side_by_side import SideBySide
 __all__ = ["main", "measure"]
 
 
-def measure(count: int) -> dict[str, dict[str, int]]:
-    """The kernel's and the arbiter's counts of an update of ``count`` parameters, by channel."""
-    ours = configure(capacity_bytes=LITEDRAM_BYTES)
+def measure(ours: ModuleConfig, count: int) -> dict[str, dict[str, int]]:
+    """The kernel's and the arbiter's counts of an update of ``count`` parameters, by channel.
+
+    ``ours`` is the configuration of both, and has at most :data:`LITEDRAM_BYTES` a channel.
+    """
     sides = {
         "ours": SimulatedChannel(ours, arithmetic=False),
         "litedram": LiteDramChannel(replace(ours, memory="axi4"), arithmetic=False),
@@ -38,7 +40,7 @@ def measure(count: int) -> dict[str, dict[str, int]]:
             testcase="speed",
             optimization="-O1",
             parameters={
-                "capacity_bytes": LITEDRAM_BYTES,
+                "capacity_bytes": ours.capacity_bytes,
                 "read_latency": ours.read_latency_fabric_cycles,
                 "gaps": "none",
                 "sides": list(sides),
@@ -56,7 +58,8 @@ def main() -> None:
     count = parser.parse_args().count
     limit = configure().refresh_efficiency
     print(f"{count} parameters, Adam; refresh leaves {limit:.2%} of the peak")
-    for side, figures in measure(count).items():
+    config = configure(capacity_bytes=LITEDRAM_BYTES)
+    for side, figures in measure(config, count).items():
         beats = figures["beats_read"] + figures["beats_written"]
         waits = ", ".join(
             f"{name.removesuffix('_tck')} {value / 4 / figures['cycles']:.1%}"

@@ -54,6 +54,7 @@ def test_is_frozen() -> None:
         ({"memory": "hbm"}, "memory must be one of ddr4, axi4, got 'hbm'"),
         ({"host": "pcie"}, "host must be one of link, axi4, got 'pcie'"),
         ({"host": "axi4", "read_latency_fabric_cycles": 60}, "means nothing with .* got 60"),
+        ({"memory": "axi4", "queue_depth": 32}, "queue_depth .* memory is 'axi4'"),
         ({"capacity_bytes": 3 << 20}, "got 3145728"),
         ({"capacity_bytes": 1024}, "got 1024"),
         ({"refresh": 1}, "refresh must be True or False, got 1"),

@@ -94,6 +94,7 @@ def test_refuses_bad_files(
         (["sim", "--set", "lanes"], ["'lanes'", "KEY=VALUE"]),
         (["sim", "--set", "lanes=1", "--set", "lanes=2"], ["lanes", "twice"]),
         (["sim", "--wave-from", "10"], ["--wave"]),
+        (["sim", "--set", "memory=axi4"], ["'axi4'", "nearmem verilog", "'ddr4'"]),
         (["pim", "--set", "counting=dozens"], ["'dozens'", "pairs"]),
         (["config", "nowhere.toml"], ["'nowhere.toml'", "axdimm", "TOML"]),
         (["config", "--set", "lanes=1"], ["name one"]),
