@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pylibfst
@@ -19,7 +20,8 @@ from golden.dram_timing import check_trace
 from hw.axdimm.config import configure
 from hw_tests.driver.trace_reader import assert_sound, read_trace
 from hw_tests.driver.transports import WatchedTransport
-from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm import Axdimm, BackendOptions, open_backend
+from sw_driver.axdimm.backends import rtl
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.runtime.timeline import Timeline
@@ -29,6 +31,15 @@ from sw_driver.transport import DeviceFault, DeviceTimeout
 CONFIG = configure("tiny")
 LINE = 64
 PARAMETERS = 1500
+
+
+def test_files_may_be_named_by_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rtl, "VerilatedTransport", lambda **arguments: arguments)
+    for files in ({"wave": "w.fst"}, {"dram_trace": "t.csv"}):
+        arguments: Any = open_backend("rtl:tiny", BackendOptions(**files))
+        assert {name: arguments[name] for name in files} == {
+            name: Path(file) for name, file in files.items()
+        }
 
 
 def run_adam(transport: VerilatedTransport) -> None:

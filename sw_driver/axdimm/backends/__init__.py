@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,12 +43,12 @@ class BackendOptions:
     arithmetic: bool = True
     """False, on the backend ``rtl``: a delay in place of each functional unit; on ``cycles``: no
     memory and no results. The cycles are the same, in less time; the data mean nothing."""
-    wave: Path | None = None
+    wave: str | os.PathLike[str] | None = None
     """Where to write a waveform (FST); of the functional units, it has the inside of the first."""
     wave_window: tuple[int, int] | None = None
     """Fabric cycles of the module's time that the waveform is of, from the first to before the
     second; None is all."""
-    dram_trace: Path | None = None
+    dram_trace: str | os.PathLike[str] | None = None
     """Where to write the DRAM commands (CSV)."""
     announce: Callable[[str], None] | None = None
     """Told when the simulator has to be built; None: stderr shows it, with how far it is."""
@@ -153,9 +154,9 @@ def _open_rtl(options: BackendOptions) -> Transport:
     return VerilatedTransport(
         config=module_config(options),
         arithmetic=options.arithmetic,
-        wave=options.wave,
+        wave=None if options.wave is None else Path(options.wave),
         wave_window=options.wave_window,
-        dram_trace=options.dram_trace,
+        dram_trace=None if options.dram_trace is None else Path(options.dram_trace),
         announce=options.announce,
     )
 
