@@ -28,10 +28,6 @@ from hw.clocking import CLOCK_GATE_CELLS
 __all__ = ["Port", "Shared", "VerilogPlatform", "flat_ports", "ports_of", "to_verilog"]
 
 
-_ENABLED = "enabled_"
-"""Begins the name of a module that has an input ``ce``."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Port:
     """One port of a generated module."""
@@ -65,8 +61,10 @@ class VerilogPlatform:
         """By the name of their module; :func:`to_verilog` sees to it that all of a name are the
         same hardware."""
         self.files: dict[str, str] = {}
+        self.enabled: set[str] = set()
+        """Names of the modules all registers of which have an enable, an input ``ce``."""
         self.enable: Signal | None = None
-        """In a module all registers of which have an enable, that."""
+        """That of the module that is being elaborated, if it is one of them."""
 
     def add_component(self, name: str, component: wiring.Component) -> None:
         """Registers ``component`` as Verilog module ``name``."""
@@ -122,7 +120,10 @@ class Shared(wiring.Component):
             held = m if self._enable is None else EnableInserter(self._enable)(m)
             return DomainRenamer(self._domain)(held)
         enable = platform.enable if self._enable is None else self._enable
-        name = self._name if enable is None else _ENABLED + self._name
+        name = self._name
+        if enable is not None:
+            name = f"enabled_{name}"
+            platform.enabled.add(name)
         platform.add_component(name, self._component)
         connections: dict[str, Any] = {
             "i_clk": ClockSignal(self._domain),
@@ -154,7 +155,7 @@ def _rtlil(component: wiring.Component, name: str, platform: VerilogPlatform) ->
     }
     design: Any = component
     platform.enable = None
-    if name.startswith(_ENABLED):
+    if name in platform.enabled:
         platform.enable = ce = Signal(name="ce")
         ports["ce"] = ce, PortDirection.Input
         design = EnableInserter(ce)(component)

@@ -105,8 +105,8 @@ def run_bench(
         work.mkdir(parents=True, exist_ok=True)
         results = work / "results.xml"
         results.unlink(missing_ok=True)
-        # The runner exits on a failed test; which one, and why, is told below.
-        with contextlib.suppress(SystemExit):
+        # The runner gives up on a failed test or simulator; which one, and why, is told below.
+        with contextlib.suppress(SystemExit, RuntimeError):
             runner.test(
                 hdl_toplevel=top,
                 hdl_toplevel_lang="verilog",

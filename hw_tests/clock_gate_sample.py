@@ -1,16 +1,19 @@
-"""The same small pipeline behind a clock gate and behind clock-enables."""
+"""The same pipelines behind a clock gate and behind clock-enables."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.clock_gate import ClockGate
+from hw.dataflow.flow import FlowValue
+from hw.dataflow.unit import FlowUnit
+from hw.verilog import Shared
 
-__all__ = ["ClockGateSample"]
+__all__ = ["ClockGateSample", "EnabledUnitSample"]
 
 
 class ClockGateSample(wiring.Component):
@@ -55,4 +58,51 @@ class ClockGateSample(wiring.Component):
             self.gated_back.eq(self.gated_back * 3 + self.gated_o),
             self.enabled_back.eq(self.enabled_back * 3 + self.enabled_o),
         ]
+        return m
+
+
+def _formula(*, a: FlowValue, b: FlowValue) -> dict[str, FlowValue]:
+    """Its delays are short ones of registers and long ones of memory."""
+    return {"y": (a * b + a) * b}
+
+
+class EnabledUnitSample(wiring.Component):
+    """A functional unit, with modules in its module, on a gated clock and with an enable."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "enable": In(1),
+                "i": In(32),
+                **{f"{kind}_{name}": Out(width) for kind in ("gated", "enabled")
+                   for name, width in (("valid", 1), ("y", 32))},
+            }
+        )  # fmt: skip
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        enable, source = Signal(), Signal(32)
+        m.d.sync += [enable.eq(self.enable), source.eq(self.i)]
+        m.submodules.gate = gate = ClockGate()
+        m.domains.gated = ClockDomain(local=True)
+        m.d.comb += [
+            gate.enable.eq(enable),
+            ClockSignal("gated").eq(gate.gated),
+            ResetSignal("gated").eq(ResetSignal()),
+        ]
+        model = FlowUnit(_formula, inputs=("a", "b"), outputs=("y",), name="sample")
+        gated: Any = Shared(model, name=model.module_name, domain="gated")
+        enabled: Any = Shared(model, name=model.module_name, enable=enable)
+        m.submodules += [gated, enabled]
+        for unit in (gated, enabled):
+            m.d.comb += [
+                unit.i_valid.eq(source[0]),
+                unit.i_a.eq(source),
+                unit.i_b.eq(Cat(source[16:], source[:16])),
+            ]
+        for kind, unit in (("gated", gated), ("enabled", enabled)):
+            m.d.comb += [
+                getattr(self, f"{kind}_valid").eq(unit.o_valid),
+                getattr(self, f"{kind}_y").eq(unit.o_y),
+            ]
         return m

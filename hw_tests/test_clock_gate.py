@@ -13,7 +13,7 @@ import pytest
 from hw.clocking import CLOCK_GATE_CELLS
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
-from hw_tests.clock_gate_sample import ClockGateSample
+from hw_tests.clock_gate_sample import ClockGateSample, EnabledUnitSample
 from sw_driver.simulator.buildcache import verilator_env
 
 ROOT = Path(__file__).parents[1]
@@ -61,7 +61,17 @@ def sample(cell: str) -> str:
 @pytest.mark.parametrize("cell", CLOCK_GATE_CELLS)
 def test_verilator(cell: str) -> None:
     text = sample(cell) + CELL_MODELS.read_text()
-    run_bench(text, top=TOP, module="hw_tests.clock_gate_bench")
+    test = "gated_registers_are_registers_with_an_enable"
+    run_bench(text, top=TOP, module="hw_tests.clock_gate_bench", testcase=test)
+
+
+def test_an_enable_reaches_the_modules_in_a_module() -> None:
+    run_bench(
+        EnabledUnitSample(),
+        top="enabled_unit_sample",
+        module="hw_tests.clock_gate_bench",
+        testcase="an_enabled_unit_stands_when_a_gated_one_does",
+    )
 
 
 @icarus

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
+from amaranth.hdl import Fragment
+from amaranth.hdl._ast import Switch  # not exported
 
 from hw.kernel.config import KernelConfig
 from hw.kernel.lanes import Lanes
 from hw.kernel.unit import RuleUnit
-from hw.verilog import to_verilog
+from hw.rules import rule
+from hw.verilog import VerilogPlatform, to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.kernel.plain_rule import PLAIN
 from hw_tests.side_by_side import SideBySide
@@ -29,6 +33,22 @@ UNIT = RuleUnit(PLAIN)
 def verilog() -> str:
     lanes = {f"lanes{each}": Lanes(config, units=[UNIT]) for each, config in CONFIGS.items()}
     return to_verilog(SideBySide(lanes), "lanes_side_by_side")
+
+
+def test_each_register_has_the_enable() -> None:
+    """No result depends on it, but what the lanes take when they have no work."""
+    config = replace(CONFIGS[4], clocking="enable", rules=(PLAIN.name, "sum_squares"))
+    lanes = Lanes(config, units=[UNIT, RuleUnit(rule("sum_squares"))])
+    parts = [Fragment.get(lanes, VerilogPlatform())]
+    held = []
+    for part in parts:
+        parts += [below for below, *_ in part.subfragments]
+        if "compute" in part.statements:
+            (statement,) = part.statements["compute"]
+            assert isinstance(statement, Switch)
+            held.append(statement.test)
+    assert len(held) == 2  # the lanes and their sums
+    assert {getattr(test, "name", None) for test in held} == {"enable"}
 
 
 @pytest.mark.parametrize("lanes", CONFIGS)
