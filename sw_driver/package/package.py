@@ -1,0 +1,199 @@
+"""Writes a design with what FPGA tools, simulators and programmers take."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from hw.generate import DESIGNS, Machines, generate
+from hw.kernel.kernel import Kernel
+from hw.pim.bank.bank import PimBank
+from hw.pim.pool import PimPool
+
+from .boards import memory_top_files, selftest_top_files
+from .buses import find_buses
+from .ipxact import component_text
+from .registers import registers_of
+from .selftest import selftest_files
+from .templating import fill
+
+__all__ = ["MARKER", "check_folder", "package_files", "write_package"]
+
+MARKER = "README.md"
+"""The file by which a folder is known for a package; its first line names the design."""
+
+_TITLE = "# Package of "
+
+
+def package_files(name: str, machines: Machines) -> dict[str, bytes]:
+    """The files of the package of a design, by their paths in it: the same for the same
+    configuration.
+
+    Raises ``ValueError`` for a design that is not there or whose self test cannot be made, and
+    ``ImportError`` if what writes the register map's forms is not installed.
+    """
+    text, description = generate(name, machines)
+    component = DESIGNS[name](machines).component
+    ports = description["ports"]
+    mhz = (
+        machines.pim.clock_mhz
+        if isinstance(component, PimBank | PimPool)
+        else (machines.module.fabric_mhz)
+    )
+    clock = {"mhz": f"{mhz:g}", "period_ns": f"{1e3 / mhz:.3f}"}
+    buses = find_buses(ports)
+    registers = registers_of(component)
+    selftest = selftest_files(component, description)
+    has_memory_port = isinstance(component, Kernel)
+    sources = [f"rtl/{name}.v"]
+    made: dict[str, str | bytes] = {
+        sources[0]: text,
+        f"{name}.json": json.dumps(description, indent=2) + "\n",
+        f"{name}.f": "".join(f"{source}\n" for source in sources),
+        f"{name}.xml": component_text(
+            description,
+            version=version("nearmem"),
+            clock_hz=round(mhz * 1e6),
+            buses=buses,
+            registers=registers,
+            sources=sources,
+        ),
+        f"constraints/{name}.xdc": fill("design.xdc", name=name, **clock),
+        f"constraints/{name}.lpf": fill("design.lpf", name=name, **clock),
+    }
+    if registers is not None:
+        made |= _in("registers", registers.files(name))
+    if selftest:
+        half_period_ns = f"{500 / mhz:.3f}"
+        made |= _in("selftest", selftest)
+        made[f"sim/{name}_tb.v"] = fill("tb.v", name=name, half_period_ns=half_period_ns)
+        made |= _in("boards", selftest_top_files(name, clock))
+    if has_memory_port:
+        made |= _in("boards", memory_top_files(name, ports, buses, clock["mhz"]))
+    made[f"{name}.core"] = _core(name, list(selftest)[1:], has_memory_port)
+    tools = files(__package__).joinpath("templates", "tools")
+    made |= _in("tools", {tool.name: tool.read_bytes() for tool in tools.iterdir()})
+    made[MARKER] = _readme(name, made)
+    return {
+        path: content.encode() if isinstance(content, str) else content
+        for path, content in sorted(made.items())
+    }
+
+
+def check_folder(folder: Path) -> None:
+    """Raises ``FileExistsError`` if ``folder`` is there and neither empty nor a package."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    marker = folder / MARKER
+    if not marker.is_file() or not marker.read_text(errors="replace").startswith(_TITLE):
+        raise FileExistsError(
+            f"{str(folder)!r} is there and is no package of a design: give a folder that is not "
+            "there, or is empty, or has an older package, which is then replaced"
+        )
+
+
+def write_package(folder: Path, name: str, machines: Machines) -> list[Path]:
+    """Writes the package of a design to ``folder``, whole or not at all; an older package there is
+    replaced, with all that is in its folder. Gives the files.
+
+    Raises what :func:`check_folder` and :func:`package_files` do, and ``OSError``.
+    """
+    check_folder(folder)
+    contents = package_files(name, machines)
+    with _replacing(folder) as part:
+        for path, content in contents.items():
+            file = part / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+            if path.startswith("tools/"):
+                file.chmod(0o755)
+    return [folder / path for path in contents]
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """A new folder that takes the place of ``folder`` at the end of the block; not if it raises."""
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part, old = (folder.with_name(f".{folder.name}.{uuid4().hex}") for _ in range(2))
+    part.mkdir()
+    try:
+        yield part
+        if folder.exists():
+            os.replace(folder, old)
+        try:
+            os.replace(part, folder)
+        except BaseException:
+            if old.exists():
+                os.replace(old, folder)
+            raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _in(folder: str, contents: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{folder}/{name}": content for name, content in contents.items()}
+
+
+def _core(name: str, vectors: list[str], has_memory_port: bool) -> str:
+    parts = {"filesets": "", "targets": ""}
+    listed = "\n".join(
+        f"      - selftest/{file}: {{file_type: mem, copyto: {file}}}" for file in vectors
+    )
+    for kind, there in (("selftest", vectors), ("memory", has_memory_port)):
+        for part in parts if there else ():
+            parts[part] += fill(f"{kind}_{part}.core", name=name, vectors=listed)
+    vlnv = f"nearmem:nearmem:{name}:{version('nearmem')}"
+    return fill("design.core", name=name, vlnv=vlnv, **parts).rstrip() + "\n"
+
+
+_ABOUT = {
+    "rtl/{name}.v": "the Verilog, with every module that the design needs",
+    "{name}.f": "the file list, for tools that take one",
+    "{name}.json": "ports with widths and directions, latency, configuration",
+    "{name}.core": "for FuseSoC; the targets are below",
+    "{name}.xml": "IP-XACT (IEEE 1685-2014): ports, buses, registers",
+    "constraints/": "clock and reset of the design as a top, XDC and LPF",
+    "registers/": "the register map: SystemRDL, C header, CMSIS-SVD, HTML",
+    "selftest/": "Verilog that runs the design and compares, and what it applies and expects",
+    "sim/{name}_tb.v": "runs the self test in a simulator; run it where the .hex files are",
+    "boards/": "example tops with their constraints",
+    "tools/": "for a machine whose tools are PyPI's wheels: put this folder first on PATH",
+}
+
+
+def _readme(name: str, made: Mapping[str, Any]) -> str:
+    paths = [*made, MARKER]
+    lines = [
+        f"| `{path}` | {about} |"
+        for path, about in ((path.format(name=name), about) for path, about in _ABOUT.items())
+        if any(each.startswith(path) for each in paths)
+    ]
+    core = str(made[f"{name}.core"])
+    targets = [
+        f"| `{target}` | {about} |"
+        for target, about in re.findall(
+            r"^  (\w+):.*\n(?:    <<.*\n)?    description: (.*)$", core, re.MULTILINE
+        )
+    ]
+    return "\n".join(
+        [
+            f"{_TITLE}{name}\n\n| file | is |\n|---|---|",
+            *lines,
+            "\n```",
+            f"fusesoc --cores-root . run --target lint nearmem:nearmem:{name}",
+            "```\n\n| target | does |\n|---|---|",
+            *targets,
+            "",
+        ]
+    )
