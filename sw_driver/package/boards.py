@@ -1,4 +1,4 @@
-"""Example tops: the self test on two FPGAs, and a kernel with DDR4 on its memory port."""
+"""Example tops: the self test on two FPGAs, and a design with DDR4 on its memory port."""
 
 from __future__ import annotations
 
@@ -34,18 +34,16 @@ def selftest_top_files(name: str, clock: Mapping[str, str]) -> dict[str, str]:
 def memory_top_files(
     name: str, ports: Sequence[Mapping[str, Any]], buses: Sequence[AxiBus], mhz: str
 ) -> dict[str, str]:
-    """A kernel with DDR4 on its memory port ``m_axi`` and a processor on its registers ``s_axi``,
-    and the ports of the parts that come from the vendor."""
-    memory, registers = (
-        next(bus for bus in buses if bus.name == prefix) for prefix in ("m_axi", "s_axi")
-    )
+    """A design of two buses with DDR4 on the one of which it is the manager and a processor on the
+    other, and the ports of the parts that come from the vendor."""
+    host, memory = sorted(buses, key=lambda bus: bus.is_manager)
     directions = {port["name"]: port["direction"] for port in ports}
     wires = [
         f"  wire {_range(width)}{bus.name}_{signal};"
-        for bus in (registers, memory)
+        for bus in (host, memory)
         for signal, width in bus.widths.items()
     ]
-    declared = {"clk", "rst", *(f"{b.name}_{s}" for b in (memory, registers) for s in b.widths)}
+    declared = {"clk", "rst", *(f"{b.name}_{s}" for b in (host, memory) for s in b.widths)}
     # Of the controller's port, what the kernel does not have.
     ties = {
         f"{channel}{signal}": width
@@ -67,22 +65,24 @@ def memory_top_files(
         name=name,
         mhz=mhz,
         address_bits=memory.widths["awaddr"],
-        register_bytes=1 << registers.widths["awaddr"],
+        host_bits=host.widths["wdata"],
+        host_bus="AXI4-Lite" if host.is_lite else "AXI4",
+        host_address_bits=host.widths["awaddr"],
         wires="\n".join(wires),
         connections=connections(ports, {}, declared),
         host_connections=",\n".join(
-            f"    .M_AXI_{signal}(s_axi_{signal})" for signal in registers.widths
+            f"    .M_AXI_{signal}({host.name}_{signal})" for signal in host.widths
         ),
         memory_ties="\n".join(
             f"    .c0_ddr4_s_axi_{signal}({width}'b0)," for signal, width in ties.items()
         ),
         memory_connections=",\n".join(
-            f"    .c0_ddr4_s_axi_{signal}(m_axi_{signal})" for signal in memory.widths
+            f"    .c0_ddr4_s_axi_{signal}({memory.name}_{signal})" for signal in memory.widths
         ),
     )
     boxes = fill(
         "black_boxes.v",
-        host_ports=boxed(registers, "M_AXI", {}),
+        host_ports=boxed(host, "M_AXI", {}),
         memory_ports=boxed(memory, "c0_ddr4_s_axi", ties),
     )
     return {"top_xczu19eg.v": top, "xczu19eg_black_boxes.v": boxes}

@@ -39,7 +39,7 @@ def component_text(
     buses
         Its AXI buses.
     registers
-        What the subordinate AXI4-Lite bus leads to.
+        What its subordinate bus, if there is one, leads to.
     sources
         Its Verilog files.
     """
@@ -114,7 +114,7 @@ class _Component:
             child(manager, "ipxact:addressSpaceRef", addressSpaceRef=bus.name)
         else:
             subordinate = child(interface, "ipxact:slave")
-            if self._registers is not None and bus.is_lite:
+            if self._registers is not None:
                 child(subordinate, "ipxact:memoryMapRef", memoryMapRef="registers")
 
     def _signal(
@@ -169,8 +169,9 @@ class _Component:
             child(field, "ipxact:name", each.inst_name)
             child(field, "ipxact:description", words_of(each))
             child(field, "ipxact:bitOffset", str(each.low))
-            reset = child(child(field, "ipxact:resets"), "ipxact:reset")
-            child(reset, "ipxact:value", f"'h{int(each.get_property('reset') or 0):x}")
+            if not each.is_hw_writable:
+                reset = child(child(field, "ipxact:resets"), "ipxact:reset")
+                child(reset, "ipxact:value", f"'h{int(each.get_property('reset') or 0):x}")
             child(field, "ipxact:bitWidth", str(each.width))
             child(field, "ipxact:volatile", str(each.is_hw_writable).lower())
             child(field, "ipxact:access", access_of(each))

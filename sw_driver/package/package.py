@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from hw.clock_gate import CLOCK_GATE_MODULE
 from hw.generate import DESIGNS, Machines, generate
-from hw.kernel.kernel import Kernel
 from hw.pim.bank.bank import PimBank
 from hw.pim.pool import PimPool
 
@@ -51,9 +51,9 @@ def package_files(name: str, machines: Machines) -> dict[str, bytes]:
     )
     clock = {"mhz": f"{mhz:g}", "period_ns": f"{1e3 / mhz:.3f}"}
     buses = find_buses(ports)
-    registers = registers_of(component)
+    registers = registers_of(component, description["configuration"])
     selftest = selftest_files(component, description)
-    has_memory_port = isinstance(component, Kernel)
+    has_memory_port = [bus.is_manager for bus in buses] in ([True, False], [False, True])
     sources = [f"rtl/{name}.v"]
     made: dict[str, str | bytes] = {
         sources[0]: text,
@@ -79,7 +79,12 @@ def package_files(name: str, machines: Machines) -> dict[str, bytes]:
         made |= _in("boards", selftest_top_files(name, clock))
     if has_memory_port:
         made |= _in("boards", memory_top_files(name, ports, buses, clock["mhz"]))
-    made[f"{name}.core"] = _core(name, list(selftest)[1:], has_memory_port)
+    gated = CLOCK_GATE_MODULE in text
+    if gated:
+        made["sim/clock_cells.v"] = fill("clock_cells_sim.v")
+        for board in ("ecp5", "xilinx"):
+            made[f"boards/clock_cells_{board}.v"] = fill(f"clock_cells_{board}.v")
+    made[f"{name}.core"] = _core(name, list(selftest)[1:], has_memory_port, gated)
     tools = files(__package__).joinpath("templates", "tools")
     made |= _in("tools", {tool.name: tool.read_bytes() for tool in tools.iterdir()})
     made[MARKER] = _readme(name, made)
@@ -145,16 +150,27 @@ def _in(folder: str, contents: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{folder}/{name}": content for name, content in contents.items()}
 
 
-def _core(name: str, vectors: list[str], has_memory_port: bool) -> str:
-    parts = {"filesets": "", "targets": ""}
-    listed = "\n".join(
-        f"      - selftest/{file}: {{file_type: mem, copyto: {file}}}" for file in vectors
-    )
-    for kind, there in (("selftest", vectors), ("memory", has_memory_port)):
-        for part in parts if there else ():
-            parts[part] += fill(f"{kind}_{part}.core", name=name, vectors=listed)
-    vlnv = f"nearmem:nearmem:{name}:{version('nearmem')}"
-    return fill("design.core", name=name, vlnv=vlnv, **parts).rstrip() + "\n"
+def _core(name: str, vectors: list[str], has_memory_port: bool, gated: bool) -> str:
+    values = {
+        "name": name,
+        "vlnv": f"nearmem:nearmem:{name}:{version('nearmem')}",
+        "vectors": "\n".join(
+            f"      - selftest/{file}: {{file_type: mem, copyto: {file}}}" for file in vectors
+        ),
+        **{
+            f"cells_{kind}": f", clock_cells_{kind}" if gated else ""
+            for kind in ("sim", "ecp5", "xilinx")
+        },
+    }
+    parts = {
+        "filesets": {"clock": gated, "selftest": vectors, "memory": has_memory_port},
+        "targets": {"selftest": vectors, "memory": has_memory_port},
+    }
+    filled = {
+        part: "".join(fill(f"{kind}_{part}.core", **values) for kind in kinds if kinds[kind])
+        for part, kinds in parts.items()
+    }
+    return fill("design.core", **values, **filled).rstrip() + "\n"
 
 
 _ABOUT = {

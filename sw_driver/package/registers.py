@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ from xml.etree import ElementTree as ET
 
 from systemrdl.node import AddrmapNode, FieldNode, RegNode
 
-from hw.axdimm.registers import registers_text
+from hw.axdimm.channel import Channel
+from hw.axdimm.module import Axdimm
+from hw.axdimm.registers import WINDOW_BYTES, registers_text
 from hw.csr.register_map import elaborated
 from hw.kernel.kernel import Kernel
 from hw.pim.pool import PimPool
@@ -169,23 +171,32 @@ class Registers:
                     child(value, "value", str(int(code.value)))
 
 
-def registers_of(component: Any) -> Registers | None:
-    """The registers that the bus of ``component`` leads to, or None if there are none."""
+def registers_of(component: Any, configuration: Mapping[str, Any]) -> Registers | None:
+    """The registers that the bus of ``component`` leads to, or None if there are none.
+
+    ``configuration`` is what the component was made for, as in its description.
+    """
     if isinstance(component, Kernel):
         text = registers_text(component.config.rules)
         return Registers(text=text, top=elaborated("axdimm_kernel", text))
+    if isinstance(component, Channel | Axdimm):
+        windows = ""
+        for channel in range(configuration["channels"] if isinstance(component, Axdimm) else 1):
+            index = f"_{channel}" if isinstance(component, Axdimm) else ""
+            end = (channel + 1) * configuration["capacity_bytes"]
+            windows += f"    axdimm_kernel kernel{index} @ {end - 2 * WINDOW_BYTES:#x};\n"
+            windows += f"    axdimm_arbiter arbiter{index} @ {end - WINDOW_BYTES:#x};\n"
+        return _joined(registers_text(tuple(configuration["rules"])), windows)
     if isinstance(component, PimPool):
-        slots = component.config.works
-        text = (
-            f"{PIM_RDL.read_text()}\n"
-            "addrmap pim_pool_registers {\n"
-            '    name = "Pool with its slots";\n'
-            "    pim_pool pool @ 0x0;\n"
-            f"    pim_slot slot[{slots}] @ {SLOTS_OFFSET_BYTES:#x} += {SLOT_BYTES:#x};\n"
-            "};\n"
-        )
-        return Registers(text=text, top=elaborated("pim_pool_registers", text))
+        slots = f"slot[{configuration['works']}] @ {SLOTS_OFFSET_BYTES:#x} += {SLOT_BYTES:#x}"
+        return _joined(PIM_RDL.read_text(), f"    pim_pool pool @ 0x0;\n    pim_slot {slots};\n")
     return None
+
+
+def _joined(text: str, maps: str) -> Registers:
+    """The maps of ``text`` placed as ``maps`` says."""
+    text += f'\naddrmap registers {{\n    name = "Registers";\n{maps}}};\n'
+    return Registers(text=text, top=elaborated("registers", text))
 
 
 def _blocks(node: AddrmapNode) -> Iterator[AddrmapNode]:
@@ -206,10 +217,11 @@ def access_of(node: RegNode | FieldNode) -> str:
 
 
 def reset_of(node: RegNode) -> tuple[int, int]:
-    """What a register reads after the reset, and which of its bits have such a value."""
+    """What a register reads after the reset, and in which of its bits; those of the others are
+    what the hardware says."""
     value = mask = 0
     for field in node.fields():
-        if field.is_sw_readable:
+        if field.is_sw_readable and not field.is_hw_writable:
             value |= int(field.get_property("reset") or 0) << field.low
             mask |= ((1 << field.width) - 1) << field.low
     return value, mask

@@ -146,13 +146,13 @@ def kernel_run(config: KernelConfig) -> KernelRun:
         ]
     for name, value in settings.items():
         run.script.append((run.READ, registers[name].offset_bytes, value))
-    needed = len(run.before) * LINE_BYTES
-    if needed > config.memory_bytes:
+    lines = 1 << len(run.before).bit_length()
+    if lines * LINE_BYTES > config.memory_bytes:
         raise ValueError(
-            f"the self test of {', '.join(config.rules)} needs {needed} bytes of memory, "
-            f"memory_bytes is {config.memory_bytes}; give the kernel more, or fewer rules"
+            f"the self test of {', '.join(config.rules)} needs {lines * LINE_BYTES} bytes of "
+            f"memory, memory_bytes is {config.memory_bytes}; give it more, or fewer rules"
         )
-    spare = _cut(bytes(LINE_BYTES * ((1 << (len(run.before)).bit_length()) - len(run.before))))
+    spare = [bytes(LINE_BYTES)] * (lines - len(run.before))
     run.before += spare
     run.after += spare
     return run

@@ -55,7 +55,7 @@ module @@{name}_selftest (
   wire m_axi_wready = writing && random[3:2] != 0;
   wire aw = m_axi_awvalid && m_axi_awready;
   wire w = m_axi_wvalid && m_axi_wready;
-  wire strange_aw = m_axi_awaddr[ADDRESS_BITS-1:LINE_BITS+6] != 0 || m_axi_awaddr[5:0] != 0
+  wire strange_aw = m_axi_awaddr >> LINE_BITS + 6 != 0 || m_axi_awaddr[5:0] != 0
       || m_axi_awsize != 6 || m_axi_awburst != 1;
   always @(posedge clk)
     if (rst) begin
@@ -94,7 +94,7 @@ module @@{name}_selftest (
   wire m_axi_rlast = read_left == 0;
   wire ar = m_axi_arvalid && m_axi_arready;
   wire r = m_axi_rvalid && m_axi_rready;
-  wire strange_ar = m_axi_araddr[ADDRESS_BITS-1:LINE_BITS+6] != 0 || m_axi_araddr[5:0] != 0
+  wire strange_ar = m_axi_araddr >> LINE_BITS + 6 != 0 || m_axi_araddr[5:0] != 0
       || m_axi_arsize != 6 || m_axi_arburst != 1;
   wire [LINE_BITS-1:0] fetch_line = phase == COMPARE ? count[LINE_BITS-1:0] : read_line;
   always @(posedge clk) if (phase == COMPARE || !fetched) m_axi_rdata <= memory[fetch_line];

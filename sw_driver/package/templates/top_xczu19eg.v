@@ -3,9 +3,8 @@
 // ddr4_0        the IP "DDR4 SDRAM (MIG)" with an AXI4 interface: data width 512, address width
 //               @@address_bits, ID width 1, for a DIMM or components of 64 bits in all. Its user clock, a
 //               quarter of the memory's, is the clock of everything here: @@mhz MHz.
-// host_wrapper  a block design: the processing system, and a SmartConnect that makes AXI4-Lite of
-//               64 bits of its master port, external as M_AXI, on this clock; @@register_bytes bytes from
-//               where you choose.
+// host_wrapper  a block design: the processing system, and a SmartConnect that makes of its master
+//               port @@host_bus of @@host_bits bits with @@host_address_bits address bits, external as M_AXI, on this clock.
 //
 // boards/xczu19eg_black_boxes.v has their ports for other tools.
 module top_xczu19eg (
@@ -28,7 +27,7 @@ module top_xczu19eg (
     inout  wire [7:0]  c0_ddr4_dqs_c
 );
   wire clk, ui_rst, calibrated;
-  // The kernel waits until the memory has been calibrated.
+  // All waits until the memory has been calibrated.
   reg rst = 1;
   reg aresetn = 0;
   always @(posedge clk) begin
@@ -44,7 +43,7 @@ module top_xczu19eg (
 @@host_connections
   );
 
-  @@name kernel (
+  @@name dut (
 @@connections
   );
 
