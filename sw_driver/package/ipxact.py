@@ -8,7 +8,15 @@ from xml.etree import ElementTree as ET
 
 from .buses import AxiBus
 from .markup import child, document
-from .registers import REGISTER_BITS, Registers, access_of, block_name, codes_of, words_of
+from .registers import (
+    REGISTER_BITS,
+    Registers,
+    access_of,
+    block_name,
+    codes_of,
+    field_reset,
+    words_of,
+)
 
 __all__ = ["component_text"]
 
@@ -171,7 +179,7 @@ class _Component:
             child(field, "ipxact:bitOffset", str(each.low))
             if not each.is_hw_writable:
                 reset = child(child(field, "ipxact:resets"), "ipxact:reset")
-                child(reset, "ipxact:value", f"'h{int(each.get_property('reset') or 0):x}")
+                child(reset, "ipxact:value", f"'h{field_reset(each):x}")
             child(field, "ipxact:bitWidth", str(each.width))
             child(field, "ipxact:volatile", str(each.is_hw_writable).lower())
             child(field, "ipxact:access", access_of(each))

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,7 +23,7 @@ from .buses import find_buses
 from .ipxact import component_text
 from .registers import registers_of
 from .selftest import selftest_files
-from .templating import fill
+from .templating import TEMPLATES, fill
 
 __all__ = ["MARKER", "check_folder", "package_files", "write_package"]
 
@@ -85,8 +84,7 @@ def package_files(name: str, machines: Machines) -> dict[str, bytes]:
         for board in ("ecp5", "xilinx"):
             made[f"boards/clock_cells_{board}.v"] = fill(f"clock_cells_{board}.v")
     made[f"{name}.core"] = _core(name, list(selftest)[1:], has_memory_port, gated)
-    tools = files(__package__).joinpath("templates", "tools")
-    made |= _in("tools", {tool.name: tool.read_bytes() for tool in tools.iterdir()})
+    made |= {f"tools/{tool.name}": tool.read_bytes() for tool in (TEMPLATES / "tools").iterdir()}
     made[MARKER] = _readme(name, made)
     return {
         path: content.encode() if isinstance(content, str) else content

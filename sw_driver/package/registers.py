@@ -27,6 +27,7 @@ __all__ = [
     "access_of",
     "block_name",
     "codes_of",
+    "field_reset",
     "registers_of",
     "reset_of",
     "words_of",
@@ -222,7 +223,7 @@ def reset_of(node: RegNode) -> tuple[int, int]:
     value = mask = 0
     for field in node.fields():
         if field.is_sw_readable and not field.is_hw_writable:
-            value |= int(field.get_property("reset") or 0) << field.low
+            value |= field_reset(field) << field.low
             mask |= ((1 << field.width) - 1) << field.low
     return value, mask
 
@@ -230,6 +231,12 @@ def reset_of(node: RegNode) -> tuple[int, int]:
 def block_name(node: AddrmapNode) -> str:
     index = "".join(f"_{each}" for each in node.current_idx or ())
     return f"{node.inst_name}{index}"
+
+
+def field_reset(node: FieldNode) -> int:
+    """What a field holds after the reset."""
+    value: Any = node.get_property("reset")
+    return int(value or 0)
 
 
 def codes_of(node: FieldNode) -> list[Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 from string import Template
 
-__all__ = ["fill"]
+__all__ = ["TEMPLATES", "fill"]
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 class _Template(Template):
@@ -16,5 +18,4 @@ class _Template(Template):
 
 def fill(template: str, **values: object) -> str:
     """The template file with its values; raises ``KeyError`` for one that is missing."""
-    text = files(__package__).joinpath("templates", template).read_text()
-    return _Template(text).substitute(values)
+    return _Template((TEMPLATES / template).read_text()).substitute(values)
