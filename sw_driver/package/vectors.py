@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import floats
-from golden.rules import Values, canonical, reference
+from golden.rules import Reference, Values, canonical, reference
 from hw.axdimm.registers import kernel_map
 from hw.float.operator import FloatOperator
 from hw.kernel.config import PARAMETERS_PER_BEAT, KernelConfig
@@ -59,7 +59,7 @@ def unit_vectors(unit: RuleUnit) -> tuple[dict[str, int], list[tuple[list[int], 
     """
     rule = unit.rule
     random = Random(rule.name)
-    model = reference(rule.name)
+    model = _model(rule)
     constants = _constants(rule)
     tensors = {name: _floats([_operand(random) for _ in range(VECTORS)]) for name in rule.inputs}
     with np.errstate(all="ignore"):
@@ -113,7 +113,7 @@ def kernel_run(config: KernelConfig) -> KernelRun:
     random = Random(",".join(config.rules))
     settings: dict[str, int] = {}
     for number, rule in enumerate(config.update_rules):
-        model, constants = reference(rule.name), _constants(rule)
+        model, constants = _model(rule), _constants(rule)
         tensors: dict[str, Floats] = {}
         addresses: dict[str, int] = {}
         for name in dict.fromkeys((*rule.inputs, *rule.outputs)):
@@ -167,9 +167,16 @@ _COUNT = _LINES * PARAMETERS_PER_BEAT - 4
 Floats = NDArray[np.float32]
 
 
+def _model(rule: UpdateRule) -> Reference:
+    try:
+        return reference(rule.name)
+    except ValueError as error:
+        raise ValueError(f"the self test of {rule.name} needs a golden model: {error}") from None
+
+
 def _constants(rule: UpdateRule) -> dict[str, np.float32]:
     values = {name: HYPERPARAMETERS.get(name, 0.5) for name in rule.hyperparameters}
-    return reference(rule.name).constants(**values)
+    return _model(rule).constants(**values)
 
 
 def _number(random: Random) -> int:

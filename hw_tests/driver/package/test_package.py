@@ -132,6 +132,15 @@ def test_a_wrong_kernel_fails(
 
 
 @needs_icarus
+@pytest.mark.parametrize("name", ["adam_unit", "copy_unit", "fill_unit", "sum_squares_unit"])
+def test_units_pass(name: str, tmp_path: Path) -> None:
+    """A whole rule; one without a cycle of latency, one without operands, one with a sum."""
+    result = fusesoc(write(tmp_path / "package", name), "sim")
+    assert result.returncode == 0, result.stdout[-3000:]
+    assert f"PASS: {name}" in result.stdout
+
+
+@needs_icarus
 def test_a_wrong_result_of_an_operator_fails(small: Path, tmp_path: Path) -> None:
     broken = tmp_path / "package"
     shutil.copytree(small, broken)

@@ -35,9 +35,16 @@ module @@{name}_selftest (
   end
 
   reg failed;
-  reg [LATENCY-1:0] in_flight;
-  wire [LATENCY:0] shifted = {in_flight, i_valid};
-  wire in_time = o_valid == in_flight[LATENCY-1];
+  // i_valid after so many cycles, of which there may be none.
+  reg [LATENCY:0] in_flight;
+  wire [LATENCY:0] delayed;
+  assign delayed[0] = i_valid;
+  generate
+    if (LATENCY > 0) begin : stages
+      assign delayed[LATENCY:1] = in_flight[LATENCY-1:0];
+    end
+  endgenerate
+  wire in_time = o_valid == delayed[LATENCY];
   wire same = !o_valid || found == expected;
   assign pass = done && !failed;
   always @(posedge clk)
@@ -54,7 +61,7 @@ module @@{name}_selftest (
       taken <= next_taken;
       ready <= 1;
       random <= {random[14:0], random[15] ^ random[13] ^ random[12] ^ random[10]};
-      in_flight <= shifted[LATENCY-1:0];
+      in_flight <= delayed;
       if (!done && !(in_time && same)) failed <= 1;
       if (next_issued == VECTORS && in_flight == 0) begin
         done <= 1;
