@@ -57,8 +57,8 @@ def add_parser(subparsers: Any) -> None:
         type=Path,
         metavar="DIR",
         help="write one design to a folder of its own, with what takes it to a board: FuseSoC, "
-        "IP-XACT, constraints, register map, self test, example tops; an older package there is "
-        "replaced",
+        "IP-XACT, constraints, register map, self test, example tops; it must not be there, or be "
+        "empty",
     )
     parser.add_argument(
         "--resources",

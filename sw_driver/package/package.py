@@ -6,8 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,7 @@ from .registers import registers_of
 from .selftest import selftest_files
 from .templating import TEMPLATES, fill
 
-__all__ = ["MARKER", "check_folder", "package_files", "write_package"]
-
-MARKER = "README.md"
-"""The file by which a folder is known for a package; its first line names the design."""
-
-_TITLE = "# Package of "
+__all__ = ["package_files", "write_package"]
 
 
 def package_files(name: str, machines: Machines) -> dict[str, bytes]:
@@ -43,11 +37,8 @@ def package_files(name: str, machines: Machines) -> dict[str, bytes]:
     text, description = generate(name, machines)
     component = DESIGNS[name](machines).component
     ports = description["ports"]
-    mhz = (
-        machines.pim.clock_mhz
-        if isinstance(component, PimBank | PimPool)
-        else (machines.module.fabric_mhz)
-    )
+    of_pim = isinstance(component, PimBank | PimPool)
+    mhz = machines.pim.clock_mhz if of_pim else machines.module.fabric_mhz
     clock = {"mhz": f"{mhz:g}", "period_ns": f"{1e3 / mhz:.3f}"}
     buses = find_buses(ports)
     registers = registers_of(component, description["configuration"])
@@ -85,63 +76,39 @@ def package_files(name: str, machines: Machines) -> dict[str, bytes]:
             made[f"boards/clock_cells_{board}.v"] = fill(f"clock_cells_{board}.v")
     made[f"{name}.core"] = _core(name, list(selftest)[1:], has_memory_port, gated)
     made |= {f"tools/{tool.name}": tool.read_bytes() for tool in (TEMPLATES / "tools").iterdir()}
-    made[MARKER] = _readme(name, made)
+    made["README.md"] = _readme(name, made)
     return {
         path: content.encode() if isinstance(content, str) else content
         for path, content in sorted(made.items())
     }
 
 
-def check_folder(folder: Path) -> None:
-    """Raises ``FileExistsError`` if ``folder`` is there and neither empty nor a package."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    marker = folder / MARKER
-    if not marker.is_file() or not marker.read_text(errors="replace").startswith(_TITLE):
-        raise FileExistsError(
-            f"{str(folder)!r} is there and is no package of a design: give a folder that is not "
-            "there, or is empty, or has an older package, which is then replaced"
-        )
-
-
 def write_package(folder: Path, name: str, machines: Machines) -> list[Path]:
-    """Writes the package of a design to ``folder``, whole or not at all; an older package there is
-    replaced, with all that is in its folder. Gives the files.
+    """Writes the package of a design to ``folder``, whole or not at all, and gives the files.
 
-    Raises what :func:`check_folder` and :func:`package_files` do, and ``OSError``.
+    Raises ``FileExistsError`` if ``folder`` is there and not empty: it may hold pins that somebody
+    has added. Raises what :func:`package_files` does, and ``OSError``.
     """
-    check_folder(folder)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise FileExistsError(
+            f"{str(folder)!r} is there and is no empty folder: give another, or remove it"
+        )
     contents = package_files(name, machines)
-    with _replacing(folder) as part:
+    target = folder.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{uuid4().hex}")
+    part.mkdir()
+    try:
         for path, content in contents.items():
             file = part / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
             if path.startswith("tools/"):
                 file.chmod(0o755)
-    return [folder / path for path in contents]
-
-
-@contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    """A new folder that takes the place of ``folder`` at the end of the block; not if it raises."""
-    folder = folder.resolve()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part, old = (folder.with_name(f".{folder.name}.{uuid4().hex}") for _ in range(2))
-    part.mkdir()
-    try:
-        yield part
-        if folder.exists():
-            os.replace(folder, old)
-        try:
-            os.replace(part, folder)
-        except BaseException:
-            if old.exists():
-                os.replace(old, folder)
-            raise
+        os.replace(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+    return [folder / path for path in contents]
 
 
 def _in(folder: str, contents: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,11 +154,10 @@ _ABOUT = {
 
 
 def _readme(name: str, made: Mapping[str, Any]) -> str:
-    paths = [*made, MARKER]
     lines = [
         f"| `{path}` | {about} |"
         for path, about in ((path.format(name=name), about) for path, about in _ABOUT.items())
-        if any(each.startswith(path) for each in paths)
+        if any(each.startswith(path) for each in made)
     ]
     core = str(made[f"{name}.core"])
     targets = [
@@ -202,7 +168,7 @@ def _readme(name: str, made: Mapping[str, Any]) -> str:
     ]
     return "\n".join(
         [
-            f"{_TITLE}{name}\n\n| file | is |\n|---|---|",
+            f"# Package of {name}\n\n| file | is |\n|---|---|",
             *lines,
             "\n```",
             f"fusesoc --cores-root . run --target lint nearmem:nearmem:{name}",
