@@ -20,7 +20,7 @@ from lxml import etree
 
 from hw.axdimm.config import configure
 from hw.axdimm.registers import kernel_map
-from hw.csr.register_map import Register
+from hw.csr.register_map import Register, parse_registers
 from hw.generate import DESIGNS, Machines
 from hw.kernel.config import KernelConfig
 from hw.pim.config import configure as configure_pim
@@ -290,6 +290,29 @@ def test_registers_are_those_of_the_simulated_bus(kernel: Path) -> None:
     assert on_bus == {
         offset: value for name, (offset, _, value) in of_svd.items() if name != "control"
     }
+
+
+def test_other_forms_of_the_register_map_say_the_same(kernel: Path, tmp_path: Path) -> None:
+    registers = kernel_map(("adam", "sum_squares"))
+    text = (kernel / "registers" / "kernel.rdl").read_text()
+    assert parse_registers("axdimm_kernel", text) == registers
+    page = (kernel / "registers" / "kernel.html").read_text()
+    headings = re.findall(r'<h3 id="(\w+)">\w+ at (0x\w+)</h3>', page)
+    assert headings == [(each.name, f"{each.offset_bytes:#05x}") for each in registers.registers]
+    program = "".join(
+        [
+            f'#include "{kernel / "registers" / "kernel.h"}"\n#include <stddef.h>\n',
+            *(
+                f"_Static_assert(offsetof(axdimm_kernel_t, {each.name}) == {each.offset_bytes}"
+                f' && sizeof(((axdimm_kernel_t *)0)->{each.name}) == 8, "{each.name}");\n'
+                for each in registers.registers
+            ),
+            "_Static_assert(AXDIMM_KERNEL__STATUS__CAUSE_bm == "
+            f'{registers["status"]["cause"].mask}, "cause");\n',
+        ]
+    )
+    (tmp_path / "offsets.c").write_text(program)
+    subprocess.run(["gcc", "-Wall", "-Werror", "-fsyntax-only", tmp_path / "offsets.c"], check=True)
 
 
 def test_a_package_is_the_same_each_time(kernel: Path, tmp_path: Path) -> None:
