@@ -17,7 +17,7 @@ FLOORS = [
     {"offloading"},
     {"torch"},
     {"axdimm", "pim"},
-    {"control", "memory", "simulator"},
+    {"control", "memory", "package", "simulator"},
     {"machine"},
     {"workload"},
     {"runtime"},

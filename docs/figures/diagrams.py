@@ -73,8 +73,9 @@ def rooms() -> Drawing:
         320,
         90,
         [
-            ("control/", ["nearmem ctl: server,", "client, devices with", "names"]),
-            ("memory/", ["pointers, allocators,", "host, GPU, NVMe"]),
+            ("control/", ["nearmem ctl:", "server, client,", "named devices"]),
+            ("memory/", ["pointers,", "allocators, host,", "GPU, NVMe"]),
+            ("package/", ["a design with", "what FPGA tools", "take"]),
             ("simulator/", ["Verilating, build", "cache, waveforms,", "synthesis"]),
         ],
     )

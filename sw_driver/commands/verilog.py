@@ -25,6 +25,8 @@ from . import (
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from hw.generate import Machines
+
 __all__ = ["add_parser", "run"]
 
 
@@ -34,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
         "verilog",
         help="write the designs as Verilog",
         description="Writes NAME.v, with every module that NAME needs, and NAME.json: ports with "
-        "widths and directions, latency, configuration.",
+        "widths and directions, latency, configuration. With --package, a folder for FPGA tools.",
     )
     parser.add_argument(
         "designs", nargs="*", metavar="NAME", help="designs to write (default: all)"
@@ -62,6 +64,14 @@ def add_parser(subparsers: Any) -> None:
         "and an AND gate for simulation (default: bufgce)",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder (default: build/verilog)")
+    parser.add_argument(
+        "--package",
+        type=Path,
+        metavar="DIR",
+        help="write one design to a folder of its own, with what takes it to a board: FuseSoC, "
+        "IP-XACT, constraints, register map, self test, example tops; it must not be there, or be "
+        "empty",
+    )
     parser.add_argument(
         "--resources",
         action="store_true",
@@ -107,9 +117,18 @@ def run(arguments: argparse.Namespace) -> int:
             )
         machines = machines._replace(clock_gate_cell=cell)
     names = arguments.designs or list(DESIGNS)
+    if arguments.package is not None:
+        for option in ("out", "resources"):
+            if getattr(arguments, option):
+                raise Refusal(f"--package and --{option} do not go together: leave one out")
+        if len(arguments.designs) != 1:
+            given = ", ".join(arguments.designs) or "none"
+            raise Refusal(f"--package takes the name of one design, got {given}")
     for name in names:
         if name not in DESIGNS:
             raise Refusal(f"no design {name!r}; known: {', '.join(DESIGNS)}")
+    if arguments.package is not None:
+        return _write_package(arguments, names[0], machines)
     folder = output_folder(arguments.out, "verilog")
     console = progress_console(arguments)
     written: list[Path] = []
@@ -137,6 +156,24 @@ def run(arguments: argparse.Namespace) -> int:
     if resources and not arguments.quiet:
         Console().print(_table(resources))
     print_files(arguments, written)
+    return 0
+
+
+def _write_package(arguments: argparse.Namespace, name: str, machines: Machines) -> int:
+    from amaranth.hdl import UnusedElaboratable
+
+    from sw_driver.package.package import write_package
+    from sw_driver.simulator.processes import kill_started
+
+    warnings.simplefilter("ignore", UnusedElaboratable)
+    try:
+        with kill_started():
+            files = write_package(arguments.package, name, machines)
+    except (FileExistsError, ValueError) as error:
+        raise Refusal(f"--package: {error}") from error
+    except ImportError as error:
+        raise Failure("peakrdl-cheader is needed: pip install -e '.[dev]'") from error
+    print_files(arguments, files)
     return 0
 
 

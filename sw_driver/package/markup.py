@@ -1,0 +1,20 @@
+"""XML documents, written the same way each time."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+__all__ = ["child", "document"]
+
+
+def child(parent: ET.Element, tag: str, text: str | None = None, **attributes: str) -> ET.Element:
+    """A new last element of ``parent``."""
+    element = ET.SubElement(parent, tag, attributes)
+    element.text = text
+    return element
+
+
+def document(root: ET.Element) -> str:
+    """The text of a document."""
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
