@@ -61,8 +61,8 @@ class FloatOperator(wiring.Component):
         self._stages = self.default_depth(format) if stages is None else stages
         if self._stages not in depths:
             raise ValueError(
-                f"stages of {self.operation} is {stages!r}, expected an integer from "
-                f"{min(depths)} to {max(depths)}; choose one of those"
+                f"stages of {self.operation} is {stages!r}, expected one of "
+                f"{', '.join(map(str, depths))}; leave it out for the default"
             )
         self._cuts = depths[self._stages]
         self._format = format

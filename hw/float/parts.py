@@ -129,13 +129,12 @@ def digit_depths(digits: int, fixed: tuple[str, ...]) -> dict[int, tuple[str, ..
     """The depths of an operator that finds ``digits`` of its result one after the other.
 
     Its cuts are ``fixed``, and ``digit_0``, ``digit_1``, ... after each digit, of which the last is
-    always a register and the others are spread evenly, at most four digits apart.
+    always a register and the others are spread evenly: four, three, two digits apart or one.
     """
-    fewest = -(-digits // 4)
     return {
         len(fixed) + stages + 1: fixed
         + tuple(f"digit_{-(-digits * stage // stages) - 1}" for stage in range(1, stages + 1))
-        for stages in range(fewest, digits + 1)
+        for stages in sorted({-(-digits // apart) for apart in (4, 3, 2, 1)})
     }
 
 
