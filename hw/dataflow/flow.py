@@ -235,6 +235,9 @@ class Flow:
     """
 
     format: FloatFormat = FP32
+    depths: Mapping[str, int] = field(default_factory=dict)
+    """Stages of operators, by :attr:`~hw.float.operator.FloatOperator.operation`; the others have
+    their default."""
     inputs: dict[str, FlowValue] = field(default_factory=dict)
     constants: dict[str, FlowValue] = field(default_factory=dict)
     outputs: dict[str, FlowValue] = field(default_factory=dict)
@@ -318,7 +321,8 @@ class Flow:
             self.check(operand, name)
         operator = self._operators.get(kind)
         if operator is None:
-            operator = self._operators[kind] = kind(format=self.format)
+            stages = self.depths.get(kind.operation)
+            operator = self._operators[kind] = kind(format=self.format, stages=stages)
         return self.apply(operator, *self.balance(*operands), name=name)
 
     def check(self, value: object, where: str) -> None:
@@ -390,12 +394,13 @@ def build_flow(
     constants: Sequence[str],
     outputs: Sequence[str],
     format: FloatFormat = FP32,
+    depths: Mapping[str, int] | None = None,
 ) -> Flow:
     """The pipeline that computes ``formula``, complete.
 
     Raises :class:`FlowError` if it is not a complete pipeline or its results are not ``outputs``.
     """
-    flow = Flow(format=format)
+    flow = Flow(format=format, depths=depths or {})
     values = {name: flow.input(name) for name in inputs}
     values |= {name: flow.constant(name) for name in constants}
     results = formula(**values)

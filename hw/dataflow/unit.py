@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
@@ -75,6 +75,8 @@ class FlowUnit(wiring.Component):
         of a :class:`UnitSignature`.
     format
         Format of all numbers.
+    depths
+        Stages of operators by their operation, where they are not the default.
     name
         Of the rule in the name of the Verilog module, by default that of the function.
     """
@@ -87,10 +89,16 @@ class FlowUnit(wiring.Component):
         constants: Sequence[str] = (),
         outputs: Sequence[str],
         format: FloatFormat = FP32,
+        depths: Mapping[str, int] | None = None,
         name: str | None = None,
     ) -> None:
         self._flow = build_flow(
-            rule, inputs=inputs, constants=constants, outputs=outputs, format=format
+            rule,
+            inputs=inputs,
+            constants=constants,
+            outputs=outputs,
+            format=format,
+            depths=depths,
         )
         self._name = f"{name or rule.__name__}_unit"
         super().__init__(
@@ -99,8 +107,10 @@ class FlowUnit(wiring.Component):
 
     @property
     def module_name(self) -> str:
-        """Name of the Verilog module: that of the rule, and of the format if it is not FP32."""
-        return self._name if self.format == FP32 else f"{self._name}_{self.format.name}"
+        """Name of the Verilog module: that of the rule, of the format if it is not FP32, and the
+        depths that were asked for."""
+        name = self._name if self.format == FP32 else f"{self._name}_{self.format.name}"
+        return "_".join([name, *(f"{operation}{n}" for operation, n in self.flow.depths.items())])
 
     @property
     def flow(self) -> Flow:

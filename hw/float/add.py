@@ -5,13 +5,14 @@ from __future__ import annotations
 from amaranth.hdl import C, Module, Mux
 from amaranth.utils import bits_for
 
+from hw.float.format import FloatFormat
 from hw.float.operator import FloatOperator
 from hw.float.parts import (
     Bits,
-    LeadingZeros,
     Unpacked,
     carry,
     cat,
+    leading_zeros,
     mask_below,
     register,
     round_and_pack,
@@ -21,9 +22,19 @@ from hw.float.parts import (
 
 __all__ = ["FloatAdd"]
 
+_DEPTHS = {
+    3: ("order", "sum"),
+    4: ("order", "sum", "shift"),
+    5: ("order", "sum", "coarse", "shift"),
+    6: ("order", "align", "sum", "coarse", "shift"),
+    7: ("compare", "order", "align", "sum", "coarse", "shift"),
+    8: ("compare", "order", "align", "sum", "count", "coarse", "shift"),
+    9: ("compare", "order", "align", "sum", "count", "coarse", "shift", "round"),
+}
+
 
 class FloatAdd(FloatOperator):
-    """``a + b``, five cycles.
+    """``a + b``, three to nine cycles.
 
     An exact zero sum of operands of different sign is +0; infinities of different sign give NaN.
     A subtraction is an addition with the sign bit of the second operand inverted.
@@ -31,8 +42,12 @@ class FloatAdd(FloatOperator):
 
     operation = "add"
 
-    @property
-    def latency(self) -> int:
+    @classmethod
+    def depths(cls, format: FloatFormat) -> dict[int, tuple[str, ...]]:
+        return _DEPTHS
+
+    @classmethod
+    def default_depth(cls, format: FloatFormat) -> int:
         return 5
 
     def datapath(self, m: Module) -> Bits:
@@ -42,52 +57,102 @@ class FloatAdd(FloatOperator):
         # Order by magnitude, so that the difference of significands is never negative. Both
         # distances of the exponents are there when the comparison is.
         a, b = Unpacked(m, fmt, self.i_a, "a"), Unpacked(m, fmt, self.i_b, "b")
-        swap = wire(m, a.magnitude < b.magnitude, "swap")
         subtract = wire(m, a.sign ^ b.sign, "subtract")
-        cancels = subtract & (a.magnitude == b.magnitude)
-        # Beyond the guard bits only whether something is there matters, hence saturation.
-        distance_bits = bits_for(bits + 2)
         a_exponent = wire(m, a.exponent, "a_exponent")
         b_exponent = wire(m, b.exponent, "b_exponent")
-        a_b = wire(m, (a_exponent - b_exponent)[: fmt.exponent_bits], "a_b")
-        b_a = wire(m, (b_exponent - a_exponent)[: fmt.exponent_bits], "b_a")
-        distance = Mux(swap, saturate(b_a, distance_bits), saturate(a_b, distance_bits))
-        large_1 = register(m, Mux(swap, b.significand, a.significand), "large_1")
-        small_1 = register(m, Mux(swap, a.significand, b.significand), "small_1")
-        distance_1 = register(m, distance, "distance_1")
-        subtract_1 = register(m, subtract, "subtract_1")
-        side_1 = carry(
+        compared = carry(
             m,
-            1,
-            "side_1",
-            exponent=Mux(swap, b_exponent, a_exponent),
-            sign=Mux(swap, b.sign, a.sign) & ~cancels,
+            self.cycles("compare"),
+            "compared",
+            swap=a.magnitude < b.magnitude,
+            a=a.significand,
+            b=b.significand,
+            a_exponent=a_exponent,
+            b_exponent=b_exponent,
+            a_sign=a.sign,
+            b_sign=b.sign,
+            a_b=(a_exponent - b_exponent)[: fmt.exponent_bits],
+            b_a=(b_exponent - a_exponent)[: fmt.exponent_bits],
+            subtract=subtract,
+            cancels=subtract & (a.magnitude == b.magnitude),
             nan=a.nan | b.nan | (a.special & b.special & subtract),
             special=a.special | b.special,
         )
+        # Beyond the guard bits only whether something is there matters, hence saturation.
+        distance_bits = bits_for(bits + 2)
+        swap = compared.swap
+        distance = Mux(
+            swap, saturate(compared.b_a, distance_bits), saturate(compared.a_b, distance_bits)
+        )
+        cycles = self.cycles("order")
+        large = register(m, Mux(swap, compared.b, compared.a), "large", cycles)
+        small = register(m, Mux(swap, compared.a, compared.b), "small", cycles)
+        distance = register(m, distance, "distance", cycles)
+        subtract = register(m, compared.subtract, "ordered_subtract", cycles)
+        side = carry(
+            m,
+            cycles,
+            "ordered",
+            exponent=Mux(swap, compared.b_exponent, compared.a_exponent),
+            sign=Mux(swap, compared.b_sign, compared.a_sign) & ~compared.cancels,
+            nan=compared.nan,
+            special=compared.special,
+        )
 
         # Align to the larger operand with three bits below it (guard, round, sticky) and add.
-        extended = cat(C(0, 3), small_1)
-        lost = (extended & mask_below(distance_1, bits + 3)).any()
-        aligned = wire(m, (extended >> distance_1) | lost, "aligned")
-        augend = cat(C(0, 3), large_1)
-        addend = cat(aligned, C(0, 1)) ^ subtract_1.replicate(bits + 4)
-        sum_2 = register(m, (augend + addend + subtract_1)[: bits + 4], "sum_2")
+        extended = cat(C(0, 3), small)
+        lost = (extended & mask_below(distance, bits + 3)).any()
+        cycles = self.cycles("align")
+        aligned = register(m, (extended >> distance) | lost, "aligned", cycles)
+        large = register(m, large, "aligned_large", cycles)
+        subtract = register(m, subtract, "aligned_subtract", cycles)
+        side = carry(m, cycles, "aligned_side", **vars(side))
+        # One adder: the place below takes the one that a complement needs.
+        width = bits + 4
+        augend = cat(C(1, 1), C(0, 3), large)
+        addend = cat(C(1, 1), aligned, C(0, 1)) ^ cat(~subtract, subtract.replicate(width))
+        cycles = self.cycles("sum")
+        total = register(m, (augend + addend)[1 : width + 1], "sum", cycles)
 
         # Normalise, but shift by no more than the exponent: what is then left unnormalised is
         # subnormal. A one at the place of that shift limits the count; one in the last place
         # limits that of a zero sum, so that the exponent stays positive.
-        limit = C(1 << (bits + 3), bits + 4) >> side_1.exponent
-        limit_2 = register(m, limit | 1, "limit_2")
-        side_2 = carry(m, 1, "side_2", **vars(side_1))
-        zeros = LeadingZeros(m, sum_2 | limit_2, "zeros")
-        sum_3 = register(m, sum_2, "sum_3")
-        side_3 = carry(m, 1, "side_3", **vars(side_2))
-
-        shift = wire(m, zeros.count, "shift")
-        sum_4 = register(m, (sum_3 << shift)[: bits + 4], "sum_4")
+        limit = C(1 << (width - 1), width) >> side.exponent
+        limit = register(m, limit | 1, "limit", cycles)
+        side = carry(m, cycles, "summed", **vars(side))
+        # Count zeros by four first, shift, and then one by one.
+        padded = cat(C(0, -width % 4), wire(m, total | limit, "limited"))
+        fours = cat(*(padded[place : place + 4].any() for place in range(0, len(padded), 4)))
+        cycles = self.cycles("count")
+        coarse = register(m, leading_zeros(m, fours, "zero_fours"), "coarse", cycles)
+        padded = register(m, padded, "counted", cycles)
+        total = register(m, total, "counted_sum", cycles)
+        side = carry(m, cycles, "counted_side", **vars(side))
+        cycles = self.cycles("coarse")
+        places = cat(C(0, 2), coarse)
+        top = register(m, (padded << places)[len(padded) - 4 : len(padded)], "top", cycles)
+        total = register(m, (total << places)[:width], "shifted", cycles)
+        side = carry(m, cycles, "shifted_side", coarse=coarse, **vars(side))
+        upper = wire(m, ~top[2:4].any(), "upper")
+        fine = wire(m, cat(~Mux(upper, top[1], top[3]), upper), "fine")
+        cycles = self.cycles("shift")
+        total = register(m, (total << fine)[:width], "normalised", cycles)
         # The top bit of the sum counts one more than that of the larger operand.
-        exponent = (side_3.exponent + 1 - shift)[: fmt.exponent_bits]
-        side_4 = carry(m, 1, "side_4", **{**vars(side_3), "exponent": exponent})
-
-        return round_and_pack(m, fmt, significand=sum_4[-bits:], tail=sum_4[:-bits], **vars(side_4))
+        exponent = (side.exponent + 1 - cat(fine, side.coarse))[: fmt.exponent_bits]
+        side = carry(
+            m,
+            cycles,
+            "normalised_side",
+            exponent=exponent,
+            sign=side.sign,
+            nan=side.nan,
+            special=side.special,
+        )
+        return round_and_pack(
+            m,
+            fmt,
+            significand=total[-bits:],
+            tail=total[:-bits],
+            cycles=self.cycles("round"),
+            **vars(side),
+        )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from amaranth.hdl import C, Module, Mux
 from amaranth.utils import bits_for
 
+from hw.float.format import FloatFormat
 from hw.float.operator import FloatOperator
 from hw.float.parts import (
     Bits,
     Unpacked,
     carry,
     cat,
+    digit_depths,
     leading_zeros,
     mask_below,
     register,
@@ -22,27 +24,30 @@ from hw.float.parts import (
 __all__ = ["FloatDiv"]
 
 
+_FIXED = ("operands", "normalised", "first", "shifted")
+
+
 class FloatDiv(FloatOperator):
-    """``a / b``, restoring division with two quotient bits a cycle (17 cycles for FP32).
+    """``a / b``, restoring division with up to four quotient bits a cycle (11 to 29 cycles for
+    FP32).
 
     0 / 0 and infinity / infinity give NaN, any other number divided by zero an infinity.
     """
 
     operation = "div"
 
-    @property
-    def latency(self) -> int:
-        return 5 + self._digit_stages
+    @classmethod
+    def depths(cls, format: FloatFormat) -> dict[int, tuple[str, ...]]:
+        return digit_depths(_digits(format), _FIXED)
 
-    @property
-    def _digit_stages(self) -> int:
-        # The leading quotient bit is known to be 1; then come the fraction and the round bit.
-        return (self.format.fraction_bits + 2) // 2
+    @classmethod
+    def default_depth(cls, format: FloatFormat) -> int:
+        return 5 + -(-_digits(format) // 2)
 
     def datapath(self, m: Module) -> Bits:
         fmt = self.format
         bits = fmt.significand_bits
-        stages = self._digit_stages
+        digits = [f"digit_{place}" for place in range(_digits(fmt))]
 
         a, b = Unpacked(m, fmt, self.i_a, "a"), Unpacked(m, fmt, self.i_b, "b")
         a_1 = register(m, a.significand, "a_1")
@@ -79,7 +84,7 @@ class FloatDiv(FloatOperator):
         shift = Mux(subnormal, saturate(missing, bits_for(bits + 2)), 0)
         side = carry(
             m,
-            stages,
+            self.cycles(*digits),
             "side",
             exponent=Mux(subnormal, 1, exponent_3)[: fmt.exponent_bits],
             sign=side_3.sign,
@@ -89,20 +94,15 @@ class FloatDiv(FloatOperator):
         )
 
         quotient: Bits = C(1, 1)
-        for stage in range(stages):
-            digits = []
-            for half in range(2):
-                name = f"{stage + 4}_{half}"
-                doubled = cat(C(0, 1), remainder)
-                difference = wire(m, doubled - divisor, f"difference_{name}")
-                negative = difference[-1]
-                remainder = Mux(negative, doubled, difference)[:bits]
-                remainder = wire(m, remainder, f"remainder_{name}")
-                digits.insert(0, ~negative)
-            quotient = register(m, cat(*digits, quotient), f"quotient_{stage + 4}")
-            remainder = register(m, remainder, f"remainder_{stage + 4}")
-            if stage < stages - 1:
-                divisor = register(m, divisor, f"divisor_{stage + 4}")
+        for digit in digits:
+            doubled = cat(C(0, 1), remainder)
+            difference = wire(m, doubled - divisor, f"difference_{digit}")
+            negative = difference[-1]
+            cycles = self.cycles(digit)
+            quotient = register(m, cat(~negative, quotient), f"quotient_{digit}", cycles)
+            remainder = Mux(negative, doubled, difference)[:bits]
+            remainder = register(m, remainder, f"remainder_{digit}", cycles)
+            divisor = register(m, divisor, f"divisor_{digit}", cycles)
 
         lost = remainder.any() | (quotient & mask_below(side.shift, len(quotient))).any()
         word = register(m, cat(lost, quotient >> side.shift), "word")
@@ -115,4 +115,11 @@ class FloatDiv(FloatOperator):
             nan=side.nan,
             special=side.special,
         )
-        return round_and_pack(m, fmt, significand=word[-bits:], tail=word[:-bits], **vars(last))
+        return round_and_pack(
+            m, fmt, significand=word[-bits:], tail=word[:-bits], cycles=0, **vars(last)
+        )
+
+
+def _digits(format: FloatFormat) -> int:
+    # The leading quotient bit is known to be 1; then come the fraction and the round bit.
+    return format.fraction_bits + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import C, Module, Mux
 
+from hw.float.format import FloatFormat
 from hw.float.operator import FloatOperator
 from hw.float.parts import Bits, Unpacked, wire
 
@@ -15,8 +16,12 @@ class FloatMaximum(FloatOperator):
 
     operation = "maximum"
 
-    @property
-    def latency(self) -> int:
+    @classmethod
+    def depths(cls, format: FloatFormat) -> dict[int, tuple[str, ...]]:
+        return {1: ()}
+
+    @classmethod
+    def default_depth(cls, format: FloatFormat) -> int:
         return 1
 
     def datapath(self, m: Module) -> Bits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import C, Module, Mux
 from amaranth.utils import bits_for
 
+from hw.float.format import FloatFormat
 from hw.float.operator import FloatOperator
 from hw.float.parts import (
     Bits,
@@ -22,17 +23,35 @@ from hw.float.parts import (
 __all__ = ["FloatMul"]
 
 
-class FloatMul(FloatOperator):
-    """``a * b``, five cycles; infinity times zero gives NaN.
+_DEPTHS = {
+    3: ("product", "sticky"),
+    4: ("operands", "product", "sticky"),
+    5: ("operands", "product", "sum", "sticky"),
+    6: ("operands", "product", "sum", "shift", "short"),
+    7: ("operands", "product", "sum", "shift", "sticky", "short"),
+    8: ("operands", "product", "sum", "shift", "sticky", "short", "round"),
+}
 
-    The product of significands is one multiplication with a register stage before it and two
-    after it, which are those inside a DSP48E2. In single precision it takes two of them.
+_NARROW_BITS = 17
+"""Of the unsigned operands that an AMD DSP48 multiplies, the narrower one has so many."""
+
+
+class FloatMul(FloatOperator):
+    """``a * b``, three to eight cycles; infinity times zero gives NaN.
+
+    The product of significands is the sum of two, each for a DSP48E2 in single precision. Five
+    cycles or more have the registers of these blocks: before the products, after them and after
+    the sum.
     """
 
     operation = "mul"
 
-    @property
-    def latency(self) -> int:
+    @classmethod
+    def depths(cls, format: FloatFormat) -> dict[int, tuple[str, ...]]:
+        return _DEPTHS
+
+    @classmethod
+    def default_depth(cls, format: FloatFormat) -> int:
         return 5
 
     def datapath(self, m: Module) -> Bits:
@@ -40,78 +59,94 @@ class FloatMul(FloatOperator):
         bits = fmt.significand_bits
         shift_width = bits_for(bits + 2)
 
+        cycles = self.cycles("operands")
         a, b = Unpacked(m, fmt, self.i_a, "a"), Unpacked(m, fmt, self.i_b, "b")
-        a_1 = register(m, a.significand, "a_1")
-        b_1 = register(m, b.significand, "b_1")
-        exponent_1 = register(m, a.field + b.field, "exponent_1")
+        a_1 = register(m, a.significand, "a_1", cycles)
+        b_1 = register(m, b.significand, "b_1", cycles)
+        exponent = register(m, a.field + b.field, "exponent", cycles)
         special = wire(m, a.special | b.special, "special")
-        side_2 = carry(
+        side = carry(
             m,
-            2,
-            "side_2",
+            self.cycles("operands", "product"),
+            "side",
             sign=a.sign ^ b.sign,
             nan=a.nan | b.nan | a.zero | b.zero,
             special=special,
         )
 
-        product_2 = register(m, a_1 * b_1, "product_2")
+        cycles = self.cycles("product")
+        narrow = min(_NARROW_BITS, bits)
+        low = register(m, a_1 * b_1[:narrow], "low", cycles)
+        high = register(m, a_1 * b_1[narrow:], "high", cycles)
         # At most one subnormal operand matters: the product of two rounds to zero anyway.
         smaller = wire(m, Mux(a_1[-1], b_1, a_1), "smaller")
-        zeros_2 = register(m, leading_zeros(m, smaller, "zeros"), "zeros_2")
-        exponent_2 = register(m, exponent_1 + ~smaller[-1], "exponent_2")
+        zeros = register(m, leading_zeros(m, smaller, "leading"), "zeros", cycles)
+        exponent = register(m, exponent + ~smaller[-1], "product_exponent", cycles)
 
-        # The top bit of the product counts with exponent_2 - bias + 1. Shift the zeros out to the
+        # The top bit of the product counts with exponent - bias + 1. Shift the zeros out to the
         # left, as far as the exponent stays 1 or more, or to the right if it is less than that.
-        product_3 = register(m, product_2, "product_3")
+        cycles = self.cycles("sum")
+        product = register(m, (cat(C(0, narrow), high) + low)[: 2 * bits], "product", cycles)
         one = C(1, fmt.exponent_bits + 1)
-        normalised = exponent_2 - zeros_2 - (fmt.bias - 1)
-        to_one = wire(m, fmt.bias - exponent_2, "to_one")
+        normalised = exponent - zeros - (fmt.bias - 1)
+        to_one = wire(m, fmt.bias - exponent, "to_one")
         most = (1 << shift_width) - 1
         aim = Mux(
-            exponent_2 >= zeros_2 + fmt.bias,
-            cat(C(0, 1), fit(zeros_2, shift_width), normalised[: len(one)]),
+            exponent >= zeros + fmt.bias,
+            cat(C(0, 1), fit(zeros, shift_width), normalised[: len(one)]),
             Mux(
-                exponent_2 < fmt.bias,
+                exponent < fmt.bias,
                 cat(C(1, 1), Mux(to_one > most, C(most), to_one[:shift_width]), one),
-                cat(C(0, 1), (exponent_2 - fmt.bias)[:shift_width], one),
+                cat(C(0, 1), (exponent - fmt.bias)[:shift_width], one),
             ),
         )
         aim = wire(m, aim, "aim")
-        aim_3 = carry(
+        side = carry(
             m,
-            1,
-            "aim_3",
+            cycles,
+            "aimed",
             right=aim[0],
             shift=aim[1 : 1 + shift_width],
             exponent=aim[1 + shift_width :],
-            **vars(side_2),
+            **vars(side),
         )
 
         # Two bits more than the significand are kept, of which the lower is sticky, and one for
         # the place that may be missing at the top.
-        low = bits - 2
-        left_shifted = (product_3 << aim_3.shift)[: 2 * bits]
-        right_shifted = product_3 >> aim_3.shift
-        shifted = wire(m, Mux(aim_3.right, right_shifted, left_shifted), "shifted")
-        lost = aim_3.right & (product_3 & mask_below(aim_3.shift, bits + 2)).any()
-        product_4 = register(m, cat(shifted[:low].any() | lost, shifted[low:]), "product_4")
-        side_4 = carry(
+        low_bits = bits - 2
+        left_shifted = (product << side.shift)[: 2 * bits]
+        right_shifted = product >> side.shift
+        cycles = self.cycles("shift")
+        lost = side.right & (product & mask_below(side.shift, bits + 2)).any()
+        lost = register(m, lost, "lost", cycles)
+        shifted = Mux(side.right, right_shifted, left_shifted)
+        shifted = register(m, shifted, "shifted", cycles)
+        side = carry(
             m,
-            1,
-            "side_4",
-            exponent=aim_3.exponent,
-            sign=aim_3.sign,
-            nan=aim_3.nan,
-            special=aim_3.special,
+            cycles,
+            "shifted_side",
+            exponent=side.exponent,
+            sign=side.sign,
+            nan=side.nan,
+            special=side.special,
         )
+        cycles = self.cycles("sticky")
+        word = cat(shifted[:low_bits].any() | lost, shifted[low_bits:])
+        word = register(m, word, "sticky", cycles)
+        side = carry(m, cycles, "sticky_side", **vars(side))
 
         # The product of numbers in [1, 2) is in [1, 4): one more place if it is below 2.
-        short = wire(m, ~product_4[-1] & (side_4.exponent != 1), "short")
-        word = wire(m, Mux(short, cat(product_4[0], product_4)[:-1], product_4), "word")
+        cycles = self.cycles("short")
+        short = wire(m, ~word[-1] & (side.exponent != 1), "short")
+        word = Mux(short, cat(word[0], word)[:-1], word)
+        word = register(m, word, "word", cycles)
+        exponent = (side.exponent - short)[: fmt.exponent_bits + 1]
+        side = carry(m, cycles, "word_side", **{**vars(side), "exponent": exponent})
         return round_and_pack(
             m,
             fmt,
             significand=word[-bits:],
             tail=word[:-bits],
-            **{**vars(side_4), "exponent": (side_4.exponent - short)[: fmt.exponent_bits + 1]},
+            cycles=self.cycles("round"),
+            **vars(side),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from amaranth.hdl import Module, Signal
@@ -26,6 +27,9 @@ class FloatOperator(wiring.Component):
     ----------
     format
         Format of operands and result.
+    stages
+        Depth of the pipeline: one of :meth:`depths`, by default :meth:`default_depth`. A deeper one
+        is larger and allows a faster clock; the results are the same.
 
     Members
     -------
@@ -47,12 +51,20 @@ class FloatOperator(wiring.Component):
     o_valid: Bits
     o_y: Bits
 
-    def __init__(self, *, format: FloatFormat = FP32) -> None:
+    def __init__(self, *, format: FloatFormat = FP32, stages: int | None = None) -> None:
         if not isinstance(format, FloatFormat):
             raise ValueError(
                 f"format is {format!r}, expected a FloatFormat; pass FP32 or "
                 f"FloatFormat(exponent_bits=..., fraction_bits=...)"
             )
+        depths = self.depths(format)
+        self._stages = self.default_depth(format) if stages is None else stages
+        if self._stages not in depths:
+            raise ValueError(
+                f"stages of {self.operation} is {stages!r}, expected one of "
+                f"{', '.join(map(str, depths))}; leave it out for the default"
+            )
+        self._cuts = depths[self._stages]
         self._format = format
         super().__init__(
             {
@@ -68,15 +80,32 @@ class FloatOperator(wiring.Component):
         """Format of operands and result."""
         return self._format
 
-    @property
+    @classmethod
     @abstractmethod
+    def depths(cls, format: FloatFormat) -> Mapping[int, tuple[str, ...]]:
+        """The depths there are, each with the cuts of :meth:`datapath` that are registers then:
+        one fewer than the depth, since the output register comes besides."""
+
+    @classmethod
+    @abstractmethod
+    def default_depth(cls, format: FloatFormat) -> int:
+        """The depth unless another is asked for."""
+
+    @property
     def latency(self) -> int:
         """Cycles from operands to result."""
+        return self._stages
+
+    def cycles(self, *cuts: str) -> int:
+        """Registers at the places ``cuts`` of the datapath, all taken together."""
+        return sum(cut in self._cuts for cut in cuts)
 
     @property
     def module_name(self) -> str:
         """Name of the Verilog module, for example ``fp32_add``; unique to the configuration."""
-        return f"{self._format.name}_{self.operation}"
+        name = f"{self._format.name}_{self.operation}"
+        default = self._stages == self.default_depth(self._format)
+        return name if default else f"{name}_{self._stages}_stages"
 
     @abstractmethod
     def datapath(self, m: Module) -> Bits:

@@ -6,18 +6,17 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal
-from amaranth.utils import bits_for
 
 from hw.delay import shared_delay
 from hw.float.format import FloatFormat
 
 __all__ = [
     "Bits",
-    "LeadingZeros",
     "Unpacked",
     "carry",
     "cat",
     "delayed_pulse",
+    "digit_depths",
     "fit",
     "hold",
     "leading_zeros",
@@ -72,8 +71,10 @@ def fit(value: Bits, width: int) -> Bits:
     return cat(value, C(0, max(0, width - len(value))))[:width]
 
 
-def register(m: Module, value: Bits, name: str) -> Bits:
-    """``value`` one cycle later, in a register without reset."""
+def register(m: Module, value: Bits, name: str, cycles: int = 1) -> Bits:
+    """``value`` one cycle later, in a register without reset, or at once if ``cycles`` is 0."""
+    if not cycles:
+        return wire(m, value, name)
     stage = Signal(Shape.cast(value.shape()), name=name, reset_less=True)
     m.d.sync += stage.eq(value)
     return stage
@@ -107,7 +108,9 @@ def carry(m: Module, cycles: int, name: str, **values: Bits) -> Any:
     They travel in one word: fewer registers to move in simulation, a memory when it is long.
     """
     word = cat(*values.values())
-    if cycles <= _LONGEST_REGISTERS:
+    if not cycles:
+        word = wire(m, word, name)
+    elif cycles <= _LONGEST_REGISTERS:
         for cycle in range(cycles):
             word = register(m, word, f"{name}_{cycle}")
     else:
@@ -122,10 +125,23 @@ def carry(m: Module, cycles: int, name: str, **values: Bits) -> Any:
     return later
 
 
+def digit_depths(digits: int, fixed: tuple[str, ...]) -> dict[int, tuple[str, ...]]:
+    """The depths of an operator that finds ``digits`` of its result one after the other.
+
+    Its cuts are ``fixed``, and ``digit_0``, ``digit_1``, ... after each digit, of which the last is
+    always a register and the others are spread evenly: four, three, two digits apart or one.
+    """
+    return {
+        len(fixed) + stages + 1: fixed
+        + tuple(f"digit_{-(-digits * stage // stages) - 1}" for stage in range(1, stages + 1))
+        for stages in sorted({-(-digits // apart) for apart in (4, 3, 2, 1)})
+    }
+
+
 def leading_zeros(m: Module, significand: Bits, name: str) -> Bits:
     """How many zeros ``significand`` has above its most significant one; arbitrary if it is zero.
 
-    For operands, which are seldom subnormal: a simulator is done when it sees the leading bit.
+    For what seldom has many: a simulator is done when it sees the leading bit.
     """
     width = len(significand)
     count = Signal(range(width), name=name)
@@ -134,29 +150,6 @@ def leading_zeros(m: Module, significand: Bits, name: str) -> Bits:
             with m.Case("0" * (zeros - 1) + "1" + "-" * (width - 1 - zeros)):
                 m.d.comb += count.eq(zeros)
     return count
-
-
-class LeadingZeros:
-    """Counts the zeros above the most significant one of ``value``, over a register stage.
-
-    ``count`` belongs to the ``value`` of the cycle before. It is arbitrary if that was zero. For
-    sums, which have any number of zeros.
-    """
-
-    def __init__(self, m: Module, value: Bits, name: str) -> None:
-        size = 1 << max(2, bits_for(len(value) - 1))
-        rest = cat(C(0, size - len(value)), value)
-        coarse = []
-        step = size // 2
-        while step >= 4:
-            rest = wire(m, rest, f"{name}_from_{2 * step}")
-            empty = wire(m, ~rest[-step:].any(), f"{name}_{step}")
-            rest = Mux(empty, cat(C(0, step), rest[:-step]), rest)
-            coarse.insert(0, empty)
-            step //= 2
-        word = register(m, cat(rest[-4:], *coarse), f"{name}_coarse")
-        upper = wire(m, ~word[2:4].any(), f"{name}_2")
-        self.count: Bits = cat(~Mux(upper, word[1], word[3]), upper, word[4:])
 
 
 def saturate(value: Bits, bits: int) -> Bits:
@@ -181,8 +174,9 @@ def round_and_pack(
     exponent: Bits,
     significand: Bits,
     tail: Bits,
+    cycles: int,
 ) -> Bits:
-    """The bits of a result, rounded to nearest even.
+    """The bits of a result, rounded to nearest even, with a register within if ``cycles`` is 1.
 
     ``exponent`` (at least 1) and ``significand`` are as in :class:`Unpacked`; ``tail`` is the two
     or more bits below the significand, of which the last also stands for all that is below it.
@@ -198,8 +192,15 @@ def round_and_pack(
     # largest subnormal, the next binade, and infinity of the largest number.
     half = 1 << (len(tail) - 1)
     rounded = cat(tail, significand[:-1], field) + significand[0] + (half - 1)
-    magnitude = rounded[len(tail) :][: format.width - 1]
-    overflow = exponent >= format.max_exponent
-    infinity = cat(C(format.infinity, format.width - 1), sign)
-    other = Mux(special & nan, format.canonical_nan, infinity)
-    return Mux(special | overflow, other, cat(magnitude, sign))
+    last = carry(
+        m,
+        cycles,
+        "rounded",
+        magnitude=rounded[len(tail) :][: format.width - 1],
+        sign=sign,
+        nan=special & nan,
+        infinite=special | (exponent >= format.max_exponent),
+    )
+    infinity = cat(C(format.infinity, format.width - 1), last.sign)
+    other = Mux(last.nan, format.canonical_nan, infinity)
+    return Mux(last.infinite, other, cat(last.magnitude, last.sign))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hw.dataflow.unit import FlowUnit
 from hw.float.format import FP32, FloatFormat
 from hw.rules.update_rule import UpdateRule
@@ -22,9 +24,18 @@ class RuleUnit(FlowUnit):
         What to compute.
     format
         Format of all numbers.
+    depths
+        Stages of operators by their operation, where they are not the default, which a
+        kernel's units have.
     """
 
-    def __init__(self, rule: UpdateRule, *, format: FloatFormat = FP32) -> None:
+    def __init__(
+        self,
+        rule: UpdateRule,
+        *,
+        format: FloatFormat = FP32,
+        depths: Mapping[str, int] | None = None,
+    ) -> None:
         self._rule = rule
         super().__init__(
             rule.formula,
@@ -32,6 +43,7 @@ class RuleUnit(FlowUnit):
             constants=tuple(rule.constants),
             outputs=(*rule.outputs, *rule.sums),
             format=format,
+            depths=depths,
             name=rule.name,
         )
 

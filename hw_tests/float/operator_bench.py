@@ -28,7 +28,7 @@ def compare(vectors: Any, got: Any, expected: Any) -> None:
 
 @cocotb.test(timeout_time=100, timeout_unit="ms")
 async def exhaustive(dut: Any) -> None:
-    """Every operand (pair) of a small format, against the exact model."""
+    """Every operand (pair) of a small format in each of several depths, against the exact model."""
     parameters = bench_parameters()
     form = floats.BinaryFormat(
         exponent_bits=parameters["exponent_bits"], fraction_bits=parameters["fraction_bits"]
@@ -43,13 +43,15 @@ async def exhaustive(dut: Any) -> None:
     function = getattr(floats, operation)
     expected = np.array([function(form, *operands) for operands in tuples], dtype=np.uint32)
     vectors = np.array(tuples, dtype=np.uint32)
-    got = await play(dut, parameters["name"], vectors, results=1, density=parameters["density"])
-    compare(vectors, got[:, 0], expected)
+    for name in parameters["names"]:
+        got = await play(dut, name, vectors, results=1, density=parameters["density"])
+        compare(vectors, got[:, 0], expected)
 
 
 @cocotb.test(timeout_time=100, timeout_unit="ms")
 async def fp32(dut: Any) -> None:
-    """Random and directed FP32 operands, against numpy, at each of several densities."""
+    """Random and directed FP32 operands, against numpy, in each of several depths: the default one
+    at several densities, the others shorter."""
     parameters = bench_parameters()
     operation = parameters["operation"]
     a, b = fp32_operands(parameters["seed"], sum(parameters["counts"].values()), operation)
@@ -73,8 +75,11 @@ async def fp32(dut: Any) -> None:
     expected = np.where(np.isnan(result), np.uint32(0x7FC00000), result.view(np.uint32))
     vectors = np.stack([a, b][: OPERANDS[operation]], axis=1)
     # A share of both kinds of operands for each density.
-    order = np.random.default_rng(parameters["seed"]).permutation(len(vectors))
-    for density, count in parameters["counts"].items():
-        part, order = order[:count], order[count:]
-        got = await play(dut, parameters["name"], vectors[part], results=1, density=int(density))
-        compare(vectors[part], got[:, 0], expected[part])
+    mixed = np.random.default_rng(parameters["seed"]).permutation(len(vectors))
+    for name in parameters["names"]:
+        order = mixed
+        counts = parameters["counts" if name == parameters["default"] else "short"]
+        for density, count in counts.items():
+            part, order = order[:count], order[count:]
+            got = await play(dut, name, vectors[part], results=1, density=int(density))
+            compare(vectors[part], got[:, 0], expected[part])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from hw.float.add import FloatAdd
@@ -10,7 +14,7 @@ from hw.float.format import FP32, FloatFormat
 from hw.float.mul import FloatMul
 from hw.float.sqrt import FloatSqrt
 from hw.verilog import to_verilog
-from sw_driver.simulator.synthesis import dsp_cells
+from sw_driver.simulator.synthesis import dsp_cells, run_yosys
 
 
 def test_fp32() -> None:
@@ -45,6 +49,38 @@ def test_latencies() -> None:
     assert [kind().latency for kind in (FloatAdd, FloatMul, FloatDiv, FloatSqrt)] == [5, 5, 17, 15]
 
 
+def test_depths() -> None:
+    assert FloatAdd(stages=7).latency == 7
+    assert FloatAdd(stages=7).module_name == "fp32_add_7_stages"
+    assert FloatAdd(stages=FloatAdd().latency).module_name == "fp32_add"
+    for kind in (FloatAdd, FloatMul, FloatDiv, FloatSqrt):
+        for stages, cuts in kind.depths(FP32).items():
+            assert len(set(cuts)) == stages - 1
+
+
+@pytest.mark.parametrize("stages", [2, 12, -1, "five", 5.5])
+def test_refuses_depths(stages: Any) -> None:
+    known = "3, 4, 5, 6, 7, 8, 9"
+    with pytest.raises(ValueError, match=f"stages of add is {stages!r}, expected one of {known}"):
+        FloatAdd(stages=stages)
+
+
 def test_multiplier_takes_two_dsp_blocks() -> None:
     unit = FloatMul()
     assert dsp_cells(to_verilog(unit, unit.module_name), top=unit.module_name) == {"DSP48E2": 2}
+
+
+def test_multiplier_has_the_registers_of_dsp_blocks(tmp_path: Path) -> None:
+    # Yosys takes registers into the blocks of the 7 series, which are alike, but not into these.
+    unit = FloatMul()
+    run_yosys(
+        tmp_path,
+        to_verilog(unit, "mul"),
+        "read_verilog design.v; synth_xilinx -family xc7 -noiopad -noclkbuf -top mul; "
+        "write_json mul.json",
+    )
+    cells = json.loads((tmp_path / "mul.json").read_text())["modules"]["mul"]["cells"].values()
+    blocks = [cell["parameters"] for cell in cells if cell["type"] == "DSP48E1"]
+    registers = ("AREG", "BREG", "MREG", "PREG")
+    taken = sorted([int(block[name], 2) for name in registers] for block in blocks)
+    assert taken == [[1, 1, 1, 0], [1, 1, 1, 1]]

@@ -36,14 +36,33 @@ FP32_COUNTS = {256: 1_000_000, 200: 100_000, 40: 50_000}
 """Vectors by the cycles of 256 that carry operands: without gaps, with some and with many."""
 
 
+SHORT_FP32_COUNTS = {200: 60_000}
+"""The same for depths that are not the default, whose arithmetic the small formats test."""
+
+
+def depths(kind: type[FloatOperator], fmt: FloatFormat) -> list[int]:
+    """Those that are tested: of FP32 the default and both ends, of small formats all."""
+    known = kind.depths(fmt)
+    if fmt != FP32:
+        return list(known)
+    return sorted({min(known), kind.default_depth(fmt), max(known)})
+
+
 @cache
 def simulator() -> str:
-    """One for all operators and formats, since building takes longer than running."""
-    formats = (FP32, *SMALL.values())
-    return player_text([kind(format=fmt) for fmt in formats for kind in KINDS.values()])
+    """One for all operators, formats and depths, since building takes longer than running."""
+    return player_text(
+        [
+            kind(format=fmt, stages=stages)
+            for fmt in (FP32, *SMALL.values())
+            for kind in KINDS.values()
+            for stages in depths(kind, fmt)
+        ]
+    )
 
 
-def run(operation: str, fmt: FloatFormat, testcase: str, **parameters: Any) -> None:
+def run(kind: type[FloatOperator], fmt: FloatFormat, testcase: str, **parameters: Any) -> None:
+    operators = [kind(format=fmt, stages=stages) for stages in depths(kind, fmt)]
     run_bench(
         simulator(),
         top=PLAYER_TOP,
@@ -51,8 +70,8 @@ def run(operation: str, fmt: FloatFormat, testcase: str, **parameters: Any) -> N
         testcase=testcase,
         build_args=PLAYER_BUILD_ARGS,
         parameters={
-            "operation": operation,
-            "name": f"{fmt.name}_{operation}",
+            "operation": kind.operation,
+            "names": [operator.module_name for operator in operators],
             **parameters,
         },
         optimization="-O1",
@@ -63,7 +82,7 @@ def run(operation: str, fmt: FloatFormat, testcase: str, **parameters: Any) -> N
 @pytest.mark.parametrize("operation", KINDS)
 def test_small_format_exhaustively(operation: str, fmt: FloatFormat) -> None:
     run(
-        operation,
+        KINDS[operation],
         fmt,
         "exhaustive",
         exponent_bits=fmt.exponent_bits,
@@ -74,4 +93,6 @@ def test_small_format_exhaustively(operation: str, fmt: FloatFormat) -> None:
 
 @pytest.mark.parametrize("operation", KINDS)
 def test_fp32_against_numpy(operation: str) -> None:
-    run(operation, FP32, "fp32", seed=SEED, counts=FP32_COUNTS)
+    kind = KINDS[operation]
+    default = kind().module_name
+    run(kind, FP32, "fp32", seed=SEED, counts=FP32_COUNTS, short=SHORT_FP32_COUNTS, default=default)

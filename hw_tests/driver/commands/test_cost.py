@@ -1,0 +1,44 @@
+"""``nearmem cost``: designs mapped, small ones placed and routed for real."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hw_tests.driver.refusals import assert_refused
+from sw_driver.cli import main
+
+
+def test_a_design_mapped_and_placed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["cost", "fp32_sign", "fp32_maximum", "--place", "--seeds", "1"]
+    assert main([*command, "--out", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "cost.json").read_text()) == document["rows"]
+    sign, maximum = document["rows"]
+    assert (sign["name"], sign["latency"], sign["flip_flops"]) == ("fp32_sign", 1, 4)
+    assert 0 < sign["levels"] < maximum["levels"] <= 8
+    assert maximum["placed"][0]["clock_mhz"] < sign["placed"][0]["clock_mhz"]
+    # Mapped and placed are two flows that must agree on what a register is.
+    assert maximum["placed"][0]["used"]["flip_flops"] == maximum["flip_flops"] == 33
+
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    for expected in ("the paper's unit", "xczu19eg", "522,720", "83,640", "1 seeds"):
+        assert expected in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fp32_cube"], "no design 'fp32_cube'; known: fp32_add"),
+        (["--explore", "fp32_add"], "no operation 'fp32_add' with depths; known: add, mul"),
+        (["--place", "--seeds", "0"], "got '0', expected an integer from 1 to 100"),
+        (["--set", "lanes=0"], "lanes"),
+    ],
+)
+def test_bad_requests_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_refused(capsys, ["cost", *arguments], [said])
