@@ -212,6 +212,26 @@ def test_polls_by_the_hosts_time(path: Path) -> None:
     assert slept == pytest.approx([2e-6] * 3)
 
 
+def test_a_host_that_was_away_asks_again(path: Path) -> None:
+    """The time is over by when the register was read, but was not when it was about to be."""
+    served = ServedFile(path)
+    asked = 0
+
+    def now() -> float:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            served.store(arbiter_window(CAPACITY) + 0x40, 1, 8)
+        return float(asked >= 3)
+
+    with MappedTransport(served, now=now, sleep=lambda seconds: None) as transport:
+        found = transport.poll(
+            0, arbiter_window(CAPACITY) + 0x80, 1, 1,
+            interval_fabric_cycles=200, timeout_fabric_cycles=1000,
+        )  # fmt: skip
+    assert found == 1
+
+
 def uio(folder: Path, path: Path, sizes: dict[int, int]) -> None:
     for number, size in sizes.items():
         folder_of_map = folder / path.name / "maps" / f"map{number}"
