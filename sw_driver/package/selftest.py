@@ -10,7 +10,7 @@ from hw.kernel.kernel import Kernel
 from hw.kernel.unit import RuleUnit
 
 from .templating import fill
-from .vectors import VECTORS, kernel_run, operator_vectors, unit_vectors
+from .vectors import VECTORS, Vector, kernel_run, operator_vectors, unit_vectors
 
 __all__ = ["selftest_files"]
 
@@ -44,7 +44,7 @@ def _stream(
     constants: Mapping[str, int],
     operands: Sequence[str],
     results: Sequence[str],
-    vectors: Sequence[tuple[list[int], list[int]]],
+    vectors: Sequence[Vector],
 ) -> dict[str, str]:
     width = next(port["width"] for port in ports if port["name"] == f"o_{results[0]}")
     joined = {f"o_{each}": _part("found", place, width) for place, each in enumerate(results)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,15 @@ from hw.kernel.unit import RuleUnit
 from hw.line import LINE_BYTES
 from hw.rules.update_rule import UpdateRule
 
-__all__ = ["VECTORS", "KernelRun", "kernel_run", "operator_vectors", "unit_vectors"]
+__all__ = [
+    "VECTORS",
+    "KernelRun",
+    "Step",
+    "Vector",
+    "kernel_run",
+    "operator_vectors",
+    "unit_vectors",
+]
 
 VECTORS = 256
 """Operand sets that are applied to an operator or a unit, a power of two."""
@@ -38,8 +46,15 @@ _SPECIAL = (0, 1 << 31, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0xFF8
 """Zeros, subnormal, smallest and largest numbers, infinities, NaN."""
 
 
-def operator_vectors(operator: FloatOperator) -> list[tuple[list[int], list[int]]]:
-    """Operands and the result, as bits, :data:`VECTORS` times."""
+class Vector(NamedTuple):
+    """What goes in and what comes out, as bits."""
+
+    operands: list[int]
+    results: list[int]
+
+
+def operator_vectors(operator: FloatOperator) -> list[Vector]:
+    """:data:`VECTORS` vectors of an operator."""
     random = Random(operator.module_name)
     form = floats.BinaryFormat(
         exponent_bits=operator.format.exponent_bits, fraction_bits=operator.format.fraction_bits
@@ -48,12 +63,12 @@ def operator_vectors(operator: FloatOperator) -> list[tuple[list[int], list[int]
     vectors = []
     for _ in range(VECTORS):
         operands = [_operand(random) for _ in operator.operands]
-        vectors.append((operands, [compute(form, *operands)]))
+        vectors.append(Vector(operands, [compute(form, *operands)]))
     return vectors
 
 
-def unit_vectors(unit: RuleUnit) -> tuple[dict[str, int], list[tuple[list[int], list[int]]]]:
-    """The constants as bits by their names, and operands and results as of an operator.
+def unit_vectors(unit: RuleUnit) -> tuple[dict[str, int], list[Vector]]:
+    """The constants of a unit as bits by their names, and :data:`VECTORS` vectors.
 
     Raises ``ValueError`` if there is no model of the rule.
     """
@@ -72,13 +87,21 @@ def unit_vectors(unit: RuleUnit) -> tuple[dict[str, int], list[tuple[list[int], 
         values = np.array(values) if id(values) in given else canonical(np.array(values))
         columns.append(_bits(np.broadcast_to(values, VECTORS)))
     rows = [
-        (
+        Vector(
             [_bits(tensors[name])[index] for name in rule.inputs],
             [column[index] for column in columns],
         )
         for index in range(VECTORS)
     ]
     return {name: _bits(value)[0] for name, value in constants.items()}, rows
+
+
+class Step(NamedTuple):
+    """An access to a register, of a kind of :class:`KernelRun`."""
+
+    kind: int
+    address: int
+    data: int
 
 
 @dataclass
@@ -88,8 +111,8 @@ class KernelRun:
     WRITE, READ, WAIT = range(3)
     """The kinds of steps; the last reads until bit 0, which is ``busy``, is clear."""
 
-    script: list[tuple[int, int, int]] = field(default_factory=list)
-    """Kind, address and data of each step."""
+    script: list[Step] = field(default_factory=list)
+    """The accesses, one after the other."""
     before: list[bytes] = field(default_factory=list)
     """The lines of the memory, a power of two of them."""
     after: list[bytes] = field(default_factory=list)
@@ -109,7 +132,7 @@ def kernel_run(config: KernelConfig) -> KernelRun:
     for register in registers.registers:
         if any(each.sw_readable and not each.pulse for each in register.fields):
             reset = sum(each.reset << each.lsb for each in register.fields if each.sw_readable)
-            run.script.append((run.READ, register.offset_bytes, reset))
+            run.script.append(Step(run.READ, register.offset_bytes, reset))
     random = Random(",".join(config.rules))
     settings: dict[str, int] = {}
     for number, rule in enumerate(config.update_rules):
@@ -136,16 +159,19 @@ def kernel_run(config: KernelConfig) -> KernelRun:
         }
         status = registers["status"]
         run.script += [
-            *((run.WRITE, registers[name].offset_bytes, value) for name, value in settings.items()),
-            (run.WRITE, registers["control"].offset_bytes, registers["control"]["start"].mask),
-            (run.WAIT, status.offset_bytes, status["done"].mask),
             *(
-                (run.READ, registers[f"sum_{name}"].offset_bytes, _bits(results[name])[0])
+                Step(run.WRITE, registers[name].offset_bytes, value)
+                for name, value in settings.items()
+            ),
+            Step(run.WRITE, registers["control"].offset_bytes, registers["control"]["start"].mask),
+            Step(run.WAIT, status.offset_bytes, status["done"].mask),
+            *(
+                Step(run.READ, registers[f"sum_{name}"].offset_bytes, _bits(results[name])[0])
                 for name in rule.sums
             ),
         ]
     for name, value in settings.items():
-        run.script.append((run.READ, registers[name].offset_bytes, value))
+        run.script.append(Step(run.READ, registers[name].offset_bytes, value))
     lines = 1 << len(run.before).bit_length()
     if lines * LINE_BYTES > config.memory_bytes:
         raise ValueError(
