@@ -57,16 +57,14 @@ are used, many times, the linter sees their ports; it looks into each of them on
 @pytest.mark.parametrize("name", DESIGNS)
 def test_verilator_lints(folder: Path, name: str) -> None:
     text = (folder / f"{name}.v").read_text()
-    parts = sorted(set(re.findall(rf"^module ({PARTS})\(", text, re.MULTILINE)) - {name})
+    parts = sorted(set(re.findall(rf"^module ({PARTS}) \(", text, re.MULTILINE)) - {name})
 
     def ports(module: re.Match[str]) -> str:
-        head, _, body = module[0].partition(";")
-        declared = re.findall(r"^ +(?:input|output) .*;\n", body, re.MULTILINE)
-        return f"{head};\n{''.join(declared)}endmodule"
+        return f"{module[0].partition(';')[0]};\nendmodule"
 
     for top in (name, *parts):
         others = "|".join(part for part in parts if part != top)
-        module = rf"^module (?:{others or '-'})\(.*?^endmodule"
+        module = rf"^module (?:{others or '-'}) \(.*?^endmodule"
         design = re.sub(module, ports, text, flags=re.DOTALL | re.MULTILINE)
         (folder / f"{top}_lint.v").write_text(design)
         result = subprocess.run(
@@ -93,11 +91,11 @@ def test_icarus_compiles(folder: Path, name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", DESIGNS)
 def test_description_matches_verilog(folder: Path, name: str) -> None:
     text = (folder / f"{name}.v").read_text()
-    body = re.search(rf"^module {name}\((.*?)\);(.*?)^endmodule", text, re.DOTALL | re.MULTILINE)
-    assert body is not None
+    head = re.search(rf"^module {name} \($(.*?)^\);$", text, re.DOTALL | re.MULTILINE)
+    assert head is not None
     written = {}
     for direction, high, port in re.findall(
-        r"^\s*(input|output)\s+(?:\[(\d+):0\]\s+)?(\w+)\s*;", body[2], re.MULTILINE
+        r"^  (input|output) +(?:wire|reg) +(?:\[(\d+):0\] )?(\w+),?$", head[1], re.MULTILINE
     ):
         written[port] = (direction, int(high or 0) + 1)
     described = {
@@ -105,7 +103,6 @@ def test_description_matches_verilog(folder: Path, name: str) -> None:
         for port in description(folder, name)["ports"]
     }
     assert described == written
-    assert set(described) == {port.strip() for port in body[1].split(",")}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
