@@ -72,20 +72,20 @@ class Delay(wiring.Component):
             m.d.comb += self.o.eq(value)
             return m
 
-        # A word is read in the cycle in which its place is written again; the read register is
+        # A word is read in the cycle in which its slot is written again; the read register is
         # the last cycle of the delay.
         depth = self._cycles - 1
-        place = Signal(range(depth))
+        slot = Signal(range(depth))
         # A full power of two, of which the rest stays unused, spares simulators a bounds check.
-        m.submodules.ring = ring = Memory(shape=self._width, depth=1 << len(place), init=[])
+        m.submodules.ring = ring = Memory(shape=self._width, depth=1 << len(slot), init=[])
         write: Any = ring.write_port()
         read: Any = ring.read_port()
-        m.d.sync += place.eq(Mux(place == depth - 1, 0, place + 1))
+        m.d.sync += slot.eq(Mux(slot == depth - 1, 0, slot + 1))
         m.d.comb += [
-            write.addr.eq(place),
+            write.addr.eq(slot),
             write.data.eq(self.i),
             write.en.eq(1),
-            read.addr.eq(place),
+            read.addr.eq(slot),
             self.o.eq(read.data),
         ]
         return m
@@ -97,6 +97,6 @@ def _delay(width: int, cycles: int) -> Delay:
 
 
 def shared_delay(*, width: int, cycles: int) -> Any:
-    """A :class:`Delay` to place as a submodule; equal ones become one Verilog module."""
+    """A :class:`Delay` to slot as a submodule; equal ones become one Verilog module."""
     delay = _delay(width, cycles)
     return Shared(delay, name=delay.module_name)

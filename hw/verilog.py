@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from amaranth.hdl import (
     Module,
     ResetSignal,
     Shape,
+    Value,
 )
 from amaranth.hdl._ast import SignalDict, SignalSet  # these are not exported
 from amaranth.hdl._ir import PortDirection, build_netlist
@@ -25,6 +26,7 @@ from amaranth.hdl._mem import MemoryInstance
 from amaranth.hdl._xfrm import DomainCollector
 from amaranth.lib import wiring
 
+from hw.port_meanings import port_meanings, summary
 from hw.verilog_text import KEYWORDS, module_text
 
 __all__ = ["Port", "Shared", "VerilogPlatform", "flat_ports", "ports_of", "to_verilog"]
@@ -130,21 +132,30 @@ class _Modules:
     ones are the same module.
     """
 
-    def __init__(self, top: str, platform: VerilogPlatform) -> None:
+    def __init__(
+        self, top: str, platform: VerilogPlatform, source: Callable[[Any], str | None]
+    ) -> None:
         self._top = top
         self._platform = platform
+        self._source = source
         self._names: dict[str, str] = {}  # by the text without the name
         self._places: Any = SignalDict()  # the component that has a signal inside
+        self._driven = SignalSet()
         self.texts: dict[str, str] = {}
 
     def convert(self, component: wiring.Component, name: str) -> str:
         """The text of the module ``name``; what is inside goes to ``texts``."""
-        return self._text(Fragment.get(component, self._platform), component, name, {})
+        fragment = Fragment.get(component, self._platform)
+        uses = _Uses()
+        uses(fragment)
+        self._driven = uses.driven
+        return self._text(fragment, component, name, {})
 
     def _text(
-        self, fragment: Any, component: wiring.Component, name: str, domains: Mapping[str, Any]
+        self, fragment: Any, component: wiring.Component, name: str, more: Mapping[str, Any]
     ) -> str:
-        self._take_out(fragment, domains)
+        """``more`` are inputs beside the ports of the component."""
+        self._take_out(fragment, {})
         # With the direction left to Amaranth, an output that nothing drives would become an input.
         ports: dict[str, Any] = {
             port: (
@@ -153,48 +164,57 @@ class _Modules:
             )
             for port, value, flow in flat_ports(component)
         }
-        netlist = build_netlist(fragment, ports=ports, name=name)
-        inputs = netlist.top.ports_i
-        netlist.top.ports_i = {
-            port: inputs[port] for port in sorted(inputs, key=lambda port: port in ports)
-        }
-        of_ports = SignalSet(
-            signal for value, _ in ports.values() for signal in value._rhs_signals()
+        outside = {port: (signal, PortDirection.Input) for port, signal in more.items()}
+        netlist = build_netlist(fragment, ports=ports | outside, name=name)
+        self._claim(netlist.signals, component, [*more.values()])
+        meanings = port_meanings(component)
+        return module_text(
+            netlist,
+            name,
+            source=self._source,
+            title=f"{type(component).__name__}: {summary(component)}",
+            meanings={port: meanings.get(port, "") for port in ports},
         )
-        for signal in netlist.signals:
-            if signal not in of_ports:
+
+    def _claim(self, signals: Iterable[Any], component: Any, outside: Iterable[Any]) -> None:
+        """Raises ``ValueError`` if another component has one of the signals inside."""
+        shared = SignalSet(outside)
+        for _, value, _ in flat_ports(component):
+            shared.update(Value.cast(value)._rhs_signals())
+        for signal in signals:
+            if signal not in shared:
                 place = self._places.setdefault(signal, component)
                 if place is not component:
                     raise ValueError(
-                        f"signal {signal.name!r} is used inside {place!r} and inside "
-                        f"{component!r}; a component of Verilog is connected by its ports only"
+                        f"signal {signal.name!r} of {place!r} is used in {component!r}, too, or "
+                        "the other way round: only ports connect components in Verilog"
                     )
-        return module_text(netlist, name)
 
     def _take_out(self, fragment: Any, domains: Mapping[str, Any]) -> None:
         """Puts instances of modules in the place of the components in a fragment."""
         domains = {**domains, **fragment.domains}
         for place, (inner, name, location) in enumerate(fragment.subfragments):
-            component = next(
-                (each for each in inner.origins or () if isinstance(each, wiring.Component)), None
-            )
-            if component is None or isinstance(inner, (Instance, MemoryInstance)):
+            component = _component_of(inner)
+            if component is None:
                 self._take_out(inner, domains)
                 continue
-            used = DomainCollector()
-            used(inner)
-            free = sorted(used.used_domains - used.defined_domains)
+            uses = _Uses()
+            uses(inner)
+            free = uses.free_domains()
             for domain in free:
                 if domain in domains and domains[domain].clk_edge != "pos":
                     raise NotImplementedError(f"{component!r} at the falling edge of {domain!r}")
             if len(free) == 1:
                 inner = DomainRenamer({free[0]: "sync"})(inner)
-            text = self._text(inner, component, _UNNAMED, {})
+            more = uses.foreign(self._driven)
+            text = self._text(inner, component, _UNNAMED, more)
             connections: dict[str, Any] = {}
             for domain in free:
                 prefix = "" if len(free) == 1 or domain == "sync" else f"{domain}_"
                 connections[f"i_{prefix}clk"] = ClockSignal(domain)
                 connections[f"i_{prefix}rst"] = ResetSignal(domain, allow_reset_less=True)
+            for port, signal in more.items():
+                connections[f"i_{port}"] = signal
             for port, value, flow in flat_ports(component):
                 connections[("i_" if flow is wiring.In else "o_") + port] = value
             instance = Instance(self._named(text, component), src_loc=location, **connections)
@@ -215,19 +235,86 @@ class _Modules:
 _UNNAMED = "nearmem_module"
 
 
-def to_verilog(component: wiring.Component, name: str) -> str:
+def _component_of(fragment: Any) -> wiring.Component | None:
+    """The component that a fragment was made of, if it is to be a module of its own."""
+    if isinstance(fragment, (Instance, MemoryInstance)):
+        return None
+    return next((o for o in fragment.origins or () if isinstance(o, wiring.Component)), None)
+
+
+class _Uses(DomainCollector):
+    """Finds, beside the domains, the signals that are read in a fragment and those driven."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.driven = SignalSet(), SignalSet()
+        self._found = self.read
+
+    def on_Signal(self, value: Any) -> None:  # noqa: N802 (Amaranth's)
+        self._found.add(value)
+
+    def on_Assign(self, stmt: Any) -> None:  # noqa: N802
+        self._found = self.driven
+        self.on_value(stmt.lhs)
+        self._found = self.read
+        self.on_value(stmt.rhs)
+
+    def on_fragment(self, fragment: Any) -> None:
+        if isinstance(fragment, Instance):
+            for value, kind in fragment.ports.values():
+                if kind == "o":
+                    self.driven.update(value._rhs_signals())
+        if isinstance(fragment, MemoryInstance):
+            for port in fragment._read_ports:
+                self.driven.update(port._data._rhs_signals())
+        if (component := _component_of(fragment)) is not None:
+            for _, value, _ in flat_ports(component):
+                self.driven.update(Value.cast(value)._rhs_signals())
+        super().on_fragment(fragment)
+
+    def free_domains(self) -> list[str]:
+        """The domains that are not defined in the fragment."""
+        return sorted(self.used_domains - self.defined_domains)
+
+    def foreign(self, driven: Any) -> dict[str, Any]:
+        """Signals by their names that are driven, but not in here; none of a component's ports.
+
+        Such is the enable of an ``EnableInserter``.
+        """
+        outside = (each for each in self.read if each in driven and each not in self.driven)
+        return {each.name: each for each in outside}
+
+
+def _no_source(_: Any) -> None:
+    return None
+
+
+def _source(location: Any) -> str | None:
+    """A location in the source as ``hw/folder/file.py:line``."""
+    if location is None:
+        return None
+    path, line = Path(location[0]), location[1]
+    for package in ("hw", "amaranth"):
+        if package in path.parts:
+            at = len(path.parts) - 1 - path.parts[::-1].index(package)
+            return f"{'/'.join(path.parts[at:])}:{line}"
+    return f"{path.name}:{line}"
+
+
+def to_verilog(component: wiring.Component, name: str, *, src: bool = False) -> str:
     """Verilog of ``component`` as module ``name``, with every module that it needs.
 
     The module has the ports ``clk`` and ``rst`` (synchronous, active high) of the domain ``sync``
     and one port for each member of the signature; interfaces are flattened with ``_``, so that a
     member ``m_axi`` with a member ``awaddr`` becomes ``m_axi_awaddr``. Each component inside it is
-    a module, too; equal ones are one.
+    a module, too; equal ones are one. With ``src``, wires, registers and instances have attributes
+    ``src``: where in the source they come from, with paths that begin with the package.
 
     Raises ``ValueError`` if two different components are placed under the name of one module.
     """
     platform = VerilogPlatform()
     platform.add_component(name, component)
-    modules = _Modules(name, platform)
+    modules = _Modules(name, platform, _source if src else _no_source)
     texts: dict[str, str] = {}
     compared: Counter[str] = Counter()
     while pending := [

@@ -67,16 +67,19 @@ def module_text(
     name: str,
     *,
     source: Callable[[Any], str | None] = lambda location: None,
-    remarks: Mapping[str, str] | None = None,
+    title: str = "",
+    meanings: Mapping[str, str] | None = None,
 ) -> str:
     """The module ``name``: all of ``netlist``, whose instances are those of other modules.
 
     ``source`` gives the text of a location in the source, or None where no attribute ``src`` is
-    wanted; ``remarks`` are comments above ports, by the name of the port.
+    wanted; ``title`` is a comment above the module. ``meanings`` has the ports in order, which
+    come after those of the clocks, and comments on them: each is above those that follow one
+    another and have the same.
 
     Raises ``NotImplementedError`` for parts of a netlist that no design here has.
     """
-    return _Writer(netlist, source).text(name, remarks or {})
+    return _Writer(netlist, source).text(name, title, meanings or {})
 
 
 class _Names:
@@ -125,7 +128,7 @@ class _Writer:
                 known = self._named.setdefault(value, (prefix + name, signal.src_loc, {}))
                 known[2].update(signal.attrs)
 
-    def text(self, module: str, remarks: Mapping[str, str]) -> str:
+    def text(self, module: str, title: str, meanings: Mapping[str, str]) -> str:
         """The text of the module."""
         top = self._netlist.top
         for name in (*top.ports_i, *top.ports_o):
@@ -144,7 +147,7 @@ class _Writer:
         for name, value in top.ports_o.items():
             if len(value) and name not in self._widths:
                 self._assign(name, self._expression(value))
-        return self._whole(module, remarks)
+        return self._whole(module, title, meanings)
 
     # Names
 
@@ -619,7 +622,7 @@ class _Writer:
 
     # The whole
 
-    def _whole(self, module: str, remarks: Mapping[str, str]) -> str:
+    def _whole(self, module: str, title: str, meanings: Mapping[str, str]) -> str:
         top = self._netlist.top
         ports = {
             name: f"input  wire {_range(width)}{name}"
@@ -631,11 +634,14 @@ class _Writer:
             for name, value in top.ports_o.items()
             if len(value)
         }
-        lines = [f"module {module} ("]
-        for at, (name, port) in enumerate(ports.items(), start=1):
-            if name in remarks:
-                comment = textwrap.wrap(remarks[name], _LINE - 5)
-                lines += [f"{_INDENT}// {line}" for line in comment]
+        order = {name: at for at, name in enumerate(meanings, start=1)}
+        lines = [*_comment(title), f"module {module} ("]
+        meaning = ""
+        for at, name in enumerate(sorted(ports, key=lambda name: order.get(name, 0)), start=1):
+            port = ports[name]
+            if meanings.get(name, meaning) != meaning:
+                meaning = meanings[name]
+                lines += [_INDENT + line for line in _comment(meaning)]
             lines.append(f"{_INDENT}{port}{',' if at < len(ports) else ''}")
         lines.append(");")
         unused = [*self._unused()]
@@ -661,6 +667,10 @@ class _Writer:
                     while high + 1 in left:
                         high += 1
                     yield f"{name}{_bits(low, high)}"
+
+
+def _comment(text: str) -> list[str]:
+    return [f"// {line}" for line in textwrap.wrap(text, _LINE - 5)]
 
 
 def _asks_one_bit(test: nir.Matches) -> bool:
