@@ -97,6 +97,6 @@ def _delay(width: int, cycles: int) -> Delay:
 
 
 def shared_delay(*, width: int, cycles: int) -> Any:
-    """A :class:`Delay` to slot as a submodule; equal ones become one Verilog module."""
+    """A :class:`Delay` to place as a submodule; equal ones become one Verilog module."""
     delay = _delay(width, cycles)
     return Shared(delay, name=delay.module_name)

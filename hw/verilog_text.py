@@ -232,7 +232,7 @@ class _Writer:
                     self._wire(nets, "reg", "next", cell.src_loc)
                 case nir.Operator():
                     named = nets in self._outputs or nets in self._named
-                    if named or index not in once or cell.operator == "s>>":
+                    if named or index not in once:
                         self._wire(nets, "wire", _result_name(cell), cell.src_loc)
                 case nir.Part():
                     self._wire(nets, "wire", "part", cell.src_loc)
@@ -337,7 +337,7 @@ class _Writer:
             case "s<" | "s>" | "s<=" | "s>=":
                 return f"$signed({texts[0]}) {operator[1:]} $signed({texts[1]})"
             case "s>>":
-                return f"$signed({texts[0]}) >>> {texts[1]}"
+                return f"$unsigned($signed({texts[0]}) >>> {texts[1]})"
             case "u//" | "u%" if values[1].is_const and ONE in values[1]:
                 return f"{texts[0]} {operator[1]} {texts[1]}"
             case "+" | "-" | "*" | "&" | "|" | "^" | "==" | "!=" | "<<":
@@ -407,7 +407,9 @@ class _Writer:
         beyond = value[-1] if cell.value_signed else ZERO
         missing = max(cell.width - len(value), 0)
         text = self._expression(nir.Value([*value, *[beyond] * missing]), operand=True)
-        shift = f"$signed({text}) >>> {places}" if cell.value_signed else f"{text} >> {places}"
+        shift = f"{text} >> {places}"
+        if cell.value_signed:
+            shift = f"$unsigned($signed({text}) >>> {places})"
         if cell.width >= len(value):
             self._assign(name, shift)
             return
