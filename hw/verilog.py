@@ -204,7 +204,7 @@ class _Modules:
             for domain in free:
                 if domain in domains and domains[domain].clk_edge != "pos":
                     raise NotImplementedError(f"{component!r} at the falling edge of {domain!r}")
-            if len(free) == 1:
+            if len(free) == 1 and free != ["sync"]:
                 inner = DomainRenamer({free[0]: "sync"})(inner)
             more = uses.foreign(self._driven)
             text = self._text(inner, component, _UNNAMED, more)

@@ -15,10 +15,12 @@ from amaranth.hdl._ir import build_netlist  # not exported
 
 import hw
 from hw.axdimm.channel import axdimm_channel
-from hw.axdimm.config import MODULE_PRESETS
+from hw.axdimm.config import MODULE_PRESETS, configure
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
-from hw.generate import DESIGNS
-from hw.verilog import VerilogPlatform
+from hw.generate import DESIGNS, Machines
+from hw.pim.config import PIM_PRESETS
+from hw.port_meanings import port_meanings
+from hw.verilog import VerilogPlatform, ports_of
 from sw_driver.cli import main
 from sw_driver.simulator.buildcache import verilator_env
 
@@ -192,6 +194,57 @@ def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
     if name == "pim_pool":
         assert len(re.findall(r"^\s+pim_bank_\d+_\d+ ", text, re.MULTILINE)) == 32
         assert len([each for each in modules if re.fullmatch(r"pim_bank_\d+_\d+", each)]) == 4
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_no_module_is_there_twice(folder: Path, name: str) -> None:
+    """Under two names, that is; FIFOs of the kernel that hold the same are one module."""
+    text = (folder / f"{name}.v").read_text()
+    bodies = re.findall(r"^module \w+ (\(.*?^endmodule)", text, re.DOTALL | re.MULTILINE)
+    assert len(bodies) == len(set(bodies))
+    if name == "kernel":
+        assert len(re.findall(r"^  kernel_stream_fifo fifo_\w+ \($", text, re.MULTILINE)) == 7
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_ports_have_meanings(name: str) -> None:
+    machines = Machines(module=configure(), pim=PIM_PRESETS["paper"])
+    component = DESIGNS[name](machines).component
+    meanings = port_meanings(component)
+    assert [port.name for port in ports_of(component) if not meanings.get(port.name)] == [
+        "clk", "rst",
+    ]  # fmt: skip
+    assert not [text for text in meanings.values() if re.search(r"[:`]{2}|:\w+:`", text)]
+
+
+def test_headers_have_the_command_that_makes_them_again(tmp_path: Path) -> None:
+    given = ["--config", "axdimm_8gbit_x16", "--set", "refresh=false", "--lanes", "4"]
+    options = {
+        "ddr4_controller": "--set part=ddr4_1600_8gbit_x16 --set lanes=4 --set refresh=false",
+        "fp32_sign": "",
+        "pim_bank": "--pim tiny",
+    }
+    assert main(["verilog", *options, *given, "--pim", "tiny", "--out", str(tmp_path)]) == 0
+    for name, expected in options.items():
+        text = (tmp_path / f"{name}.v").read_text()
+        assert "// SPDX-License-Identifier: Apache-2.0\n" in text
+        command = re.search(r"^//   nearmem (verilog .*)$", text, re.MULTILINE)
+        assert command is not None
+        assert command[1] == f"verilog {name} {expected}".strip()
+        again = tmp_path / "again"
+        assert main([*command[1].split(), "--out", str(again)]) == 0
+        assert (again / f"{name}.v").read_bytes() == text.encode()
+
+
+def test_source_is_told_on_demand(tmp_path: Path) -> None:
+    assert main(["verilog", "fp32_mul", "--src", "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "fp32_mul.v").read_text()
+    assert re.search(
+        r'^  \(\* src = "hw/float/mul.py:\d+" \*\)\n  reg .*product_', text, re.MULTILINE
+    )
+    places = re.findall(r'src = "([^"]*)"', text)
+    assert len(places) > 20
+    assert all(place.startswith(("hw/", "amaranth/")) for place in places)
 
 
 @pytest.mark.parametrize("preset", MODULE_PRESETS)
