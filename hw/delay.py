@@ -72,23 +72,23 @@ class Delay(wiring.Component):
             m.d.comb += self.o.eq(value)
             return m
 
-        # A word is read in the cycle in which its place is written again. The last two cycles are
+        # A word is read in the cycle in which its slot is written again. The last two cycles are
         # the read register and one after it: a block RAM takes most of a cycle to give its word,
         # and arithmetic follows.
         depth = self._cycles - 2
-        place = Signal(range(depth))
+        slot = Signal(range(depth))
         # A full power of two, of which the rest stays unused, spares simulators a bounds check.
-        m.submodules.ring = ring = Memory(shape=self._width, depth=1 << len(place), init=[])
+        m.submodules.ring = ring = Memory(shape=self._width, depth=1 << len(slot), init=[])
         write: Any = ring.write_port()
         read: Any = ring.read_port()
         o = Signal(self._width, reset_less=True)
         m.d.sync += o.eq(read.data)
-        m.d.sync += place.eq(Mux(place == depth - 1, 0, place + 1))
+        m.d.sync += slot.eq(Mux(slot == depth - 1, 0, slot + 1))
         m.d.comb += [
-            write.addr.eq(place),
+            write.addr.eq(slot),
             write.data.eq(self.i),
             write.en.eq(1),
-            read.addr.eq(place),
+            read.addr.eq(slot),
             self.o.eq(o),
         ]
         return m

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from amaranth.lib import wiring
 
 from hw.axdimm.channel import axdimm_channel, channel_controller
-from hw.axdimm.config import ModuleConfig
+from hw.axdimm.config import OPTIONS, ModuleConfig, configure
 from hw.axdimm.module import Axdimm
 from hw.clock_gate import CLOCK_GATE_MODULE
 from hw.dram.dfi import DfiController, dfi_timing
@@ -22,7 +25,7 @@ from hw.float.sqrt import FloatSqrt
 from hw.kernel.kernel import Kernel
 from hw.kernel.unit import RuleUnit
 from hw.pim.bank.bank import PimBank
-from hw.pim.config import PimConfig
+from hw.pim.config import PIM_PRESETS, PimConfig
 from hw.pim.pool import PimPool
 from hw.pim.vault.timing import vault_part
 from hw.rules import PAPER_RULES, RULES
@@ -57,14 +60,46 @@ def _unit(rule: UpdateRule) -> Callable[[Machines], Design]:
     return design
 
 
+def _changes(config: ModuleConfig) -> list[str]:
+    """The options of ``nearmem verilog`` that make a configuration from that of the paper."""
+
+    def values(config: ModuleConfig) -> dict[str, Any]:
+        places = (config, config.controller, config.part.timing, config.part.geometry)
+        found = {
+            name: next(getattr(place, name) for place in places if hasattr(place, name))
+            for name in OPTIONS
+            if name != "capacity_bytes"  # follows from the geometry
+        }
+        return found | {"part": config.part.name, "rules": ",".join(config.rules)}
+
+    wanted, usual = values(config), values(configure())
+    if wanted["part"] != usual["part"]:
+        usual |= values(configure(part=wanted["part"])) | {"part": usual["part"]}
+    return [
+        f"--set {name}={str(value).lower()}"
+        for name, value in wanted.items()
+        if value != usual[name]
+    ]
+
+
+def _pim_changes(config: PimConfig) -> list[str] | None:
+    """Likewise; None for a configuration that is no preset."""
+    clocking = [] if config.clocking == "gated" else [f"--clocking {config.clocking}"]
+    config = replace(config, clocking="gated")
+    preset = next((name for name, each in PIM_PRESETS.items() if each == config), None)
+    return (
+        None if preset is None else [*([f"--pim {preset}"] if preset != "paper" else []), *clocking]
+    )
+
+
 def _kernel(machines: Machines) -> Design:
     config = machines.module.kernel
-    return Design(Kernel(config), asdict(config))
+    return Design(Kernel(config), asdict(config), _changes(machines.module))
 
 
 def _papers_kernel(machines: Machines) -> Design:
-    config = replace(machines.module.kernel, rules=PAPER_RULES)
-    return Design(Kernel(config), asdict(config))
+    module = replace(machines.module, rules=PAPER_RULES)
+    return Design(Kernel(module.kernel), asdict(module.kernel), _changes(module))
 
 
 def _controller(machines: Machines) -> Design:
@@ -76,15 +111,18 @@ def _controller(machines: Machines) -> Design:
             **asdict(config.controller),
             "dfi": dfi_timing(config.part.timing),
         },
+        _changes(config),
     )
 
 
 def _channel(machines: Machines) -> Design:
-    return Design(axdimm_channel(machines.module), _described(machines.module))
+    return Design(
+        axdimm_channel(machines.module), _described(machines.module), _changes(machines.module)
+    )
 
 
 def _module(machines: Machines) -> Design:
-    return Design(Axdimm(machines.module), _described(machines.module))
+    return Design(Axdimm(machines.module), _described(machines.module), _changes(machines.module))
 
 
 def _described(config: ModuleConfig) -> dict[str, Any]:
@@ -102,12 +140,13 @@ def _bank(machines: Machines) -> Design:
         "multipliers": config.placement.multipliers[0],
         "adders": config.placement.adders[0],
     }
-    return Design(PimBank(config, **units), {**asdict(config), **units})
+    return Design(PimBank(config, **units), {**asdict(config), **units}, _pim_changes(config))
 
 
 def _pool(machines: Machines) -> Design:
     config, part = machines.pim, vault_part("hmc2")
-    return Design(PimPool(config, part), {**asdict(config), "part": asdict(part)})
+    described = {**asdict(config), "part": asdict(part)}
+    return Design(PimPool(config, part), described, _pim_changes(config))
 
 
 class Design(NamedTuple):
@@ -115,6 +154,8 @@ class Design(NamedTuple):
 
     component: wiring.Component
     configuration: dict[str, Any]
+    options: Sequence[str] | None = ()
+    """Those of ``nearmem verilog`` with which it is made, or None if it cannot be."""
 
 
 DESIGNS: dict[str, Callable[[Machines], Design]] = {
@@ -136,8 +177,10 @@ DESIGNS: dict[str, Callable[[Machines], Design]] = {
 """Each design by its name."""
 
 
-def generate(name: str, machines: Machines) -> tuple[str, dict[str, Any]]:
+def generate(name: str, machines: Machines, *, src: bool = False) -> tuple[str, dict[str, Any]]:
     """The Verilog of a design, and a description of it for tools.
+
+    Equal configurations give equal text. ``src`` is that of :func:`~hw.verilog.to_verilog`.
 
     The description has ``name``, ``clock`` and ``reset``, ``latency`` (clock cycles from
     ``i_valid`` to ``o_valid``, or None where there is no such pair), ``ports`` (name, width,
@@ -146,12 +189,15 @@ def generate(name: str, machines: Machines) -> tuple[str, dict[str, Any]]:
     """
     if name not in DESIGNS:
         raise ValueError(f"no design {name!r}; known: {', '.join(DESIGNS)}")
-    component, configuration = DESIGNS[name](machines)
+    component, configuration, options = DESIGNS[name](machines)
     cell = machines.clock_gate_cell
-    text = to_verilog(component, name, clock_gate_cell=cell)
+    text = to_verilog(component, name, src=src, clock_gate_cell=cell)
     gated = CLOCK_GATE_MODULE in text
-    if gated:
-        text = _CLOCK_GATE_NOTE.format(cell=cell, what=_CLOCK_GATES[cell]) + text
+    if options is not None:
+        if gated and cell != "bufgce":
+            options = [*options, f"--cell {cell}"]
+        if src:
+            options = [*options, "--src"]
     description = {
         "name": name,
         "clock": "clk",
@@ -161,7 +207,8 @@ def generate(name: str, machines: Machines) -> tuple[str, dict[str, Any]]:
         "clock_gate_cell": cell if gated else None,
         "configuration": configuration,
     }
-    return text, description
+    note = _CLOCK_GATE_NOTE.format(cell=cell, what=_CLOCK_GATES[cell]) if gated else ""
+    return _header(name, configuration, options, note) + text, description
 
 
 _CLOCK_GATES = {
@@ -170,7 +217,31 @@ _CLOCK_GATES = {
     "dcca": "DCCA of Lattice's ECP5",
 }
 
-_CLOCK_GATE_NOTE = """\
-// The clock gates are of the cell "{cell}": {what}.
-// For another cell, or for a design without clock gates, see docs/fpga.md.
-"""
+_CLOCK_GATE_NOTE = 'The clock gates are of the cell "{cell}": {what}.'
+
+
+def _header(
+    name: str, configuration: dict[str, Any], options: Sequence[str] | None, note: str
+) -> str:
+    lines = [
+        f"{name}, with every module that it needs.",
+        "",
+        "SPDX-License-Identifier: Apache-2.0",
+        f"Generated by Nearmem {version('nearmem')}" + (", by" if options is not None else "."),
+    ]
+    if options is not None:
+        lines.append(f"  {' '.join(['nearmem verilog', name, *options])}")
+    lines += [
+        "",
+        "All ports belong to the clock clk; rst is synchronous to it and active high.",
+        *([note] if note else []),
+        "",
+        "Made for:",
+    ]
+    for key, value in configuration.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        lines += textwrap.wrap(
+            f"{key}: {text}", 95, initial_indent="  ", subsequent_indent="    ",
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+    return "".join(f"// {line}".rstrip() + "\n" for line in lines) + "\n"

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import rtlil
-from amaranth.back.verilog import _convert_rtlil_text  # of several modules; not exported
 from amaranth.hdl import (
     ClockSignal,
     DomainRenamer,
     Elaboratable,
     EnableInserter,
+    Fragment,
     Instance,
     Module,
     ResetSignal,
     Shape,
     Signal,
+    Value,
 )
-from amaranth.hdl._ir import PortDirection  # what `ports` of `convert` takes; not exported
+from amaranth.hdl._ast import SignalDict, SignalSet  # these are not exported
+from amaranth.hdl._ir import PortDirection, build_netlist
+from amaranth.hdl._mem import MemoryInstance
+from amaranth.hdl._xfrm import DomainCollector
 from amaranth.lib import wiring
 
 from hw.clocking import CLOCK_GATE_CELLS
+from hw.port_meanings import port_meanings, summary
+from hw.verilog_text import KEYWORDS, module_text
 
 __all__ = ["Port", "Shared", "VerilogPlatform", "flat_ports", "ports_of", "to_verilog"]
 
@@ -83,11 +90,15 @@ class VerilogPlatform:
 
 
 def flat_ports(component: wiring.Component) -> list[tuple[str, Any, wiring.Flow]]:
-    """(Verilog name, value, flow) of each port; nested members are joined with ``_``."""
-    return [
-        ("_".join(str(part) for part in path), value, member.flow)
-        for path, member, value in component.signature.flatten(component)
-    ]
+    """(Verilog name, value, flow) of each port; nested members are joined with ``_``.
+
+    A name that is a word of the language gets a ``_`` at its end.
+    """
+    ports = []
+    for path, member, value in component.signature.flatten(component):
+        name = "_".join(str(part) for part in path)
+        ports.append((f"{name}_" if name in KEYWORDS else name, value, member.flow))
+    return ports
 
 
 class Shared(wiring.Component):
@@ -144,58 +155,199 @@ def ports_of(component: wiring.Component) -> list[Port]:
     return ports
 
 
-def _rtlil(component: wiring.Component, name: str, platform: VerilogPlatform) -> str:
-    # With the direction left to Amaranth, an output that nothing drives would become an input.
-    ports = {
-        port_name: (
-            value.as_value() if hasattr(value, "as_value") else value,
-            PortDirection.Input if flow is wiring.In else PortDirection.Output,
+class _Modules:
+    """The texts of modules, each once.
+
+    A component inside another one is a module of its own, with the ports of its signature; equal
+    ones are the same module.
+    """
+
+    def __init__(
+        self, top: str, platform: VerilogPlatform, source: Callable[[Any], str | None]
+    ) -> None:
+        self._top = top
+        self._platform = platform
+        self._source = source
+        self._names: dict[str, str] = {}  # by the text without the name
+        self._places: Any = SignalDict()  # the component that has a signal inside
+        self._driven = SignalSet()
+        self.texts: dict[str, str] = {}
+
+    def convert(self, component: wiring.Component, name: str) -> str:
+        """The text of the module ``name``; what is inside goes to ``texts``."""
+        platform = self._platform
+        platform.enable = Signal(name="ce") if name in platform.enabled else None
+        fragment = Fragment.get(component, platform)
+        more: dict[str, Any] = {}
+        if platform.enable is not None:
+            more["ce"] = platform.enable
+            fragment = EnableInserter(platform.enable)(fragment)
+        uses = _Uses()
+        uses(fragment)
+        self._driven = uses.driven
+        self._driven.update(more.values())
+        return self._text(fragment, component, name, more)
+
+    def _text(
+        self, fragment: Any, component: wiring.Component, name: str, more: Mapping[str, Any]
+    ) -> str:
+        """``more`` are inputs beside the ports of the component."""
+        self._take_out(fragment, {})
+        # With the direction left to Amaranth, an output that nothing drives would become an input.
+        ports: dict[str, Any] = {
+            port: (
+                value.as_value() if hasattr(value, "as_value") else value,
+                PortDirection.Input if flow is wiring.In else PortDirection.Output,
+            )
+            for port, value, flow in flat_ports(component)
+        }
+        outside = {port: (signal, PortDirection.Input) for port, signal in more.items()}
+        netlist = build_netlist(fragment, ports=ports | outside, name=name)
+        self._claim(netlist.signals, component, [*more.values()])
+        meanings = port_meanings(component)
+        return module_text(
+            netlist,
+            name,
+            source=self._source,
+            title=f"{type(component).__name__}: {summary(component)}",
+            meanings={port: meanings.get(port, "") for port in ports},
         )
-        for port_name, value, flow in flat_ports(component)
-    }
-    design: Any = component
-    platform.enable = None
-    if name in platform.enabled:
-        platform.enable = ce = Signal(name="ce")
-        ports["ce"] = ce, PortDirection.Input
-        design = EnableInserter(ce)(component)
-    return rtlil.convert(design, name=name, platform=platform, ports=ports, emit_src=False)
+
+    def _claim(self, signals: Iterable[Any], component: Any, outside: Iterable[Any]) -> None:
+        """Raises ``ValueError`` if another component has one of the signals inside."""
+        shared = SignalSet(outside)
+        for _, value, _ in flat_ports(component):
+            shared.update(Value.cast(value)._rhs_signals())
+        for signal in signals:
+            if signal not in shared:
+                place = self._places.setdefault(signal, component)
+                if place is not component:
+                    raise ValueError(
+                        f"signal {signal.name!r} of {place!r} is used in {component!r}, too, or "
+                        "the other way round: only ports connect components in Verilog"
+                    )
+
+    def _take_out(self, fragment: Any, domains: Mapping[str, Any]) -> None:
+        """Puts instances of modules in the place of the components in a fragment."""
+        domains = {**domains, **fragment.domains}
+        for place, (inner, name, location) in enumerate(fragment.subfragments):
+            component = _component_of(inner)
+            if component is None:
+                self._take_out(inner, domains)
+                continue
+            uses = _Uses()
+            uses(inner)
+            free = uses.free_domains()
+            for domain in free:
+                if domain in domains and domains[domain].clk_edge != "pos":
+                    raise NotImplementedError(f"{component!r} at the falling edge of {domain!r}")
+            if len(free) == 1 and free != ["sync"]:
+                inner = DomainRenamer({free[0]: "sync"})(inner)
+            more = uses.foreign(self._driven)
+            text = self._text(inner, component, _UNNAMED, more)
+            connections: dict[str, Any] = {}
+            for domain in free:
+                prefix = "" if len(free) == 1 or domain == "sync" else f"{domain}_"
+                connections[f"i_{prefix}clk"] = ClockSignal(domain)
+                connections[f"i_{prefix}rst"] = ResetSignal(domain, allow_reset_less=True)
+            for port, signal in more.items():
+                connections[f"i_{port}"] = signal
+            for port, value, flow in flat_ports(component):
+                connections[("i_" if flow is wiring.In else "o_") + port] = value
+            instance = Instance(self._named(text, component), src_loc=location, **connections)
+            fragment.subfragments[place] = instance, name, location
+
+    def _named(self, text: str, component: wiring.Component) -> str:
+        """The name of the module that has a text: the component's, numbered if there are more."""
+        if text not in self._names:
+            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(component).__name__)
+            name = plain = f"{self._top}_{words.lower().strip('_')}"
+            while name in self.texts:
+                name = f"{plain}_{int(name[len(plain) + 1 :] or 1) + 1}"
+            self._names[text] = name
+            self.texts[name] = text.replace(_UNNAMED, name, 1)
+        return self._names[text]
 
 
-def _emit_memory(self: Any, index: int, cell: Any) -> None:
-    """As Amaranth's, which takes the initial contents bit by bit: most of a channel's time."""
-    mask = (1 << cell.width) - 1
-    rows = [f"{row & mask:0{cell.width}b}" for row in reversed(cell.init)]
-    contents = f"{cell.width * cell.depth}'{''.join(rows)}"
-    self.builder.cell(
-        "$meminit_v2",
-        ports={"ADDR": self.sigspec(), "DATA": contents, "EN": f"{cell.width}'{'1' * cell.width}"},
-        parameters={
-            "MEMID": self.memories[index].memid,
-            "ABITS": 0,
-            "WIDTH": cell.width,
-            "WORDS": cell.depth,
-            "PRIORITY": 0,
-        },
-    )
+_UNNAMED = "nearmem_module"
 
 
-rtlil.ModuleEmitter.emit_memory = _emit_memory
+def _component_of(fragment: Any) -> wiring.Component | None:
+    """The component that a fragment was made of, if it is to be a module of its own."""
+    if isinstance(fragment, (Instance, MemoryInstance)):
+        return None
+    return next((o for o in fragment.origins or () if isinstance(o, wiring.Component)), None)
 
 
-# What Yosys writes is right but not always sized or ranged as a linter wants it.
-_HEADER = "".join(
-    f"/* verilator lint_off {rule} */\n"
-    for rule in ("ASCRANGE", "CASEINCOMPLETE", "CMPCONST", "UNSIGNED", "WIDTHEXPAND", "WIDTHTRUNC")
-)
+class _Uses(DomainCollector):
+    """Finds, beside the domains, the signals that are read in a fragment and those driven."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.driven = SignalSet(), SignalSet()
+        self._found = self.read
+
+    def on_Signal(self, value: Any) -> None:  # noqa: N802 (Amaranth's)
+        self._found.add(value)
+
+    def on_Assign(self, stmt: Any) -> None:  # noqa: N802
+        self._found = self.driven
+        self.on_value(stmt.lhs)
+        self._found = self.read
+        self.on_value(stmt.rhs)
+
+    def on_fragment(self, fragment: Any) -> None:
+        if isinstance(fragment, Instance):
+            for value, kind in fragment.ports.values():
+                if kind == "o":
+                    self.driven.update(value._rhs_signals())
+        if isinstance(fragment, MemoryInstance):
+            for port in fragment._read_ports:
+                self.driven.update(port._data._rhs_signals())
+        if (component := _component_of(fragment)) is not None:
+            for _, value, _ in flat_ports(component):
+                self.driven.update(Value.cast(value)._rhs_signals())
+        super().on_fragment(fragment)
+
+    def free_domains(self) -> list[str]:
+        """The domains that are not defined in the fragment."""
+        return sorted(self.used_domains - self.defined_domains)
+
+    def foreign(self, driven: Any) -> dict[str, Any]:
+        """Signals by their names that are driven, but not in here; none of a component's ports.
+
+        Such is the enable of an ``EnableInserter``.
+        """
+        outside = (each for each in self.read if each in driven and each not in self.driven)
+        return {each.name: each for each in outside}
 
 
-def to_verilog(component: wiring.Component, name: str, *, clock_gate_cell: str = "model") -> str:
+def _no_source(_: Any) -> None:
+    return None
+
+
+def _source(location: Any) -> str | None:
+    """A location in the source as ``hw/folder/file.py:line``."""
+    if location is None:
+        return None
+    path, line = Path(location[0]), location[1]
+    for package in ("hw", "amaranth"):
+        if package in path.parts:
+            at = len(path.parts) - 1 - path.parts[::-1].index(package)
+            return f"{'/'.join(path.parts[at:])}:{line}"
+    return f"{path.name}:{line}"
+
+
+def to_verilog(
+    component: wiring.Component, name: str, *, src: bool = False, clock_gate_cell: str = "model"
+) -> str:
     """Verilog of ``component`` as module ``name``, with every module that it needs.
 
     The module has the ports ``clk`` and ``rst`` (synchronous, active high) of the domain ``sync``
     and one port for each member of the signature; interfaces are flattened with ``_``, so that a
-    member ``m_axi`` with a member ``awaddr`` becomes ``m_axi_awaddr``.
+    member ``m_axi`` with a member ``awaddr`` becomes ``m_axi_awaddr``. Each component inside it is
+    a module, too; equal ones are one. With ``src``, wires, registers and instances have attributes
+    ``src``: where in the source they come from, with paths that begin with the package.
 
     ``clock_gate_cell`` is that of the :class:`VerilogPlatform`: for an FPGA choose the FPGA's.
 
@@ -203,6 +355,7 @@ def to_verilog(component: wiring.Component, name: str, *, clock_gate_cell: str =
     """
     platform = VerilogPlatform(clock_gate_cell=clock_gate_cell)
     platform.add_component(name, component)
+    modules = _Modules(name, platform, _source if src else _no_source)
     texts: dict[str, str] = {}
     compared: Counter[str] = Counter()
     while pending := [
@@ -212,14 +365,12 @@ def to_verilog(component: wiring.Component, name: str, *, clock_gate_cell: str =
     ]:
         for module, each in pending:
             compared[module] += 1
-            text = _rtlil(each, module, platform)
+            text = modules.convert(each, module)
             if texts.setdefault(module, text) != text:
                 raise ValueError(
                     f"module name {module!r} stands for two different components: "
                     f"{platform.components[module][0]!r} and {each!r}; give each configuration a "
                     "name of its own"
                 )
-    # Yosys takes longer to start than to convert most modules.
-    converted = _convert_rtlil_text("\n".join(texts.values()), strip_internal_attrs=True)
     files = [platform.files[file] for file in sorted(platform.files)]
-    return "\n".join([_HEADER, converted, *files])
+    return "\n".join([*texts.values(), *modules.texts.values(), *files])

@@ -66,7 +66,7 @@ def test_different_units_of_one_name_are_refused() -> None:
 
 def test_equal_units_are_one_module() -> None:
     text = to_verilog(Placed(unit(product_rule()), unit(product_rule())), "top")
-    assert text.count("module rule_unit(") == 1
+    assert text.count("module rule_unit (") == 1
     assert text.count("  rule_unit unit_") == 2
 
 
@@ -105,5 +105,5 @@ def test_memories_begin_with_their_contents(
     shape: Shape, init: list[int], written: list[int]
 ) -> None:
     text = to_verilog(Table(shape, init, depth=4), "table")
-    found = re.findall(r"^\s*memory\[(\d+)\] = 5'h(\w+);", text, re.MULTILINE)
-    assert {int(row): int(value, 16) for row, value in found} == dict(enumerate(written))
+    found = re.findall(r"^\s*memory\[(\d+)\] = 5'd(\w+);", text, re.MULTILINE)
+    assert {int(row): int(value) for row, value in found} == dict(enumerate(written))

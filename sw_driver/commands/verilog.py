@@ -73,6 +73,12 @@ def add_parser(subparsers: Any) -> None:
         "empty",
     )
     parser.add_argument(
+        "--src",
+        action="store_true",
+        help="say of each wire, register and instance where in the source it comes from, as an "
+        "attribute",
+    )
+    parser.add_argument(
         "--resources",
         action="store_true",
         help="also synthesize each design with Yosys (UltraScale+), some minutes for a large one: "
@@ -140,7 +146,7 @@ def run(arguments: argparse.Namespace) -> int:
             find_yosys()
         for name in track(names, description="writing Verilog", console=console):
             with kill_started():
-                text, description = generate(name, machines)
+                text, description = generate(name, machines, src=arguments.src)
             if arguments.resources:
                 resources[name] = design_resources(text, top=name)
                 description["resources"] = resources[name]

@@ -1,0 +1,232 @@
+"""What of a netlist of Amaranth has to be written.
+
+Results that are always the same, or those of another cell, are replaced; cells that no output and
+no instance depends on are left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from amaranth.hdl import _nir as nir  # not exported
+
+__all__ = ["ONE", "ZERO", "NeededCells", "nets_of", "width_of"]
+
+ZERO, ONE = (nir.Net.from_const(value) for value in (0, 1))
+
+
+def width_of(cell: Any) -> int:
+    """Bits that a cell puts out; 0 for an instance, whose outputs are several."""
+    match cell:
+        case nir.Operator() | nir.Part() | nir.AsyncReadPort() | nir.SyncReadPort():
+            return cell.width
+        case nir.AssignmentList():
+            return len(cell.default)
+        case nir.FlipFlop():
+            return len(cell.data)
+    return 0
+
+
+def nets_of(index: int, start: int, width: int) -> Any:
+    """Bits ``start`` and so on of what the cell ``index`` puts out."""
+    return nir.Value(nir.Net.from_cell(index, start + bit) for bit in range(width))
+
+
+class NeededCells:
+    """The cells of ``netlist`` that are needed, with their indexes there."""
+
+    def __init__(self, netlist: Any) -> None:
+        self.all: list[Any] = netlist.cells
+        self.outputs: dict[str, Any] = netlist.top.ports_o
+        self._same: dict[Any, Any] = {}  # what to take instead of a net
+        for index, cell in enumerate(self.all[1:], start=1):
+            self._same.update(self._found(index, cell))
+        self._needed = self._reached()
+        self.uses: Counter[Any] = Counter()
+        """How often each net is used."""
+        for value in (*(v for _, cell in self for v in _inputs(cell)), *self.outputs.values()):
+            self.uses.update(self.resolved(value))
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        for index in self._needed:
+            yield index, self.all[index]
+
+    def resolved(self, value: Any) -> Any:
+        """The nets that drive a value."""
+        same = self._same
+        while any(net in same for net in value):
+            value = nir.Value(same.get(net, net) for net in value)
+        return value
+
+    def used_whole(self, value: Any) -> int | None:
+        """The cell whose whole output a value is, and that has no other use, if there is one."""
+        value = self.resolved(value)
+        first = value[0]
+        if not first.is_cell or width_of(self.all[first.cell]) != len(value):
+            return None
+        whole = all(net == first.cell << 16 | bit for bit, net in enumerate(value))
+        return first.cell if whole and all(self.uses[net] == 1 for net in value) else None
+
+    def used_once(self, taken: set[int]) -> set[int]:
+        """The operators whose whole output is written once, in one piece.
+
+        Conditions are written with each assignment list that has them; those of ``taken`` give a
+        register its next value, and are written once for all that have the same.
+        """
+        written: defaultdict[int, set[Any]] = defaultdict(set)
+        for index, cell in self:
+            if isinstance(cell, nir.AssignmentList):
+                conditions = tuple(each.cond for each in cell.assignments)
+                for condition in {*conditions}:
+                    while condition.is_cell:
+                        switch = self.all[condition.cell]
+                        for net in switch.inputs:
+                            if net.is_cell:
+                                written[net.cell].add(conditions if index in taken else index)
+                        condition = switch.en
+        found: set[int] = set()
+        values = [
+            value
+            for index, cell in self
+            if len(written[index]) < 2
+            for value in _inputs(cell)
+        ]  # fmt: skip
+        for value in (*values, *self.outputs.values()):
+            nets = self.resolved(value)
+            for at, net in enumerate(nets):
+                if net.is_cell and not net.bit and isinstance(self.all[net.cell], nir.Operator):
+                    piece = nets[at : at + width_of(self.all[net.cell])]
+                    if self.used_whole(piece) == net.cell:
+                        found.add(net.cell)
+        return found
+
+    def _reached(self) -> list[int]:
+        writers: defaultdict[int, list[int]] = defaultdict(list)
+        reached: set[int] = {0}
+        pending: list[int] = []
+        for index, cell in enumerate(self.all):
+            if isinstance(cell, nir.SyncWritePort):
+                writers[cell.memory].append(index)
+            elif width_of(cell) == 0 and not isinstance(cell, (*_SILENT, nir.Top)):
+                pending.append(index)
+        values = [*self.outputs.values()]
+        while pending or values:
+            for value in values:
+                pending += {net.cell for net in self.resolved(value) if net.is_cell} - reached
+            values = []
+            if pending and (index := pending.pop()) not in reached:
+                reached.add(index)
+                cell = self.all[index]
+                values += _inputs(cell)
+                if isinstance(cell, (nir.AsyncReadPort, nir.SyncReadPort)):
+                    pending += [cell.memory, *writers[cell.memory]]
+        return sorted(reached - {0})
+
+    def _found(self, index: int, cell: Any) -> dict[Any, Any]:
+        """Nets of a cell that are always the same, or those of another one."""
+        match cell:
+            case nir.Matches():
+                value = self.resolved(cell.value)
+                if value.is_const:
+                    bits = "".join(str(net.const) for net in reversed(value))
+                    matched = any(
+                        all(char in ("-", bit) for char, bit in zip(pattern, bits, strict=True))
+                        for pattern in cell.patterns
+                    )
+                    return {nir.Net.from_cell(index, 0): nir.Net.from_const(int(matched))}
+            case nir.PriorityMatch():
+                return self._first_of(index, cell)
+            case nir.AssignmentList():
+                conditions = [self.resolved((each.cond,))[0] for each in cell.assignments]
+                if all(condition in (ZERO, ONE) for condition in conditions):
+                    nets = list(cell.default)
+                    for each, condition in zip(cell.assignments, conditions, strict=True):
+                        if condition == ONE:
+                            nets[each.start : each.start + len(each.value)] = each.value
+                    return dict(zip(nets_of(index, 0, len(nets)), nets, strict=True))
+            case nir.Part():
+                offset = self.resolved(cell.offset)
+                if offset.is_const:
+                    start = _bounds(offset)[0] * cell.stride
+                    beyond = cell.value[-1] if cell.value_signed else ZERO
+                    nets = (*cell.value, *[beyond] * (start + cell.width))[start:][: cell.width]
+                    return dict(zip(nets_of(index, 0, cell.width), nets, strict=True))
+            case nir.Operator():
+                return self._result(index, cell)
+        return {}
+
+    def _first_of(self, index: int, cell: nir.PriorityMatch) -> dict[Any, Any]:
+        enable, *inputs = self.resolved((cell.en, *cell.inputs))
+        found: dict[Any, Any] = {}
+        for bit, net in enumerate(inputs):
+            if ZERO in (enable, net):
+                found[nir.Net.from_cell(index, bit)] = ZERO
+            elif net == ONE:
+                found[nir.Net.from_cell(index, bit)] = enable
+                enable = ZERO
+            else:
+                break
+        return found
+
+    def _result(self, index: int, cell: nir.Operator) -> dict[Any, Any]:
+        operator, values = cell.operator, [self.resolved(value) for value in cell.inputs]
+        known: bool | None = None
+        if operator in ("b", "r|", "r&", "r^") and not len(values[0]):
+            known = operator == "r&"
+        elif operator in ("u<", "u>", "u<=", "u>="):
+            (a, a_most), (b, b_most) = map(_bounds, values)
+            if operator in ("u>", "u<="):
+                a, a_most, b, b_most = b, b_most, a, a_most
+            # Of ``a < b``, whose opposite is ``a >= b``.
+            known = True if a_most < b else False if a >= b_most else None
+            if known is not None and operator in ("u<=", "u>="):
+                known = not known
+        elif operator in ("==", "!="):
+            (a, a_most), (b, b_most) = map(_bounds, values)
+            if a_most < b or b_most < a or a == a_most == b == b_most:
+                known = (a == b) == (operator == "==")
+        elif operator in ("<<", "u>>", "s>>") and all(net == ZERO for net in values[1]):
+            return dict(zip(nets_of(index, 0, cell.width), values[0], strict=True))
+        if known is None:
+            return {}
+        return {nir.Net.from_cell(index, 0): nir.Net.from_const(int(known))}
+
+
+_SILENT = (nir.Matches, nir.PriorityMatch, nir.Memory, nir.SyncWritePort, nir.AssignmentList,
+           nir.Operator, nir.Part, nir.FlipFlop, nir.AsyncReadPort, nir.SyncReadPort)  # fmt: skip
+"""Cells that matter by what they put out, or by what is read of a memory."""
+
+
+def _inputs(cell: Any) -> Iterator[Any]:
+    """The values that a cell reads."""
+    match cell:
+        case nir.Operator():
+            yield from cell.inputs
+        case nir.Part():
+            yield from (cell.value, cell.offset)
+        case nir.Matches():
+            yield cell.value
+        case nir.PriorityMatch():
+            yield from (nir.Value(cell.en), cell.inputs)
+        case nir.AssignmentList():
+            yield cell.default
+            for each in cell.assignments:
+                yield from (nir.Value(each.cond), each.value)
+        case nir.FlipFlop():
+            yield from (cell.data, nir.Value(cell.clk), nir.Value(cell.arst))
+        case nir.SyncWritePort():
+            yield from (cell.data, cell.addr, cell.en, nir.Value(cell.clk))
+        case nir.AsyncReadPort():
+            yield cell.addr
+        case nir.SyncReadPort():
+            yield from (cell.addr, nir.Value(cell.en), nir.Value(cell.clk))
+        case nir.Instance():
+            yield from cell.ports_i.values()
+
+
+def _bounds(value: Any) -> tuple[int, int]:
+    """The least and the greatest number that a value can be, by its constant bits."""
+    least = sum(net.const << bit for bit, net in enumerate(value) if net.is_const)
+    return least, least + sum(1 << bit for bit, net in enumerate(value) if not net.is_const)
