@@ -172,7 +172,7 @@ def schema() -> etree.XMLSchema:
 @pytest.mark.parametrize("name", DESIGNS)
 def test_ipxact_and_svd_follow_their_schemas(name: str, schema: etree.XMLSchema) -> None:
     machines = Machines(module=configure("tiny"), pim=configure_pim("tiny"))
-    component, configuration = DESIGNS[name](machines)
+    component, configuration, _ = DESIGNS[name](machines)
     ports = [asdict(port) for port in ports_of(component)]
     registers = registers_of(component, configuration)
     text = component_text(
