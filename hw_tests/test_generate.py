@@ -198,9 +198,9 @@ def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_no_module_is_there_twice(folder: Path, name: str) -> None:
-    """Under two names, that is; FIFOs of the kernel that hold the same are one module."""
+    """Under two names after a class, that is; the kernel's FIFOs are one module."""
     text = (folder / f"{name}.v").read_text()
-    bodies = re.findall(r"^module \w+ (\(.*?^endmodule)", text, re.DOTALL | re.MULTILINE)
+    bodies = re.findall(rf"^module {name}_\w+ (\(.*?^endmodule)", text, re.DOTALL | re.MULTILINE)
     assert len(bodies) == len(set(bodies))
     if name == "kernel":
         assert len(re.findall(r"^  kernel_stream_fifo fifo_\w+ \($", text, re.MULTILINE)) == 7
