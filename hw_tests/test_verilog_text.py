@@ -39,7 +39,7 @@ class Operators(wiring.Component):
             a.bit_select(c, 2), a.word_select(flag, 2),
             Cat(a, b, c).bit_select(c, 4), Cat(a, a).word_select(c, 3), b.as_unsigned() + a,
             (a + b)[1:3], Cat(flag, flag, flag, a), (a * c)[2:], (b >> 1) < (a >> 2),
-            a.rotate_left(2),
+            a.rotate_left(2), a < 31, a >= 31, a > 30, a <= 30, a > 0, c == 8, c != 7,
             ((a - c) < 0) ^ flag, (Mux(flag, b, a) - c) * b,
         ]  # fmt: skip
         m.d.comb += self.y.eq(Cat(*values))
@@ -71,6 +71,11 @@ class Choices(wiring.Component):
             m.d.sync += [kept[3:5].eq(self.a), count.eq(count + 1)]
         with m.Else(), m.If(~begin):
             m.d.comb += wire.eq(self.a * self.b)
+        with m.Switch(begin):
+            with m.Case(0):
+                m.d.comb += wire[7].eq(self.b[3])
+            with m.Case(1):
+                m.d.sync += kept[7].eq(self.b[0])
         with m.Switch(state):
             with m.Case(0, 2):
                 m.d.sync += state.eq(state + begin)
