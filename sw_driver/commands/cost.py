@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
         "blocks, block RAMs (18 Kbit) and the levels of logic of the longest path, beside the "
         "paper's unit and a part's capacity. With --place it also places and routes them on an "
         "ECP5 (LFE5U-85F, speed grade 8) with nextpnr: an operator takes half a minute, the Adam "
-        "unit some minutes, a channel an hour. What was found is kept.",
+        "unit some minutes. What was found is kept.",
     )
     parser.add_argument(
         "names",
