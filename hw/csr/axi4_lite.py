@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -36,6 +36,9 @@ class AXI4LiteSubordinate(wiring.Component):
         The manager.
     address, write, write_data : Out(addr_width), Out(1), Out(64)
         Towards a :class:`~hw.csr.bank.CsrBank`.
+    given : Out(64)
+        ``write_data`` with zeros in the bytes that are not written: for what ``read_data`` follows
+        from.
     read_data, hit : In(64), In(1)
         From it, in the cycle of ``address``.
     """
@@ -47,6 +50,7 @@ class AXI4LiteSubordinate(wiring.Component):
                 "address": Out(addr_width),
                 "write": Out(1),
                 "write_data": Out(CSR_DATA_WIDTH),
+                "given": Out(CSR_DATA_WIDTH),
                 "read_data": In(CSR_DATA_WIDTH),
                 "hit": In(1),
             }
@@ -66,6 +70,7 @@ class AXI4LiteSubordinate(wiring.Component):
             axi.wready.eq(~w_full),
             axi.arready.eq(~ar_full),
             self.write_data.eq(merged(self.read_data, data, strobes)),
+            self.given.eq(merged(C(0, CSR_DATA_WIDTH), data, strobes)),
         ]
         with m.If(axi.awvalid & ~aw_full):
             m.d.sync += [aw_full.eq(1), aw_address.eq(axi.awaddr)]

@@ -171,12 +171,13 @@ class DfiPort(wiring.Component):
 
 
 class DfiController(wiring.Component):
-    """The DDR4 controller with a PHY port; otherwise as :class:`Ddr4Controller`, which see.
+    """The DDR4 controller with a PHY port in the place of the DRAM's.
 
     Members
     -------
     dfi : Out(:class:`DfiSignature`)
         The PHY, in place of ``dram``.
+    all others: those of :class:`~hw.dram.controller.Ddr4Controller`
     """
 
     def __init__(self, **settings: Any) -> None:

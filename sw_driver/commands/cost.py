@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hw.generate import Machines
+    from hw.kernel.unit import RuleUnit
     from sw_driver.experiments.cost import Row
 
 __all__ = ["add_parser", "run"]
@@ -41,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
         "blocks, block RAMs (18 Kbit) and the levels of logic of the longest path, beside the "
         "paper's unit and a part's capacity. With --place it also places and routes them on an "
         "ECP5 (LFE5U-85F, speed grade 8) with nextpnr: an operator takes half a minute, the Adam "
-        "unit some minutes, a channel an hour. What was found is kept.",
+        "unit some minutes. What was found is kept.",
     )
     parser.add_argument(
         "names",
@@ -58,6 +59,14 @@ def add_parser(subparsers: Any) -> None:
         default=3,
         metavar="N",
         help="times that each is placed and routed, each from another random start",
+    )
+    parser.add_argument(
+        "--depth",
+        action="append",
+        default=[],
+        metavar="OPERATION=STAGES",
+        help="stages of the operators of functional units (adam_unit, ...) where they are not the "
+        "default, for example add=8; may be given several times",
     )
     parser.add_argument(
         "--explore",
@@ -136,17 +145,44 @@ def _designs(arguments: argparse.Namespace) -> Iterator[tuple[Any, ...]]:
     for name in arguments.names or _DEFAULT:
         if name not in DESIGNS:
             raise Refusal(f"no design {name!r}; known: {', '.join(DESIGNS)}")
-        yield name, machines
+        yield name, _unit(name, arguments.depth) if arguments.depth else machines
 
 
-def _measure(job: tuple[str, int | Machines], seeds: int) -> Row:
-    from hw.generate import generate
-    from hw.verilog import Port
+def _unit(name: str, settings: Sequence[str]) -> RuleUnit:
+    """The functional unit ``name`` with other depths."""
+    from hw.float.format import FP32
+    from hw.kernel.unit import RuleUnit
+    from hw.rules import RULES
+    from sw_driver.experiments.cost import OPERATORS
+    from sw_driver.runtime.numbers import parse_integer
+
+    rule = RULES.get(name.removesuffix("_unit"))
+    if rule is None:
+        raise Refusal(f"--depth is for functional units, got {name!r}; name one, as adam_unit")
+    depths = {}
+    for setting in settings:
+        operation, _, text = setting.partition("=")
+        stages = parse_integer(text)
+        known = OPERATORS[operation].depths(FP32) if operation in OPERATORS else ()
+        if stages not in known:
+            expected = f"one of {', '.join(map(str, known))}" if known else ", ".join(OPERATORS)
+            raise Refusal(f"--depth is {setting!r}, expected OPERATION=STAGES with {expected}")
+        depths[operation] = stages
+    return RuleUnit(rule, depths=depths)
+
+
+def _measure(job: tuple[str, int | Machines | RuleUnit], seeds: int) -> Row:
+    from hw.generate import Machines, generate
+    from hw.verilog import Port, ports_of, to_verilog
     from sw_driver.experiments.cost import cost, operator_cost
 
     name, what = job
     if isinstance(what, int):
         return operator_cost(name, what, seeds=seeds)
+    if not isinstance(what, Machines):
+        name = what.module_name
+        text = to_verilog(what, name)
+        return cost(name, text, ports_of(what), latency=what.latency, seeds=seeds)
     text, description = generate(name, what)
     ports = [Port(**port) for port in description["ports"]]
     return cost(name, text, ports, latency=description["latency"], seeds=seeds)

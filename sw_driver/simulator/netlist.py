@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["LongestPath", "absorb_registers", "longest_path"]
+__all__ = ["MULTIPLICATION_LEVELS", "LongestPath", "absorb_registers", "longest_path"]
 
 MULTIPLICATION_LEVELS = 6
 """What a DSP48E2 without a register counts: its delay is that of so many lookup tables."""

