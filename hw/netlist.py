@@ -7,7 +7,8 @@ no instance depends on are left out.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from operator import add, and_, eq, ge, gt, le, lt, mul, ne, or_, sub, xor
 from typing import Any
 
 from amaranth.hdl import _nir as nir  # not exported
@@ -69,6 +70,14 @@ class NeededCells:
         whole = all(net == first.cell << 16 | bit for bit, net in enumerate(value))
         return first.cell if whole and all(self.uses[net] == 1 for net in value) else None
 
+    def live(self, listed: nir.AssignmentList) -> list[Any]:
+        """The assignments of a list that can take place, and assign something."""
+        return [
+            each
+            for each in listed.assignments
+            if len(each.value) and self.resolved((each.cond,))[0] != ZERO
+        ]
+
     def used_once(self, taken: set[int]) -> set[int]:
         """The operators whose whole output is written once, in one piece.
 
@@ -78,7 +87,7 @@ class NeededCells:
         written: defaultdict[int, set[Any]] = defaultdict(set)
         for index, cell in self:
             if isinstance(cell, nir.AssignmentList):
-                conditions = tuple(each.cond for each in cell.assignments)
+                conditions = tuple(each.cond for each in self.live(cell))
                 for condition in {*conditions}:
                     while condition.is_cell:
                         switch = self.all[condition.cell]
@@ -100,7 +109,20 @@ class NeededCells:
                     piece = nets[at : at + width_of(self.all[net.cell])]
                     if self.used_whole(piece) == net.cell:
                         found.add(net.cell)
-        return found
+        return found - self._taken_apart()
+
+    def _taken_apart(self) -> set[int]:
+        """The cells of whose output parts are written where all of it is used."""
+        values: list[Any] = []
+        for _, cell in self:
+            match cell:
+                case nir.Matches() if any(_asks_one_bit(each) for each in cell.patterns):
+                    values.append(cell.value)
+                case nir.SyncWritePort() if len({*self.resolved(cell.en)}) > 1:
+                    values.append(cell.data)
+                case nir.Part() if cell.value_signed:
+                    values.append(cell.value)
+        return {net.cell for value in values for net in self.resolved(value) if net.is_cell}
 
     def _reached(self) -> list[int]:
         writers: defaultdict[int, list[int]] = defaultdict(list)
@@ -139,12 +161,11 @@ class NeededCells:
             case nir.PriorityMatch():
                 return self._first_of(index, cell)
             case nir.AssignmentList():
-                conditions = [self.resolved((each.cond,))[0] for each in cell.assignments]
-                if all(condition in (ZERO, ONE) for condition in conditions):
+                live = self.live(cell)
+                if all(self.resolved((each.cond,))[0] == ONE for each in live):
                     nets = list(cell.default)
-                    for each, condition in zip(cell.assignments, conditions, strict=True):
-                        if condition == ONE:
-                            nets[each.start : each.start + len(each.value)] = each.value
+                    for each in live:
+                        nets[each.start : each.start + len(each.value)] = each.value
                     return dict(zip(nets_of(index, 0, len(nets)), nets, strict=True))
             case nir.Part():
                 offset = self.resolved(cell.offset)
@@ -172,6 +193,11 @@ class NeededCells:
 
     def _result(self, index: int, cell: nir.Operator) -> dict[Any, Any]:
         operator, values = cell.operator, [self.resolved(value) for value in cell.inputs]
+        if all(value.is_const for value in values):
+            number = _computed(operator, values)
+            if number is not None:
+                nets = [nir.Net.from_const(number >> bit & 1) for bit in range(cell.width)]
+                return dict(zip(nets_of(index, 0, cell.width), nets, strict=True))
         known: bool | None = None
         if operator in ("b", "r|", "r&", "r^") and not len(values[0]):
             known = operator == "r&"
@@ -193,6 +219,47 @@ class NeededCells:
             return {}
         return {nir.Net.from_cell(index, 0): nir.Net.from_const(int(known))}
 
+
+def _asks_one_bit(pattern: str) -> bool:
+    """Whether a pattern asks for one bit of several."""
+    return len(pattern) > 1 and len(pattern.replace("-", "")) == 1
+
+
+def _computed(operator: str, values: Sequence[Any]) -> int | None:
+    """The result of an operator with constant operands; None if it is not computed here."""
+    widths = [len(value) for value in values]
+    a, *rest = [_bounds(value)[0] for value in values]
+    full = (1 << widths[0]) - 1
+    match operator, rest:
+        case "b" | "r|", []:
+            return int(a != 0)
+        case "r&", []:
+            return int(a == full)
+        case "r^", []:
+            return a.bit_count() & 1
+        case "~", []:
+            return ~a
+        case "-", []:
+            return -a
+        case "m", [yes, no]:
+            return yes if a else no
+        case "+" | "-" | "*" | "&" | "|" | "^" | "==" | "!=", [b]:
+            return int(_OPERATIONS[operator](a, b))
+        case "u<" | "u>" | "u<=" | "u>=", [b]:
+            return int(_OPERATIONS[operator[1:]](a, b))
+        case "s<" | "s>" | "s<=" | "s>=", [b] if all(widths):
+            signed = (
+                each - ((each >> width - 1) << width)
+                for each, width in ((a, widths[0]), (b, widths[1]))
+            )
+            return int(_OPERATIONS[operator[1:]](*signed))
+    return None
+
+
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "+": add, "-": sub, "*": mul, "&": and_, "|": or_, "^": xor,
+    "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge,
+}  # fmt: skip
 
 _SILENT = (nir.Matches, nir.PriorityMatch, nir.Memory, nir.SyncWritePort, nir.AssignmentList,
            nir.Operator, nir.Part, nir.FlipFlop, nir.AsyncReadPort, nir.SyncReadPort)  # fmt: skip

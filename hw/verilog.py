@@ -201,6 +201,11 @@ class _Modules:
             )
             for port, value, flow in flat_ports(component)
         }
+        if taken := ports.keys() & {"clk", "rst"}:
+            raise ValueError(
+                f"{component!r} has a member {min(taken)!r}, the name of the port of the clock or "
+                "the reset; give it another one"
+            )
         outside = {port: (signal, PortDirection.Input) for port, signal in more.items()}
         netlist = build_netlist(fragment, ports=ports | outside, name=name)
         self._claim(netlist.signals, component, [*more.values()])

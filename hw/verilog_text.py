@@ -86,7 +86,7 @@ class _Names:
     """Gives out each name once."""
 
     def __init__(self) -> None:
-        self._given = {"unused"}
+        self._given: set[str] = set()
 
     def new(self, wanted: str) -> str:
         name = re.sub(r"\W+", "_", wanted.lstrip("$")) or "value"
@@ -111,6 +111,7 @@ class _Writer:
         self._wires: dict[Any, tuple[str, int]] = {}  # net -> wire, bit
         self._widths: dict[str, int] = {}  # of wires and ports that have a width
         self._read: defaultdict[str, set[int]] = defaultdict(set)  # bits of a wire that are read
+        self._reads = 0  # how often a wire was
         self._inlined: dict[Any, tuple[str, int]] = {}  # first net -> text, width
         self._registers: set[str] = set()  # ports that are
         self._memories: dict[int, str] = {}
@@ -133,6 +134,7 @@ class _Writer:
         top = self._netlist.top
         for name in (*top.ports_i, *top.ports_o):
             self._names.new(name)
+        self._unused_name = self._names.new("unused")
         for name, (start, width) in top.ports_i.items():
             if width:
                 self._widths[name] = width
@@ -243,6 +245,7 @@ class _Writer:
     # Expressions
 
     def _slice(self, name: str, low: int, width: int) -> str:
+        self._reads += 1
         self._read[name].update(range(low, low + width))
         return name if width == self._widths[name] else f"{name}{_bits(low, low + width - 1)}"
 
@@ -264,6 +267,9 @@ class _Writer:
             elif net in self._inlined:
                 text, width = self._inlined[net]
                 end = at + width
+                if end > len(value):
+                    raise AssertionError(f"a part of {text!r} is asked for, which has no name")
+                self._reads += 1
                 yield text, True
             else:
                 name, low = self._wires[net]
@@ -355,8 +361,12 @@ class _Writer:
             name = self._wires[nets[0]][0] if len(nets) and nets[0] in self._wires else ""
             match cell:
                 case nir.AssignmentList() if name:
+                    before = self._reads
+                    statements = self._statements([(nets, cell, False)], "=")
+                    if self._reads == before:  # it would never be evaluated
+                        raise AssertionError(f"{name!r} depends on nothing: {statements}")
                     self._body.append("always @* begin")
-                    self._body += self._statements([(nets, cell, False)], "=")
+                    self._body += statements
                     self._body.append("end")
                 case nir.Part() if name:
                     self._part(cell, name)
@@ -518,7 +528,8 @@ class _Writer:
             if data[0].is_cell and data[0].cell in taken:
                 listed = self._cells.all[data[0].cell]
                 holds = self._cells.resolved(listed.default) == nets
-                chosen[clock, _conditions(listed)].append((nets, listed, holds))
+                conditions = tuple(each.cond for each in self._cells.live(listed))
+                chosen[clock, conditions].append((nets, listed, holds))
             else:
                 simple[clock].append(f"{self._target(nets)} <= {self._expression(data)};")
         for clock, statements in simple.items():
@@ -539,15 +550,16 @@ class _Writer:
             if not holds:
                 default = self._expression(listed.default)
                 lines.append(f"{_INDENT}{self._target(nets)} {equals} {default};")
-        conditions = _conditions(members[0][1])
+        lists = [(nets, self._cells.live(listed)) for nets, listed, _ in members]
+        conditions = [each.cond for each in lists[0][1]]
         position = 0
 
         def emit(lines: list[str], condition: Any, depth: int) -> None:
             nonlocal position
             while position < len(conditions):
                 if conditions[position] == condition:
-                    for nets, listed, _ in members:
-                        each = listed.assignments[position]
+                    for nets, assignments in lists:
+                        each = assignments[position]
                         if target := nets[each.start : each.start + len(each.value)]:
                             text = f"{self._target(target)} {equals} "
                             text += self._expression(each.value[: len(target)])
@@ -563,15 +575,18 @@ class _Writer:
 
         def choose(lines: list[str], switch: int, depth: int) -> None:
             tests = [
-                None if net.is_const else self._cells.all[net.cell]
-                for net in self._cells.all[switch].inputs
+                (
+                    nir.Net.from_cell(switch, bit),
+                    None if net.is_const else self._cells.all[net.cell],
+                )
+                for bit, net in enumerate(self._cells.all[switch].inputs)
             ]
-            value = next((test.value for test in tests if test is not None), nir.Value())
-            single = all(test is None or _asks_one_bit(test) for test in tests)
+            tests = [each for each in tests if self._cells.resolved(each[:1])[0] != ZERO]
+            value = next((test.value for _, test in tests if test is not None), nir.Value())
+            single = all(test is None or _asks_one_bit(test) for _, test in tests)
             branches: list[tuple[Any, list[str]]] = []
-            for bit, test in enumerate(tests):
+            for condition, test in tests:
                 found: list[str] = []
-                condition = nir.Net.from_cell(switch, bit)
                 inside = depth if not len(value) else depth + 1 if single else depth + 2
                 emit(found, condition, inside)
                 if test is None or test.patterns:
@@ -649,7 +664,7 @@ class _Writer:
         unused = [*self._unused()]
         body = [*self._declared, *self._body]
         if unused:
-            body += ["wire unused = &{1'b0,", f"{_INDENT}{', '.join(unused)}", "};"]
+            body += [f"wire {self._unused_name} = &{{1'b0,", f"{_INDENT}{', '.join(unused)}", "};"]
         if self._initial:
             body += ["initial begin", *(_INDENT + line for line in self._initial), "end"]
         for line in body:
@@ -677,10 +692,6 @@ def _comment(text: str) -> list[str]:
 
 def _asks_one_bit(test: nir.Matches) -> bool:
     return len(test.patterns) == 1 and len(test.patterns[0].replace("-", "")) == 1
-
-
-def _conditions(listed: nir.AssignmentList) -> tuple[Any, ...]:
-    return tuple(each.cond for each in listed.assignments)
 
 
 def _result_name(cell: Any) -> str:
@@ -712,7 +723,8 @@ def _parameter(value: Any) -> str:
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if hasattr(value, "shape"):  # a constant of Amaranth
         return _constant(value.value & ((1 << len(value)) - 1), len(value))
-    return str(value)
+    number = int(value)
+    return str(number) if abs(number) < 1 << 31 else f"64'sd{number}"
 
 
 def _wrapped(line: str) -> list[str]:

@@ -107,3 +107,17 @@ def test_memories_begin_with_their_contents(
     text = to_verilog(Table(shape, init, depth=4), "table")
     found = re.findall(r"^\s*memory\[(\d+)\] = 5'd(\w+);", text, re.MULTILINE)
     assert {int(row): int(value) for row, value in found} == dict(enumerate(written))
+
+
+def test_the_names_of_clock_and_reset_are_taken() -> None:
+    class Taken(wiring.Component):
+        def __init__(self) -> None:
+            super().__init__({"rst": In(1), "y": Out(1)})
+
+        def elaborate(self, platform: object) -> Module:
+            m = Module()
+            m.d.sync += self.y.eq(self.rst)
+            return m
+
+    with pytest.raises(ValueError, match="has a member 'rst'"):
+        to_verilog(Taken(), "taken")

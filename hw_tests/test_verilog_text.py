@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from amaranth.back import verilog
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -113,6 +113,56 @@ class Memories(wiring.Component):
         return m
 
 
+class Parts(wiring.Component):
+    """Parts of results that have no name, conditions that are known, branches that never are."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(4), "b": In(4), "unused": In(2), "y": Out(40)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        a, b = self.a, self.b
+        low, low_not, high, known, folded, off = (Signal(2, name=f"n{at}") for at in range(6))
+        with m.Switch(a + b):
+            with m.Case("----1"):
+                m.d.comb += low.eq(1)
+            with m.Case("1----"):
+                m.d.comb += high.eq(2)
+        with m.Switch(a ^ b), m.Case("---0"):
+            m.d.comb += low_not.eq(3)
+        with m.If(C(5, 3)):
+            m.d.comb += known.eq(1)
+        with m.If(C(1, 1) & (C(2, 3) + 1 == 3)), m.If(signed_less(-2, 1)):
+            m.d.comb += folded.eq(2)
+        with m.If(C(0, 1)), m.If(a + b > 3):
+            m.d.sync += off.eq(2)
+        with m.If(a < 16), m.If(a[0]):
+            m.d.sync += off.eq(1)
+        with m.Else(), m.If(a - b == 3):
+            m.d.sync += off.eq(3)
+        with m.If(a[1]):
+            with m.If(C(0, 1)):
+                m.d.comb += Signal(name="nowhere").eq(1)
+            with m.Elif(a[2]):
+                m.d.sync += off.eq(off + self.unused)
+        kept: Any = memory.Memory(shape=8, depth=4, init=[])
+        m.submodules.kept = kept
+        write, read = kept.write_port(granularity=4), kept.read_port(domain="comb")
+        m.d.comb += [
+            write.en.eq(Cat(a[0], b[0])),
+            write.addr.eq(a[1:3]),
+            write.data.eq(a * b),
+            read.addr.eq(b),
+        ]
+        wide = (a.as_signed() - b.as_signed()).bit_select(b[0], 4)
+        m.d.comb += self.y.eq(Cat(low, low_not, high, known, folded, off, read.data, wide))
+        return m
+
+
+def signed_less(a: int, b: int) -> Any:
+    return C(a, signed(3)) < C(b, signed(4))
+
+
 class Inside(wiring.Component):
     """A component in a component, twice and once in another domain of the same clock."""
 
@@ -132,7 +182,7 @@ class Inside(wiring.Component):
         return m
 
 
-@pytest.mark.parametrize("kind", [Operators, Choices, Memories, Inside])
+@pytest.mark.parametrize("kind", [Operators, Choices, Memories, Parts, Inside])
 def test_it_is_what_amaranth_converts(kind: Any, tmp_path: Path) -> None:
     """Proved for all inputs of the first eight cycles, of which the first has a reset."""
     component = kind()
