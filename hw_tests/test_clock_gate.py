@@ -14,11 +14,12 @@ from hw.clocking import CLOCK_GATE_CELLS
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.clock_gate_sample import ClockGateSample, EnabledUnitSample
+from sw_driver.package.templating import TEMPLATES
 from sw_driver.simulator.buildcache import verilator_env
 
 ROOT = Path(__file__).parents[1]
 TOP = "clock_gate_sample"
-CELL_MODELS = Path(__file__).with_name("clock_cells.v")
+CELL_MODELS = TEMPLATES / "clock_cells_sim.v"
 UNKNOWN = "nearmem_clock_gate_CELL_must_be_model_bufgce_or_dcca"
 
 _ICARUS_TOP = """

