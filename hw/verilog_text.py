@@ -720,7 +720,8 @@ def _bits(low: int, high: int) -> str:
 
 def _parameter(value: Any) -> str:
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
     if hasattr(value, "shape"):  # a constant of Amaranth
         return _constant(value.value & ((1 << len(value)) - 1), len(value))
     number = int(value)

@@ -104,7 +104,7 @@ def test_stages_and_latency() -> None:
 def test_operators_are_one_module_each() -> None:
     text = to_verilog(Spread(), "spread")
     for module in ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt"):
-        assert text.count(f"\nmodule {module}(") == 1
+        assert text.count(f"\nmodule {module} (") == 1
     assert text.count("\n  fp32_add ") == 3
 
 

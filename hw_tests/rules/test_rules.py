@@ -93,7 +93,8 @@ ALSO_NAMED = {
     "hw/rules/lion.py": {"momentum"},
     "sw_driver/axdimm/hyperparameters.py": {"momentum"},
     "sw_driver/experiments/rulejob.py": {"momentum"},
-    # What the driver does, too.
+    # What the driver does, too, and a package's templates.
+    "sw_driver/package/templating.py": {"fill"},
     "sw_driver/axdimm/copies.py": {"copy"},
 }
 """Where a rule's name is a string besides its own files, and why."""
