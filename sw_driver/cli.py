@@ -9,10 +9,13 @@ status 2, a job that failed is status 1.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from types import FrameType
 from typing import Any, cast
 
 from .commands import COMMANDS, Failure, Parser, Refusal
@@ -72,6 +75,32 @@ def _complain(error: Exception) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a subcommand and returns the exit status."""
+    interrupts: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        signal.default_int_handler(number, frame)
+
+    own = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if own:
+        signal.signal(signal.SIGINT, note)
+    try:
+        return _run(argv)
+    except BaseException as error:
+        # What a library does when it is interrupted may end in an error of its own.
+        if not interrupts and not isinstance(error, KeyboardInterrupt):
+            raise
+        print("nearmem: interrupted", file=sys.stderr)
+        return 130
+    finally:
+        if own:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     # Amaranth warns of what it has not come to when a command is interrupted.
     warnings.filterwarnings("ignore", ".* created but never used")
     try:
@@ -90,9 +119,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _complain(Refusal(f"{str(error.filename)!r}: {error.strerror}"))
         return 2
-    except KeyboardInterrupt:
-        print("nearmem: interrupted", file=sys.stderr)
-        return 130
 
 
 if __name__ == "__main__":

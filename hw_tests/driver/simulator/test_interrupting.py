@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from hw_tests.driver.conftest import PRESET
 from hw_tests.driver.simulator.test_parts import ring
+from sw_driver.cli import main
 from sw_driver.simulator import parts
 from sw_driver.simulator.buildcache import cached_build
 from sw_driver.simulator.processes import kill_started
@@ -140,3 +142,18 @@ def test_the_command_says_so_in_one_line(tmp_path: Path, reached: str) -> None:
         return False
 
     wait_for(gone)
+
+
+def test_an_interrupt_that_a_library_takes_for_its_own_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> int:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(WAIT_S)
+        raise AttributeError("a half-made node")
+
+    monkeypatch.setattr("sw_driver.commands.config.run", interrupted)
+    assert main(["config"]) == 130
+    assert capsys.readouterr().err == "nearmem: interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
