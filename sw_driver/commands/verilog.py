@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         machines = machines._replace(clock_gate_cell=cell)
     names = arguments.designs or list(DESIGNS)
     if arguments.package is not None:
-        for option in ("out", "resources"):
+        for option in ("out", "resources", "src"):
             if getattr(arguments, option):
                 raise Refusal(f"--package and --{option} do not go together: leave one out")
         if len(arguments.designs) != 1:
