@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,14 +21,17 @@ class AXI4LiteSubordinate(wiring.Component):
     address and data, a read two cycles after its address. No output depends combinationally on
     an input of ``s_axi``.
 
-    A write with some strobes set changes these bytes and leaves the others of the register as they
-    read. Answers SLVERR, and writes nothing, where ``hit`` is low. Answers OKAY, and writes
-    nothing, if no strobe is set.
+    Answers SLVERR, and writes nothing, where ``hit`` is low. Answers OKAY, and writes nothing, if no
+    strobe is set. With some but not all strobes a write is answered with SLVERR, too (the reaction
+    IHI 0022 allows to strobes that are not supported), or merges with what the register reads as.
 
     Parameters
     ----------
     addr_width
         Width of the addresses in bits.
+    merging
+        Whether writes of a part of a register are supported: for registers that read as what was
+        written, and of which a write of the same again does nothing.
 
     Members
     -------
@@ -36,21 +39,18 @@ class AXI4LiteSubordinate(wiring.Component):
         The manager.
     address, write, write_data : Out(addr_width), Out(1), Out(64)
         Towards a :class:`~hw.csr.bank.CsrBank`.
-    given : Out(64)
-        ``write_data`` with zeros in the bytes that are not written: for what ``read_data`` follows
-        from.
     read_data, hit : In(64), In(1)
         From it, in the cycle of ``address``.
     """
 
-    def __init__(self, *, addr_width: int) -> None:
+    def __init__(self, *, addr_width: int, merging: bool = False) -> None:
+        self._merging = merging
         super().__init__(
             {
                 "s_axi": In(AXI4LiteSignature(addr_width=addr_width, data_width=CSR_DATA_WIDTH)),
                 "address": Out(addr_width),
                 "write": Out(1),
                 "write_data": Out(CSR_DATA_WIDTH),
-                "given": Out(CSR_DATA_WIDTH),
                 "read_data": In(CSR_DATA_WIDTH),
                 "hit": In(1),
             }
@@ -69,9 +69,9 @@ class AXI4LiteSubordinate(wiring.Component):
             axi.awready.eq(~aw_full),
             axi.wready.eq(~w_full),
             axi.arready.eq(~ar_full),
-            self.write_data.eq(merged(self.read_data, data, strobes)),
-            self.given.eq(merged(C(0, CSR_DATA_WIDTH), data, strobes)),
+            self.write_data.eq(merged(self.read_data, data, strobes) if self._merging else data),
         ]
+        supported = strobes.any() if self._merging else strobes.all()
         with m.If(axi.awvalid & ~aw_full):
             m.d.sync += [aw_full.eq(1), aw_address.eq(axi.awaddr)]
         with m.If(axi.wvalid & ~w_full):
@@ -99,7 +99,7 @@ class AXI4LiteSubordinate(wiring.Component):
         with m.If(writing):
             m.d.comb += [
                 self.address.eq(aw_address),
-                self.write.eq(self.hit & strobes.any()),
+                self.write.eq(self.hit & supported),
             ]
             m.d.sync += [
                 aw_full.eq(0),
@@ -107,7 +107,7 @@ class AXI4LiteSubordinate(wiring.Component):
                 b_valid.eq(1),
                 b_response.eq(Response.OKAY),
             ]
-            with m.If(~self.hit):
+            with m.If(~self.hit | (strobes.any() & ~supported)):
                 m.d.sync += b_response.eq(Response.SLVERR)
         with m.Else():
             m.d.comb += self.address.eq(ar_address)

@@ -185,7 +185,7 @@ class Kernel(wiring.Component):
 
     def _registers(self, m: Any) -> Any:
         m.submodules.csr = csr = CsrBank(self._map, addr_width=WINDOW_ADDR_WIDTH)
-        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=WINDOW_ADDR_WIDTH)
+        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=WINDOW_ADDR_WIDTH, merging=True)
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
         m.d.comb += [
             csr.address.eq(lite.address),

@@ -70,7 +70,7 @@ class CsrSample(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=ADDR_WIDTH)
+        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=ADDR_WIDTH, merging=True)
         bank: Any = CsrBank(sample_map(), addr_width=ADDR_WIDTH)
         m.submodules.bank = bank
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)

@@ -38,7 +38,7 @@ _FREQUENCY_MHZ = 200
 _SCRIPT = "read_verilog design.v wrapper.v; synth_ecp5 -top wrapper -json netlist.json"
 
 _NO_GATE = (
-    "module nearmem_clock_gate(input clk, input enable, output gated);"
+    'module nearmem_clock_gate #(parameter CELL = "") (input clk, input enable, output gated);'
     " assign gated = clk; endmodule"
 )
 

@@ -134,7 +134,7 @@ class PoolRegisters(wiring.Component):
             pool.write_data.eq(lite.write_data),
             write.index.eq((lite.address - window.start) >> 3),
             write.data.eq(lite.write_data),
-            self.status.select.eq(Mux(snapping, lite.given, number)),
+            self.status.select.eq(Mux(snapping, lite.write_data, number)),
         ]
         with m.If(snapping & lite.write):
             m.d.sync += kept.eq(self.status.record)
