@@ -21,9 +21,10 @@ class AXI4LiteSubordinate(wiring.Component):
     address and data, a read two cycles after its address. No output depends combinationally on
     an input of ``s_axi``.
 
-    Answers SLVERR, and writes nothing, where ``hit`` is low. Answers OKAY, and writes nothing, if no
-    strobe is set. With some but not all strobes a write is answered with SLVERR, too (the reaction
-    IHI 0022 allows to strobes that are not supported), or merges with what the register reads as.
+    Answers SLVERR, and writes nothing, where ``hit`` is low. Answers OKAY, and writes nothing, if
+    no strobe is set. With some but not all strobes a write is answered with SLVERR, too (the
+    reaction IHI 0022 allows to strobes that are not supported), or merges with what the register
+    reads as.
 
     Parameters
     ----------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hw.verilog import Port
+from hw.clocking import CLOCK_GATE_CELLS
+from hw.verilog import Port, ports_of, to_verilog
+from hw_tests.clock_gate_sample import ClockGateSample
 from sw_driver.simulator.placement import place
 from sw_driver.simulator.synthesis import SynthesisError, design_cost
 
@@ -40,6 +42,15 @@ def test_levels_of_what_yosys_maps() -> None:
     resources, path = design_cost(MULTIPLY, top="multiply")
     assert resources["dsp48e2"] == 1
     assert path.levels == 0
+
+
+@pytest.mark.parametrize("cell", CLOCK_GATE_CELLS)
+def test_a_clock_gate_is_a_wire(cell: str) -> None:
+    """So that paths between the two clocks count; all registers are there."""
+    text = to_verilog(ClockGateSample(), "sample", clock_gate_cell=cell)
+    placed = place(text, ports_of(ClockGateSample()), top="sample", seed=1)
+    assert 16 * 5 < placed.used["flip_flops"] < 16 * 12
+    assert 50 < placed.clock_mhz < 1000
 
 
 def test_a_design_that_does_not_fit() -> None:

@@ -147,6 +147,11 @@ async def works_are_offered(dut: Any) -> None:
         assert await tb.master.write(DESCRIPTOR + 8 * place, word) == 0
     assert tb.written == list(enumerate(words))
     assert tb.submits == 0
+    for register in (DESCRIPTOR, SUBMIT, SNAPSHOT):
+        for strobes in (0x0F, 0xF0, 0x01):
+            assert await tb.master.write(register, tb.rng.getrandbits(64) | 1, strobes) == SLVERR
+    await ClockCycles(dut.clk, 3)
+    assert (len(tb.written), tb.submits) == (24, 0)
     assert await tb.master.write(SUBMIT, 0) == 0
     assert tb.submits == 0
     assert await tb.master.write(SUBMIT, 1) == 0
