@@ -299,5 +299,5 @@ def test_every_cause_is_in_the_catalogue() -> None:
 
 
 def test_every_exit_status_is_in_the_catalogue() -> None:
-    returned = re.findall(r"return (\d+)", inspect.getsource(cli.main))
+    returned = re.findall(r"return (\d+)", inspect.getsource(cli))
     assert table("Exit status of nearmem") == {"0", *returned}
