@@ -379,6 +379,7 @@ def test_clocking_and_cell_are_those_asked_for(
         (["--set", "clocking=latched"], "clocking is 'latched': did you mean gated"),
         (["--cell", "bufg"], "--cell is 'bufg': expected one of model, bufgce, dcca"),
         (["--cell", "dcca", "--clocking", "plain"], "there are no clock gates"),
+        (["--clocking", "gated", "--set", "clocking=plain"], "say the same thing: leave one out"),
     ],
 )
 def test_wrong_clocking_is_refused(

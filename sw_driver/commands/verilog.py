@@ -102,11 +102,16 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.simulator.processes import kill_started
     from sw_driver.simulator.synthesis import SynthesisError, design_resources, find_yosys
 
-    options = settings_of(arguments) | {
+    own = {
         name: value
         for name in ("lanes", "block_bytes", "clocking")
         if (value := getattr(arguments, name)) is not None
     }
+    for name in own:
+        if any(entry.partition("=")[0].strip() == name for entry in arguments.set):
+            option = f"--{name.replace('_', '-')}"
+            raise Refusal(f"{option} and --set {name}= say the same thing: leave one out")
+    options = settings_of(arguments) | own
     try:
         pim = {} if arguments.clocking is None else {"clocking": arguments.clocking}
         machines = Machines(module=configure(**options), pim=configure_pim(arguments.pim, **pim))
