@@ -56,7 +56,7 @@ latency."""
 FILLED_TO_OFFER = 1
 COLUMN_TO_ANSWERED = 2
 """From a write's last column until the kernel has counted its response."""
-SUM_DRAIN = 68
+SUM_DRAIN = 77
 """From a run's last results until its sums are ready: additions within a line, to its accumulator
 and of the accumulators, one level after the other."""
 

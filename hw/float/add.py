@@ -48,7 +48,7 @@ class FloatAdd(FloatOperator):
 
     @classmethod
     def default_depth(cls, format: FloatFormat) -> int:
-        return 5
+        return 6
 
     def datapath(self, m: Module) -> Bits:
         fmt = self.format

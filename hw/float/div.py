@@ -42,7 +42,7 @@ class FloatDiv(FloatOperator):
 
     @classmethod
     def default_depth(cls, format: FloatFormat) -> int:
-        return 5 + -(-_digits(format) // 2)
+        return max(cls.depths(format))
 
     def datapath(self, m: Module) -> Bits:
         fmt = self.format

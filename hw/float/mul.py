@@ -52,7 +52,7 @@ class FloatMul(FloatOperator):
 
     @classmethod
     def default_depth(cls, format: FloatFormat) -> int:
-        return 5
+        return 6
 
     def datapath(self, m: Module) -> Bits:
         fmt = self.format

@@ -36,7 +36,7 @@ class FloatSqrt(FloatOperator):
 
     @classmethod
     def default_depth(cls, format: FloatFormat) -> int:
-        return 3 + -(-_digits(format) // 2)
+        return max(cls.depths(format))
 
     def datapath(self, m: Module) -> Bits:
         fmt = self.format

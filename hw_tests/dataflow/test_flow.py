@@ -94,11 +94,11 @@ def test_stages_and_latency() -> None:
     c = flow.constant("c")
     product = a * c
     total = product + b
-    assert (a.stage, c.stage, product.stage, total.stage) == (0, None, 5, 10)
-    assert sqrt(total).stage == 25
-    assert (total / a).stage == 27
-    assert [value.stage for value in flow.balance(a, total, c)] == [10, 10, None]
-    assert Momentum().latency == 20
+    assert (a.stage, c.stage, product.stage, total.stage) == (0, None, 6, 12)
+    assert sqrt(total).stage == 39
+    assert (total / a).stage == 41
+    assert [value.stage for value in flow.balance(a, total, c)] == [12, 12, None]
+    assert Momentum().latency == 24
 
 
 def test_operators_are_one_module_each() -> None:
@@ -130,7 +130,7 @@ def unit(rule: Callable[..., dict[str, FlowValue]], **changed: Any) -> FlowUnit:
         (lambda a, b, c: {"y": a - 1 + b + c}, "1 is not a value of the pipeline"),
         (lambda a, b, c: {"y": sqrt(cast(Any, 2)) * a}, "takes a value of a flow, got 2"),
         (lambda a, b, c: {"y": 3}, "3 is not a value of the pipeline"),
-        (lambda a, b, c: {"y": (a * b + c).at(9)}, "ready at stage 10, expected stage 9"),
+        (lambda a, b, c: {"y": (a * b + c).at(9)}, "ready at stage 12, expected stage 9"),
     ],
 )
 def test_refuses_formulas(rule: Callable[..., dict[str, FlowValue]], message: str) -> None:
@@ -161,10 +161,10 @@ def test_refuses_unbalanced_operands() -> None:
     a, b = flow.input("a"), flow.input("b")
     product = a * b
     with pytest.raises(
-        FlowError, match=r"unbalanced operands \(\(a \* b\) at stage 5, a at stage 0"
+        FlowError, match=r"unbalanced operands \(\(a \* b\) at stage 6, a at stage 0"
     ):
         flow.apply(FloatAdd(), product, a, name="sum")
-    assert flow.apply(FloatAdd(), *flow.balance(product, a), name="sum").stage == 10
+    assert flow.apply(FloatAdd(), *flow.balance(product, a), name="sum").stage == 12
 
 
 def test_refuses_wrong_operators() -> None:

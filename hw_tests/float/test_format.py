@@ -46,13 +46,13 @@ def test_refuses_what_is_not_a_format() -> None:
 
 def test_latencies() -> None:
     # The benches measure that these are the true ones.
-    assert [kind().latency for kind in (FloatAdd, FloatMul, FloatDiv, FloatSqrt)] == [5, 5, 17, 15]
+    assert [kind().latency for kind in (FloatAdd, FloatMul, FloatDiv, FloatSqrt)] == [6, 6, 29, 27]
 
 
 def test_depths() -> None:
     assert FloatAdd(stages=7).latency == 7
     assert FloatAdd(stages=7).module_name == "fp32_add_7_stages"
-    assert FloatAdd(stages=FloatAdd().latency).module_name == "fp32_add"
+    assert FloatAdd(stages=6).module_name == "fp32_add"
     for kind in (FloatAdd, FloatMul, FloatDiv, FloatSqrt):
         for stages, cuts in kind.depths(FP32).items():
             assert len(set(cuts)) == stages - 1

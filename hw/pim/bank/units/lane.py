@@ -32,10 +32,13 @@ __all__ = [
 RING_ROUNDS = 16
 """Rounds of products that wait for the adder at most."""
 
-PRODUCT_CYCLES = 6
+_STAGES = 5
+"""Of multiplier and adder: a sum must be in memory when its turn of ``INTERLEAVE`` cycles comes."""
+
+PRODUCT_CYCLES = 1 + _STAGES
 """From ``a`` and ``b`` of a lane to their product: a register and the multiplier."""
 
-ADD_CYCLES = 7
+ADD_CYCLES = 2 + _STAGES
 """From the addresses of an addition's operands to its sum: memory, a register and the adder."""
 
 
@@ -116,7 +119,7 @@ class LaneGeometry:
 
 @cache
 def _operator(kind: type[FloatOperator]) -> FloatOperator:
-    return kind()
+    return kind(stages=_STAGES)
 
 
 def _shared(kind: type[FloatOperator]) -> Any:
