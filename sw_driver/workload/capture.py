@@ -119,12 +119,13 @@ def capture_shipped(name: str) -> Trace:
 @contextmanager
 def _without_mkldnn() -> Iterator[None]:
     """It makes one operation of a recurrent layer, which no flop counter knows."""
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False
+    # Not by the attribute, which PyTorch's test suite freezes, nor by the context manager, which
+    # sets flags for GPUs, too.
+    before, *_ = torch.backends.mkldnn.set_flags(False)
     try:
         yield
     finally:
-        torch.backends.mkldnn.enabled = before
+        torch.backends.mkldnn.set_flags(before)
 
 
 class _Recorder(TorchDispatchMode):
