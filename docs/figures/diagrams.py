@@ -195,7 +195,7 @@ def hardware() -> Drawing:
     drawing.box(30, 194, 170, 232, "product", "kernel/kernel.py", ["settings.py: check"])
     drawing.box(42, 236, 146, 44, "file", "stream/", ["loader ▸ 4 FIFOs"])
     drawing.box(
-        42, 288, 146, 74, "file", "lanes, unit", ["16 FP32 units,", "77 stages, gated clock"]
+        42, 288, 146, 74, "file", "lanes, unit", ["16 FP32 units,", "110 stages, gated clock"]
     )
     drawing.box(42, 370, 146, 44, "file", "stream/", ["3 FIFOs ▸ writer"])
     drawing.arrow("M228 212 H202", both=True)
