@@ -123,11 +123,10 @@ class HostPort(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         places = 1 << (TAG_BITS - 1)
-        # Of whole lines only.
-        queued = data.StructLayout(
-            {"write": 1, "line": self._line_width, "tag": TAG_BITS, "data": LINE_BITS}
-        )
-        m.submodules.queue = queue = StreamFifo(shape=queued, depth=self._queue_lines)
+        # Of whole lines only. Where a request goes depends on all but its data.
+        asked = data.StructLayout({"write": 1, "line": self._line_width, "tag": TAG_BITS})
+        m.submodules.queue = queue = StreamFifo(shape=asked, depth=self._queue_lines, early=True)
+        m.submodules.queue_data = queue_data = StreamFifo(shape=LINE_BITS, depth=self._queue_lines)
         m.submodules.results = results = Memory(
             shape=data.StructLayout({"generation": 1, "ok": 1, "data": LINE_BITS}),
             depth=places,
@@ -153,7 +152,8 @@ class HostPort(wiring.Component):
             queue.i.payload.write.eq(self.link.req_write),
             queue.i.payload.line.eq(self.link.req_line),
             queue.i.payload.tag.eq(tag),
-            queue.i.payload.data.eq(self.link.req_data),
+            queue_data.i.valid.eq(queue.i.valid),
+            queue_data.i.payload.eq(self.link.req_data),
             self.overflow.eq(lost),
             self.empty.eq((queue.level == 0) & ~queue.o.valid),
         ]
@@ -165,7 +165,9 @@ class HostPort(wiring.Component):
         m.d.comb += [
             self.o.valid.eq(queue.o.valid),
             queue.o.ready.eq(self.o.ready),
-            *(self.o.payload[name].eq(queue.o.payload[name]) for name, _ in queued),
+            queue_data.o.ready.eq(self.o.ready),
+            *(self.o.payload[name].eq(queue.o.payload[name]) for name, _ in asked),
+            self.o.payload.data.eq(queue_data.o.payload),
             self.o.payload.strobes.eq(Const(-1, LINE_BYTES)),
         ]
 

@@ -1,4 +1,4 @@
-"""FIFO in block RAM between two streams."""
+"""FIFO between two streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["StreamFifo"]
 
 
 class StreamFifo(wiring.Component):
-    """First in, first out; the storage is one memory with a synchronous read port.
+    """First in, first out; the storage is one memory with a register behind it.
 
     One payload a cycle in and out at the same time, from a depth of 3. A payload written to an
     empty FIFO appears at the output two cycles later.
@@ -24,6 +24,10 @@ class StreamFifo(wiring.Component):
         Shape of the payload.
     depth
         Payloads that fit in, from 2.
+    early
+        The output comes from flip-flops, early in the cycle, and the storage is made of lookup
+        tables: for few bits that decide much. Otherwise that register is the block RAM's own, which
+        takes most of a cycle on some FPGAs.
 
     Members
     -------
@@ -37,11 +41,12 @@ class StreamFifo(wiring.Component):
         Empties the FIFO at the end of the cycle; ``i`` and ``o`` must not move then.
     """
 
-    def __init__(self, *, shape: ShapeLike, depth: int) -> None:
+    def __init__(self, *, shape: ShapeLike, depth: int, early: bool = False) -> None:
         if not isinstance(depth, int) or depth < 2:
             raise ValueError(f"depth of a FIFO must be an integer from 2, got {depth!r}")
         self._shape = shape
         self._depth = depth
+        self._early = early
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
@@ -61,7 +66,7 @@ class StreamFifo(wiring.Component):
         width = Shape.cast(self._shape).width
         m.submodules.storage = storage = Memory(shape=width, depth=self._depth, init=[])
         write_port = storage.write_port()
-        read_port = storage.read_port(domain="sync")
+        read_port = storage.read_port(domain="comb" if self._early else "sync")
 
         # `stored` counts what is in the memory and not yet in the read port's register, which
         # holds the payload at the output while `o.valid`.
@@ -78,11 +83,16 @@ class StreamFifo(wiring.Component):
             self.level.eq(stored + o_valid),
             self.i.ready.eq(self.level != self._depth),
             self.o.valid.eq(o_valid),
-            self.o.payload.eq(read_port.data),
             write_port.data.eq(self.i.payload),
             write_port.en.eq(write),
-            read_port.en.eq(read),
         ]
+        if self._early:
+            head = Signal(width, reset_less=True)
+            with m.If(read):
+                m.d.sync += head.eq(read_port.data)
+            m.d.comb += self.o.payload.eq(head)
+        else:
+            m.d.comb += [read_port.en.eq(read), self.o.payload.eq(read_port.data)]
         write_address, read_address = (Signal(range(self._depth)) for _ in range(2))
         m.d.comb += [write_port.addr.eq(write_address), read_port.addr.eq(read_address)]
         with m.If(write):

@@ -8,10 +8,11 @@ from hw.stream.fifo import StreamFifo
 from hw_tests.bench import run_bench
 
 
-@pytest.mark.parametrize("depth", [3])
-def test_fifo(depth: int) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_fifo(early: bool) -> None:
+    depth = 3
     run_bench(
-        StreamFifo(shape=12, depth=depth),
+        StreamFifo(shape=12, depth=depth, early=early),
         top="stream_fifo",
         module="hw_tests.stream.fifo_bench",
         parameters={"depth": depth},
