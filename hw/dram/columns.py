@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.dram.fabric_timing import FabricTiming
 from hw.dram.geometry import DramGeometry
 from hw.dram.request import request_layout
-from hw.dram.rows import TIME_BITS
 from hw.line import AXI_BURST_BITS
 
 __all__ = ["ColumnScheduler"]
@@ -25,8 +24,8 @@ class ColumnScheduler(wiring.Component):
 
     Members
     -------
-    now, hold : In(TIME_BITS), In(1)
-        Fabric cycle count; issue nothing.
+    hold : In(1)
+        Issue nothing.
     valid, request, next : In(1), In(request), Out(1)
         The oldest request with its rows prepared; ``next`` removes it.
     row_ready : In(1)
@@ -46,7 +45,6 @@ class ColumnScheduler(wiring.Component):
         self._timing = timing
         super().__init__(
             {
-                "now": In(TIME_BITS),
                 "hold": In(1),
                 "valid": In(1),
                 "request": In(request_layout(geometry)),
@@ -86,25 +84,23 @@ class ColumnScheduler(wiring.Component):
                 m.d.sync += last_group.eq(group)
             same_group = just_issued & (last_group == group)
 
-        group_written: Any = memory.Memory(shape=TIME_BITS, depth=geometry.bank_groups, init=[])
-        m.submodules.group_written = group_written
-        set_written, get_written = (
-            group_written.write_port(),
-            group_written.read_port(domain="comb"),
-        )
+        # A counter a group, and no time stamp: the group is known late in the cycle.
+        group_waits = [
+            Signal(range(timing.write_to_read_same_group + 1), name=f"no_read_in_{index}_for")
+            for index in range(geometry.bank_groups)
+        ]
+        for index, wait in enumerate(group_waits):
+            with m.If(self.issue & self.write & (group == index)):
+                m.d.sync += wait.eq(timing.write_to_read_same_group - 1)
+            with m.Elif(wait != 0):
+                m.d.sync += wait.eq(wait - 1)
+        group_may_read = Cat(wait == 0 for wait in group_waits)
         no_read_for = Signal(range(timing.write_to_read + 1))
         no_write_for = Signal(range(timing.read_to_write + 1))
         may_read = Signal()
         may_write = Signal()
         m.d.comb += [
-            set_written.addr.eq(group),
-            set_written.data.eq(self.now),
-            set_written.en.eq(self.issue & self.write),
-            get_written.addr.eq(group),
-            may_read.eq(
-                (no_read_for == 0)
-                & ((self.now - get_written.data)[:TIME_BITS] >= timing.write_to_read_same_group)
-            ),
+            may_read.eq((no_read_for == 0) & group_may_read.bit_select(group, 1)),
             may_write.eq(no_write_for == 0),
             self.spaced.eq(Mux(self.write, may_write, may_read) & ~same_group),
             self.issue.eq(

@@ -164,7 +164,6 @@ class Ddr4Controller(wiring.Component):
             rows.column_bank.eq(columns.bank),
             rows.column_issue.eq(columns.issue),
             rows.column_write.eq(columns.write),
-            columns.now.eq(now),
             columns.hold.eq(refresh.hold),
             columns.valid.eq(queue.column_valid),
             columns.request.eq(queue.column),

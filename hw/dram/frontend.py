@@ -156,7 +156,8 @@ class AxiFrontEnd(wiring.Component):
         ]
         with m.If(accept):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
-        m.d.sync += space.eq(space - store + self.write_next)
+        freed = space + self.write_next
+        m.d.sync += space.eq(Mux(store, freed - 1, freed))
 
         put = Signal(range(self._write_lines))
         get = Signal(range(self._write_lines))
@@ -175,7 +176,9 @@ class AxiFrontEnd(wiring.Component):
                 get_port.en.eq(self.write_next),
                 target.eq(get_port.data),
             ]
-        m.d.sync += [put.eq(put + store), get.eq(get + self.write_next)]
+        for moves, pointer in ((store, put), (self.write_next, get)):
+            with m.If(moves):
+                m.d.sync += pointer.eq(pointer + 1)
 
         # Admission.
         write_burst = data.View(burst, write_bursts.r_data)
@@ -230,7 +233,8 @@ class AxiFrontEnd(wiring.Component):
             answered.eq(axi.bvalid & axi.bready),
             responses.r_en.eq(answered),
         ]
-        m.d.sync += written.eq(written + self.written - (answered & ~answer_refused))
+        owed = written - (answered & ~answer_refused)
+        m.d.sync += written.eq(Mux(self.written, owed + 1, owed))
 
         # Read addresses and data.
         m.submodules.read_lines = lines = SyncFIFO(width=LINE_BITS, depth=self._read_lines)
@@ -258,7 +262,8 @@ class AxiFrontEnd(wiring.Component):
         ]
         with m.If(returned):
             m.d.sync += read_beat.eq(Mux(axi.rlast, 0, read_beat + 1))
-        m.d.sync += credits.eq(credits - self.read_issue + line_returned)
+        regained = credits + line_returned
+        m.d.sync += credits.eq(Mux(self.read_issue, regained - 1, regained))
 
         # The data of the last write are on their way for one more cycle.
         writing = Signal()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -99,13 +99,20 @@ class RequestQueue(wiring.Component):
             self.column.eq(column.data),
             self.column_valid.eq(ready != 0),
         ]
+        # Sums first: what selects them comes late in the cycle.
+        level = self.level + self.push
+        more = ready + self.prepared
         m.d.sync += [
-            tail.eq(tail + self.push),
-            self.level.eq(self.level + self.push - self.column_next),
-            self.plan_sequence.eq(self.plan_sequence + self.plan_next),
-            self.column_sequence.eq(self.column_sequence + self.column_next),
-            ready.eq(ready + self.prepared - self.column_next),
+            self.level.eq(Mux(self.column_next, level - 1, level)),
+            ready.eq(Mux(self.column_next, more - 1, more)),
         ]
+        for moves, pointer in (
+            (self.push, tail),
+            (self.plan_next, self.plan_sequence),
+            (self.column_next, self.column_sequence),
+        ):
+            with m.If(moves):
+                m.d.sync += pointer.eq(pointer + 1)
         with m.If(self.replan):
             m.d.sync += [self.plan_sequence.eq(self.column_sequence), ready.eq(0)]
         return m

@@ -254,11 +254,13 @@ class RowScheduler(wiring.Component):
         with m.If(done):
             m.d.sync += item_head.eq(item_head + 1)
 
-        column_activated = activated.read_port(domain="comb")
-        m.d.comb += [
-            column_activated.addr.eq(self.column_bank),
-            self.column_ready.eq(since(column_activated.data) >= timing.activate_to_column),
-        ]
+        # The last activates, to compare with a bank that is known late in the cycle.
+        fresh: list[Any] = [Cat(item.bank, self.activate)]
+        for age in range(1, timing.activate_to_column):
+            fresh.append(Signal(bank_bits + 1, name=f"activated_{age}_ago"))
+            m.d.sync += fresh[age].eq(fresh[age - 1])
+        waiting = Cat(each == Cat(self.column_bank, 1) for each in fresh[1:])
+        m.d.comb += self.column_ready.eq(~waiting.any())
 
         with m.If(self.flush):
             m.d.sync += [planned.eq(0), second.eq(0), item_head.eq(item_tail)]
