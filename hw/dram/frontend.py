@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR, AXI4Signature, Response
 from hw.dram.geometry import DramGeometry
-from hw.dram.request import request_layout
+from hw.dram.request import request_layout, step
 from hw.line import AXI_BURST_BITS, AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
 
 __all__ = ["AxiFrontEnd"]
@@ -156,8 +156,7 @@ class AxiFrontEnd(wiring.Component):
         ]
         with m.If(accept):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
-        freed = space + self.write_next
-        m.d.sync += space.eq(Mux(store, freed - 1, freed))
+        step(m, space, up=self.write_next, down=store)
 
         put = Signal(range(self._write_lines))
         get = Signal(range(self._write_lines))
@@ -233,8 +232,7 @@ class AxiFrontEnd(wiring.Component):
             answered.eq(axi.bvalid & axi.bready),
             responses.r_en.eq(answered),
         ]
-        owed = written - (answered & ~answer_refused)
-        m.d.sync += written.eq(Mux(self.written, owed + 1, owed))
+        step(m, written, up=self.written, down=answered & ~answer_refused)
 
         # Read addresses and data.
         m.submodules.read_lines = lines = SyncFIFO(width=LINE_BITS, depth=self._read_lines)
@@ -262,8 +260,7 @@ class AxiFrontEnd(wiring.Component):
         ]
         with m.If(returned):
             m.d.sync += read_beat.eq(Mux(axi.rlast, 0, read_beat + 1))
-        regained = credits + line_returned
-        m.d.sync += credits.eq(Mux(self.read_issue, regained - 1, regained))
+        step(m, credits, up=line_returned, down=self.read_issue)
 
         # The data of the last write are on their way for one more cycle.
         writing = Signal()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,7 +12,7 @@ from hw.dram.address_map import line_layout
 from hw.dram.geometry import DramGeometry
 from hw.line import AXI_BURST_BITS
 
-__all__ = ["SEQUENCE_BITS", "RequestQueue", "request_layout"]
+__all__ = ["SEQUENCE_BITS", "RequestQueue", "request_layout", "step"]
 
 SEQUENCE_BITS = 12
 """Width of the numbers by which requests are told apart, modulo their range."""
@@ -24,6 +24,14 @@ def request_layout(geometry: DramGeometry) -> data.StructLayout:
     All lines lie in the aligned 4 KB of the first, so in one row of a pair of bank groups.
     """
     return data.StructLayout({"write": 1, "line": line_layout(geometry), "length": AXI_BURST_BITS})
+
+
+def step(m: Any, counter: Signal, *, up: Any, down: Any) -> None:
+    """Counts up, down or not at all; no sum waits for the flags, which may come late."""
+    with m.If(up & ~down):
+        m.d.sync += counter.eq(counter + 1)
+    with m.Elif(down & ~up):
+        m.d.sync += counter.eq(counter - 1)
 
 
 class RequestQueue(wiring.Component):
@@ -99,13 +107,8 @@ class RequestQueue(wiring.Component):
             self.column.eq(column.data),
             self.column_valid.eq(ready != 0),
         ]
-        # Sums first: what selects them comes late in the cycle.
-        level = self.level + self.push
-        more = ready + self.prepared
-        m.d.sync += [
-            self.level.eq(Mux(self.column_next, level - 1, level)),
-            ready.eq(Mux(self.column_next, more - 1, more)),
-        ]
+        step(m, self.level, up=self.push, down=self.column_next)
+        step(m, ready, up=self.prepared, down=self.column_next)
         for moves, pointer in (
             (self.push, tail),
             (self.plan_next, self.plan_sequence),

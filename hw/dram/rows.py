@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -97,6 +98,18 @@ class RowScheduler(wiring.Component):
         def since(stamp: Any) -> Any:
             return (self.now - stamp)[:TIME_BITS]
 
+        def lately(name: str, key: Any, happens: Any, cycles: int) -> Callable[[Any], Any]:
+            """Whether ``happens`` with a key was less than ``cycles`` ago. A key that comes late in
+            the cycle is compared with those of the last cycles, which takes less time than the
+            age of a time stamp does."""
+            event: Any = Cat(key, happens)
+            events = []
+            for age in range(1, cycles):
+                events.append(Signal(len(event), name=f"{name}_{age}_ago"))
+                m.d.sync += events[-1].eq(event)
+                event = events[-1]
+            return lambda asked: Cat(event == Cat(asked, 1) for event in events).any()
+
         bank_bits = geometry.bank_group_bits + geometry.bank_bits
         activated = table("activated", TIME_BITS)
         set_activated = activated.write_port()
@@ -128,7 +141,6 @@ class RowScheduler(wiring.Component):
                 "last": 1,
                 "bank": bank_bits,
                 "row": geometry.row_bits,
-                "ready_at": TIME_BITS,
             }
         )
         items = table("items", item_layout, _ITEMS)
@@ -187,9 +199,6 @@ class RowScheduler(wiring.Component):
             put_item.data.last.eq(second | (self.plan.length == 0)),
             put_item.data.bank.eq(bank),
             put_item.data.row.eq(line.row),
-            put_item.data.ready_at.eq(
-                Mux(was_planned, self.now + timing.precharge_to_activate, self.now)
-            ),
             put_item.en.eq(proceed),
             set_planned_row.addr.eq(bank),
             set_planned_row.data.eq(line.row),
@@ -208,28 +217,29 @@ class RowScheduler(wiring.Component):
             ]
 
         # Second stage: activate.
-        group_activated = table("group_activated", TIME_BITS, geometry.bank_groups)
-        set_group, get_group = (
-            group_activated.write_port(),
-            group_activated.read_port(domain="comb"),
-        )
         recent = table("recent_activates", TIME_BITS, 4)
         set_recent, get_recent = recent.write_port(), recent.read_port(domain="comb")
         oldest = Signal(2)
         spacing = Signal(range(timing.activate_to_activate + 1))
         item: Any = get_item.data
+        group = item.bank[geometry.bank_bits :]
+        precharging = lately(
+            "precharged", put_item.addr, self.precharge, timing.precharge_to_activate
+        )
+        group_activated = lately(
+            "activated_group", group, self.activate, timing.activate_to_activate_same_group
+        )
         item_valid = Signal()
         allowed = Signal()
         done = Signal()
         m.d.comb += [
             get_item.addr.eq(item_head),
             item_valid.eq((item_head != item_tail) & ~self.hold),
-            get_group.addr.eq(item.bank[geometry.bank_bits :]),
             get_recent.addr.eq(oldest),
             allowed.eq(
-                ((item.ready_at - self.now - 1)[:TIME_BITS] >= timing.precharge_to_activate)
+                ~precharging(get_item.addr)
                 & (spacing == 0)
-                & (since(get_group.data) >= timing.activate_to_activate_same_group)
+                & ~group_activated(group)
                 & (since(get_recent.data) >= timing.four_activates)
             ),
             self.activate.eq(item_valid & item.activate & allowed),
@@ -240,9 +250,6 @@ class RowScheduler(wiring.Component):
             set_activated.addr.eq(item.bank),
             set_activated.data.eq(self.now),
             set_activated.en.eq(self.activate),
-            set_group.addr.eq(get_group.addr),
-            set_group.data.eq(self.now),
-            set_group.en.eq(self.activate),
             set_recent.addr.eq(oldest),
             set_recent.data.eq(self.now),
             set_recent.en.eq(self.activate),
@@ -254,13 +261,8 @@ class RowScheduler(wiring.Component):
         with m.If(done):
             m.d.sync += item_head.eq(item_head + 1)
 
-        # The last activates, to compare with a bank that is known late in the cycle.
-        fresh: list[Any] = [Cat(item.bank, self.activate)]
-        for age in range(1, timing.activate_to_column):
-            fresh.append(Signal(bank_bits + 1, name=f"activated_{age}_ago"))
-            m.d.sync += fresh[age].eq(fresh[age - 1])
-        waiting = Cat(each == Cat(self.column_bank, 1) for each in fresh[1:])
-        m.d.comb += self.column_ready.eq(~waiting.any())
+        activated_lately = lately("activated", item.bank, self.activate, timing.activate_to_column)
+        m.d.comb += self.column_ready.eq(~activated_lately(self.column_bank))
 
         with m.If(self.flush):
             m.d.sync += [planned.eq(0), second.eq(0), item_head.eq(item_tail)]
