@@ -127,11 +127,13 @@ class RunSettings(wiring.Component):
             Signal.like(full_line, name=f"line_{slot}", reset_less=True)
             for slot in range(self._slots)
         ]
-        count = Signal(COUNT_WIDTH, reset_less=True)
+        none = Signal(reset_less=True)
         kept_rule = Signal.like(self.kept_rule, reset_less=True)
         known = Signal(reset_less=True)
         unaligned = Signal()
         step = Signal.like(self.cycles)
+        before_last = Signal(COUNT_WIDTH, reset_less=True)
+        beats = Signal(range((1 << COUNT_WIDTH) // PARAMETERS_PER_BEAT + 1), reset_less=True)
         for name in self.constants.signature.members:
             constant = Signal(32, name=name, reset_less=True)
             m.d.comb += getattr(self.kept, name).eq(constant)
@@ -145,35 +147,44 @@ class RunSettings(wiring.Component):
                 ),
                 kept_rule.eq(self.rule),
                 known.eq(self.known),
-                count.eq(self.count),
+                none.eq(self.count == 0),
+                before_last.eq(self.count - 1),
+                beats.eq(((self.count - 1) >> part_bits) + 1),
                 unaligned.eq(Cat(each[:LINE_BYTE_BITS] for each in self.addresses).any()),
                 step.eq(0),
             ]
         with m.Elif(self.check):
             m.d.sync += step.eq(step + 1)
 
-        beats = Signal(range((1 << COUNT_WIDTH) // PARAMETERS_PER_BEAT + 1))
-        beats_before_last = Signal.like(beats)
+        beats_before_last = before_last >> part_bits
         m.d.comb += [
-            beats_before_last.eq((count - 1) >> part_bits),
-            beats.eq(beats_before_last + 1),
             self.rounds.last_round.eq(beats_before_last >> block_bits),
             self.rounds.tail_beats.eq(beats_before_last[:block_bits] + 1),
             *(
-                self.last_parameters[index].eq((count - 1)[:part_bits] >= index)
+                self.last_parameters[index].eq(before_last[:part_bits] >= index)
                 for index in range(PARAMETERS_PER_BEAT)
             ),
             *(out.eq(line[: len(out)]) for out, line in zip(self.lines, lines, strict=True)),
             self.kept_rule.eq(kept_rule),
         ]
 
-        # One tensor, or one pair, a cycle.
-        first, second = Signal.like(full_line), Signal.like(full_line)
-        may_be_same, is_range_check = Signal(), Signal()
+        # One tensor, or one pair, a cycle, put here in the cycle before.
+        first, second = (
+            Signal.like(full_line, name=name, reset_less=True) for name in ("first", "second")
+        )
+        may_be_same, is_range_check = Signal(reset_less=True), Signal(reset_less=True)
         with m.Switch(kept_rule):
             for number, rule in enumerate(config.update_rules):
                 with m.Case(number):
                     m.d.comb += self.cycles.eq(check_cycles(rule))
+        with m.If(self.take), m.Switch(self.rule):
+            for number, rule in enumerate(config.update_rules):
+                with m.Case(number):
+                    address = self.addresses[self._slots_of(rule)[0]]
+                    m.d.sync += [is_range_check.eq(1), first.eq(address[LINE_BYTE_BITS:])]
+        with m.Elif(self.check), m.Switch(kept_rule):
+            for number, rule in enumerate(config.update_rules):
+                with m.Case(number):
                     self._select(m, rule, step, lines, (first, second, may_be_same, is_range_check))
         out_of_range = first + beats > config.memory_bytes // LINE_BYTES
         overlap = (
@@ -182,7 +193,7 @@ class RunSettings(wiring.Component):
         m.d.comb += self.last.eq(step == self.cycles - 1)
         with m.If(~known):
             m.d.comb += self.fault.eq(self._cause.code("no_rule"))
-        with m.Elif(count == 0):
+        with m.Elif(none):
             m.d.comb += self.fault.eq(self._cause.code("zero_count"))
         with m.Elif(unaligned):
             m.d.comb += self.fault.eq(self._cause.code("unaligned"))
@@ -192,20 +203,25 @@ class RunSettings(wiring.Component):
             m.d.comb += self.fault.eq(self._cause.code("overlap"))
         return m
 
+    def _slots_of(self, rule: UpdateRule) -> list[int]:
+        """The slots that ``rule`` uses."""
+        outputs = range(self._first_output, self._first_output + len(rule.outputs))
+        return [*range(len(rule.inputs)), *outputs]
+
     def _select(
         self, m: Module, rule: UpdateRule, step: Signal, lines: list[Signal], what: tuple[Any, ...]
     ) -> None:
-        """Puts the tensors of ``step`` in the check of ``rule`` into ``what``."""
+        """Puts the tensors of the step after ``step`` in the check of ``rule`` into ``what``."""
         first, second, may_be_same, is_range_check = what
-        outputs = range(self._first_output, self._first_output + len(rule.outputs))
-        slots = [*range(len(rule.inputs)), *outputs]
+        slots = self._slots_of(rule)
         with m.Switch(step):
-            for index, slot in enumerate(slots):
+            for index, slot in enumerate(slots[1:]):
                 with m.Case(index):
-                    m.d.comb += [is_range_check.eq(1), first.eq(lines[slot])]
-            for index, pair in enumerate(_pairs(rule, self._first_output), len(slots)):
+                    m.d.sync += first.eq(lines[slot])
+            for index, pair in enumerate(_pairs(rule, self._first_output), len(slots) - 1):
                 with m.Case(index):
-                    m.d.comb += [
+                    m.d.sync += [
+                        is_range_check.eq(0),
                         first.eq(lines[pair.output]),
                         second.eq(lines[pair.other]),
                         may_be_same.eq(pair.may_be_same),

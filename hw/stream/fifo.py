@@ -64,7 +64,11 @@ class StreamFifo(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         width = Shape.cast(self._shape).width
-        m.submodules.storage = storage = Memory(shape=width, depth=self._depth, init=[])
+        # Told, or synthesis takes the register behind the memory for a block RAM's own.
+        attributes = {"ram_style": "distributed"} if self._early else {}
+        m.submodules.storage = storage = Memory(
+            shape=width, depth=self._depth, init=[], attrs=attributes
+        )
         write_port = storage.write_port()
         read_port = storage.read_port(domain="comb" if self._early else "sync")
 
