@@ -79,8 +79,9 @@ def run_bench(
     def build(folder: Path) -> None:
         (folder / f"{top}.v").write_text(text)
         (folder / "settings.vlt").write_text(settings)
-        # The shared runtime has no coroutines.
-        runtime = [] if "--timing" in build_args else shared_runtime()
+        # The shared runtime has all but coroutines.
+        coroutines = ["VM_GLOBAL_FAST=verilated_timing"] if "--timing" in build_args else []
+        runtime = [*shared_runtime(), *coroutines]
         fast = rf"OPT_FAST={optimization}\ -include\ {_precompiled_headers(optimization)}"
         os.environ["MAKEFLAGS"] = " ".join(
             [os.environ["MAKEFLAGS"], fast, f"OPT_GLOBAL={optimization}", *runtime]
