@@ -119,12 +119,13 @@ def capture_shipped(name: str) -> Trace:
 @contextmanager
 def _without_mkldnn() -> Iterator[None]:
     """It makes one operation of a recurrent layer, which no flop counter knows."""
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False
+    before = torch._C._get_mkldnn_enabled()
+    # An assignment is refused after `torch.backends.disable_global_flags`.
+    torch._C._set_mkldnn_enabled(False)
     try:
         yield
     finally:
-        torch.backends.mkldnn.enabled = before
+        torch._C._set_mkldnn_enabled(before)
 
 
 class _Recorder(TorchDispatchMode):
