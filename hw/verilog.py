@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -343,6 +345,18 @@ def _source(location: Any) -> str | None:
     return f"{path.name}:{line}"
 
 
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Looking for garbage among the millions of objects of netlists takes a third of the time."""
+    usual = gc.get_threshold()
+    gc.set_threshold(max(usual[0], 100_000), *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
+@_collecting_rarely()
 def to_verilog(
     component: wiring.Component, name: str, *, src: bool = False, clock_gate_cell: str = "model"
 ) -> str:

@@ -79,8 +79,9 @@ def run_bench(
     def build(folder: Path) -> None:
         (folder / f"{top}.v").write_text(text)
         (folder / "settings.vlt").write_text(settings)
-        # The shared runtime has no coroutines.
-        runtime = [] if "--timing" in build_args else shared_runtime()
+        # The shared runtime has all but coroutines.
+        coroutines = ["VM_GLOBAL_FAST=verilated_timing"] if "--timing" in build_args else []
+        runtime = [*shared_runtime(), *coroutines]
         fast = rf"OPT_FAST={optimization}\ -include\ {_precompiled_headers(optimization)}"
         os.environ["MAKEFLAGS"] = " ".join(
             [os.environ["MAKEFLAGS"], fast, f"OPT_GLOBAL={optimization}", *runtime]
@@ -116,7 +117,11 @@ def run_bench(
                 testcase=testcase,
                 seed=seed,
                 results_xml=str(results),
-                extra_env={_PARAMETERS: json.dumps(dict(parameters or {}))},
+                extra_env={
+                    _PARAMETERS: json.dumps(dict(parameters or {})),
+                    # Not in all that these import, which would take a second each time.
+                    "COCOTB_REWRITE_ASSERTION_FILES": "hw_tests/*",
+                },
                 log_file=work / "test.log",
                 timescale=("1ns", "1ps"),
             )

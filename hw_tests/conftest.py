@@ -7,6 +7,7 @@ import os
 import signal
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from amaranth.hdl import UnusedElaboratable
 from sw_driver.axdimm.backends import rtl
 from sw_driver.simulator import parts
 from sw_driver.simulator.buildcache import build_root
+
+_spent_s = 0.0
+"""Processor time of this process up to the last report."""
 
 
 def pytest_configure() -> None:
@@ -40,10 +44,26 @@ def build_quickly() -> None:
     parts.OPT_FAST = "-Og"
 
 
+def pytest_collection_finish() -> None:
+    global _spent_s
+    _spent_s = sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes in each report the processor time since the last, programs that ended included."""
+    global _spent_s
+    report = yield
+    before_s, _spent_s = _spent_s, sum(os.times()[:4])
+    vars(report)["processor_s"] = _spent_s - before_s
+    return report
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """One line a test file: how many tests ran, and what its docstring says that they cover."""
+    """One line a test file: how many tests ran, their processor time, and what its docstring says
+    that they cover."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     seconds: Counter[str] = Counter()
     for outcome in ("passed", "failed", "skipped", "error"):
@@ -53,7 +73,7 @@ def pytest_terminal_summary(
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds[report.nodeid.partition("::")[0]] += report.duration
+                seconds[report.nodeid.partition("::")[0]] += vars(report)["processor_s"]
     if not counts:
         return
     terminalreporter.section("what was covered")
@@ -63,3 +83,4 @@ def pytest_terminal_summary(
         name = file.removeprefix("hw_tests/").removesuffix(".py")
         subject = text.partition("\n")[0]
         terminalreporter.write_line(f"{name:<28} {numbers:<24} {seconds[file]:>4.0f} s  {subject}")
+    terminalreporter.write_line(f"{seconds.total():.0f} s of processor time")

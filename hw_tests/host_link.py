@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from cocotb.triggers import ReadOnly, RisingEdge
@@ -35,7 +36,7 @@ class HostLink:
     ) -> None:
         self._dut = dut
         self._pauses = pauses(pause, f"{prefix} {seed}")
-        self._signal = lambda name: getattr(dut, f"{prefix}_{name}")
+        self._signal = cache(lambda name: getattr(dut, f"{prefix}_{name}"))
         self._asked: deque[int] = deque()
         self.answers: list[Answer] = []
         self.cycle = 0

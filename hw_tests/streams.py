@@ -49,7 +49,7 @@ class StreamSource:
 
     async def _run(self) -> None:
         edge = RisingEdge(self._clock)
-        offered = False
+        offered = shown = False
         while True:
             await edge
             if offered and int(self._ready.value):
@@ -58,7 +58,9 @@ class StreamSource:
             if not offered and self.queue and self._random.random() >= self.pause:
                 offered = True
                 self._payload.value = self.queue[0]
-            self._valid.value = int(offered)
+            if offered != shown:  # a write takes long
+                shown = offered
+                self._valid.value = int(offered)
 
 
 class StreamSink:
@@ -101,5 +103,6 @@ class StreamSink:
                     self.cycles.append(cycle)
                 else:
                     waiting = payload
-            ready = self._random.random() >= self.pause
-            self._ready.value = int(ready)
+            if ready != (self._random.random() >= self.pause):
+                ready = not ready
+                self._ready.value = int(ready)

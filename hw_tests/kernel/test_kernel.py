@@ -20,9 +20,7 @@ from hw_tests.kernel.plain_rule import PLAIN
 from hw_tests.lockstep import Lockstep
 from hw_tests.test_clock_gate import CELL_MODELS
 
-# All rules that there are, together; a small rule that builds in less time, with lanes, blocks and
-# buffers in combinations that between them have every part of the kernel at its limits; and what
-# lacks a part: the reader, or the writer.
+# One rule alone; all rules that there are, together; and what lacks the reader or the writer.
 SHIPPED = tuple(RULES)
 CONFIGURATIONS: dict[str, tuple[tuple[str, ...], int, dict[str, Any]]] = {
     "Adam on 2 lanes": (("adam",), 2, {"block_bytes": 1024}),
@@ -34,9 +32,6 @@ CONFIGURATIONS: dict[str, tuple[tuple[str, ...], int, dict[str, Any]]] = {
         )
         for first in range(0, len(SHIPPED), MOST_RULES)
     },
-    "1 lane, 1 buffer": ((PLAIN.name,), 1, {"block_bytes": 256, "buffer_blocks": 1}),
-    "4 lanes, 3 buffers of 2 beats": ((PLAIN.name,), 4, {"block_bytes": 128, "buffer_blocks": 3}),
-    "16 lanes": ((PLAIN.name,), 16, {"block_bytes": 1024}),
     "sums on 16 lanes": (("sum_squares",), 16, {"block_bytes": 256}),
     "sums on 1 lane": (("sum_squares",), 1, {"block_bytes": 256, "buffer_blocks": 1}),
     "nothing loaded": (("fill",), 4, {"block_bytes": 256}),
@@ -52,15 +47,28 @@ def test_kernel(name: str) -> None:
     run(Kernel(config), config)
 
 
-@pytest.mark.parametrize(("lanes", "cell"), [(1, "model"), (4, "dcca"), (16, "bufgce")])
-def test_every_clocking_is_the_same(lanes: int, cell: str) -> None:
-    """In every cycle, with stalls, errors and resets at any time, whatever the clock gate."""
+@pytest.mark.parametrize(
+    ("lanes", "settings", "cell"),
+    [
+        pytest.param(1, {"block_bytes": 256, "buffer_blocks": 1}, "model", id="1 lane, 1 buffer"),
+        pytest.param(
+            4, {"block_bytes": 128, "buffer_blocks": 3}, "dcca", id="3 buffers of 2 beats"
+        ),
+        pytest.param(16, {"block_bytes": 1024}, "bufgce", id="16 lanes"),
+    ],
+)
+def test_every_clocking_is_the_same(lanes: int, settings: dict[str, int], cell: str) -> None:
+    """In every cycle, with stalls, errors and resets at any time, whatever the clock gate.
+
+    Of small rules that build in less time, with lanes, blocks and buffers in combinations that
+    between them have every part of the kernel at its limits.
+    """
     config = KernelConfig(
         rules=(PLAIN.name, "sum_squares"),
         lanes=lanes,
-        block_bytes=256,
         address_width=18,
         memory_bytes=(1 << 18) - 4096,
+        **settings,
     )
     kernels = {each: Kernel(replace(config, clocking=each)) for each in CLOCKINGS}
     text = to_verilog(Lockstep(kernels), "kernel", clock_gate_cell=cell)

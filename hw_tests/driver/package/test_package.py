@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 from cmsis_svd.parser import SVDParser
 from ipyxact.ipyxact import Component, Port, Vector
@@ -61,6 +62,8 @@ def fusesoc(folder: Path, target: str, *options: str) -> subprocess.CompletedPro
         **os.environ,
         "PATH": os.pathsep.join([str(folder / "tools"), str(binaries), os.environ["PATH"]]),
         **{f"XDG_{kind}_HOME": str(home / kind) for kind in ("CONFIG", "CACHE", "DATA")},
+        # Yosys and nextpnr are compiled on first use, which takes more than a minute.
+        "YOWASP_CACHE_DIR": str(platformdirs.user_cache_path("YoWASP", appauthor=False)),
     }
     environment.pop("MAKEFLAGS", None)
     return subprocess.run(
