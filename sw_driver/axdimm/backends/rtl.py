@@ -138,6 +138,7 @@ class VerilatedTransport:
         self.channels = config.channels
         self.capacity_bytes = config.capacity_bytes
         self.fabric_mhz = config.fabric_mhz
+        self.subnormals = config.subnormals
         self.late_reads = [0] * config.channels
         """Host reads that came late and were repeated, of each channel."""
         self._dram_trace = dram_trace
