@@ -47,15 +47,17 @@ class _Exact(FlowValue):
 
 
 def _bits(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Ordinary numbers, tiny ones whose squares vanish, special ones and any bits, mixed."""
+    """Ordinary numbers, tiny ones whose squares vanish, those next to the least normal number,
+    special ones and any bits, mixed."""
     signed = np.concatenate([SPECIAL, SPECIAL | np.uint32(1 << 31)])
     kinds = [
         rng.standard_normal(count).astype(np.float32).view(np.uint32),
         (10 ** rng.uniform(-45, -15, count)).astype(np.float32).view(np.uint32),
+        (uniform_bits(rng, count) & 0x81FFFFFF) | 0x00800000,
         rng.choice(signed, count),
         uniform_bits(rng, count),
     ]
-    return np.choose(rng.choice(4, count, p=[0.4, 0.2, 0.2, 0.2]), kinds).astype(np.uint32)
+    return np.choose(rng.choice(5, count, p=[0.3, 0.1, 0.3, 0.15, 0.15]), kinds).astype(np.uint32)
 
 
 @pytest.mark.parametrize("subnormals", FORMATS)
@@ -148,3 +150,13 @@ def test_a_sum_of_flushed_numbers(count: int) -> None:
         bits = values.astype(np.float32).view(np.uint32)
         found = ordered_sum(bits.view(np.float32), "flushed")
         assert found.view(np.uint32) == _scalar_sum(bits.tolist(), FORMATS["flushed"])
+
+
+def test_an_accumulator_of_minus_zero_stays_one() -> None:
+    values = np.zeros((37, 16), np.float32)
+    values[:16, 0] = 2.0**-126
+    values[16:32, 0] = -1.25 * 2.0**-126
+    values[32:] = -0.0
+    minus_zero = 1 << 31
+    assert _scalar_sum(values.view(np.uint32).ravel().tolist(), FORMATS["flushed"]) == minus_zero
+    assert ordered_sum(values, "flushed").view(np.uint32) == minus_zero
