@@ -38,7 +38,7 @@ async def small_differences(dut: Any) -> None:
         dut.valid.value = 1
         for part in values.view(np.uint32).reshape(-1, lanes):
             for place, bits in enumerate(part.tolist()):
-                getattr(dut, f"values__{place}").value = bits
+                getattr(dut, f"values_{place}").value = bits
             await RisingEdge(dut.clk)
         dut.valid.value = 0
         dut.finish.value = 1
