@@ -231,7 +231,7 @@ def test_the_host_may_be_on_axi4(tmp_path: Path) -> None:
 
 
 def test_configuration_is_that_of_the_design(folder: Path) -> None:
-    fp32 = {"exponent_bits": 8, "fraction_bits": 23}
+    fp32 = {"exponent_bits": 8, "fraction_bits": 23, "subnormals": True}
     assert description(folder, "sgd_unit")["configuration"]["rule"] == "sgd(p,g;lam,lr)->p;"
     for name in OPERATORS:
         assert description(folder, name)["configuration"] == {"format": fp32}
