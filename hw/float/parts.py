@@ -191,8 +191,8 @@ def round_and_pack(
     The leading bit may be 0 only if ``exponent`` is 1, or the number is zero and ``exponent`` less
     than that of infinity. With ``special`` the number is NaN if ``nan``, else infinity.
 
-    In a format without subnormals the leading bit is not looked at: ``tiny`` says that the number
-    is a zero or to be flushed to one, if it is not special.
+    With ``tiny``, for formats without subnormals, the leading bit is not looked at: it says that a
+    number that is not special is a zero, or to be flushed to one.
     """
     significand = wire(m, significand, "significand")
     exponent = wire(m, exponent, "exponent")
