@@ -3,7 +3,7 @@
 Trains the perceptron of ``nearmem sim`` on the digits by the golden Adam, with subnormal numbers
 kept, with them flushed, and both ways with and without weight decay. Prints the share of the
 results of single steps, each from the state that training with them kept has then, that differ in
-a bit; the share of parameters that differ at the end; and the losses of the last step.
+a bit; how many parameters differ at the end; and the losses of the last step.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def _train(steps: int, weight_decay: float) -> None:
             states["flushed"] = states["kept"]
     results = steps * network.parameters
     shares = ", ".join(f"{name} {count / results:.2e}" for name, count in differing.items())
-    apart = _differing(states["kept"]["p"], states["flushed"]["p"]) / network.parameters
+    apart = _differing(states["kept"]["p"], states["flushed"]["p"])
     print(
         f"{steps} steps of {network.parameters} parameters, weight decay {weight_decay:g}: of "
-        f"single steps differ {shares}; at the end {apart:.2%} of p; "
+        f"single steps differ {shares}; at the end {apart} parameters; "
         f"loss {losses['kept']:.6f} kept, {losses['flushed']:.6f} flushed"
     )
 
