@@ -17,10 +17,16 @@ __all__ = ["BinaryFormat", "add", "div", "maximum", "mul", "sign", "sqrt"]
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryFormat:
-    """A binary interchange format with ``exponent_bits`` and ``fraction_bits``."""
+    """A binary interchange format with ``exponent_bits`` and ``fraction_bits``.
+
+    Without ``subnormals``, which the standard does not have, operations take subnormal operands as
+    zeros of the same sign, and where the exact result is not zero and its magnitude less than the
+    least normal number's, the result is a zero of its sign.
+    """
 
     exponent_bits: int
     fraction_bits: int
+    subnormals: bool = True
 
     @property
     def infinity(self) -> int:
@@ -68,9 +74,17 @@ class BinaryFormat:
         power = exponent + self.emin - self.fraction_bits
         return (-1) ** sign * fraction * Fraction(2) ** power
 
+    def operand(self, bits: int) -> int:
+        """What an operation takes ``bits`` for."""
+        sign, magnitude = self.split(bits)
+        if not self.subnormals and magnitude < 1 << self.fraction_bits:
+            return self.join(sign, 0)
+        return bits
+
     def round(self, sign: int, value: Fraction) -> int:
-        """The bits of ``value`` (positive or zero) with ``sign``, rounded to nearest even."""
-        if not value:
+        """The bits of ``value`` (positive or zero) with ``sign``, rounded to nearest even or
+        flushed."""
+        if not value or (not self.subnormals and value < Fraction(2) ** self.emin):
             return self.join(sign, 0)
         binade = value.numerator.bit_length() - value.denominator.bit_length()
         if Fraction(2) ** binade > value:
@@ -84,6 +98,7 @@ class BinaryFormat:
 
 def add(form: BinaryFormat, a: int, b: int) -> int:
     """``a + b``; operands and result are bits."""
+    a, b = form.operand(a), form.operand(b)
     if form.is_nan(a) or form.is_nan(b):
         return form.nan
     if form.is_infinite(a) and form.is_infinite(b):
@@ -101,6 +116,7 @@ def add(form: BinaryFormat, a: int, b: int) -> int:
 
 def mul(form: BinaryFormat, a: int, b: int) -> int:
     """``a * b``; operands and result are bits."""
+    a, b = form.operand(a), form.operand(b)
     sign = form.split(a)[0] ^ form.split(b)[0]
     if form.is_nan(a) or form.is_nan(b):
         return form.nan
@@ -113,6 +129,7 @@ def mul(form: BinaryFormat, a: int, b: int) -> int:
 
 def div(form: BinaryFormat, a: int, b: int) -> int:
     """``a / b``; operands and result are bits."""
+    a, b = form.operand(a), form.operand(b)
     sign = form.split(a)[0] ^ form.split(b)[0]
     if form.is_nan(a) or form.is_nan(b):
         return form.nan
@@ -127,6 +144,7 @@ def div(form: BinaryFormat, a: int, b: int) -> int:
 
 def sqrt(form: BinaryFormat, a: int) -> int:
     """The square root of ``a``; operand and result are bits."""
+    a = form.operand(a)
     sign, _ = form.split(a)
     if form.is_nan(a):
         return form.nan
@@ -151,6 +169,7 @@ def sqrt(form: BinaryFormat, a: int) -> int:
 
 def maximum(form: BinaryFormat, a: int, b: int) -> int:
     """The larger of ``a`` and ``b``, of zeros the positive one; operands and result are bits."""
+    a, b = form.operand(a), form.operand(b)
     if form.is_nan(a) or form.is_nan(b):
         return form.nan
     if not form.split(a)[0] and not form.split(b)[0]:
@@ -161,6 +180,7 @@ def maximum(form: BinaryFormat, a: int, b: int) -> int:
 
 def sign(form: BinaryFormat, a: int) -> int:
     """1 with the sign of ``a``, a zero as it is; operand and result are bits."""
+    a = form.operand(a)
     if form.is_nan(a):
         return form.nan
     if form.is_zero(a):

@@ -20,8 +20,10 @@ from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
 from hw.float.maximum import FloatMaximum
 from hw.float.mul import FloatMul
+from hw.float.operator import FloatOperator
 from hw.float.sign import FloatSign
 from hw.float.sqrt import FloatSqrt
+from hw.kernel.config import KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.kernel.unit import RuleUnit
 from hw.pim.bank.bank import PimBank
@@ -44,20 +46,28 @@ class Machines(NamedTuple):
     """Of the designs that have clock gates, one of :data:`hw.clocking.CLOCK_GATE_CELLS`."""
 
 
-def _operator(make: Callable[[], Any]) -> Callable[[Machines], Design]:
-    def design(_: Machines) -> Design:
-        component = make()
-        return Design(component, {"format": asdict(component.format)})
+def _operator(kind: type[FloatOperator]) -> Callable[[Machines], Design]:
+    def design(machines: Machines) -> Design:
+        config = machines.module.kernel
+        component = kind(format=config.format)
+        return Design(component, {"format": asdict(component.format)}, _subnormals(config))
 
     return design
 
 
 def _unit(rule: UpdateRule) -> Callable[[Machines], Design]:
-    def design(_: Machines) -> Design:
-        unit = RuleUnit(rule)
-        return Design(unit, {"rule": rule.signature, "format": asdict(unit.format)})
+    def design(machines: Machines) -> Design:
+        config = machines.module.kernel
+        unit = RuleUnit(rule, format=config.format)
+        described = {"rule": rule.signature, "format": asdict(unit.format)}
+        return Design(unit, described, _subnormals(config))
 
     return design
+
+
+def _subnormals(config: KernelConfig) -> list[str]:
+    """The options of ``nearmem verilog`` on which operators and units depend."""
+    return [] if config.subnormals == "kept" else [f"--set subnormals={config.subnormals}"]
 
 
 def _changes(config: ModuleConfig) -> list[str]:

@@ -231,7 +231,7 @@ def test_the_host_may_be_on_axi4(tmp_path: Path) -> None:
 
 
 def test_configuration_is_that_of_the_design(folder: Path) -> None:
-    fp32 = {"exponent_bits": 8, "fraction_bits": 23}
+    fp32 = {"exponent_bits": 8, "fraction_bits": 23, "subnormals": True}
     assert description(folder, "sgd_unit")["configuration"]["rule"] == "sgd(p,g;lam,lr)->p;"
     for name in OPERATORS:
         assert description(folder, name)["configuration"] == {"format": fp32}
@@ -390,6 +390,25 @@ def test_wrong_clocking_is_refused(
     assert message.count("\n") == 1
     assert said in message
     assert not list(tmp_path.iterdir())
+
+
+def test_subnormal_numbers_are_flushed_on_demand(tmp_path: Path) -> None:
+    names = [*(name for name in DESIGNS if name.startswith("fp32_")), "adagrad_unit", "kernel"]
+    small = ["--lanes", "1", "--set", "rules=sum_squares,sgd", "--quiet", "--out", str(tmp_path)]
+    assert main(["verilog", *names, *small, "--set", "subnormals=flushed"]) == 0
+    for name in names:
+        text = (tmp_path / f"{name}.v").read_text()
+        (command,) = re.findall(r"^//   (nearmem verilog .*)$", text, re.MULTILINE)
+        assert command.endswith("--set subnormals=flushed")
+        told = description(tmp_path, name)["configuration"]
+        assert told["subnormals" if name == "kernel" else "format"] in (
+            "flushed",
+            {"exponent_bits": 8, "fraction_bits": 23, "subnormals": False},
+        )
+        inside = {*re.findall(r"^module (fp32_\w+)", text, re.MULTILINE)} - {name}
+        assert all(module.startswith("fp32_flush_") for module in inside)
+        assert len(inside) == {"adagrad_unit": 4, "kernel": 2}.get(name, 0)
+        test_verilator_has_no_warning(tmp_path, name)
 
 
 def test_nothing_but_errors_is_printed_if_quiet(written: tuple[Path, str]) -> None:

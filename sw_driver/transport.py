@@ -63,6 +63,9 @@ class Transport(Protocol):
     name: str
     """The backend's name, as in reports."""
 
+    subnormals: str
+    """What becomes of subnormal numbers in its kernels: ``kept`` or ``flushed``."""
+
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """Writes whole lines over the host link, from byte ``address`` (a multiple of 64)."""
         ...

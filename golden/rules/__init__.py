@@ -1,16 +1,16 @@
 """Reference models of the update rules in FP32, bit for bit, each a file of this folder.
 
 The normative arithmetic: every operation is rounded to nearest even on its own, in the order in
-which it is written; subnormal numbers are kept; every NaN that an operation makes or hands on is
-0x7FC00000. A value that meets no operation keeps its bits. Constants are computed in double and
-rounded once.
+which it is written; subnormal numbers are kept, or flushed where that is asked for; every NaN that
+an operation makes or hands on is 0x7FC00000. A value that meets no operation keeps its bits.
+Constants are computed in double and rounded once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pkgutil import iter_modules
 from types import SimpleNamespace
@@ -54,6 +54,9 @@ class Reference:
         From hyper-parameters to the constants, in double.
     formula
         From the inputs, each by its name, and the constants as ``c`` to outputs and sums.
+    subnormals
+        ``kept``, or ``flushed``: an operation takes subnormal operands as zeros of the same sign,
+        and gives a zero of its sign where the exact result is nearer to zero than 2^-126.
     """
 
     inputs: tuple[str, ...] = ()
@@ -61,6 +64,7 @@ class Reference:
     sums: tuple[str, ...] = ()
     exact_constants: Callable[..., dict[str, float]] = dict
     formula: Callable[..., dict[str, Any]]
+    subnormals: str = "kept"
 
     def constants(self, **hyperparameters: Any) -> dict[str, np.float32]:
         """The constants of a step, each rounded once.
@@ -100,27 +104,40 @@ class Reference:
         if others:
             shapes = {name: tensor.shape for name, tensor in tensors.items()}
             raise ValueError(f"the tensors have the shapes {shapes}, expected one and the same")
-        operands = {name: tensors[name] for name in self.inputs}
-        with np.errstate(all="ignore"):
-            results = self.formula(**operands, c=Values(**constants))
-            sums = {name: ordered_sum(results[name]) for name in self.sums}
-        given = {id(value) for value in (*operands.values(), *constants.values())}
-        outputs = {}
-        for name in self.outputs:
-            result = results[name]
-            if id(result) in given:
+        results = self.shares(tensors, constants)
+        outputs = {name: results[name] for name in self.outputs}
+        for name, result in outputs.items():
+            if result.shape != shape:  # a constant
                 outputs[name] = np.full(shape, result, np.float32)
-            else:
-                outputs[name] = canonical(result)
+        with np.errstate(all="ignore"):
+            sums = {name: ordered_sum(results[name], self.subnormals) for name in self.sums}
         return outputs | sums
 
+    def shares(
+        self, tensors: Mapping[str, Floats], constants: Mapping[str, np.float32]
+    ) -> dict[str, Floats]:
+        """As :meth:`step`, unchecked, but of sums what each parameter adds; all new arrays."""
+        operands = {name: self._taken(tensors[name]) for name in self.inputs}
+        known = {name: self._taken(value) for name, value in constants.items()}
+        with np.errstate(all="ignore"):
+            results = self.formula(**operands, c=Values(**known))
+        given = {id(value) for value in (*operands.values(), *known.values())}
+        return {
+            name: np.array(result) if id(result) in given else canonical(result)
+            for name, result in results.items()
+        }
 
-def reference(name: str) -> Reference:
+    def _taken(self, value: Any) -> Any:
+        """As the formula takes it."""
+        return value if self.subnormals == "kept" else np.asarray(value).view(_Flushed)
+
+
+def reference(name: str, subnormals: str = "kept") -> Reference:
     """The rule called ``name``; ``ValueError`` if there is none."""
     known = [module.name for module in iter_modules(__path__)]
     if name not in known:
         raise ValueError(f"no update rule {name!r}; known: {', '.join(known)}")
-    return import_module(f"{__name__}.{name}").REFERENCE
+    return replace(import_module(f"{__name__}.{name}").REFERENCE, subnormals=subnormals)
 
 
 def moment_constants(*, beta1: float, beta2: float, t: float) -> dict[str, float]:
@@ -143,20 +160,43 @@ def canonical(array: Any) -> Floats:
     return array
 
 
-def ordered_sum(values: Floats) -> np.float32:
+def ordered_sum(values: Floats, subnormals: str = "kept") -> np.float32:
     """The sum in the normative order.
 
     Lines of 16 values, filled up with +0, are each added as a tree of neighbours. The sum of a line
     goes to accumulator (line mod 16), in the order of the lines; the accumulators start at +0, and
     at the end they are added as a tree of neighbours.
     """
-    values = values.ravel()
-    padding = np.zeros(-values.size % _LINE**2, np.float32)
-    lines = _neighbours(np.concatenate([values, padding]))
-    # A line of zeros changes no accumulator, since none is ever -0.
-    rows = np.concatenate([np.zeros(_LINE, np.float32), lines]).reshape(-1, _LINE)
-    accumulators = np.add.accumulate(rows, axis=0)[-1]
+    kind = np.ndarray if subnormals == "kept" else _Flushed
+    filled = np.append(values, np.zeros(-values.size % _LINE, np.float32))
+    lines = np.asarray(_neighbours(filled.view(kind)))
+    # A line of -0 changes no accumulator.
+    rows = np.append(lines, np.full(-lines.size % _LINE, -0.0, np.float32)).reshape(-1, _LINE)
+    accumulators = sum(rows.view(kind), start=np.zeros(_LINE, np.float32))
     return canonical(_neighbours(accumulators))[0]
+
+
+class _Flushed(np.ndarray):
+    """FP32 values, subnormal ones among them flushed by every operation."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        if method != "__call__" or keywords:
+            return NotImplemented
+        operands = [_flush(np.asarray(each)) for each in inputs]
+        result = np.asarray(ufunc(*operands))
+        if result.dtype != np.float32:
+            return result
+        # In double a sum or product below 2^-126 is exact, and no quotient of FP32 numbers is so
+        # close below it that it would be rounded to it.
+        tiny = np.abs(ufunc(*(each.astype(np.float64) for each in operands))) < 2.0**-126
+        return np.where(tiny, np.copysign(np.float32(0), result), result).view(_Flushed)
+
+
+def _flush(values: NDArray[Any]) -> NDArray[Any]:
+    """``values`` with subnormal numbers as zeros."""
+    if values.dtype != np.float32:
+        return values
+    return np.where(np.abs(values) < np.float32(2.0**-126), np.copysign(0, values), values)
 
 
 def _neighbours(values: Floats) -> Floats:

@@ -63,6 +63,9 @@ class ModuleConfig:
     clocking: str = "gated"
     """How the functional units are clocked; see :data:`hw.clocking.CLOCKINGS`."""
 
+    subnormals: str = "kept"
+    """What becomes of subnormal numbers; see :data:`hw.kernel.config.SUBNORMALS`."""
+
     host: str = "link"
     """The host's side, one of :data:`HOSTS`: the link of a DIMM, or an AXI4 port a channel for
     boards on which the host has a bus. AXI waits, so reads have no fixed latency there."""
@@ -115,6 +118,7 @@ class ModuleConfig:
             address_width=self.address_width,
             memory_bytes=self.capacity_bytes - 2 * WINDOW_BYTES,
             clocking=self.clocking,
+            subnormals=self.subnormals,
         )
         object.__setattr__(self, "kernel", kernel)
 
@@ -190,6 +194,7 @@ OPTIONS = (
     "read_latency_fabric_cycles",
     "memory",
     "clocking",
+    "subnormals",
     "host",
     *_CONTROLLER,
     *_TIMING,

@@ -58,6 +58,9 @@ class FloatAdd(FloatOperator):
         # distances of the exponents are there when the comparison is.
         a, b = Unpacked(m, fmt, self.i_a, "a"), Unpacked(m, fmt, self.i_b, "b")
         subtract = wire(m, a.sign ^ b.sign, "subtract")
+        equal = a.magnitude == b.magnitude
+        if not fmt.subnormals:
+            equal |= a.zero & b.zero
         a_exponent = wire(m, a.exponent, "a_exponent")
         b_exponent = wire(m, b.exponent, "b_exponent")
         compared = carry(
@@ -65,8 +68,8 @@ class FloatAdd(FloatOperator):
             self.cycles("compare"),
             "compared",
             swap=a.magnitude < b.magnitude,
-            a=a.significand,
-            b=b.significand,
+            a=a.cleared,
+            b=b.cleared,
             a_exponent=a_exponent,
             b_exponent=b_exponent,
             a_sign=a.sign,
@@ -74,7 +77,7 @@ class FloatAdd(FloatOperator):
             a_b=(a_exponent - b_exponent)[: fmt.exponent_bits],
             b_a=(b_exponent - a_exponent)[: fmt.exponent_bits],
             subtract=subtract,
-            cancels=subtract & (a.magnitude == b.magnitude),
+            cancels=subtract & equal,
             nan=a.nan | b.nan | (a.special & b.special & subtract),
             special=a.special | b.special,
         )
@@ -116,9 +119,12 @@ class FloatAdd(FloatOperator):
 
         # Normalise, but shift by no more than the exponent: what is then left unnormalised is
         # subnormal. A one at the place of that shift limits the count; one in the last place
-        # limits that of a zero sum, so that the exponent stays positive.
-        limit = C(1 << (width - 1), width) >> side.exponent
-        limit = register(m, limit | 1, "limit", cycles)
+        # limits that of a zero sum, so that the exponent stays positive. Without subnormals what
+        # is left with a lower exponent or without a leading one is tiny.
+        limit = C(0)
+        if fmt.subnormals:
+            limit = C(1 << (width - 1), width) >> side.exponent
+            limit = register(m, limit | 1, "limit", cycles)
         side = carry(m, cycles, "summed", **vars(side))
         # Count zeros by four first, shift, and then one by one.
         padded = cat(C(0, -width % 4), wire(m, total | limit, "limited"))
@@ -138,7 +144,8 @@ class FloatAdd(FloatOperator):
         cycles = self.cycles("shift")
         total = register(m, (total << fine)[:width], "normalised", cycles)
         # The top bit of the sum counts one more than that of the larger operand.
-        exponent = (side.exponent + 1 - cat(fine, side.coarse))[: fmt.exponent_bits]
+        exponent_bits = fmt.exponent_bits + (not fmt.subnormals)
+        exponent = (side.exponent + 1 - cat(fine, side.coarse))[:exponent_bits]
         side = carry(
             m,
             cycles,
@@ -148,6 +155,10 @@ class FloatAdd(FloatOperator):
             nan=side.nan,
             special=side.special,
         )
+        if not fmt.subnormals:
+            signed = wire(m, side.exponent.as_signed(), "signed_exponent")
+            side.exponent = side.exponent[: fmt.exponent_bits]
+            side.tiny = ~total[-1] | (signed < 1)
         return round_and_pack(
             m,
             fmt,

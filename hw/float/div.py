@@ -52,8 +52,10 @@ class FloatDiv(FloatOperator):
         a, b = Unpacked(m, fmt, self.i_a, "a"), Unpacked(m, fmt, self.i_b, "b")
         a_1 = register(m, a.significand, "a_1")
         b_1 = register(m, b.significand, "b_1")
-        a_zeros_1 = register(m, leading_zeros(m, a.significand, "a_zeros"), "a_zeros_1")
-        b_zeros_1 = register(m, leading_zeros(m, b.significand, "b_zeros"), "b_zeros_1")
+        a_zeros_1 = b_zeros_1 = C(0)
+        if fmt.subnormals:
+            a_zeros_1 = register(m, leading_zeros(m, a.significand, "a_zeros"), "a_zeros_1")
+            b_zeros_1 = register(m, leading_zeros(m, b.significand, "b_zeros"), "b_zeros_1")
         exponent_1 = register(m, a.exponent - b.exponent + fmt.bias, "exponent_1")
         side_3 = carry(
             m,
@@ -78,19 +80,25 @@ class FloatDiv(FloatOperator):
         divisor = register(m, b_2, "divisor_3")
         exponent_3 = register(m, exponent_2 - below, "exponent_3")
 
-        # Subnormal results are shifted to the right; a shift by everything makes the zeros.
         subnormal = wire(m, exponent_3 < 1, "subnormal")
-        missing = wire(m, (1 - exponent_3)[: len(exponent_3) - 1], "missing")
-        shift = Mux(subnormal, saturate(missing, bits_for(bits + 2)), 0)
+        if fmt.subnormals:
+            # They are shifted to the right; a shift by everything makes the zeros.
+            missing = wire(m, (1 - exponent_3)[: len(exponent_3) - 1], "missing")
+            shift = Mux(subnormal, saturate(missing, bits_for(bits + 2)), 0)
+            exponent = Mux(subnormal, 1, exponent_3)
+            vanishing = {"shift": shift | side_3.zero.replicate(len(shift))}
+        else:
+            exponent = exponent_3
+            vanishing = {"tiny": side_3.zero | subnormal}
         side = carry(
             m,
             self.cycles(*digits),
             "side",
-            exponent=Mux(subnormal, 1, exponent_3)[: fmt.exponent_bits],
+            exponent=exponent[: fmt.exponent_bits],
             sign=side_3.sign,
             nan=side_3.nan,
             special=side_3.special | (~side_3.zero & (exponent_3 >= fmt.max_exponent)),
-            shift=shift | side_3.zero.replicate(len(shift)),
+            **vanishing,
         )
 
         quotient: Bits = C(1, 1)
@@ -104,17 +112,13 @@ class FloatDiv(FloatOperator):
             remainder = register(m, remainder, f"remainder_{digit}", cycles)
             divisor = register(m, divisor, f"divisor_{digit}", cycles)
 
-        lost = remainder.any() | (quotient & mask_below(side.shift, len(quotient))).any()
-        word = register(m, cat(lost, quotient >> side.shift), "word")
-        last = carry(
-            m,
-            1,
-            "last",
-            exponent=side.exponent,
-            sign=side.sign,
-            nan=side.nan,
-            special=side.special,
-        )
+        lost = remainder.any()
+        if fmt.subnormals:
+            lost |= (quotient & mask_below(side.shift, len(quotient))).any()
+            quotient >>= side.shift
+            del side.shift
+        word = register(m, cat(lost, quotient), "word")
+        last = carry(m, 1, "last", **vars(side))
         return round_and_pack(
             m, fmt, significand=word[-bits:], tail=word[:-bits], cycles=0, **vars(last)
         )

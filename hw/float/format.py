@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from amaranth.lib import data
 
-__all__ = ["FP32", "FloatFormat"]
+__all__ = ["FP32", "FP32_FLUSHED", "FloatFormat"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FloatFormat:
     """Sign, biased exponent and fraction, with subnormals, infinities and NaNs (IEEE 754, 3.4).
+
+    Without ``subnormals`` an operand that is subnormal counts as a zero of its sign, and a result
+    whose exact value is nearer to zero than the least normal number is a zero of its sign.
 
     Raises ``ValueError`` for widths that the operators cannot handle: they rely on
     ``bias >= fraction_bits + 2``, from which follows that a product of two subnormal numbers
@@ -20,6 +23,7 @@ class FloatFormat:
 
     exponent_bits: int
     fraction_bits: int
+    subnormals: bool = True
 
     def __post_init__(self) -> None:
         if self.fraction_bits < 2:
@@ -73,11 +77,15 @@ class FloatFormat:
 
     @property
     def name(self) -> str:
-        """``fp32`` for single precision, else for example ``float_e4m3``."""
-        if (self.exponent_bits, self.fraction_bits) == (8, 23):
-            return "fp32"
-        return f"float_e{self.exponent_bits}m{self.fraction_bits}"
+        """``fp32`` for single precision, else for example ``float_e4m3``; without subnormals
+        ``fp32_flush`` and ``float_e4m3_flush``."""
+        single = (self.exponent_bits, self.fraction_bits) == (8, 23)
+        name = "fp32" if single else f"float_e{self.exponent_bits}m{self.fraction_bits}"
+        return name if self.subnormals else f"{name}_flush"
 
 
 FP32 = FloatFormat(exponent_bits=8, fraction_bits=23)
 """IEEE 754 binary32."""
+
+FP32_FLUSHED = FloatFormat(exponent_bits=8, fraction_bits=23, subnormals=False)
+"""The same with subnormal numbers flushed to zero."""

@@ -6,7 +6,7 @@ from amaranth.hdl import C, Module, Mux
 
 from hw.float.format import FloatFormat
 from hw.float.operator import FloatOperator
-from hw.float.parts import Bits, Unpacked, wire
+from hw.float.parts import Bits, Unpacked, cat, wire
 
 __all__ = ["FloatMaximum"]
 
@@ -31,4 +31,12 @@ class FloatMaximum(FloatOperator):
         same_sign = wire(m, a.sign == b.sign, "same_sign")
         take_a = Mux(same_sign, larger ^ a.sign, ~a.sign)
         nan = C(self.format.canonical_nan, self.format.width)
-        return Mux(a.nan | b.nan, nan, Mux(take_a, self.i_a, self.i_b))
+        if self.format.subnormals:
+            larger_one = Mux(take_a, self.i_a, self.i_b)
+        else:
+            larger_one = cat(
+                Mux(take_a, a.cleared, b.cleared)[:-1],
+                Mux(take_a, a.field, b.field),
+                Mux(take_a, a.sign, b.sign),
+            )
+        return Mux(a.nan | b.nan, nan, larger_one)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import C, Module, Mux
 from amaranth.utils import bits_for
 
@@ -78,6 +80,8 @@ class FloatMul(FloatOperator):
         narrow = min(_NARROW_BITS, bits)
         low = register(m, a_1 * b_1[:narrow], "low", cycles)
         high = register(m, a_1 * b_1[narrow:], "high", cycles)
+        if not fmt.subnormals:
+            return self._flushed(m, low, high, register(m, exponent, "field_sum", cycles), side)
         # At most one subnormal operand matters: the product of two rounds to zero anyway.
         smaller = wire(m, Mux(a_1[-1], b_1, a_1), "smaller")
         zeros = register(m, leading_zeros(m, smaller, "leading"), "zeros", cycles)
@@ -148,5 +152,43 @@ class FloatMul(FloatOperator):
             significand=word[-bits:],
             tail=word[:-bits],
             cycles=self.cycles("round"),
+            **vars(side),
+        )
+
+    def _flushed(self, m: Module, low: Bits, high: Bits, exponent: Bits, side: Any) -> Bits:
+        """The rest without subnormals: nothing is shifted but the one place that may be missing."""
+        fmt = self.format
+        bits = fmt.significand_bits
+        narrow = min(_NARROW_BITS, bits)
+
+        # The top bit of the product counts with exponent - bias + 1, which may be negative.
+        cycles = self.cycles("sum")
+        product = register(m, (cat(C(0, narrow), high) + low)[: 2 * bits], "product", cycles)
+        exponent = (exponent - (fmt.bias - 1))[: fmt.exponent_bits + 2]
+        side = carry(m, cycles, "summed", exponent=exponent, **vars(side))
+
+        cycles = self.cycles("shift")
+        word = cat(product[: bits - 2].any(), product[bits - 2 :])
+        word = register(m, word, "shifted", cycles)
+        side = carry(m, cycles, "shifted_side", **vars(side))
+        cycles = self.cycles("sticky")
+        word = register(m, word, "sticky", cycles)
+        side = carry(m, cycles, "sticky_side", **vars(side))
+
+        cycles = self.cycles("short")
+        short = wire(m, ~word[-1], "short")
+        word = register(m, Mux(short, cat(word[0], word)[:-1], word), "word", cycles)
+        exponent = (side.exponent - short)[: fmt.exponent_bits + 2]
+        side = carry(m, cycles, "word_side", **{**vars(side), "exponent": exponent})
+        signed = wire(m, side.exponent.as_signed(), "signed_exponent")
+        side.exponent = side.exponent[: fmt.exponent_bits + 1]
+        return round_and_pack(
+            m,
+            fmt,
+            significand=word[-bits:],
+            tail=word[:-bits],
+            cycles=self.cycles("round"),
+            # What is not special has ``nan`` only if an operand is a zero.
+            tiny=side.nan | (signed < 1),
             **vars(side),
         )

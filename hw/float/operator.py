@@ -19,9 +19,10 @@ __all__ = ["FloatOperator"]
 class FloatOperator(wiring.Component):
     """An IEEE 754 operation, rounded to nearest even, one result a cycle.
 
-    Subnormal numbers are taken and returned exactly; every NaN out is the canonical one
-    (:attr:`FloatFormat.canonical_nan`). There is no stall: a result leaves :attr:`latency` cycles
-    after its operands, whatever happens in between.
+    Subnormal numbers are taken and returned exactly, or flushed to zero if the format is without
+    them; every NaN out is the canonical one (:attr:`FloatFormat.canonical_nan`). There is no stall:
+    a result leaves :attr:`latency` cycles after its operands, whatever happens in between. Depths
+    do not depend on subnormals.
 
     Parameters
     ----------

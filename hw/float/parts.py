@@ -39,6 +39,9 @@ class Unpacked:
     ``exponent`` is the biased exponent with which ``significand`` (leading bit included) counts,
     so 1 for subnormal numbers and zero, whose leading bit is 0; ``field`` is what is stored.
     ``special`` numbers are the infinities and NaNs.
+
+    In a format without subnormals what would be one is a ``zero``, and ``exponent`` is ``field``.
+    There only ``cleared``, the significand otherwise, is 0 for every zero.
     """
 
     def __init__(self, m: Module, format: FloatFormat, bits: Bits, name: str) -> None:
@@ -47,11 +50,15 @@ class Unpacked:
         self.sign: Bits = view.sign
         self.magnitude: Bits = bits[:-1]
         self.field: Bits = view.exponent
-        self.exponent: Bits = view.exponent | ~normal
+        self.exponent: Bits = view.exponent | ~normal if format.subnormals else view.exponent
         self.significand: Bits = cat(view.fraction, normal)
         self.special: Bits = wire(m, view.exponent.all(), f"{name}_special")
         self.nan: Bits = self.special & view.fraction.any()
-        self.zero: Bits = wire(m, ~(normal | view.fraction.any()), f"{name}_zero")
+        zero = ~(normal | view.fraction.any()) if format.subnormals else ~normal
+        self.zero: Bits = wire(m, zero, f"{name}_zero")
+        self.cleared: Bits = self.significand
+        if not format.subnormals:
+            self.cleared = Mux(normal, self.significand, 0)
 
 
 def wire(m: Module, value: Bits, name: str) -> Bits:
@@ -175,6 +182,7 @@ def round_and_pack(
     significand: Bits,
     tail: Bits,
     cycles: int,
+    tiny: Bits | None = None,
 ) -> Bits:
     """The bits of a result, rounded to nearest even, with a register within if ``cycles`` is 1.
 
@@ -182,11 +190,15 @@ def round_and_pack(
     or more bits below the significand, of which the last also stands for all that is below it.
     The leading bit may be 0 only if ``exponent`` is 1, or the number is zero and ``exponent`` less
     than that of infinity. With ``special`` the number is NaN if ``nan``, else infinity.
+
+    With ``tiny``, for formats without subnormals, the leading bit is not looked at: it says that a
+    number that is not special is a zero, or to be flushed to one.
     """
     significand = wire(m, significand, "significand")
     exponent = wire(m, exponent, "exponent")
-    leading = significand[-1]
-    field = Mux(leading, exponent[: format.exponent_bits], 0)
+    field = exponent[: format.exponent_bits]
+    if tiny is None:
+        field = Mux(significand[-1], field, 0)
     # A carry leaves the tail if it is above half a unit, or half and the significand is odd. It
     # may run from the fraction into the exponent: that makes the smallest normal number of the
     # largest subnormal, the next binade, and infinity of the largest number.
@@ -200,7 +212,11 @@ def round_and_pack(
         sign=sign,
         nan=special & nan,
         infinite=special | (exponent >= format.max_exponent),
+        **({} if tiny is None else {"tiny": tiny & ~special}),
     )
     infinity = cat(C(format.infinity, format.width - 1), last.sign)
     other = Mux(last.nan, format.canonical_nan, infinity)
-    return Mux(last.infinite, other, cat(last.magnitude, last.sign))
+    number = Mux(last.infinite, other, cat(last.magnitude, last.sign))
+    if tiny is None:
+        return number
+    return Mux(last.tiny, cat(C(0, format.width - 1), last.sign), number)

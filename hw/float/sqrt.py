@@ -45,7 +45,9 @@ class FloatSqrt(FloatOperator):
 
         a = Unpacked(m, fmt, self.i_a, "a")
         a_1 = register(m, a.significand, "a_1")
-        zeros_1 = register(m, leading_zeros(m, a.significand, "zeros"), "zeros_1")
+        zeros_1 = C(0)
+        if fmt.subnormals:
+            zeros_1 = register(m, leading_zeros(m, a.significand, "zeros"), "zeros_1")
         exponent_1 = register(m, a.exponent + fmt.bias, "exponent_1")
         side_1 = carry(
             m,

@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from hw.clocking import check_clocking
+from hw.float.format import FP32, FP32_FLUSHED, FloatFormat
 from hw.line import LINE_BYTES, line_width
 from hw.rules import PAPER_RULES, rule
 from hw.rules.update_rule import UpdateRule
 from hw.stream.rounds import RoundsLayout
 
-__all__ = ["COUNT_WIDTH", "KERNEL_PRESETS", "MOST_RULES", "PARAMETERS_PER_BEAT", "KernelConfig"]
+__all__ = [
+    "COUNT_WIDTH",
+    "KERNEL_PRESETS",
+    "MOST_RULES",
+    "PARAMETERS_PER_BEAT",
+    "SUBNORMALS",
+    "KernelConfig",
+]
 
 PARAMETERS_PER_BEAT = LINE_BYTES // 4
 """FP32 values in a beat of 512 bits."""
@@ -22,6 +30,9 @@ COUNT_WIDTH = 40
 
 MOST_RULES = 16
 """Rules that a kernel may have: so many the arbiter's registers can name."""
+
+SUBNORMALS = {"kept": FP32, "flushed": FP32_FLUSHED}
+"""What becomes of subnormal numbers: by each setting the format in which a kernel computes."""
 
 _LANES = (1, 2, 4, 8, 16)
 
@@ -59,6 +70,9 @@ class KernelConfig:
     """How the functional units are clocked, one of :data:`hw.clocking.CLOCKINGS`; results and
     cycles do not depend on it."""
 
+    subnormals: str = "kept"
+    """One of :data:`SUBNORMALS`; the cycles do not depend on it."""
+
     def __post_init__(self) -> None:
         if not isinstance(self.rules, tuple) or not 1 <= len(self.rules) <= MOST_RULES:
             raise ValueError(
@@ -72,6 +86,10 @@ class KernelConfig:
         if self.lanes not in _LANES:
             raise ValueError(f"lanes must be one of {_LANES}, got {self.lanes!r}")
         check_clocking(self.clocking)
+        if self.subnormals not in SUBNORMALS:
+            raise ValueError(
+                f"subnormals must be one of {', '.join(SUBNORMALS)}, got {self.subnormals!r}"
+            )
         _check_power_of_two("block_bytes", self.block_bytes, 2 * LINE_BYTES, 65536)
         if not isinstance(self.buffer_blocks, int) or not 1 <= self.buffer_blocks <= 16:
             raise ValueError(
@@ -106,6 +124,11 @@ class KernelConfig:
     def update_rules(self) -> tuple[UpdateRule, ...]:
         """The rules, in the order in which the register selects them."""
         return tuple(map(rule, self.rules))
+
+    @property
+    def format(self) -> FloatFormat:
+        """In which units and sums compute."""
+        return SUBNORMALS[self.subnormals]
 
     @property
     def loaded(self) -> tuple[str, ...]:

@@ -67,7 +67,9 @@ class Kernel(wiring.Component):
 
     def __init__(self, config: KernelConfig, *, units: Sequence[Any] | None = None) -> None:
         self._config = config
-        self._units = [RuleUnit(rule) for rule in config.update_rules] if units is None else units
+        if units is None:
+            units = [RuleUnit(rule, format=config.format) for rule in config.update_rules]
+        self._units = units
         self._map = kernel_map(config.rules)
         if (end := self._map.registers[-1].offset_bytes + LINE_BYTES) > WINDOW_BYTES:
             raise ValueError(

@@ -303,7 +303,7 @@ class Lanes(wiring.Component):
                 number for number, rule in enumerate(config.update_rules) if name in rule.sums
             ]
             wanted = Cat(self.rule == number for number in numbers).any()
-            sums = LaneSums(lanes=lanes, enable=register_enable)
+            sums = LaneSums(lanes=lanes, format=config.format, enable=register_enable)
             m.submodules[f"sum_{name}"] = DomainRenamer("compute")(sums)
             m.d.comb += [
                 sums.clear.eq(self.start & wanted),

@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.add import FloatAdd
+from hw.float.format import FP32, FloatFormat
 from hw.kernel.config import PARAMETERS_PER_BEAT
 from hw.verilog import Shared
 
@@ -20,7 +21,7 @@ its turn again."""
 
 
 class LaneSums(wiring.Component):
-    """Adds up what the lanes give, all in FP32.
+    """Adds up what the lanes give.
 
     The 16 values of a line are added as a binary tree of neighbours. The sum of line k is added to
     accumulator k mod 16; all begin at +0. At the end the accumulators are added as a binary tree of
@@ -30,6 +31,8 @@ class LaneSums(wiring.Component):
     ----------
     lanes
         Values a cycle.
+    format
+        FP32, with subnormal numbers or without.
     enable
         Of the adders, if each register is to have an enable; whoever places the component sees to
         the registers around them.
@@ -50,8 +53,9 @@ class LaneSums(wiring.Component):
         From the cycle after ``clear`` until the sum is ready.
     """
 
-    def __init__(self, *, lanes: int, enable: Any = None) -> None:
+    def __init__(self, *, lanes: int, format: FloatFormat = FP32, enable: Any = None) -> None:
         self._lanes = lanes
+        self._format = format
         self._enable = enable
         super().__init__(
             {
@@ -66,7 +70,7 @@ class LaneSums(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        adder = FloatAdd()
+        adder = FloatAdd(format=self._format)
         count = 0
 
         def add(valid: Any, a: Any, b: Any) -> tuple[Any, Any]:

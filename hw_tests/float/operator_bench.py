@@ -13,6 +13,13 @@ from hw_tests.float.player import play
 from hw_tests.float.vectors import fp32_operands
 
 OPERANDS = {"add": 2, "mul": 2, "div": 2, "sqrt": 1, "sign": 1, "maximum": 2}
+ARITHMETIC = {"add": np.add, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt}
+LEAST_NORMAL = 2.0**-126
+
+
+def flush(values: Any) -> Any:
+    """FP32 values with zeros for subnormal numbers."""
+    return np.where(np.abs(values) < LEAST_NORMAL, np.copysign(np.float32(0), values), values)
 
 
 def compare(vectors: Any, got: Any, expected: Any) -> None:
@@ -30,9 +37,7 @@ def compare(vectors: Any, got: Any, expected: Any) -> None:
 async def exhaustive(dut: Any) -> None:
     """Every operand (pair) of a small format in each of several depths, against the exact model."""
     parameters = bench_parameters()
-    form = floats.BinaryFormat(
-        exponent_bits=parameters["exponent_bits"], fraction_bits=parameters["fraction_bits"]
-    )
+    form = floats.BinaryFormat(**parameters["format"])
     operation = parameters["operation"]
     count = 1 << (1 + form.exponent_bits + form.fraction_bits)
     numbers = range(count)
@@ -51,27 +56,29 @@ async def exhaustive(dut: Any) -> None:
 @cocotb.test(timeout_time=100, timeout_unit="ms")
 async def fp32(dut: Any) -> None:
     """Random and directed FP32 operands, against numpy, in each of several depths: the default one
-    at several densities, the others shorter."""
+    at several densities, the others shorter. Without subnormals what is less than the least normal
+    number is flushed here: in double it is exact, or a quotient that is far enough from it."""
     parameters = bench_parameters()
     operation = parameters["operation"]
     a, b = fp32_operands(parameters["seed"], sum(parameters["counts"].values()), operation)
-    x, y = a.view(np.float32), b.view(np.float32)
+    flushed = not parameters["subnormals"]
+    x, y = (flush(each.view(np.float32)) if flushed else each.view(np.float32) for each in (a, b))
     with np.errstate(all="ignore"):
-        if operation == "add":
-            result = x + y
-        elif operation == "mul":
-            result = x * y
-        elif operation == "div":
-            result = x / y
-        elif operation == "sqrt":
-            result = np.sqrt(x)
+        if operation in ARITHMETIC:
+            operands = (x, y)[: OPERANDS[operation]]
+            result = ARITHMETIC[operation](*operands)
+            exact = ARITHMETIC[operation](*(each.astype(np.float64) for each in operands))
+            if flushed:
+                zero = np.copysign(np.float32(0), result)
+                result = np.where(np.abs(exact) < LEAST_NORMAL, zero, result)
         elif operation == "sign":
             result = np.where(x == 0, x, np.copysign(np.float32(1), x) + x * 0).astype(np.float32)
             result = np.where(np.isinf(x), np.copysign(np.float32(1), x), result)
         else:
             # Which zero numpy takes depends on the machine.
             zeros = (x == 0) & (y == 0)
-            result = np.where(zeros, (a & b).view(np.float32), np.maximum(x, y))
+            zero = np.where(np.signbit(x) & np.signbit(y), np.float32(-0.0), np.float32(0))
+            result = np.where(zeros, zero, np.maximum(x, y))
     expected = np.where(np.isnan(result), np.uint32(0x7FC00000), result.view(np.uint32))
     vectors = np.stack([a, b][: OPERANDS[operation]], axis=1)
     # A share of both kinds of operands for each density.

@@ -10,7 +10,7 @@ import pytest
 
 from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
-from hw.float.format import FP32, FloatFormat
+from hw.float.format import FP32, FP32_FLUSHED, FloatFormat
 from hw.float.mul import FloatMul
 from hw.float.sqrt import FloatSqrt
 from hw.verilog import to_verilog
@@ -28,6 +28,13 @@ def test_small_format() -> None:
     fmt = FloatFormat(exponent_bits=4, fraction_bits=3)
     assert (fmt.width, fmt.bias, fmt.infinity, fmt.canonical_nan) == (8, 7, 0x78, 0x7C)
     assert FloatAdd(format=fmt).module_name == "float_e4m3_add"
+
+
+def test_names_without_subnormals() -> None:
+    fmt = FloatFormat(exponent_bits=4, fraction_bits=3, subnormals=False)
+    assert FloatAdd(format=fmt).module_name == "float_e4m3_flush_add"
+    assert FloatMul(format=FP32_FLUSHED).module_name == "fp32_flush_mul"
+    assert FloatMul(format=FP32_FLUSHED, stages=8).module_name == "fp32_flush_mul_8_stages"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
@@ -31,11 +32,13 @@ SMALL = {
     "e4m3": FloatFormat(exponent_bits=4, fraction_bits=3),
     "e5m2": FloatFormat(exponent_bits=5, fraction_bits=2),
 }
+SUBNORMALS = {"kept": True, "flushed": False}
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 FP32_COUNTS = {256: 1_000_000, 200: 100_000, 40: 50_000}
 """Vectors by the cycles of 256 that carry operands: without gaps, with some and with many."""
 
 
+FLUSHED_FP32_COUNTS = {256: 200_000, 40: 50_000}
 SHORT_FP32_COUNTS = {200: 60_000}
 """The same for depths that are not the default, whose arithmetic the small formats test."""
 
@@ -43,18 +46,18 @@ SHORT_FP32_COUNTS = {200: 60_000}
 def depths(kind: type[FloatOperator], fmt: FloatFormat) -> list[int]:
     """Those that are tested: of FP32 the default and both ends, of small formats all."""
     known = kind.depths(fmt)
-    if fmt != FP32:
+    if fmt.width != FP32.width:
         return list(known)
     return sorted({min(known), kind.default_depth(fmt), max(known)})
 
 
 @cache
-def simulator() -> str:
+def simulator(subnormals: bool) -> str:
     """One for all operators, formats and depths, since building takes longer than running."""
     return player_text(
         [
             kind(format=fmt, stages=stages)
-            for fmt in (FP32, *SMALL.values())
+            for fmt in (replace(each, subnormals=subnormals) for each in (FP32, *SMALL.values()))
             for kind in KINDS.values()
             for stages in depths(kind, fmt)
         ]
@@ -64,7 +67,7 @@ def simulator() -> str:
 def run(kind: type[FloatOperator], fmt: FloatFormat, testcase: str, **parameters: Any) -> None:
     operators = [kind(format=fmt, stages=stages) for stages in depths(kind, fmt)]
     run_bench(
-        simulator(),
+        simulator(fmt.subnormals),
         top=PLAYER_TOP,
         module="hw_tests.float.operator_bench",
         testcase=testcase,
@@ -78,21 +81,26 @@ def run(kind: type[FloatOperator], fmt: FloatFormat, testcase: str, **parameters
     )
 
 
+@pytest.mark.parametrize("subnormals", SUBNORMALS.values(), ids=SUBNORMALS)
 @pytest.mark.parametrize("fmt", SMALL.values(), ids=SMALL)
 @pytest.mark.parametrize("operation", KINDS)
-def test_small_format_exhaustively(operation: str, fmt: FloatFormat) -> None:
-    run(
-        KINDS[operation],
-        fmt,
-        "exhaustive",
-        exponent_bits=fmt.exponent_bits,
-        fraction_bits=fmt.fraction_bits,
-        density=200,
-    )
+def test_small_format_exhaustively(operation: str, fmt: FloatFormat, subnormals: bool) -> None:
+    fmt = replace(fmt, subnormals=subnormals)
+    run(KINDS[operation], fmt, "exhaustive", format=asdict(fmt), density=200)
 
 
+@pytest.mark.parametrize("subnormals", SUBNORMALS.values(), ids=SUBNORMALS)
 @pytest.mark.parametrize("operation", KINDS)
-def test_fp32_against_numpy(operation: str) -> None:
+def test_fp32_against_numpy(operation: str, subnormals: bool) -> None:
     kind = KINDS[operation]
-    default = kind().module_name
-    run(kind, FP32, "fp32", seed=SEED, counts=FP32_COUNTS, short=SHORT_FP32_COUNTS, default=default)
+    fmt = replace(FP32, subnormals=subnormals)
+    run(
+        kind,
+        fmt,
+        "fp32",
+        seed=SEED,
+        subnormals=subnormals,
+        counts=FP32_COUNTS if subnormals else FLUSHED_FP32_COUNTS,
+        short=SHORT_FP32_COUNTS,
+        default=kind(format=fmt).module_name,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,3 +69,47 @@ def test_e4m3_by_hand() -> None:
     assert floats.div(form, one, 0x80) == 0xF8  # 1 / -0
     assert floats.sqrt(form, 0x40) == 0x3B  # sqrt(2) = 1.414, steps of 1/8
     assert floats.sqrt(form, 0x80) == 0x80
+
+
+def test_flushed_e4m3_by_hand() -> None:
+    form = floats.BinaryFormat(exponent_bits=4, fraction_bits=3, subnormals=False)
+    least, half, one, two = 0x08, 0x30, 0x38, 0x40  # the least normal number is 2^-6
+    assert floats.add(form, least, 0x87) == least  # minus a subnormal number, taken for -0
+    assert floats.add(form, 0x07, 0x87) == 0
+    assert floats.add(form, 0x87, 0x87) == 0x80
+    assert floats.add(form, 0x88, 0x09) == 0  # 2^-9
+    assert floats.add(form, least, 0x89) == 0x80
+    assert floats.mul(form, 0x0F, half) == 0  # 2^-6 * 15/16 would be rounded to 2^-6
+    assert floats.mul(form, 0x8F, 0x31) == 0x88  # 2^-6 * 135/128 is rounded to it
+    assert floats.mul(form, 0x07, form.infinity) == form.nan
+    assert floats.div(form, one, 0x87) == 0x80 | form.infinity
+    assert floats.div(form, 0x07, 0x87) == form.nan
+    assert floats.div(form, 0x88, two) == 0x80
+    assert floats.sqrt(form, 0x87) == 0x80
+    assert floats.maximum(form, 0x87, 0x80) == 0x80
+    assert floats.maximum(form, 0x87, 0x01) == 0
+    assert floats.sign(form, 0x87) == 0x80
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_flushed_is_what_is_kept_but_for_subnormal_numbers(operation: str) -> None:
+    a, b = fp32_operands(SEED, 20_000, operation)
+    form = floats.BinaryFormat(exponent_bits=8, fraction_bits=23)
+    flushed = replace(form, subnormals=False)
+    function = getattr(floats, operation)
+    least = 1 << form.fraction_bits
+    differing = 0
+    for operands in zip(a.tolist(), b.tolist(), strict=True):
+        if operation == "sqrt":
+            operands = operands[:1]
+        zeroed = [form.join(form.split(each)[0], 0) if form.split(each)[1] < least else each
+                  for each in operands]  # fmt: skip
+        wanted, found = function(form, *zeroed), function(flushed, *operands)
+        sign, magnitude = form.split(wanted)
+        if magnitude < least or (magnitude == least and found != wanted):
+            # Rounded up to the least normal number: no sum and no root is.
+            assert magnitude < least or operation in ("mul", "div")
+            wanted = form.join(sign, 0)
+        assert found == wanted, [f"{each:08x}" for each in operands]
+        differing += found != function(form, *operands)
+    assert differing > (0 if operation == "sqrt" else 100)

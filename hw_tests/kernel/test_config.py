@@ -30,6 +30,7 @@ def test_four_lanes_take_four_cycles() -> None:
         *(({"buffer_blocks": blocks}, "buffer_blocks") for blocks in (0, 17, 1.5)),
         *(({"address_width": width}, "address_width") for width in (15, 41, "34")),
         *(({"clocking": way}, "clocking") for way in ("latched", "", None)),
+        *(({"subnormals": way}, "subnormals") for way in ("dropped", True)),
         *(({"memory_bytes": size}, "memory_bytes") for size in (0, 100, (1 << 34) + 64)),
     ],
     ids=str,

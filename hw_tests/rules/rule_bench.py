@@ -22,11 +22,12 @@ async def matches_golden(dut: Any) -> None:
     """All results of all hyper-parameters equal the reference model's."""
     parameters = bench_parameters()
     name = parameters["rule"]
-    model = reference(name)
+    module = parameters["module"]
+    model = reference(name, parameters["subnormals"])
     for index, label in enumerate(SETS):
         constants = constants_of(name, label)
         for constant, value in constants.items():
-            getattr(dut, f"{name}_unit_{constant}").value = int(value.view(np.uint32))
+            getattr(dut, f"{module}_{constant}").value = int(value.view(np.uint32))
         count = parameters["count"] // len(SETS)
         given = operands(parameters["seed"] + index, model.inputs, count)
         vectors = np.stack([column.view(np.uint32) for column in given], axis=1)
@@ -36,7 +37,7 @@ async def matches_golden(dut: Any) -> None:
         # Streams without and with few and many gaps, in turn.
         got = await play(
             dut,
-            f"{name}_unit",
+            module,
             vectors,
             results=len(model.outputs),
             density=(256, 200, 60)[index % 3],

@@ -14,6 +14,7 @@ import golden.rules
 import hw.rules
 from golden.rules import reference
 from hw.float.format import FloatFormat
+from hw.kernel.config import SUBNORMALS
 from hw.kernel.unit import RuleUnit
 from hw.rules import RULES, rule
 from hw.verilog import ports_of, to_verilog
@@ -27,22 +28,36 @@ OTHER_VECTORS = 60_000
 SHIPPED = list(RULES)
 # The player wants operands, and results that are stored; the others are in the kernel's bench.
 PLAYED = [name for name in SHIPPED if rule(name).latency and rule(name).outputs]
+# Between them these have every operator; all rules are flushed in test_exact.py.
+UNITS = {"kept": PLAYED, "flushed": ["adam", "amsgrad", "lion", "sgd"]}
 
 
 @cache
-def simulator() -> str:
+def simulator(subnormals: str) -> str:
     """One for all rules, since they have their operators in common."""
-    return player_text([RuleUnit(rule(name)) for name in PLAYED])
+    return player_text(
+        [RuleUnit(rule(name), format=SUBNORMALS[subnormals]) for name in UNITS[subnormals]]
+    )
 
 
-@pytest.mark.parametrize("name", PLAYED)
-def test_matches_golden_bit_for_bit(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "subnormals"),
+    [(name, subnormals) for subnormals, names in UNITS.items() for name in names],
+)
+def test_matches_golden_bit_for_bit(name: str, subnormals: str) -> None:
+    vectors = VECTORS if subnormals == "kept" else {}
     run_bench(
-        simulator(),
+        simulator(subnormals),
         top=PLAYER_TOP,
         module="hw_tests.rules.rule_bench",
         build_args=PLAYER_BUILD_ARGS,
-        parameters={"rule": name, "seed": SEED, "count": VECTORS.get(name, OTHER_VECTORS)},
+        parameters={
+            "rule": name,
+            "subnormals": subnormals,
+            "module": RuleUnit(rule(name), format=SUBNORMALS[subnormals]).module_name,
+            "seed": SEED,
+            "count": vectors.get(name, OTHER_VECTORS),
+        },
         optimization="-O1",
     )
 

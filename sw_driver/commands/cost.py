@@ -145,10 +145,10 @@ def _designs(arguments: argparse.Namespace) -> Iterator[tuple[Any, ...]]:
     for name in arguments.names or _DEFAULT:
         if name not in DESIGNS:
             raise Refusal(f"no design {name!r}; known: {', '.join(DESIGNS)}")
-        yield name, _unit(name, arguments.depth) if arguments.depth else machines
+        yield name, _unit(name, arguments.depth, machines) if arguments.depth else machines
 
 
-def _unit(name: str, settings: Sequence[str]) -> RuleUnit:
+def _unit(name: str, settings: Sequence[str], machines: Machines) -> RuleUnit:
     """The functional unit ``name`` with other depths."""
     from hw.float.format import FP32
     from hw.kernel.unit import RuleUnit
@@ -168,7 +168,7 @@ def _unit(name: str, settings: Sequence[str]) -> RuleUnit:
             expected = f"one of {', '.join(map(str, known))}" if known else ", ".join(OPERATORS)
             raise Refusal(f"--depth is {setting!r}, expected OPERATION=STAGES with {expected}")
         depths[operation] = stages
-    return RuleUnit(rule, depths=depths)
+    return RuleUnit(rule, format=machines.module.kernel.format, depths=depths)
 
 
 def _measure(job: tuple[str, int | Machines | RuleUnit], seeds: int) -> Row:

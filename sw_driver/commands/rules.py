@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         for name in track(points, description="measuring", console=console):
             row = _row(rule(name), points[name])
             if arguments.resources:
-                row["resources"] = _unit_resources(rule(name))
+                row["resources"] = _unit_resources(rule(name), config)
             rows.append(row)
         kernel = None
         if arguments.resources:
@@ -127,12 +127,12 @@ def _row(rule: UpdateRule, point: Point) -> dict[str, Any]:
     }
 
 
-def _unit_resources(rule: UpdateRule) -> dict[str, int]:
+def _unit_resources(rule: UpdateRule, config: ModuleConfig) -> dict[str, int]:
     from hw.kernel.unit import RuleUnit
     from hw.verilog import to_verilog
     from sw_driver.simulator.synthesis import design_resources
 
-    unit = RuleUnit(rule)
+    unit = RuleUnit(rule, format=config.kernel.format)
     return design_resources(to_verilog(unit, unit.module_name), top=unit.module_name)
 
 

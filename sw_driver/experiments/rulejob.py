@@ -94,7 +94,7 @@ class RuleJob:
 
         The job must have been filled.
         """
-        golden = reference(self.rule.name)
+        golden = reference(self.rule.name, self.device.transport.subnormals)
         constants = golden.constants(**hyperparameters_of(self.rule, 1))
         nbytes = PARAMETER_BYTES * self.parameters
         for pointers, start, result in zip(self._tensors, self._start, self._results, strict=True):

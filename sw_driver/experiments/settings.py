@@ -16,6 +16,7 @@ from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
 from hw.dram.presets import PARTS
 from hw.dram.timing import DramTiming
+from hw.kernel.config import SUBNORMALS
 from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig
 from hw.pim.config import OPTIONS as PIM_OPTIONS
 from hw.pim.config import configure as configure_pim
@@ -108,6 +109,7 @@ def _keys() -> dict[str, Key]:
         Key(name="memory", kind=str, choices=MEMORIES),
         Key(name="rules", kind=str, choices=tuple(RULES), several=True),
         Key(name="clocking", kind=str, choices=CLOCKINGS),
+        Key(name="subnormals", kind=str, choices=tuple(SUBNORMALS)),
         Key(name="host", kind=str, choices=HOSTS),
     )
     keys = {entry.name: entry for entry in own}

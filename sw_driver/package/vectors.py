@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import floats
-from golden.rules import Reference, Values, canonical, reference
+from golden.rules import Reference, reference
 from hw.axdimm.registers import kernel_map
 from hw.float.operator import FloatOperator
 from hw.kernel.config import PARAMETERS_PER_BEAT, KernelConfig
@@ -56,9 +56,7 @@ class Vector(NamedTuple):
 def operator_vectors(operator: FloatOperator) -> list[Vector]:
     """:data:`VECTORS` vectors of an operator."""
     random = Random(operator.module_name)
-    form = floats.BinaryFormat(
-        exponent_bits=operator.format.exponent_bits, fraction_bits=operator.format.fraction_bits
-    )
+    form = floats.BinaryFormat(**asdict(operator.format))
     compute = getattr(floats, operator.operation)
     vectors = []
     for _ in range(VECTORS):
@@ -74,18 +72,13 @@ def unit_vectors(unit: RuleUnit) -> tuple[dict[str, int], list[Vector]]:
     """
     rule = unit.rule
     random = Random(rule.name)
-    model = _model(rule)
+    model = _model(rule, "kept" if unit.format.subnormals else "flushed")
     constants = _constants(rule)
     tensors = {name: _floats([_operand(random) for _ in range(VECTORS)]) for name in rule.inputs}
-    with np.errstate(all="ignore"):
-        results = model.formula(**tensors, c=Values(**constants))
-    given = {id(value) for value in (*tensors.values(), *constants.values())}
-    columns = []
-    for name in (*rule.outputs, *rule.sums):
-        values = results[name]
-        # What meets no operation keeps its bits.
-        values = np.array(values) if id(values) in given else canonical(np.array(values))
-        columns.append(_bits(np.broadcast_to(values, VECTORS)))
+    results = model.shares(tensors, constants)
+    columns = [
+        _bits(np.broadcast_to(results[name], VECTORS)) for name in (*rule.outputs, *rule.sums)
+    ]
     rows = [
         Vector(
             [_bits(tensors[name])[index] for name in rule.inputs],
@@ -136,7 +129,7 @@ def kernel_run(config: KernelConfig) -> KernelRun:
     random = Random(",".join(config.rules))
     settings: dict[str, int] = {}
     for number, rule in enumerate(config.update_rules):
-        model, constants = _model(rule), _constants(rule)
+        model, constants = _model(rule, config.subnormals), _constants(rule)
         tensors: dict[str, Floats] = {}
         addresses: dict[str, int] = {}
         for name in dict.fromkeys((*rule.inputs, *rule.outputs)):
@@ -193,9 +186,9 @@ _COUNT = _LINES * PARAMETERS_PER_BEAT - 4
 Floats = NDArray[np.float32]
 
 
-def _model(rule: UpdateRule) -> Reference:
+def _model(rule: UpdateRule, subnormals: str = "kept") -> Reference:
     try:
-        return reference(rule.name)
+        return reference(rule.name, subnormals)
     except ValueError as error:
         raise ValueError(f"the self test of {rule.name} needs a golden model: {error}") from None
 

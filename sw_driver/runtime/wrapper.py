@@ -25,6 +25,7 @@ class TransportWrapper:
         self.timed = inner.timed
         self.fabric_mhz = inner.fabric_mhz
         self.name = inner.name
+        self.subnormals = inner.subnormals
 
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         self.inner.write_lines(channel, address, data)

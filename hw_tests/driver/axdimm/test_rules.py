@@ -29,8 +29,8 @@ COUNT = 1037
 TOGETHER = ("sgd", "sum_squares", "amsgrad", "fill", "copy")
 
 
-def options(*rules: str) -> BackendOptions:
-    return BackendOptions(preset=PRESET, settings={"rules": rules})
+def options(*rules: str, **settings: str) -> BackendOptions:
+    return BackendOptions(preset=PRESET, settings={"rules": rules, **settings})
 
 
 def values_for(name: str, seed: int) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
@@ -41,18 +41,21 @@ def values_for(name: str, seed: int) -> dict[str, np.ndarray[Any, np.dtype[np.fl
     return values
 
 
-def run(device: Axdimm, channel: int, name: str, seed: int = 0) -> None:
+def run(device: Axdimm, channel: int, name: str, seed: int = 0, scale: float = 1) -> None:
     """A run of the rule, whose tensors and sums have to be the golden model's."""
     chosen = rule(name)
-    before = values_for(name, seed)
+    before = {each: values * np.float32(scale) for each, values in values_for(name, seed).items()}
     tensors = {each: device.MallocAxdimm(4 * COUNT, channel) for each in chosen.tensors}
     for each, pointer in tensors.items():
         device.MemcpyHost2Axdimm(pointer, before[each], 4 * COUNT, backdoor=True)
     hyperparameters = hyperparameters_of(chosen, 2)
     handle = device.RunOnAxdimmAsync(name, tensors, COUNT, hyperparameters, channel, modes="wait")
     result = handle.wait()
-    golden = reference(name)
+    golden = reference(name, device.transport.subnormals)
     expected = golden.step(before, golden.constants(**hyperparameters))
+    if device.transport.subnormals == "flushed":
+        kept = reference(name).step(before, golden.constants(**hyperparameters))
+        assert any(np.any(kept[each] != expected[each]) for each in expected)
     lines = -(-COUNT // 16)
     assert result.beats_read == lines * len(chosen.inputs)
     assert result.beats_written == lines * len(chosen.outputs)
@@ -81,6 +84,13 @@ def test_rules_of_one_device_take_turns(model: str) -> None:
         assert device.configuration(0).rules == TOGETHER
         for seed, name in enumerate((*TOGETHER, *reversed(TOGETHER), "sgd", "amsgrad")):
             run(device, seed % 2, name, seed)
+
+
+@pytest.mark.parametrize("model", ["golden", "cycles", "rtl"])
+def test_subnormal_numbers_are_flushed_everywhere(model: str) -> None:
+    with Axdimm(model, options=options("sgd", "sum_squares", subnormals="flushed")) as device:
+        run(device, 0, "sgd", scale=1e-38)
+        run(device, 1, "sum_squares", scale=1e-19)
 
 
 @pytest.fixture

@@ -138,6 +138,7 @@ def _open_golden(options: BackendOptions) -> Transport:
         block_bytes=config.block_bytes,
         rules=config.rules,
         fabric_mhz=config.fabric_mhz,
+        subnormals=config.subnormals,
     )
 
 

@@ -156,6 +156,7 @@ class CyclesTransport(GoldenTransport):
             block_bytes=config.block_bytes,
             rules=config.rules,
             fabric_mhz=config.fabric_mhz,
+            subnormals=config.subnormals,
             arithmetic=arithmetic,
         )
         self._read_latency = config.read_latency_fabric_cycles

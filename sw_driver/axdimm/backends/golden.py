@@ -79,6 +79,7 @@ class GoldenTransport(UntimedTransport):
     lanes, block_bytes: what the configuration register says; nothing else depends on them.
     rules: names of the update rules.
     fabric_mhz: the module's clock, for those who ask; nothing here runs on it.
+    subnormals: what becomes of subnormal numbers, one of :data:`hw.kernel.config.SUBNORMALS`.
     arithmetic: False keeps no memory and computes nothing, for those who only ask for the time: all
         reads give zeros.
     """
@@ -94,6 +95,7 @@ class GoldenTransport(UntimedTransport):
         block_bytes: int = 16384,
         rules: tuple[str, ...] = PAPER_RULES,
         fabric_mhz: float = 200.0,
+        subnormals: str = "kept",
         arithmetic: bool = True,
     ) -> None:
         if channels < 1:
@@ -106,6 +108,7 @@ class GoldenTransport(UntimedTransport):
         self.channels = channels
         self.capacity_bytes = capacity_bytes
         self.fabric_mhz = fabric_mhz
+        self.subnormals = subnormals
         self._config = {"lanes": lanes, "block_bytes": block_bytes, "rules": len(rules)}
         self._rules = [rule(name) for name in rules]
         self._identifiers = {f"rule_{n}": each.identifier for n, each in enumerate(self._rules)}
@@ -317,7 +320,7 @@ class GoldenTransport(UntimedTransport):
 
         # What is stored alone tells the number of values.
         tensors = {name: tensor(address) for name, address in (outputs | inputs).items()}
-        results = reference(chosen.name).step(tensors, constants)
+        results = reference(chosen.name, self.subnormals).step(tensors, constants)
         for name, address in outputs.items():
             tensor(address)[:] = results[name]
         for name in chosen.sums:

@@ -50,7 +50,7 @@ VERILATOR_ARGS = verilator_args(
 )
 
 # One copy of the code of a functional unit, run for each of them: it stays in the cache.
-_SETTINGS = '`verilator_config\nno_inline -module "*_unit"\n'
+_SETTINGS = '`verilator_config\nno_inline -module "*_unit"\nno_inline -module "*_unit_fp32_flush"\n'
 
 _u64 = ctypes.c_uint64
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
@@ -138,6 +138,7 @@ class VerilatedTransport:
         self.channels = config.channels
         self.capacity_bytes = config.capacity_bytes
         self.fabric_mhz = config.fabric_mhz
+        self.subnormals = config.subnormals
         self.late_reads = [0] * config.channels
         """Host reads that came late and were repeated, of each channel."""
         self._dram_trace = dram_trace

@@ -12,6 +12,7 @@ class UntimedTransport:
     """Answers all that :class:`~sw_driver.transport.Transport` asks of time: it is always 0."""
 
     timed: bool = False
+    subnormals: str = "kept"
 
     def fabric_cycles(self, channel: int) -> int:
         """0: nobody counts them."""

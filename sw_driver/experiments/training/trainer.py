@@ -270,7 +270,7 @@ class _Share:
         parameters compared are those copied over the link; the rest of the state, which a training
         loop does not read, comes through the backdoor.
         """
-        golden = reference(self._rule.name)
+        golden = reference(self._rule.name, self._device.transport.subnormals)
         constants = golden.constants(**self._hyperparameters(t))
         self._golden = golden.step({"g": gradient, **self._golden}, constants)
         mismatches = []
