@@ -13,14 +13,14 @@ from golden.pim import Descriptor
 from hw.pim.config import configure
 from sw_driver.cli import main
 from sw_driver.pim import shortening
-from sw_driver.pim.backends.cycles import CyclesPim, pool_cycle_config
+from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.descriptor import Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.measure import Job, Run, run_jobs
+from sw_driver.pim.planning import planned
 
 CONFIG = configure("tiny", bank_bytes=1 << 20, buffer_bytes=65536)
-CYCLES = pool_cycle_config(CONFIG)
 
 FILTERS = Convolution(
     images=16, channels=4, height=9, width=9, filters=40, filter_height=3, filter_width=3, padding=1
@@ -49,7 +49,7 @@ def job_of(layer: Layer, name: str) -> Job:
 
 
 def form_of_work(work: Work) -> Form:
-    return form_of(Descriptor.decode(work.encode_bytes()), CYCLES)
+    return form_of(Descriptor.decode(planned(work, CONFIG).encode_bytes()))
 
 
 def whole(job: Job) -> Run:
