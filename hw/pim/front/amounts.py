@@ -8,9 +8,9 @@ from typing import Any
 from amaranth.hdl import Cat, Mux, Signal
 
 from hw.float.parts import wire
-from hw.pim.bank.shared_multiplier import SharedMultiplier, Sum
 from hw.pim.config import PimConfig
 from hw.pim.front.words import Words
+from hw.pim.shared_multiplier import SharedMultiplier, Sum
 from hw.pim.work.descriptor import FORMS, TENSORS
 from hw.pim.work.layouts import Jobs
 
