@@ -34,9 +34,6 @@ def pool_cycle_config(config: PimConfig) -> PoolCycleConfig:
         multipliers=tuple(config.placement.multipliers),
         adders=tuple(config.placement.adders),
         bank_bytes=config.bank_bytes,
-        buffer_bytes=config.buffer_bytes,
-        state_words=config.state_words,
-        works=config.works,
         vault=VAULT_TABLES["hmc2"],
     )
 
