@@ -177,7 +177,7 @@ class Descriptor:
     banks: int = 0
     """The banks to work on, a bit for each; 0 leaves the choice to the pool."""
     units: int = 0
-    """Units to work on at most, if the choice is the pool's."""
+    """Units to work on, if the choice is the pool's; fewer if no more are idle."""
     a: Tensor = field(default_factory=Tensor)
     b: Tensor = field(default_factory=Tensor)
     c: Tensor = field(default_factory=Tensor)

@@ -102,7 +102,8 @@ def _plan(work: Work, config: PimConfig) -> Plan:
         ):
             chunk -= 1
         return Plan(chunk=chunk)
-    a, b = work.a.strides, work.b.strides
+    # Strides that are not given are zero.
+    a, b = ((*tensor.strides, 0, 0, 0, 0) for tensor in (work.a, work.b))
     rows = _Vectors(count=work.rows, vector=a[0], element=a[1])
     outer, channels, row, taps = 1, 1, work.length, work.length
     exchanged = False

@@ -76,6 +76,15 @@ def test_plans_by_hand() -> None:
     assert short == Plan(chunk=6)
 
 
+def test_strides_that_are_not_given_are_zero() -> None:
+    for opcode in Opcode:
+        sizes = dict.fromkeys(("rows", "columns", "length", "filter_height", "filter_width"), 3)
+        sizes |= dict.fromkeys(("images", "filters", "channels", "height", "width"), 2)
+        work = Work(opcode=opcode, units=1, stride=1, dilation=1, **sizes)
+        strided = replace(work, a=Tensor(strides=(0,) * 4), b=Tensor(strides=(0,) * 4))
+        assert planned(work, PAPER).plan == planned(strided, PAPER).plan
+
+
 def test_a_plan_that_there_is_stays() -> None:
     plan = Plan(chunk=3, exchanged=1)
     assert planned(convolution("alexnet", "conv1", plan=plan), PAPER).plan == plan
