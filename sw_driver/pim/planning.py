@@ -45,8 +45,9 @@ def planned(work: Work, config: PimConfig) -> Work:
     sizes = (size for name in (*work.operands, "result") for size in work.extents(name))
     if min(sizes) < 1:
         return work
-    plan = work.plan or _plan(work, config)
-    return replace(work, plan=plan, units=whole_groups(work, work.units))
+    # More units than there are is for the pool to refuse.
+    units = whole_groups(work, work.units) if work.units <= config.units else work.units
+    return replace(work, plan=work.plan or _plan(work, config), units=units)
 
 
 def whole_groups(work: Work, units: int) -> int:

@@ -103,6 +103,7 @@ def test_whole_groups() -> None:
     one_output = replace(three, rows=1, columns=1, images=1, filters=1)
     assert whole_groups(one_output, 444) == 17
     assert planned(replace(three, units=35), PAPER).units == 34
+    assert planned(replace(one_output, units=445), PAPER).units == 445  # for the pool to refuse
 
 
 def test_groups_of_filters_of_one_tap() -> None:

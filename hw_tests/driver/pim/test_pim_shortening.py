@@ -69,15 +69,15 @@ def test_costs_are_those_of_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch
     assert not expected.shortened
     longer = CyclesPim(CONFIG, computes=False, shortened=(form.tile_cycles // 6, 3))
     assert any(longer.products(work) < work.operations[0] for work in job.program.works)
-    assert run.ends == pytest.approx(expected.ends, rel=0.02)
+    # Works beside each other get in each other's way more or less, as they happen to meet.
+    several = len(job.program.works) > 1
+    assert run.ends == pytest.approx(expected.ends, rel=0.03 if several else 0.02)
     assert len(done) == 2 * len(job.program.works)
     for one, other in zip(run.records, expected.records, strict=True):
         assert (one.id, one.multiplications, one.banks) == (
             *(other.id, other.multiplications, other.banks),
         )
-        # Works beside each other get in each other's way more or less, as they happen to meet.
-        off = 0.1 if len(job.program.works) > 1 else 0.02
-        assert one.cycles == pytest.approx(other.cycles, rel=off)
+        assert one.cycles == pytest.approx(other.cycles, rel=0.1 if several else 0.02)
         assert one.bytes_read == pytest.approx(other.bytes_read, rel=0.02)
         assert one.bytes_written == pytest.approx(other.bytes_written, rel=0.02)
 
