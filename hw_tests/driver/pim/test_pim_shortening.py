@@ -69,15 +69,17 @@ def test_costs_are_those_of_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch
     assert not expected.shortened
     longer = CyclesPim(CONFIG, computes=False, shortened=(form.tile_cycles // 6, 3))
     assert any(longer.products(work) < work.operations[0] for work in job.program.works)
-    # Works beside each other get in each other's way more or less, as they happen to meet.
-    several = len(job.program.works) > 1
-    assert run.ends == pytest.approx(expected.ends, rel=0.03 if several else 0.02)
+    # Works beside each other get in each other's way more or less, as they meet; such that
+    # take about as long may end in another order, and leave other banks to those that follow.
+    off = 0.03 if len(job.program.works) > 1 else 0.02
+    assert run.ends == pytest.approx(expected.ends, rel=off)
     assert len(done) == 2 * len(job.program.works)
-    for one, other in zip(run.records, expected.records, strict=True):
-        assert (one.id, one.multiplications, one.banks) == (
-            *(other.id, other.multiplications, other.banks),
-        )
-        assert one.cycles == pytest.approx(other.cycles, rel=0.1 if several else 0.02)
+    ones, others = (sorted(each.records, key=lambda record: record.id) for each in (run, expected))
+    cycles = [sum(each.cycles or 0 for each in records) for records in (ones, others)]
+    assert cycles[0] == pytest.approx(cycles[1], rel=off)
+    for one, other in zip(ones, others, strict=True):
+        assert (one.id, one.multiplications) == (other.id, other.multiplications)
+        assert len(one.banks) == len(other.banks)
         assert one.bytes_read == pytest.approx(other.bytes_read, rel=0.02)
         assert one.bytes_written == pytest.approx(other.bytes_written, rel=0.02)
 
