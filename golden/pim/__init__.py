@@ -5,7 +5,7 @@ timing.
 """
 
 from .arithmetic import compute, tree
-from .descriptor import Cause, Descriptor, Opcode, Tensor, check
+from .descriptor import Cause, Descriptor, Opcode, Plan, Room, Tensor, check
 from .pool import NoSuchWorkError, Pool, WorkRefusedError
 from .stack import StackMap
 from .work import Account, account
@@ -16,7 +16,9 @@ __all__ = [
     "Descriptor",
     "NoSuchWorkError",
     "Opcode",
+    "Plan",
     "Pool",
+    "Room",
     "StackMap",
     "Tensor",
     "WorkRefusedError",

@@ -18,6 +18,8 @@ __all__ = [
     "Descriptor",
     "Form",
     "Opcode",
+    "Plan",
+    "Room",
     "Tensor",
     "check",
 ]
@@ -53,7 +55,8 @@ class Cause(IntEnum):
     OVERLAP = 6
     BANKS = 7
     UNITS = 8
-    FULL = 9
+    PLAN = 9
+    FULL = 10
 
 
 class Form(NamedTuple):
@@ -105,8 +108,8 @@ _SIZES = (
     *("stride", "dilation", "pad_top", "pad_left"),
 )
 _TENSORS = ("a", "b", "c", "result")
-_WORDS = struct.Struct("<4I4Q20I16i")
-_RESERVED_WORDS = 6
+_WORDS = struct.Struct("<4I4Q14I4B2H4I16i")
+_RESERVED_WORDS = 4
 
 DESCRIPTOR_BYTES = _WORDS.size
 
@@ -129,6 +132,41 @@ class Tensor:
         object.__setattr__(self, "strides", (*self.strides, *[0] * missing))
 
 
+class Plan(NamedTuple):
+    """How a work is cut. Results do not depend on it."""
+
+    chunk: int = 0
+    """Logarithm of the elements of a vector that are in a buffer at once."""
+    depth: int = 0
+    """Logarithm of the first vectors of a lane in a tile."""
+    seconds: int = 0
+    """Logarithm of the second vectors of a tile."""
+    block: int = 0
+    """Logarithm of the second vectors that are in a buffer at once."""
+    channels: int = 0
+    """Whole channels that are in a buffer at once; 0: one, or a part of one."""
+    flags: int = 0
+
+    @property
+    def exchanged(self) -> bool:
+        """MATMUL: first vectors are b's columns. CONV2D: they are the filters."""
+        return bool(self.flags & 1)
+
+    @property
+    def across(self) -> tuple[bool, bool]:
+        """Whether neighbouring first (second) vectors are loaded together."""
+        return bool(self.flags & 2), bool(self.flags & 4)
+
+
+class Room(NamedTuple):
+    """What a plan must fit: elements that are at once in a buffer of eight lanes' first operand and
+    in that of the second, and sums that a lane keeps."""
+
+    first_words: int
+    second_words: int
+    state_words: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
     """A work for the fixed-function pools; what its opcode does not use is zero."""
@@ -139,7 +177,7 @@ class Descriptor:
     banks: int = 0
     """The banks to work on, a bit for each; 0 leaves the choice to the pool."""
     units: int = 0
-    """Units to work on at most, if the choice is the pool's."""
+    """Units to work on, if the choice is the pool's; fewer if no more are idle."""
     a: Tensor = field(default_factory=Tensor)
     b: Tensor = field(default_factory=Tensor)
     c: Tensor = field(default_factory=Tensor)
@@ -158,6 +196,7 @@ class Descriptor:
     dilation: int = 0
     pad_top: int = 0
     pad_left: int = 0
+    plan: Plan = field(default_factory=Plan)
 
     @property
     def form(self) -> Form:
@@ -203,6 +242,7 @@ class Descriptor:
             *(self.opcode, self.alpha_bits, self.banks, self.units),
             *(tensor.address_bytes for tensor in tensors),
             *(getattr(self, size) for size in _SIZES),
+            *self.plan,
             *[0] * _RESERVED_WORDS,
             *(stride for tensor in tensors for stride in tensor.strides),
         )
@@ -214,10 +254,10 @@ class Descriptor:
         Raises ``ValueError`` if a reserved word is not zero.
         """
         words = _WORDS.unpack(data)
-        sizes = words[8 : 8 + len(_SIZES)]
-        if any(words[8 + len(_SIZES) : -INDICES * len(_TENSORS)]):
+        fields, strides = words[8 : -INDICES * len(_TENSORS)], words[-INDICES * len(_TENSORS) :]
+        sizes, plan = fields[: len(_SIZES)], fields[len(_SIZES) : -_RESERVED_WORDS]
+        if any(fields[-_RESERVED_WORDS:]):
             raise ValueError("a reserved word is not zero")
-        strides = words[-INDICES * len(_TENSORS) :]
         tensors = {
             name: Tensor(
                 address_bytes=words[4 + place],
@@ -233,13 +273,15 @@ class Descriptor:
             units=units,
             **tensors,
             **dict(zip(_SIZES, sizes, strict=True)),
+            plan=Plan(*plan),
         )
 
 
-def check(work: Descriptor, *, stack: StackMap, units: int) -> Cause:
+def check(work: Descriptor, *, stack: StackMap, units: int, room: Room | None = None) -> Cause:
     """Why a ``stack`` with ``units`` in all would refuse ``work``, or ``Cause.NONE``.
 
-    Whether the pool has room for it (``Cause.FULL``) is not known here.
+    Plans are not looked at unless it is known for what there is ``room``. Whether the pool can hold
+    the work (``Cause.FULL``) is not known here.
     """
     if work.opcode not in FORMS:
         return Cause.OPCODE
@@ -264,13 +306,14 @@ def check(work: Descriptor, *, stack: StackMap, units: int) -> Cause:
         ),
         Cause.BANKS: bool(work.banks >> stack.banks),
         Cause.UNITS: work.units != 0 if work.banks else not 1 <= work.units <= units,
+        Cause.PLAN: room is not None and not _plan_fits(work, room),
     }
     return next((cause for cause, refused in refusals.items() if refused), Cause.NONE)
 
 
 def _unused_are_zero(work: Descriptor) -> bool:
     form = work.form
-    used = {"opcode", "banks", "units", *form.tensors, *form.sizes, *form.pads}
+    used = {"opcode", "banks", "units", "plan", *form.tensors, *form.sizes, *form.pads}
     used |= {"alpha_bits"} if form.alpha else set()
     rest = [getattr(work, item.name) for item in fields(work) if item.name not in used]
     strides = [
@@ -291,6 +334,33 @@ def _places_are_distinct(work: Descriptor) -> bool:
             return False
         reach += stride * (extent - 1)
     return True
+
+
+def _plan_fits(work: Descriptor, room: Room) -> bool:
+    """Whether a work of good sizes may be cut as its plan says (docs/pim-spec.md, "The plan")."""
+    chunk, depth, seconds, block, channels, flags = work.plan
+    if max(chunk, depth, seconds, block) > 16 or chunk < 3 or flags >= 8:
+        return False
+    elements = 1 << chunk
+    if work.opcode in ELEMENTWISE:
+        return elements <= min(512, room.second_words) and not any(work.plan[1:])
+    if work.plan.exchanged and work.opcode not in (Opcode.MATMUL, Opcode.CONV2D):
+        return False
+    taps = work.length or work.filter_height * work.filter_width
+    # Subtrees of a channel that are open when a chunk ends, and the sum over the channels.
+    kept = ((taps - 1) // elements).bit_length() + 1
+    places = 1 << (kept - 1).bit_length()
+    buffers = [room.first_words, *([room.second_words] if work.opcode == Opcode.DOT else [])]
+    return (
+        elements <= max(8, room.first_words // 32)
+        and depth <= 3
+        and all(8 * elements << depth <= words for words in buffers)
+        and seconds <= 10
+        and places << depth + seconds <= room.state_words
+        and block <= 6
+        and elements << block <= room.second_words
+        and channels * taps <= elements
+    )
 
 
 def _is_in_place(work: Descriptor, name: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arithmetic import compute, place
-from .descriptor import Cause, Descriptor, check
+from .descriptor import Cause, Descriptor, Room, check
 from .stack import StackMap
 from .work import Account, account
 
@@ -87,6 +87,7 @@ class Pool:
     bank_bytes: local memory of a bank; a power of two, 512 or more.
     slots: works that may be accepted and not completed at once.
     computes: whether there is memory, and works compute; else only states and counters change.
+    room: what plans must fit; by default any plan will do.
     """
 
     def __init__(
@@ -97,7 +98,9 @@ class Pool:
         bank_bytes: int,
         slots: int = 8,
         computes: bool = True,
+        room: Room | None = None,
     ) -> None:
+        self._room = room
         self.bank_units = [m + a for m, a in zip(multipliers, adders, strict=True)]
         self._computes = computes
         self.stack = StackMap(banks=self.banks, bank_bytes=bank_bytes)
@@ -194,7 +197,7 @@ class Pool:
         WorkRefusedError: with the cause.
         """
         units = sum(self.bank_units)
-        cause = check(work, stack=self.stack, units=units)
+        cause = check(work, stack=self.stack, units=units, room=self._room)
         if not cause and not self._free:
             cause = Cause.FULL
         if cause:
@@ -249,22 +252,21 @@ class Pool:
             if work.banks or any(map(descriptor.conflicts_with, before)):
                 continue
             idle = [bank for bank in range(self.banks) if self.idle >> bank & 1]
-            units = work.account.units_of(descriptor.units)
-            work.banks = sorted(choose_banks(descriptor, units, idle, self.stack, self.bank_units))
+            work.banks = sorted(choose_banks(descriptor, idle, self.stack, self.bank_units))
             self.starts += bool(work.banks)
 
 
 def choose_banks(
-    work: Descriptor, units: int, idle: Sequence[int], stack: StackMap, bank_units: Sequence[int]
+    work: Descriptor, idle: Sequence[int], stack: StackMap, bank_units: Sequence[int]
 ) -> list[int]:
     """Of the ``idle`` banks those that the work takes, none if it has to wait: all that it names;
-    or so many as have ``units``, with its data in their local memory first, then by number."""
+    or so many as have its units, with its data in their local memory first, then by number."""
     if work.banks:
         named = [bank for bank in range(stack.banks) if work.banks >> bank & 1]
         return named if set(named) <= set(idle) else []
     spans = [work.span(name) for name in work.form.tensors]
     local = stack.banks_of(span for span in spans if span.start in stack.local)
-    chosen = []
+    chosen, units = [], work.units
     for bank in sorted(idle, key=lambda bank: (bank not in local, bank)):
         if units <= 0:
             break

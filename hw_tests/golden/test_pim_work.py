@@ -1,4 +1,4 @@
-"""What the PIM's works amount to: operations, groups of units, bytes, banks."""
+"""What the PIM's works amount to: operations, bytes, banks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ def convolution(
 
 
 ALEXNET_1 = convolution(size=227, taps=11, stride=4, pad=0, filters=96, channels=3)
-VGG_3_1 = convolution(size=56, taps=3, stride=1, pad=1, filters=256, channels=128)
 
 
 def test_first_convolution_of_alexnet() -> None:
@@ -46,26 +45,8 @@ def test_first_convolution_of_alexnet() -> None:
     results = 96 * 55 * 55
     assert got.multiplications == results * 363 == 105_415_200
     assert got.additions == results * 362
-    assert (got.group_multipliers, got.group_adders, got.groups) == (121, 120, results)
     assert got.bytes_read == 4 * (3 * 227 * 227 + 96 * 363)
     assert got.bytes_written == 4 * results
-
-
-def test_units_that_a_convolution_takes() -> None:
-    eleven, three = account(ALEXNET_1), account(VGG_3_1)
-    assert [eleven.units_of(units) for units in (444, 241, 240, 888)] == [241, 241, 240, 723]
-    assert three.group_units == 17
-    assert [three.units_of(units) for units in (444, 16, 17, 35)] == [442, 16, 17, 34]
-    one_output = replace(VGG_3_1, rows=1, columns=1, filters=1)
-    assert account(one_output).units_of(444) == 17
-
-
-def test_filters_of_one_tap() -> None:
-    one = convolution(size=8, taps=1, stride=1, pad=0, filters=2, channels=3)
-    got = account(one)
-    assert (got.group_multipliers, got.group_adders) == (1, 1)
-    assert (got.multiplications, got.additions) == (8 * 8 * 2 * 3, 8 * 8 * 2 * 2)
-    assert account(replace(one, channels=1)).group_adders == 0
 
 
 GRID = {"a": Tensor(strides=(6, 1)), "b": Tensor(strides=(0, 1)), "rows": 5, "columns": 6}
@@ -73,24 +54,24 @@ LINES = {"a": Tensor(strides=(9, 1)), "rows": 5, "length": 9}
 
 
 @pytest.mark.parametrize(
-    ("fields", "operations", "group", "groups", "elements"),
+    ("fields", "operations", "elements"),
     [
-        ({"opcode": Opcode.ADD, **GRID}, (0, 30), (0, 1), 30, (36, 30)),
-        ({"opcode": Opcode.MUL, **GRID}, (30, 0), (1, 0), 30, (36, 30)),
-        ({"opcode": Opcode.MULADD, **GRID}, (30, 30), (1, 1), 30, (37, 30)),
-        ({"opcode": Opcode.SCALEADD, **GRID}, (30, 30), (1, 1), 30, (36, 30)),
-        ({"opcode": Opcode.SUM, **LINES}, (0, 40), (0, 1), 45, (45, 5)),
+        ({"opcode": Opcode.ADD, **GRID}, (0, 30), (36, 30)),
+        ({"opcode": Opcode.MUL, **GRID}, (30, 0), (36, 30)),
+        ({"opcode": Opcode.MULADD, **GRID}, (30, 30), (37, 30)),
+        ({"opcode": Opcode.SCALEADD, **GRID}, (30, 30), (36, 30)),
+        ({"opcode": Opcode.SUM, **LINES}, (0, 40), (45, 5)),
         (
             {"opcode": Opcode.DOT, "b": Tensor(strides=(9, 1)), **LINES},
-            *((45, 40), (1, 1), 45, (90, 5)),
+            *((45, 40), (90, 5)),
         ),
         (
             {"opcode": Opcode.MATVEC, "b": Tensor(strides=(1,)), **LINES},
-            *((45, 40), (1, 1), 45, (54, 5)),
+            *((45, 40), (54, 5)),
         ),
         (
             {"opcode": Opcode.MATMUL, "b": Tensor(strides=(2, 1)), "columns": 2, **LINES},
-            *((90, 80), (1, 1), 90, (63, 10)),
+            *((90, 80), (63, 10)),
         ),
     ],
     ids=["add", "mul", "muladd", "scaleadd", "sum", "dot", "matvec", "matmul"],
@@ -98,13 +79,10 @@ LINES = {"a": Tensor(strides=(9, 1)), "rows": 5, "length": 9}
 def test_by_hand(
     fields: dict[str, Any],
     operations: tuple[int, int],
-    group: tuple[int, int],
-    groups: int,
     elements: tuple[int, int],
 ) -> None:
     got = account(Descriptor(**fields))
     assert (got.multiplications, got.additions) == operations
-    assert (got.group_multipliers, got.group_adders, got.groups) == (*group, groups)
     assert (got.bytes_read, got.bytes_written) == (4 * elements[0], 4 * elements[1])
 
 

@@ -24,6 +24,7 @@ from hw_tests.bench import bench_parameters
 from hw_tests.lite_master import LiteMaster
 from hw_tests.pim.bank.bank_works import bank_works, dense_work
 from hw_tests.pim.overlapping_works import check_overlapping_works
+from hw_tests.pim.plans import planned
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack
 from sw_driver.pim.device import Pim
@@ -120,7 +121,7 @@ async def test_works(dut: Any) -> None:
     await ClockCycles(dut.clk, 2)
     dut.rst.value = 0
     works = bank_works(config, random.Random(PARAMETERS["stalls"]), small=10)
-    one = dense_work(Opcode.MUL, rows=2, columns=40)
+    one = planned(dense_work(Opcode.MUL, rows=2, columns=40), config)
     works += [replace(one, units=0, banks=1 << bank) for bank in range(config.banks)]
 
     def run() -> int:

@@ -16,6 +16,8 @@ from hw.pim.work.descriptor import (
     DESCRIPTOR_WORDS,
     ELEMENTWISE_OPCODES,
     FORMS,
+    PLAN_BITS,
+    PLAN_WORD,
     TENSORS,
     Opcode,
     address_word,
@@ -28,7 +30,7 @@ from .errors import DescriptorError
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["DESCRIPTOR_WORDS", "ELEMENT_BYTES", "Opcode", "Tensor", "Work", "banks_of"]
+__all__ = ["DESCRIPTOR_WORDS", "ELEMENT_BYTES", "Opcode", "Plan", "Tensor", "Work", "banks_of"]
 
 ELEMENT_BYTES = 4
 """Bytes of an FP32 number."""
@@ -43,6 +45,20 @@ class Tensor:
 
     address_bytes: int = 0
     strides: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a work is cut (``docs/pim-spec.md``, "The plan"); its result does not depend on it."""
+
+    chunk: int = 0
+    depth: int = 0
+    seconds: int = 0
+    block: int = 0
+    channels: int = 0
+    exchanged: int = 0
+    first_across: int = 0
+    second_across: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +93,8 @@ class Work:
     dilation: int = 0
     pad_top: int = 0
     pad_left: int = 0
+    plan: Plan | None = None
+    """By default the driver makes one when it offers the work."""
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -122,12 +140,13 @@ class Work:
         return (self.opcode != Opcode.SUM) * results * terms, results * (terms - 1)
 
     def encode(self) -> list[int]:
-        """The words of the descriptor, each from 0 to 2**32 - 1.
+        """The words of the descriptor, each from 0 to 2**32 - 1; those of the plan are zero if
+        there is none.
 
         Raises :class:`DescriptorError` for a value that its field cannot hold.
         """
         words = [0] * DESCRIPTOR_WORDS
-        for name in (item.name for item in fields(self) if item.name not in TENSORS):
+        for name in (item.name for item in fields(self) if item.name not in (*TENSORS, "plan")):
             word = field_word("alpha" if name == "alpha_bits" else name)
             words[word] = _held(name, getattr(self, name), 0, (1 << 32) - 1)
         for name in TENSORS:
@@ -144,6 +163,12 @@ class Work:
             for place, stride in enumerate(tensor.strides):
                 held = _held(f"stride {place} of {name}", stride, -(1 << 31), (1 << 31) - 1)
                 words[stride_word(name, place)] = held & 0xFFFF_FFFF
+        plan = bit = 0
+        for name, width in PLAN_BITS.items():
+            value = getattr(self.plan, name) if self.plan else 0
+            plan |= _held(f"{name} of the plan", value, 0, (1 << width) - 1) << bit
+            bit += width
+        words[PLAN_WORD : PLAN_WORD + 2] = plan & 0xFFFF_FFFF, plan >> 32
         return words
 
     def encode_bytes(self) -> bytes:

@@ -30,6 +30,7 @@ from .errors import (
     UnknownWorkError,
 )
 from .placing import PlacedTensor
+from .planning import planned
 from .registers import PoolRegisters, pool_map, slot_map
 from .transport import QUIET_LIMIT_CYCLES, PimTransport
 
@@ -367,6 +368,7 @@ class Pim:
             )
 
     def _offer(self, work: Work) -> int:
+        work = planned(work, self.config)
         words = work.encode()
         self._settle()
         self._registers.write_descriptor(words)

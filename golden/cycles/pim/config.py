@@ -104,9 +104,8 @@ class PoolCycleConfig:
     ----------
     multipliers, adders
         Of each bank.
-    bank_bytes, buffer_bytes, state_words, works
-        As of the hardware's configuration: memory and operand buffers of a bank, intermediate sums
-        of a lane, works that are accepted and not completed.
+    bank_bytes
+        Local memory of a bank.
     vault
         What the vaults are made of.
     """
@@ -114,9 +113,6 @@ class PoolCycleConfig:
     multipliers: tuple[int, ...]
     adders: tuple[int, ...]
     bank_bytes: int
-    buffer_bytes: int
-    state_words: int
-    works: int
     vault: VaultTable
 
     @property
@@ -128,14 +124,3 @@ class PoolCycleConfig:
     def units(self) -> Sequence[int]:
         """Multipliers and adders of each bank."""
         return [m + a for m, a in zip(self.multipliers, self.adders, strict=True)]
-
-    @property
-    def first_words(self) -> int:
-        """Elements of the first operand that a group of eight lanes has in half a buffer."""
-        groups = -(-max(*self.multipliers, *self.adders) // 8)
-        return self.buffer_bytes // 16 // groups
-
-    @property
-    def second_words(self) -> int:
-        """Elements of the second operand in half a buffer."""
-        return self.buffer_bytes // 32

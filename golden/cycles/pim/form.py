@@ -9,25 +9,13 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from golden.pim.descriptor import ELEMENTWISE, Descriptor, Opcode
+from golden.pim.descriptor import ELEMENTWISE, Descriptor, Opcode, Plan
 
-from .config import INTERLEAVE, PoolCycleConfig
+from .config import INTERLEAVE
 from .walks import NO_LINE
 
-__all__ = ["Chunk", "Form", "Nest", "Plan", "Second", "form_of"]
+__all__ = ["Chunk", "Form", "Nest", "Second", "form_of"]
 
-_MOST_CHUNK_SHARE = 32
-_DEEP_VECTORS = 32
-"""First vectors of which a tile can have no more than four for each of eight lanes."""
-_ELEMENTWISE_CHUNKS = (6, 9)
-_MOST_DEPTH = 3
-_MOST_SECONDS = 10
-_TURNS = 3
-"""The logarithm of the results on which a lane works in turn."""
-_MOST_BLOCK = 6
-_LEAST_TILES, _TILES = 4, 16
-"""Tiles that each bank should get: the least, and those that are enough."""
-_SHORT_ROW = 4
 _LEAST_CHUNKS = 4
 """Of a tile that are followed."""
 _FEW_CHUNKS = 16
@@ -53,22 +41,6 @@ class Nest:
     channel: int = 0
     row: int = 0
     column: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How a work is cut; logarithms but for ``channels``."""
-
-    chunk: int
-    """Elements of a vector that are in a buffer at once."""
-    depth: int = 0
-    """First vectors of a lane in a tile."""
-    seconds: int = 0
-    """Second vectors of a tile."""
-    block: int = 0
-    """Second vectors that are in the buffer at once."""
-    channels: int = 0
-    """Whole channels in a chunk; 0 if one does not fit."""
 
 
 class Chunk(NamedTuple):
@@ -179,11 +151,10 @@ class Form:
         return self.tap_rows * self.tap_columns
 
 
-def form_of(work: Descriptor, config: PoolCycleConfig) -> Form:
-    """The form of a good work on a pool of ``config``."""
-    workers = work.banks.bit_count() or config.banks
+def form_of(work: Descriptor) -> Form:
+    """The form of a good work."""
     if work.opcode in ELEMENTWISE:
-        return _elementwise(work, config, workers)
+        return _elementwise(work)
     a, b, r = work.a, work.b, work.result
     origin = {name: getattr(work, name).address_bytes // 4 for name in ("a", "b", "result")}
     a_rows = Nest(address=origin["a"], vector=a.strides[0], column=a.strides[1])
@@ -204,7 +175,7 @@ def form_of(work: Descriptor, config: PoolCycleConfig) -> Form:
         case Opcode.MATMUL:
             second = Nest(address=origin["b"], vector=b.strides[1], column=b.strides[0])
             extents, steps = (1, 1, work.rows, work.columns), (r.strides[0], r.strides[1])
-            if work.columns >= work.rows:
+            if work.plan.exchanged:
                 first, second = second, first
                 extents, steps = (1, 1, work.columns, work.rows), (r.strides[1], r.strides[0])
         case _:
@@ -229,17 +200,13 @@ def form_of(work: Descriptor, config: PoolCycleConfig) -> Form:
             padded = 0
             extents = (1, work.images, work.rows * work.columns, work.filters)
             steps = (r.strides[3], r.strides[1])
-            if 2 * work.rows * work.columns >= work.filters:
+            if not work.plan.exchanged:
                 line = work.columns
             else:
                 first, second, padded = second, first, 1
                 extents = (work.rows, work.images, work.filters, work.columns)
                 steps = (r.strides[1], r.strides[3])
     nests = (first,) if second is None else (first, second)
-    across = [
-        abs(each.vector) <= 1 and (abs(each.column) > 1 or tap_columns < _SHORT_ROW)
-        for each in nests
-    ]
     return Form(
         opcode=Opcode(work.opcode),
         extents=extents,
@@ -259,19 +226,13 @@ def form_of(work: Descriptor, config: PoolCycleConfig) -> Form:
         pad_left=work.pad_left,
         stride=work.stride,
         dilation=work.dilation,
-        across=(across[0], across[-1]),
+        across=work.plan.across,
         line=line,
-        plan=_plan(config, kind, extents, channels, tap_rows * tap_columns, workers),
+        plan=work.plan,
     )
 
 
-def _elementwise(work: Descriptor, config: PoolCycleConfig, workers: int) -> Form:
-    least, most = _ELEMENTWISE_CHUNKS
-    chunk = min(most, config.second_words.bit_length() - 1)
-    while chunk > least and (
-        work.rows * _ceiling(work.columns, 1 << chunk) < _LEAST_TILES * workers
-    ):
-        chunk -= 1
+def _elementwise(work: Descriptor) -> Form:
     result = work.result
     return Form(
         opcode=Opcode(work.opcode),
@@ -288,55 +249,9 @@ def _elementwise(work: Descriptor, config: PoolCycleConfig, workers: int) -> For
         result_outer=(result.strides[0], 0),
         result_first=result.strides[1],
         result_second=0,
-        plan=Plan(chunk=chunk),
+        plan=work.plan,
     )
 
 
 def _ceiling(value: int, part: int) -> int:
     return -(-value // part)
-
-
-def _plan(
-    config: PoolCycleConfig,
-    kind: Second,
-    extents: tuple[int, int, int, int],
-    channels: int,
-    taps: int,
-    workers: int,
-) -> Plan:
-    outer1, outer2, first, second = extents
-    words = config.first_words
-    if kind is Second.PRIVATE:
-        words = min(words, config.second_words)
-    # The least depth with which an eighth of the second vectors' turns at most is idle.
-    filling = next(d for d in range(1, _MOST_DEPTH + 1) if 8 * (-second % (8 >> d)) <= second)
-    share = _MOST_CHUNK_SHARE
-    if filling == _MOST_DEPTH and first > _DEEP_VECTORS and second > 1:
-        share *= 2
-    chunk = max(3, (min(channels * taps, words // share) - 1).bit_length())
-    whole = (1 << chunk) // taps
-    levels = 0 if whole else ((taps - 1) >> chunk).bit_length().bit_length()
-    places = config.state_words.bit_length() - 1 - levels
-    depth = min(_MOST_DEPTH, words.bit_length() - 4 - chunk, places)
-    depth = min(depth, ((first - 1) >> 3).bit_length())
-    seconds = min(_MOST_SECONDS, places - depth, (second - 1).bit_length())
-    fills = seconds >= _TURNS
-    enough, least = (_TILES, _LEAST_TILES) if fills else (1, 1)
-    while True:
-        tiles = outer1 * outer2 * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
-        if tiles >= enough * workers:
-            break
-        if seconds > depth + _TURNS:
-            seconds -= 1
-        elif depth > filling:
-            depth -= 1
-        elif seconds > _TURNS:
-            seconds -= 1
-        elif depth > 0 and tiles < least * workers:
-            depth -= 1
-        else:
-            break
-    if whole:
-        whole = _ceiling(channels, _ceiling(channels, whole))
-    block = min(seconds, config.second_words.bit_length() - 1 - chunk, _MOST_BLOCK)
-    return Plan(chunk=chunk, depth=depth, seconds=seconds, block=block, channels=whole)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from golden.pim.descriptor import Descriptor
 from golden.pim.pool import choose_banks
 from golden.pim.stack import StackMap
-from golden.pim.work import account
 
 from .bank import Bank, Counts, Tile
 from .config import PoolCycleConfig
@@ -126,7 +125,7 @@ class Pool:
         return run
 
     def _form(self, work: Descriptor) -> Form:
-        form = form_of(work, self.config)
+        form = form_of(work)
         return form if self._shortened is None else form.shortened(*self._shortened)
 
     def products(self, work: Descriptor) -> int:
@@ -253,8 +252,7 @@ class Pool:
             if run.start is not None or any(map(work.conflicts_with, before)):
                 continue
             idle = [bank for bank, owner in enumerate(self._owner) if owner is None]
-            units = account(work).units_of(work.units)
-            chosen = choose_banks(work, units, idle, self._stack, self.config.units)
+            chosen = choose_banks(work, idle, self._stack, self.config.units)
             if not chosen:
                 continue
             wait = CHOICE_CYCLES + (0 if work.banks else len(chosen))

@@ -9,8 +9,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import saturate, wire
-from hw.pim.bank.shared_multiplier import SharedMultiplier, Sum
 from hw.pim.config import PimConfig
+from hw.pim.shared_multiplier import SharedMultiplier, Sum
 from hw.pim.work.layouts import (
     BEAT_WORDS,
     COORDINATE_BITS,

@@ -17,7 +17,7 @@ from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.csr.register_map import load_registers
 from hw.pim.config import COUNTINGS, PimConfig
-from hw.pim.front.calculator import WordWriteSignature
+from hw.pim.front.words import WordWriteSignature
 from hw.pim.memory.host_memory import host_status_layout
 from hw.pim.work.status import StatusSignature, work_record_layout
 
@@ -80,7 +80,7 @@ class PoolRegisters(wiring.Component):
     Members
     -------
     s_axi : In(AXI4-Lite, ``REGISTERS_ADDR_WIDTH``, 64 bits)
-    descriptor_write : Out(:class:`~hw.pim.front.calculator.WordWriteSignature`)
+    descriptor_write : Out(:class:`~hw.pim.front.words.WordWriteSignature`)
     submit : Out(1)
         A pulse: the work in the descriptor is offered.
     busy : In(1)

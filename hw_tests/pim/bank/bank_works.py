@@ -11,6 +11,7 @@ from typing import Any
 from golden.pim import Descriptor, Opcode, Tensor
 from hw.pim.config import PimConfig
 from hw_tests.pim.front.front_works import Works
+from hw_tests.pim.plans import any_plan, planned
 
 __all__ = ["bank_works", "dense_work"]
 
@@ -108,7 +109,11 @@ def bank_works(config: PimConfig, rng: random.Random, small: int = 40) -> list[D
             filter_width=2,
         )
     )
-    fitting = [work for work in chosen if _last_byte(work) <= config.local_bytes]
+    fitting = [
+        rng.choice((planned(work, config), any_plan(work, config, rng)))
+        for work in chosen
+        if _last_byte(work) <= config.local_bytes
+    ]
     rng.shuffle(fitting)
     return fitting
 

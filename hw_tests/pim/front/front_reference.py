@@ -17,6 +17,7 @@ from golden.pim import Cause, Descriptor, Opcode, StackMap, account, check
 from golden.pim.descriptor import ELEMENTWISE
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import Elementwise, Jobs, Padded, Second
+from hw_tests.pim.plans import room_of
 
 __all__ = ["FrontReference"]
 
@@ -65,7 +66,7 @@ class FrontReference:
 
     def of(self, work: Descriptor) -> dict[str, int]:
         """All fields for a good work; those that are not modulo their width must fit it."""
-        values = _expected(work, self._config)
+        values = _expected(work)
         fields = self.fields(values)
         for name, value in values.items():
             if not name.startswith(_MODULO):
@@ -80,10 +81,10 @@ class FrontReference:
 
     def cause(self, words: list[int]) -> Cause:
         """What the golden model says; it has no reserved words."""
-        config, reserved = self._config, words[26:32]
-        work = _work_of([*words[:26], *[0] * len(reserved), *words[32:]])
+        config, reserved = self._config, words[28:32]
+        work = _work_of([*words[:28], *[0] * len(reserved), *words[32:]])
         stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
-        cause = check(work, stack=stack, units=config.units)
+        cause = check(work, stack=stack, units=config.units, room=room_of(config))
         return Cause.RESERVED if any(reserved) and cause != Cause.OPCODE else cause
 
     def check(self, words: list[int], fields: dict[str, int]) -> Cause:
@@ -116,7 +117,7 @@ def _work_of(words: list[int]) -> Descriptor:
     return Descriptor.decode(struct.pack("<48I", *words))
 
 
-def _expected(work: Descriptor, config: PimConfig) -> dict[str, int]:
+def _expected(work: Descriptor) -> dict[str, int]:
     """The fields for a good work that are not zero, not yet cut to their widths."""
     shape = _shape(work)
     fields = {"cause": 0, "banks": work.banks, "add_only": int(work.opcode in (1, 0x10))}
@@ -136,10 +137,13 @@ def _expected(work: Descriptor, config: PimConfig) -> dict[str, int]:
         amount = account(work)
     fields["multiplications"] = amount.multiplications
     fields["additions"] = amount.additions
-    fields["units"] = 0 if work.banks else amount.units_of(work.units)
-    workers = work.banks.bit_count() or config.banks
-    plan = _elementwise_plan if work.opcode in ELEMENTWISE else _reduction_plan
-    fields |= {f"work.plan.{name}": each for name, each in plan(shape, config, workers).items()}
+    fields["units"] = work.units
+    plan = work.plan._asdict()
+    del plan["flags"]
+    fields |= {f"work.plan.{name}": value for name, value in plan.items()}
+    if work.opcode not in ELEMENTWISE:
+        beyond = (fields["work.taps"] - 1) >> work.plan.chunk
+        fields["work.plan.levels"] = ceil(log2(1 + (len(f"{beyond:b}") if beyond else 0)))
     return fields
 
 
@@ -159,10 +163,6 @@ def _nest(address_bytes: int, **strides: int) -> dict[str, int]:
 def _result(work: Descriptor, **strides: int) -> dict[str, int]:
     parts = {"address": work.result.address_bytes // 4, **strides}
     return {f"work.result.{part}": value for part, value in parts.items()}
-
-
-def _across(nest: dict[str, int], tap_columns: int) -> int:
-    return int(abs(nest["vector"]) <= 1 and (abs(nest["column"]) > 1 or tap_columns < 4))
 
 
 def _shape(work: Descriptor) -> _Shape:
@@ -201,7 +201,7 @@ def _shape(work: Descriptor) -> _Shape:
             second = _nest(b.address_bytes, vector=b.strides[1], column=b.strides[0])
             extents = (1, 1, work.rows, work.columns)
             result = _result(work, first=r.strides[0], second=r.strides[1])
-            if work.columns >= work.rows:
+            if work.plan.exchanged:
                 first, second = second, first
                 extents = (1, 1, work.columns, work.rows)
                 result = _result(work, first=r.strides[1], second=r.strides[0])
@@ -226,7 +226,7 @@ def _shape(work: Descriptor) -> _Shape:
             extents = (1, work.images, results, work.filters)
             result = _result(work, **outer, first=result_x, second=result_f)
             padded = Padded.FIRST
-            if results >= work.filters / 2:
+            if not work.plan.exchanged:
                 result |= {
                     "work.lines": 1,
                     "work.line": work.columns,
@@ -250,74 +250,11 @@ def _shape(work: Descriptor) -> _Shape:
         "work.image_width": work.width,
         **{f"work.{name}": getattr(work, name) for name in ("pad_top", "pad_left")},
         **{f"work.{name}": getattr(work, name) for name in ("stride", "dilation")},
-        "work.first_across": _across(first, taps[2]),
-        "work.second_across": _across(second, taps[2]) if second else 0,
+        "work.first_across": work.plan.flags >> 1 & 1,
+        "work.second_across": work.plan.flags >> 2 & 1 if second else 0,
         **result,
     }
     return _Shape(extents, fields, first, second)
-
-
-def _ceiling(value: int, part: int) -> int:
-    return -(-value // part)
-
-
-def _elementwise_plan(shape: _Shape, config: PimConfig, workers: int) -> dict[str, int]:
-    rows, _, columns, _ = shape.extents
-    chunk = min(9, int(log2(config.second_words)))
-    while rows * _ceiling(columns, 2**chunk) < 4 * workers and chunk > 6:
-        chunk -= 1
-    return {"chunk": chunk}
-
-
-def _reduction_plan(shape: _Shape, config: PimConfig, workers: int) -> dict[str, int]:
-    outer1, outer2, first, second = shape.extents
-    taps, channels = shape.fields["work.taps"], shape.fields["work.channels"]
-    private = shape.fields["work.second_kind"] == Second.PRIVATE.value
-    words = [config.first_words, *([config.second_words] if private else [])]
-    cap = min(int(log2(each / 32)) for each in words)
-    # Turns of a lane that nothing fills: an eighth of the second vectors at most.
-    filling = next(d for d in (1, 2, 3) if 8 * (-second % (8 >> d)) <= second)
-    if filling == 3 and first > 32 and second > 1:
-        cap -= 1
-    chunk = next(n for n in range(3, 32) if 2**n >= min(channels * taps, 2**cap))
-    whole = 2**chunk // taps
-    bits = len(f"{(taps - 1) >> chunk:b}") if (taps - 1) >> chunk else 0
-    levels = 0 if whole else ceil(log2(bits + 1))
-    depth = max(
-        d
-        for d in range(4)
-        if all(8 * 2**d * 2**chunk <= each for each in words)
-        and 2 ** (d + levels) <= config.state_words
-    )
-    while depth and 8 * 2 ** (depth - 1) >= first:
-        depth -= 1
-    seconds = max(s for s in range(11) if 2 ** (depth + levels + s) <= config.state_words)
-    while seconds and 2 ** (seconds - 1) >= second:
-        seconds -= 1
-    enough, least = (workers, workers) if seconds < 3 else (16 * workers, 4 * workers)
-    while True:
-        tiles = outer1 * outer2 * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
-        if tiles >= enough:
-            break
-        if 1 << seconds > 8 << depth:
-            seconds -= 1
-        elif depth > filling:
-            depth -= 1
-        elif seconds > 3:
-            seconds -= 1
-        elif depth > 0 and tiles < least:
-            depth -= 1
-        else:
-            break
-    return {
-        "chunk": chunk,
-        "depth": depth,
-        "seconds": seconds,
-        "block": min(seconds, int(log2(config.second_words)) - chunk, 6),
-        "levels": levels,
-        # Chunks of about the same size.
-        "channels": whole and _ceiling(channels, _ceiling(channels, whole)),
-    }
 
 
 _Products = dict[int, list[tuple[int | None, ...]]]

@@ -13,6 +13,7 @@ from typing import Any
 from golden.pim import Descriptor, Opcode, StackMap, Tensor
 from golden.pim.descriptor import ELEMENTWISE, FORMS
 from hw.pim.config import PimConfig, configure
+from hw_tests.pim.plans import any_plan, planned
 
 __all__ = ["Works", "front_configurations", "words_of"]
 
@@ -54,6 +55,7 @@ class Works:
 
     def __init__(self, config: PimConfig, seed: int) -> None:
         self._random = random.Random(seed)
+        self._config = config
         self._bank_count = config.banks
         self._unit_count = config.units
         stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
@@ -82,7 +84,7 @@ class Works:
         changes = [
             self._opcode, self._size, self._alignment, self._edge, self._edge, self._stride,
             self._overlap, self._overlap, self._overlap, self._result_stride, self._result_stride,
-            self._banks, self._units, self._units,
+            self._banks, self._units, self._units, self._plan, self._plan,
         ]  # fmt: skip
         for _ in range(self._random.choice((0, 1, 1, 1, 2, 3))):
             work = self._random.choice(changes)(work)
@@ -233,7 +235,9 @@ class Works:
         work = replace(work, result=result)
         for name in work.operands:
             work = self._with_operand(work, name)
-        return work
+        if rng.random() < 0.3:
+            return planned(work, self._config)
+        return any_plan(work, self._config, rng)
 
     def _with_operand(self, work: Descriptor, name: str) -> Descriptor:
         rng = self._random
@@ -380,3 +384,14 @@ class Works:
         )
         banks = self._random.choice((0, 0, 0, 0, work.banks))
         return replace(work, banks=banks, units=self._random.choice(units))
+
+    def _plan(self, work: Descriptor) -> Descriptor:
+        """A field of the plan one more or less, or far out."""
+        fields = ("chunk", "depth", "seconds", "block", "channels", "flags")
+        weights = (4, 3, 3, 3, 3, 1)
+        (name,) = self._random.choices(fields, weights)
+        bits = 16 if name in ("channels", "flags") else 8
+        value = getattr(work.plan, name)
+        far = self._random.getrandbits(bits) >> self._random.randrange(bits)
+        value = self._random.choice((value + 1, value + 1, value - 1, far)) % (1 << bits)
+        return replace(work, plan=work.plan._replace(**{name: value}))

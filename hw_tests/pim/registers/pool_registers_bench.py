@@ -84,7 +84,7 @@ class TB:
         values, config, host = self.values, CONFIG, self.host
         geometry = config.rows | config.columns << 8 | config.works << 16
         geometry |= COUNTINGS.index(config.counting) << 24 | config.units << 32
-        pool = [int.from_bytes(b"HPIM", "little") | 2 << 32, geometry, config.bank_bytes, 0, 0]
+        pool = [int.from_bytes(b"HPIM", "little") | 3 << 32, geometry, config.bank_bytes, 0, 0]
         pool += [values[name] for name in ("cause", "id", "idle", "completed")]
         pool += [0, host["starts"], host["errors"]]
         pool += [host["address"] | host["write"] << 48 | host["cause"] << 56]

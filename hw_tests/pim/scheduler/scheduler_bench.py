@@ -20,7 +20,6 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from golden.pim.descriptor import ELEMENTWISE, Cause, Descriptor, Opcode, Tensor, check
 from golden.pim.pool import Pool, WorkRefusedError
 from golden.pim.stack import StackMap
-from golden.pim.work import account
 from hw.pim.config import configure
 from hw.pim.scheduler.tally import bank_counts_layout
 from hw.pim.work.layouts import Jobs
@@ -158,7 +157,7 @@ class Works:
             line=work.line,
             plan=pack(JOBS.plan, **work.plan),
         )
-        offered = account(made).units_of(made.units)
+        offered = made.units
         return pack(
             JOBS.checked,
             work=inner,
@@ -504,7 +503,7 @@ def random_works(tb: TB, words: int) -> Iterator[Offered]:
     while True:
         work = works.make()
         if tb.rng.random() < 0.1:
-            work.cause = tb.rng.randrange(1, 9)
+            work.cause = tb.rng.randrange(1, Cause.FULL)
         yield work
 
 
@@ -521,7 +520,7 @@ async def random_sequences(dut: Any, stalls: str, words: int) -> None:
     )
     assert tb.overtakes
     assert tb.late
-    assert set(range(10)) >= set(tb.causes) > {Cause.NONE, Cause.FULL}
+    assert set(Cause) >= set(tb.causes) > {Cause.NONE, Cause.FULL}
 
 
 def sum_on(works: Works, banks: int, place: int, **extents: int) -> Offered:

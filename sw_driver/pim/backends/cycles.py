@@ -8,9 +8,8 @@ from golden.cycles.pim import Pool, PoolCycleConfig, WorkRun
 from golden.pim import Cause, Descriptor
 from golden.pim.vault_timing import VAULT_TABLES
 from hw.pim.config import BEAT_BYTES
-from hw.pim.front.front import front_program
+from sw_driver.pim.planning import planned
 
-from .calculator import CalculatorModel
 from .golden import GoldenPim
 
 if TYPE_CHECKING:
@@ -22,6 +21,8 @@ __all__ = ["CyclesPim", "pool_cycle_config"]
 # Measured on RTL, in cycles.
 ACCESS_CYCLES = 3
 """Of a register."""
+CHECK_CYCLES = 72
+"""Of a descriptor."""
 ACCEPT_CYCLES = 2
 """From the end of a descriptor's check until its work is accepted, besides one for each work that
 the pool holds."""
@@ -33,9 +34,6 @@ def pool_cycle_config(config: PimConfig) -> PoolCycleConfig:
         multipliers=tuple(config.placement.multipliers),
         adders=tuple(config.placement.adders),
         bank_bytes=config.bank_bytes,
-        buffer_bytes=config.buffer_bytes,
-        state_words=config.state_words,
-        works=config.works,
         vault=VAULT_TABLES["hmc2"],
     )
 
@@ -66,7 +64,6 @@ class CyclesPim(GoldenPim):
         shortened: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(config, computes=computes)
-        self._front = CalculatorModel(front_program(config))
         self._model = Pool(pool_cycle_config(config), shortened=shortened)
         self._clock = 0
         self._runs: dict[int, WorkRun] = {}
@@ -102,11 +99,14 @@ class CyclesPim(GoldenPim):
     def followed_cycles(self, work: Work) -> int:
         """About how many cycles of a work are followed one by one, five to fifty thousand a second
         of host time; the rest is extrapolated."""
-        return self._model.followed_cycles(Descriptor.decode(work.encode_bytes()))
+        return self._model.followed_cycles(self._descriptor_of(work))
 
     def products(self, work: Work) -> int:
         """Products of a work, or those of its tiles as far as they are followed."""
-        return self._model.products(Descriptor.decode(work.encode_bytes()))
+        return self._model.products(self._descriptor_of(work))
+
+    def _descriptor_of(self, work: Work) -> Descriptor:
+        return Descriptor.decode(planned(work, self.config).encode_bytes())
 
     def cycles(self) -> int:
         """Cycles that have passed."""
@@ -132,8 +132,7 @@ class CyclesPim(GoldenPim):
         if self._cause != Cause.NONE:
             return
         work = Descriptor.decode(self._descriptor.tobytes())
-        self._front.run(self._descriptor.view("<u4").tolist())
-        check = self._front.cycles + ACCEPT_CYCLES + max(self.config.works, 4)
+        check = CHECK_CYCLES + ACCEPT_CYCLES + max(self.config.works, 4)
         self._runs.pop(self._last_id % self.config.works, None)
         self._checked = self._clock + check, self._last_id, work
 

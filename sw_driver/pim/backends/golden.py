@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.pim import Cause, Descriptor, Opcode, Pool, WorkRefusedError
+from golden.pim import Cause, Descriptor, Opcode, Pool, Room, WorkRefusedError
 from hw.csr.bank import CSR_DATA_WIDTH
 from hw.csr.register_map import Register
 from hw.pim.registers.pool_registers import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["GoldenPim"]
 
 _REGISTER_BYTES = CSR_DATA_WIDTH // 8
-_RESERVED = slice(26, 32)
+_RESERVED = slice(28, 32)
 """Words of a descriptor that are zero."""
 
 
@@ -50,6 +50,7 @@ class GoldenPim:
             bank_bytes=config.bank_bytes,
             slots=config.works,
             computes=computes,
+            room=Room(config.first_words, config.second_words, config.state_words),
         )
         self._descriptor = np.zeros(DESCRIPTOR_WORDS // 2, "<u8")
         self._held = [0] * config.works

@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.pim.bank.shared_multiplier import SharedMultiplier, Sum
+from hw.pim.shared_multiplier import SharedMultiplier, Sum
 
 __all__ = ["FACTORS", "PRODUCTS", "WIDTH", "SharedMultiplierSample"]
 

@@ -9,7 +9,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge
 
-from hw_tests.pim.bank.shared_multiplier_sample import FACTORS, PRODUCTS, WIDTH
+from hw_tests.pim.shared_multiplier_sample import FACTORS, PRODUCTS, WIDTH
 
 RUNS = 3000
 NAMES = ("plus", "minus", "narrow", "ends", "of_plus")

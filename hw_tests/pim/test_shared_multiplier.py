@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from amaranth.hdl import Module, Signal, signed
 
-from hw.pim.bank.shared_multiplier import SharedMultiplier, Sum
+from hw.pim.shared_multiplier import SharedMultiplier, Sum
 from hw_tests.bench import run_bench
-from hw_tests.pim.bank.shared_multiplier_sample import SharedMultiplierSample
+from hw_tests.pim.shared_multiplier_sample import SharedMultiplierSample
 
 
 def test_sums() -> None:
     run_bench(
         SharedMultiplierSample(),
         top="multiplier",
-        module="hw_tests.pim.bank.shared_multiplier_bench",
+        module="hw_tests.pim.shared_multiplier_bench",
     )
 
 

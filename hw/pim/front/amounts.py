@@ -1,0 +1,202 @@
+"""What is multiplied of a descriptor: its tensors' spans, operations, the steps of an image."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from amaranth.hdl import Cat, Mux, Signal
+
+from hw.float.parts import wire
+from hw.pim.config import PimConfig
+from hw.pim.front.words import Words
+from hw.pim.shared_multiplier import SharedMultiplier, Sum
+from hw.pim.work.descriptor import FORMS, TENSORS
+from hw.pim.work.layouts import Jobs
+
+__all__ = ["Amounts"]
+
+_BITS = 64
+_INDICES = range(4)
+
+
+class Amounts:
+    """Works the amounts out one after the other, on one multiplier.
+
+    Those of a descriptor whose sizes are not in their ranges mean nothing. Distances are modulo the
+    stack's size, counts of operations modulo 2 ** 64; counts of results are right if no two share a
+    place.
+    """
+
+    def __init__(self, m: Any, words: Words, config: PimConfig) -> None:
+        jobs = Jobs(config)
+        word = jobs.word_bits
+
+        def distance(name: str) -> Signal:
+            return Signal(word, name=name)
+
+        self.start = Signal(name="start_amounts")
+        """A pulse; the words then hold still until ``done``."""
+        self.done = Signal(name="amounts_done")
+        """A pulse."""
+        self.lasts = self._lasts(m, words)
+        """Of each tensor's indices the greatest values."""
+        self.low = {tensor: Signal(_BITS, name=f"{tensor}_low") for tensor in TENSORS}
+        self.high = {tensor: Signal(_BITS, name=f"{tensor}_high") for tensor in TENSORS}
+        """The first and the last element of each span, signed; 0 of a tensor that there is not."""
+        self.magnitudes = [self._magnitude(m, words, index) for index in _INDICES]
+        self.reaches = [distance(f"reach_{index}") for index in _INDICES]
+        """The result's strides without signs, and how far they reach together with the sizes."""
+        self.is_shared = Signal()
+        """Whether results share a place. Right if the result's span is in the stack."""
+        self.plane = Signal(jobs.checked["first"].shape, name="plane")
+        """Rows times columns."""
+        self.results = Signal(_BITS, name="results")
+        self.products = Signal(_BITS, name="products")
+        """Of all results; of an elementwise work as many as results."""
+        self.taps = Signal(32, name="taps")
+        """Elements of a reduction in a channel."""
+        self.chunk_taps = Signal(48, name="chunk_taps")
+        """Those of as many channels as the plan has in a chunk."""
+        self.image_start = distance("image_start")
+        """Where the first output's window begins."""
+        self.steps = {name: distance(f"step_{name}") for name in ("outer1", "vector")}
+        self.steps |= {name: distance(f"step_{name}") for name in ("row", "column")}
+        """Strides of an image from output to output, and from tap to tap."""
+        self.line_wraps = {name: distance(f"{name}_line_wrap") for name in ("image", "result")}
+        """From the end of a row of outputs to the next one's beginning."""
+
+        lists = self._lists(m, words)
+        multiplier = SharedMultiplier(m, width=_BITS, lists=lists)
+        compares, pair = Signal(), Signal(range(len(_INDICES) ** 2))
+        with m.FSM(name="amounts"):
+            with m.State("IDLE"), m.If(self.start):
+                m.d.comb += multiplier.start["spans"].eq(1)
+                m.next = "spans"
+            for name, following in pairwise([*lists, "COMPARE"]):
+                with m.State(name), m.If(multiplier.done):
+                    m.next = following
+                    if following in lists:
+                        m.d.comb += multiplier.start[following].eq(1)
+                    if name == "spans":
+                        m.d.sync += compares.eq(1)
+            with m.State("COMPARE"), m.If(~compares):
+                m.d.comb += self.done.eq(1)
+                m.next = "IDLE"
+        with m.If(self.start):
+            m.d.sync += [self.is_shared.eq(0), pair.eq(0)]
+        with m.If(compares):
+            self._compare(m, pair)
+            m.d.sync += [pair.eq(pair + 1), compares.eq(~pair.all())]
+
+    def _lasts(self, m: Any, words: Words) -> dict[str, list[Signal]]:
+        lasts = {
+            tensor: [Signal(24, name=f"{tensor}_last_{index}") for index in _INDICES]
+            for tensor in TENSORS
+        }
+        with m.Switch(words.field("opcode")):
+            for opcode, form in FORMS.items():
+                with m.Case(opcode):
+                    for tensor, sizes in form.tensors.items():
+                        for size, last in zip(sizes, lasts[tensor], strict=False):
+                            m.d.comb += last.eq(words.field(size) - 1)
+        return lasts
+
+    def _magnitude(self, m: Any, words: Words, index: int) -> Any:
+        stride = words.stride("result", index)
+        return wire(m, Mux(stride < 0, -stride, stride)[:32], f"magnitude_{index}")
+
+    def _lists(self, m: Any, words: Words) -> dict[str, list[Sum]]:
+        def step(tensor: str, index: int) -> Any:
+            """A stride, with its sign in all bits above."""
+            stride = words.stride(tensor, index)
+            return Cat(stride, stride[-1].replicate(_BITS - 32))
+
+        def size(name: str) -> Any:
+            """A size of those that count; 1 if the opcode has no such."""
+            value = words.field(name)
+            return (value | (value == 0))[:24]
+
+        def reached(tensor: str, *, up: bool) -> list[tuple[Any, Any]]:
+            return [
+                (step(tensor, index), Mux(words.stride(tensor, index)[-1] ^ up, last, 0))
+                for index, last in enumerate(self.lasts[tensor])
+            ]
+
+        # A channel's taps; unused sizes are zero.
+        longer = wire(m, (words.field("length") | words.field("filter_height"))[:24], "longer")
+        columns = self.lasts["result"][3]
+        images, results, channels, rows = (
+            Signal(_BITS, name=f"counted_{name}") for name in ("images", "results", "channels", "r")
+        )
+        m.d.comb += self.results.eq(results)
+        stride, dilation, top, left = (
+            words.field(name)[:16] for name in ("stride", "dilation", "pad_top", "pad_left")
+        )
+        down, right = step("a", 2), step("a", 3)
+        return {
+            "spans": [
+                *(
+                    Sum(end, words.element(tensor), reached(tensor, up=up))
+                    for up, ends in ((False, self.low), (True, self.high))
+                    for tensor, end in ends.items()
+                ),
+                *(
+                    Sum(reach, 0, [(magnitude, last)])
+                    for reach, magnitude, last in zip(
+                        self.reaches, self.magnitudes, self.lasts["result"], strict=True
+                    )
+                ),
+                Sum(self.steps["outer1"], 0, [(down, stride)]),
+                Sum(self.steps["vector"], 0, [(right, stride)]),
+                Sum(self.steps["row"], 0, [(down, dilation)]),
+                Sum(self.steps["column"], 0, [(right, dilation)]),
+                Sum(self.image_start, words.element("a"), [(down, top), (right, left)], True),
+                Sum(self.taps, 0, [(longer, size("filter_width"))]),
+                Sum(self.plane, 0, [(words.field("rows"), size("columns"))]),
+            ],
+            "images": [
+                Sum(images, 0, [(self.plane, size("images"))]),
+                Sum(
+                    self.line_wraps["image"],
+                    self.steps["outer1"],
+                    [(self.steps["vector"], columns)],
+                    True,
+                ),
+                Sum(
+                    self.line_wraps["result"],
+                    words.stride("result", 2),
+                    [(step("result", 3), columns)],
+                    True,
+                ),
+                Sum(self.chunk_taps, 0, [(self.taps, words.plan.channels)]),
+            ],
+            "results": [Sum(results, 0, [(images, size("filters"))])],
+            "channels": [Sum(channels, 0, [(results, size("channels"))])],
+            "rows": [Sum(rows, 0, [(channels, size("filter_width"))])],
+            "products": [Sum(self.products, 0, [(rows, (longer | (longer == 0))[:24])])],
+        }
+
+    def _compare(self, m: Any, pair: Any) -> None:
+        """A stride must be greater than the reaches of those that are not greater, together.
+        Sorting them is not necessary; of two that are equal and used neither passes."""
+        bits = max(len(self.reaches[0]), 32)
+        below, total = Signal(bits), Signal(bits)
+        one, other = pair[2:], pair[:2]
+
+        def chosen(values: Any, which: Any, name: str) -> Any:
+            choice = Signal(bits, name=name)
+            with m.Switch(which):
+                for index, value in enumerate(values):
+                    with m.Case(index):
+                        m.d.comb += choice.eq(value)
+            return choice
+
+        magnitude = chosen(self.magnitudes, one, "magnitude")
+        counts = (one != other) & (chosen(self.magnitudes, other, "other") <= magnitude)
+        reach = chosen(self.reaches, other, "reach")
+        last = chosen(self.lasts["result"], one, "last")
+        m.d.comb += total.eq(Mux(other == 0, 0, below) + Mux(counts, reach, 0))
+        m.d.sync += below.eq(total)
+        with m.If(other.all() & (last != 0) & (total >= magnitude)):
+            m.d.sync += self.is_shared.eq(1)

@@ -1,0 +1,87 @@
+"""The words of the descriptor that is being checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.work.descriptor import (
+    DESCRIPTOR_WORDS,
+    PLAN_BITS,
+    PLAN_WORD,
+    address_word,
+    field_word,
+    stride_word,
+)
+
+__all__ = ["WordWriteSignature", "Words"]
+
+_PAIRS = DESCRIPTOR_WORDS // 2
+
+
+class WordWriteSignature(wiring.Signature):
+    """Writes words 2 · ``index`` and 2 · ``index`` + 1 of a descriptor."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {"enable": Out(1), "index": Out((_PAIRS - 1).bit_length()), "data": Out(64)}
+        )
+
+
+class Words(wiring.Component):
+    """Keeps a descriptor.
+
+    Members
+    -------
+    write : In(:class:`WordWriteSignature`)
+    words : Out(array of 32 bits)
+    """
+
+    write: Any
+    words: Any
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "write": In(WordWriteSignature()),
+                "words": Out(data.ArrayLayout(32, DESCRIPTOR_WORDS)),
+            }
+        )
+
+    def field(self, name: str) -> Any:
+        """A field or a size."""
+        return self.words[field_word(name)]
+
+    def element(self, tensor: str) -> Any:
+        """The address of a tensor's first element, in elements."""
+        return Value.cast(self.byte(tensor))[2:]
+
+    def byte(self, tensor: str) -> Any:
+        """The same in bytes."""
+        word = address_word(tensor)
+        return Cat(self.words[word], self.words[word + 1])
+
+    def stride(self, tensor: str, index: int) -> Any:
+        """The stride of a tensor for one of its indices, signed."""
+        return self.words[stride_word(tensor, index)].as_signed()
+
+    @property
+    def plan(self) -> Any:
+        """How the work is to be cut; ``rest`` is to be zero."""
+        rest = 64 - sum(PLAN_BITS.values())
+        layout = data.StructLayout({**PLAN_BITS, "rest": rest})
+        return data.View(layout, Cat(self.words[PLAN_WORD], self.words[PLAN_WORD + 1]))
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        with m.If(self.write.enable), m.Switch(self.write.index):
+            for index in range(_PAIRS):
+                with m.Case(index):
+                    m.d.sync += [
+                        self.words[2 * index].eq(self.write.data[:32]),
+                        self.words[2 * index + 1].eq(self.write.data[32:]),
+                    ]
+        return m

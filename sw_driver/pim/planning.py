@@ -1,0 +1,205 @@
+"""How works are cut for a pool: the plan that a descriptor has, and whole groups of units.
+
+The pool refuses a plan that does not fit it, and computes the same with every other one; how long
+it takes depends on it. The reasons for what is chosen here are in ``docs/pim.md``, "Tiles".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hw.pim.work.descriptor import ELEMENTWISE_OPCODES
+
+from .descriptor import Opcode, Plan, Work
+
+if TYPE_CHECKING:
+    from hw.pim.config import PimConfig
+
+__all__ = ["planned", "whole_groups"]
+
+_LEAST_CHUNK = 3
+_ELEMENTWISE_CHUNKS = (6, 9)
+_MOST_DEPTH = 3
+_MOST_SECONDS = 10
+_MOST_BLOCK = 6
+_LANES = 3
+"""The logarithm of the lanes for which tiles are cut, and of the results on which a lane works in
+turn."""
+_LEAST_TILES, _TILES = 4, 16
+"""Tiles that a bank should get of a work, so that all end at about the same time: the least, and
+those that are enough."""
+_BUFFER_SHARE = 5
+"""A chunk takes at most a part in ``2 ** 5`` of a buffer: four vectors for each of eight lanes. It
+takes half of that if there are more vectors, and a few shared second vectors that leave turns idle
+unless a lane has eight."""
+_SHORT_ROW = 4
+"""Rows of taps shorter than this are no reason to load a vector's elements together."""
+
+
+def planned(work: Work, config: PimConfig) -> Work:
+    """``work`` with a plan for a pool of ``config``, and with whole groups of the units that it is
+    offered. A plan that it has already stays. What the pool will refuse is returned as it is."""
+    if work.opcode not in list(Opcode):
+        return work
+    sizes = (size for name in (*work.operands, "result") for size in work.extents(name))
+    if min(sizes) < 1:
+        return work
+    # More units than there are is for the pool to refuse.
+    units = whole_groups(work, work.units) if work.units <= config.units else work.units
+    return replace(work, plan=work.plan or _plan(work, config), units=units)
+
+
+def whole_groups(work: Work, units: int) -> int:
+    """Units that a work takes of ``units`` (``docs/pim-spec.md``, "Groups"): whole groups, as many
+    as it has use for, or all if they do not make one."""
+    results = work.results
+    match Opcode(work.opcode):
+        case Opcode.ADD | Opcode.MUL:
+            group, groups = 1, results
+        case Opcode.MULADD | Opcode.SCALEADD:
+            group, groups = 2, results
+        case Opcode.SUM:
+            group, groups = 1, results * work.length
+        case Opcode.CONV2D:
+            taps = work.filter_height * work.filter_width
+            # A filter of one tap has no tree, but an adder if channels are to be added.
+            group, groups = taps + max(taps - 1, int(work.channels > 1)), results
+        case _:
+            group, groups = 2, results * work.length
+    return min(groups, units // group) * group or units
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Vectors:
+    """The first or the second operand of a reduction: how many vectors, and its strides from one to
+    the next and from element to element."""
+
+    count: int
+    vector: int
+    element: int
+
+    def across(self, row: int) -> bool:
+        """Whether neighbouring vectors are better loaded together than neighbouring elements."""
+        return abs(self.vector) <= 1 and (abs(self.element) > 1 or row < _SHORT_ROW)
+
+
+def _ceiling(value: int, part: int) -> int:
+    return -(-value // part)
+
+
+def _logarithm(value: int) -> int:
+    """Rounded down."""
+    return value.bit_length() - 1
+
+
+def _plan(work: Work, config: PimConfig) -> Plan:
+    workers = work.banks.bit_count() or config.banks
+    if work.opcode in ELEMENTWISE_OPCODES:
+        least, most = _ELEMENTWISE_CHUNKS
+        chunk = min(most, _logarithm(config.second_words))
+        while chunk > least and (
+            work.rows * _ceiling(work.columns, 1 << chunk) < _LEAST_TILES * workers
+        ):
+            chunk -= 1
+        return Plan(chunk=chunk)
+    # Strides that are not given are zero.
+    a, b = ((*tensor.strides, 0, 0, 0, 0) for tensor in (work.a, work.b))
+    rows = _Vectors(count=work.rows, vector=a[0], element=a[1])
+    outer, channels, row, taps = 1, 1, work.length, work.length
+    exchanged = False
+    match Opcode(work.opcode):
+        case Opcode.SUM:
+            first, second = rows, _Vectors(count=1, vector=2, element=0)
+        case Opcode.DOT:
+            first, second = rows, _Vectors(count=1, vector=b[0], element=b[1])
+        case Opcode.MATVEC:
+            first, second = rows, _Vectors(count=1, vector=0, element=b[0])
+        case Opcode.MATMUL:
+            first, second = rows, _Vectors(count=work.columns, vector=b[1], element=b[0])
+            exchanged = work.columns >= work.rows
+        case _:
+            channels, row = work.channels, work.filter_width
+            taps = work.filter_height * row
+            steps = {"vector": work.stride * a[3], "element": work.dilation * a[3]}
+            places = work.rows * work.columns
+            outer = work.images
+            first = _Vectors(count=places, **steps)
+            second = _Vectors(count=work.filters, vector=b[0], element=b[3])
+            # The places of the result, if they are enough for the lanes, go on from row to row, and
+            # so leave fewer lanes idle than filters that begin anew with each row.
+            exchanged = 2 * places < work.filters
+            if exchanged:
+                outer *= work.rows
+                first = _Vectors(count=work.columns, **steps)
+    if exchanged:
+        first, second = second, first
+    plan = _cut(
+        config,
+        private=work.opcode == Opcode.DOT,
+        outer=outer,
+        first=first.count,
+        second=second.count,
+        channels=channels,
+        taps=taps,
+        workers=workers,
+    )
+    return replace(
+        plan,
+        exchanged=int(exchanged),
+        first_across=int(first.across(row)),
+        second_across=int(second.across(row)),
+    )
+
+
+def _cut(
+    config: PimConfig,
+    *,
+    private: bool,
+    outer: int,
+    first: int,
+    second: int,
+    channels: int,
+    taps: int,
+    workers: int,
+) -> Plan:
+    """The sizes of a reduction's chunks and tiles."""
+    words = min(config.first_words, config.second_words) if private else config.first_words
+    # A turn in eight is for each pair of one of 2 ** depth first vectors and one of the second
+    # vectors, so these are best a multiple of 8 / 2 ** depth; at most an eighth may be missing.
+    filling = next(d for d in range(1, _MOST_DEPTH + 1) if 8 * (-second % (8 >> d)) <= second)
+    share = _BUFFER_SHARE
+    if filling == _MOST_DEPTH and first > 1 << _BUFFER_SHARE and second > 1:
+        share += 1
+    chunk = (min(channels * taps, 1 << _logarithm(words) - share) - 1).bit_length()
+    chunk = max(_LEAST_CHUNK, chunk)
+    # As many channels as a chunk holds, or rather as few as make no more chunks: the next tile is
+    # loaded beside the last chunk, which should not be a short one.
+    whole = (1 << chunk) // taps
+    together = _ceiling(channels, _ceiling(channels, whole)) if whole else 0
+
+    places = _logarithm(config.state_words) - ((taps - 1) >> chunk).bit_length().bit_length()
+    depth = min(
+        _MOST_DEPTH, _logarithm(words) - _LANES - chunk, places, ((first - 1) >> 3).bit_length()
+    )
+    seconds = min(_MOST_SECONDS, places - depth, (second - 1).bit_length())
+    # Fewer first vectors make a tile shorter only if second vectors fill the lanes' turns.
+    fills = seconds >= _LANES
+    enough, least = (_TILES, _LEAST_TILES) if fills else (1, 1)
+    while True:
+        tiles = outer * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
+        if tiles >= enough * workers:
+            break
+        # As many first as second vectors, if it can be: that is the fewest to load.
+        if seconds > depth + _LANES:
+            seconds -= 1
+        elif depth > filling:
+            depth -= 1
+        elif seconds > _LANES:
+            seconds -= 1
+        elif depth > 0 and tiles < least * workers:
+            depth -= 1
+        else:
+            break
+    block = min(seconds, _logarithm(config.second_words) - chunk, _MOST_BLOCK)
+    return Plan(chunk=chunk, depth=depth, seconds=seconds, block=block, channels=together)
