@@ -265,9 +265,7 @@ def pim() -> Drawing:
     drawing.box(15, 320, 190, 48, "product", "registers/", ["descriptor, status, counters"])
     drawing.box(225, 320, 190, 48, "product", "memory/", ["what the host may see"])
     drawing.arrow("M110 368 V388")
-    drawing.box(
-        15, 390, 190, 62, "product", "front/", ["checks a work and how", "it is to be cut"]
-    )
+    drawing.box(15, 390, 190, 62, "product", "front/", ["checks a work and how", "it is to be cut"])
     drawing.arrow("M110 452 V472")
     drawing.box(
         15,
