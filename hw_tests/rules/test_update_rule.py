@@ -35,6 +35,7 @@ def test_constants_are_computed_in_double() -> None:
 
 def test_a_flow_may_be_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     # Amaranth is silent until a design was elaborated.
+    gc.collect()  # of other tests
     monkeypatch.setattr(UnusedElaboratable, "_MustUse__silence", False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -83,8 +83,8 @@ def test_sharing_costs_the_host_its_latency() -> None:
         assert alone["interval_fabric_cycles"] == both["interval_fabric_cycles"]
         assert both["latency_median_ns"] > 5 * alone["latency_median_ns"]
         assert both["host_gb_per_s"] <= alone["host_gb_per_s"] * 1.01
-        assert both["late_share"] > 0.9
-        assert 0.5 < both["kernel_share"] <= 1.01
+        assert both["late_share"] > 0.85
+        assert 0.5 < both["kernel_share"] <= 1.02
         for row in (alone, both):
             assert row["host_gb_per_s"] <= row["offered_gb_per_s"] * 1.01
 

@@ -128,7 +128,9 @@ def test_the_command_says_so_in_one_line(tmp_path: Path, reached: str) -> None:
         wait_for(lambda: [*(tmp_path / "cache" / "rtl").glob(f"*/{reached}")])
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 130
+    # A shell shows 130 for both. Python ends itself by the signal if that came while a string was
+    # executed, as dataclasses do, whatever catches it then.
+    assert process.returncode in (130, -signal.SIGINT)
     assert output == ""
     announced = r"(nearmem: building the simulator[^\n]*\n)?"
     assert re.fullmatch(announced + "nearmem: interrupted\n", errors), errors
