@@ -1,1 +1,1 @@
-"""The front: checks a descriptor and plans its work, by a microprogram on one calculator."""
+"""The front: checks a descriptor and its plan, and puts the work as banks take it."""
