@@ -34,9 +34,8 @@ class Account(NamedTuple):
         return self.group_multipliers + self.group_adders
 
     def units_of(self, offered: int) -> int:
-        """Units that the work takes of those offered: whole groups, or all if they make none."""
-        groups = min(self.groups, offered // self.group_units)
-        return groups * self.group_units if groups else offered
+        """Units that the work takes of those offered: no more than its groups are."""
+        return min(offered, self.groups * self.group_units)
 
 
 def account(work: Descriptor) -> Account:

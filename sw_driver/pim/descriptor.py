@@ -121,6 +121,16 @@ class Work:
         terms = products if self.opcode == Opcode.CONV2D else self.length
         return (self.opcode != Opcode.SUM) * results * terms, results * (terms - 1)
 
+    def units_in_groups(self, units: int) -> int:
+        """As many of ``units`` as make whole groups ("The pool" in ``docs/pim-spec.md``), or all if
+        they make none: of 444 an 11 x 11 filter takes 241."""
+        if self.opcode == Opcode.CONV2D:
+            taps = self.filter_height * self.filter_width
+            group = taps + max(taps - 1, int(self.channels > 1))
+        else:
+            group = 1 if self.opcode in (Opcode.ADD, Opcode.MUL, Opcode.SUM) else 2
+        return units - units % group if units >= group else units
+
     def encode(self) -> list[int]:
         """The words of the descriptor, each from 0 to 2**32 - 1.
 

@@ -90,11 +90,21 @@ class Pim:
 
     # The low-level API of the paper (Table III).
 
-    def pim_fix(self, pim_ids: Sequence[int] | None, args: Work, ret: Tensor, num_pim: int) -> int:
+    def pim_fix(
+        self,
+        pim_ids: Sequence[int] | None,
+        args: Work,
+        ret: Tensor,
+        num_pim: int,
+        *,
+        whole_groups: bool = False,
+    ) -> int:
         """Has the banks ``pim_ids``, ``num_pim`` of them, compute ``args`` to ``ret``.
 
-        Without ``pim_ids`` the pool chooses banks, with ``num_pim`` units. Returns the work's id at
-        once.
+        Without ``pim_ids`` the pool chooses banks, with ``num_pim`` units, or, with
+        ``whole_groups``, with as many as make whole groups of the work
+        (:meth:`Work.units_in_groups <sw_driver.pim.descriptor.Work.units_in_groups>`). Returns the
+        work's id at once.
 
         Raises
         ------
@@ -122,6 +132,8 @@ class Pim:
                         pim_id=bank,
                     )
             banks, units = sum(1 << bank for bank in ids), 0
+        elif whole_groups:
+            units = args.units_in_groups(num_pim)
         return self._offer(replace(args, result=ret, banks=banks, units=units))
 
     def pim_prog(self, *args: object) -> int:
@@ -208,6 +220,16 @@ class Pim:
         values = {name: self._registers.kept(name) for name in Counters._fields}
         counters = Counters(**values)
         return counters if self.transport.timed else counters._replace(cycles=None)
+
+    def busy_cycles(self) -> list[int]:
+        """For each bank the cycles since reset in which it had a work; 0 without a clock. Reading
+        them takes time."""
+        return [self._registers.busy_cycles(bank) for bank in range(self.config.banks)]
+
+    @property
+    def has_offered(self) -> bool:
+        """Whether a work was accepted from this program."""
+        return bool(self._offered)
 
     # Waiting.
 

@@ -100,6 +100,7 @@ def lower(
     *,
     parts: int | None = None,
     memory: StripedMemory | None = None,
+    whole_groups: bool = False,
 ) -> Program:
     """The pass ``pass_name`` of ``layer`` as works for a pool of ``config``.
 
@@ -108,6 +109,8 @@ def lower(
     and their parts do not. Units are shared out evenly to works that run side by side.
 
     ``memory``: gives the tensors their places; by default all of the striped memory.
+
+    ``whole_groups``: whether a work is given units in whole groups only.
 
     Raises :class:`~sw_driver.pim.errors.LayerError` for an unknown pass,
     :class:`~sw_driver.errors.OutOfMemoryError` if the stack is too small.
@@ -128,7 +131,11 @@ def lower(
         inputs=inputs,
         result=result,
         zeroed=draft.zeroed,
-        works=tuple(replace(work, units=units) for works in cuts for work in works),
+        works=tuple(
+            replace(work, units=work.units_in_groups(units) if whole_groups else units)
+            for works in cuts
+            for work in works
+        ),
     )
 
 

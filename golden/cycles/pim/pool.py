@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from golden.pim.descriptor import Descriptor
-from golden.pim.pool import choose_banks
+from golden.pim.pool import choose_banks, named_banks
 from golden.pim.stack import StackMap
 from golden.pim.work import account
 
@@ -30,6 +30,8 @@ TURN_TO_COMPLETE = 2
 """From the turn of a work's last bank until the work completes."""
 CHOICE_CYCLES = 3
 """To begin with a work that waits, besides one for each of its banks."""
+GROWTH_CYCLES = 4
+"""To give more banks to one that runs, besides one for each."""
 
 
 USUAL_EVENTS = 100_000
@@ -70,6 +72,8 @@ class WorkRun:
     """Products."""
     banks: dict[int, Counts] = field(default_factory=dict, init=False)
     """What those did that have done their part, by number."""
+    lacking: int = 0
+    """Units that it takes and that its banks do not have, if the pool chooses them."""
     left: int = 0
     """Banks that have not done their part."""
     counted: int = 0
@@ -113,6 +117,10 @@ class Pool:
         """Since a work started or completed."""
         self._offers = 0
         self._owner: list[WorkRun | None] = [None] * config.banks
+        self._since = [0] * config.banks
+        """Since when each bank has its work."""
+        self._busy = [0] * config.banks
+        """Cycles for which each bank had the works that have completed."""
         self._accepted: list[WorkRun] = []
 
     def offer(self, work: Descriptor) -> WorkRun:
@@ -245,24 +253,45 @@ class Pool:
             min(products, run.total),
         )
 
+    def busy_cycles(self, bank: int, cycle: int) -> int:
+        """Cycles before ``cycle``, which is now, in which a bank had a work."""
+        since = cycle if self._owner[bank] is None else self._since[bank]
+        return self._busy[bank] + max(0, cycle - since)
+
     def _start(self) -> None:
+        """Gives banks to the works that can start, then to those that run, the oldest first."""
         self._events = 0
+        reserved: set[int] = set()
         for age, run in enumerate(self._accepted):
-            work = run.work
             before = (other.work for other in self._accepted[:age])
-            if run.start is not None or any(map(work.conflicts_with, before)):
+            if run.start is not None or any(map(run.work.conflicts_with, before)):
                 continue
-            idle = [bank for bank, owner in enumerate(self._owner) if owner is None]
-            units = account(work).units_of(work.units)
-            chosen = choose_banks(work, units, idle, self._stack, self.config.units)
-            if not chosen:
-                continue
-            wait = CHOICE_CYCLES + (0 if work.banks else len(chosen))
-            run.start = self.now + wait
-            run.left = len(chosen)
-            for bank in chosen:
-                self._owner[bank] = run
-                self._banks[bank].start(run.form, self.kernel.now + wait + START_TO_BANKS)
+            run.lacking = account(run.work).units_of(run.work.units)
+            start = self._take(run, reserved, CHOICE_CYCLES)
+            if start is None:
+                reserved |= set(named_banks(run.work))
+            else:
+                run.start = start
+        for run in self._accepted:
+            if run.start is not None and run.lacking and not run.tiles.ended:
+                self._take(run, reserved, GROWTH_CYCLES)
+
+    def _take(self, run: WorkRun, reserved: set[int], wait: int) -> int | None:
+        """Gives banks to a work; when it has them, if there are some for it."""
+        free = [
+            bank for bank, owner in enumerate(self._owner) if owner is None and bank not in reserved
+        ]
+        chosen = choose_banks(run.work, run.lacking, free, self._stack, self.config.units)
+        if not chosen:
+            return None
+        wait += 0 if run.work.banks else len(chosen)
+        run.left += len(chosen)
+        run.lacking = max(0, run.lacking - sum(self.config.units[bank] for bank in chosen))
+        for bank in chosen:
+            self._owner[bank] = run
+            self._since[bank] = self.now + wait
+            self._banks[bank].start(run.form, self.kernel.now + wait + START_TO_BANKS)
+        return self.now + wait
 
     def _ask(self, bank: Bank, cycle: int, deliver: Callable[[int, Tile | None], None]) -> None:
         run = self._owner[bank.number]
@@ -285,5 +314,7 @@ class Pool:
     def _complete(self, run: WorkRun) -> None:
         run.end = self.now
         self._accepted.remove(run)
+        for bank in run.banks:
+            self._busy[bank] += run.end - self._since[bank]
         self._owner = [None if owner is run else owner for owner in self._owner]
         self._start()

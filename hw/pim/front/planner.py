@@ -295,7 +295,8 @@ class Planner:
     # What all works have in common.
 
     def units(self) -> None:
-        """The units that the work takes of those offered; without any if the flag is set."""
+        """The units that the work takes: those offered, or fewer if its groups do not need as many;
+        without any if the flag is set."""
         p = self._program
         done = p.label()
         p.jump(done, When.FLAG)
@@ -304,9 +305,7 @@ class Planner:
         p.is_less(offered, group)
         p.jump(done, When.FLAG)
         p.multiply(units, p.value("groups"), group)
-        p.is_less(offered, units)
-        p.do(Operation.DIVIDE, units, offered, group, When.FLAG)
-        p.multiply(units, units, group, When.FLAG)
+        p.minimum(units, offered)
         p.put(done)
 
     def plan(self) -> None:
