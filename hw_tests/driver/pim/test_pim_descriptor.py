@@ -76,6 +76,9 @@ def test_spans_and_counts_are_the_golden_models() -> None:
             assert work.extents(name) == other.extents(name)
         account = golden.account(other)
         assert work.operations == (account.multiplications, account.additions)
+        group = account.group_units
+        for units in (0, 1, group - 1, group, group + 1, 5 * group - 1, 5 * group):
+            assert work.units_in_groups(units) == (units // group * group or units)
 
 
 @pytest.mark.parametrize(
