@@ -313,6 +313,8 @@ def _validate(arguments: argparse.Namespace, progress: Console, console: Console
 
     if arguments.dram_trace is not None:
         raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
+    if arguments.whole_groups:
+        raise Refusal("--validate offers all units, --whole-groups does not: give either")
     with _reported():
         config = _configured(arguments)
         config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))

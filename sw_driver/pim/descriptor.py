@@ -129,7 +129,7 @@ class Work:
             group = taps + max(taps - 1, int(self.channels > 1))
         else:
             group = 1 if self.opcode in (Opcode.ADD, Opcode.MUL, Opcode.SUM) else 2
-        return units - units % group if units >= group else units
+        return units - units % group if units >= group > 0 else units
 
     def encode(self) -> list[int]:
         """The words of the descriptor, each from 0 to 2**32 - 1.

@@ -110,13 +110,21 @@ class Pim:
         ------
         RefusedWorkError: the pool refused it, for ``error.cause``; nothing was written.
         PoolFullError: it holds as many works as it can; ask again when one has completed.
-        PimListError: ``pim_ids`` are not ``num_pim`` different banks.
+        PimListError: ``pim_ids`` are not ``num_pim`` different banks, or ``whole_groups`` is given
+            with them.
         NoSuchPimError: one of them is no bank that a descriptor can name.
         DescriptorError: a field cannot hold its value.
         """
         banks, units = 0, num_pim
         if pim_ids is not None:
             ids = list(pim_ids)
+            if whole_groups:
+                raise PimListError(
+                    f"pim_ids are {ids}, with whole_groups: banks that are named are taken as they "
+                    "are; give None and a number of units, or leave whole_groups out",
+                    pim_ids=ids,
+                    num_pim=num_pim,
+                )
             if num_pim < 1 or len(ids) != num_pim or len(set(ids)) != num_pim:
                 raise PimListError(
                     f"pim_ids are {ids}: expected num_pim = {num_pim} different banks, one at "

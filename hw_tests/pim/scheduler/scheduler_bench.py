@@ -556,7 +556,7 @@ async def random_sequences(dut: Any, stalls: str, words: int) -> None:
     """Works of all kinds, refused ones too, offered faster than the pool can take them."""
     tb = TB(dut, stalls=stalls)
     await tb.reset()
-    await tb.run(random_works(tb, words), 100)
+    await tb.run(random_works(tb, words), 100 if words else 300)
     dut._log.info(
         f"{tb.cycle} cycles, {len(tb.completed)} works, {tb.overtakes} started and {tb.late} "
         f"completed before an older one, {tb.grown} grew, {tb.causes.count(Cause.FULL)} times full"
