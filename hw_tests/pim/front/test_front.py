@@ -71,11 +71,11 @@ def test_how_long_checks_take() -> None:
                 model.run(work.encode())
                 taken.setdefault(work.opcode, set()).add(model.cycles)
     assert {kind: (min(cycles), max(cycles)) for kind, cycles in taken.items()} == {
-        Opcode.ADD: (368, 422),
-        Opcode.SCALEADD: (356, 410),
-        Opcode.SUM: (472, 658),
-        Opcode.MATMUL: (504, 748),
-        Opcode.CONV2D: (752, 1072),
+        Opcode.ADD: (348, 402),
+        Opcode.SCALEADD: (336, 390),
+        Opcode.SUM: (452, 638),
+        Opcode.MATMUL: (484, 728),
+        Opcode.CONV2D: (752, 1052),
     }
 
 
