@@ -170,7 +170,7 @@ def test_named_banks_are_taken_together() -> None:
     assert (pool.banks_of(second), pool.idle) == ([], 0b111101)
     # A later work that can start does not wait for it, but takes none of its banks.
     third = pool.submit(add(512, 576, 640, banks=0b000100, units=0))
-    fourth = pool.submit(add(768, 832, 896, units=11))
+    fourth = pool.submit(add(768, 832, 896, units=8))
     assert (pool.banks_of(third), pool.banks_of(fourth)) == ([], [0, 3])
     pool.finish(first)
     assert (pool.banks_of(second), pool.banks_of(third)) == ([1, 2], [])
