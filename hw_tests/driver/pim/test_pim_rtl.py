@@ -29,6 +29,7 @@ from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.descriptor import Opcode, Tensor, Work
 from sw_driver.pim.device import Pim
+from sw_driver.pim.planning import planned
 from sw_driver.pim.registers import PoolRegisters
 from sw_driver.pim.transport import PimTransport
 from sw_driver.transport import DeviceFault, DeviceTimeout
@@ -241,7 +242,7 @@ def test_a_work_that_grows_computes_the_same(pim: Pim) -> None:
         replace(product(2 * BANK, 24), banks=0b111110),
         replace(product(3 * BANK, 32), units=CONFIG.units),
     )
-    given = [Descriptor.decode(work.encode_bytes()) for work in works]
+    given = [Descriptor.decode(planned(work, CONFIG).encode_bytes()) for work in works]
     check_overlapping_works(pim, given, SEED)
     registers = PoolRegisters(pim.transport)
     assert [registers.slot(slot, "banks") for slot in (0, 1)] == [0b111110, ALL_IDLE]
