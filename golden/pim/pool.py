@@ -1,12 +1,13 @@
 """A functional pool: works on a stack's memory, their order and visibility, the registers.
 
 There is no clock. A work that has what it needs runs until :meth:`Pool.finish` completes it, so
-that a caller decides what overlaps and in which order works complete.
+that a caller decides what overlaps and in which order works complete, and by :meth:`Pool.grow` when
+those that run get more banks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ __all__ = [
     "Pool",
     "WorkRefusedError",
     "choose_banks",
+    "named_banks",
 ]
 
 _BEAT_BYTES = 32
@@ -75,6 +77,8 @@ class _Work:
     account: Account
     banks: list[int] = field(default_factory=list)
     """Banks at work, empty as long as it waits; they stay known after it."""
+    lacking: int = 0
+    """Units that it takes and that its banks do not have, if the pool chooses them."""
     done: bool = False
 
 
@@ -110,6 +114,8 @@ class Pool:
         self._free = list(range(slots))
         """Slots whose works have completed, or that have had none; the next to be taken first."""
         self._accepted: list[_Work] = []
+        self._reserved: set[int] = set()
+        """Banks that no work may take but those that named them and wait."""
         self.starts = 0
         """Works that have started."""
         self.host_errors = 0
@@ -244,29 +250,56 @@ class Pool:
             raise NoSuchWorkError(f"the pool knows nothing of a work {work_id}")
         return work
 
+    def grow(self, dealt: Container[int] = ()) -> int | None:
+        """Gives idle banks to the oldest of the running works that take more units than they have,
+        and are none of ``dealt``, of which no tile is left. Returns its id; None if there is no
+        such work, or no bank for it."""
+        for work in self._accepted:
+            if work.banks and work.lacking and work.id not in dealt:
+                chosen = self._take(work)
+                return work.id if chosen else None
+        return None
+
     def _start(self) -> None:
         """Gives banks to the works that can start, the oldest first."""
+        self._reserved.clear()
         for age, work in enumerate(self._accepted):
             descriptor = work.descriptor
             before = (other.descriptor for other in self._accepted[:age])
             if work.banks or any(map(descriptor.conflicts_with, before)):
                 continue
-            idle = [bank for bank in range(self.banks) if self.idle >> bank & 1]
-            work.banks = sorted(choose_banks(descriptor, idle, self.stack, self.bank_units))
-            self.starts += bool(work.banks)
+            work.lacking = descriptor.units
+            if self._take(work):
+                self.starts += 1
+            else:
+                self._reserved |= set(named_banks(descriptor))
+
+    def _take(self, work: _Work) -> bool:
+        """Gives banks to a work, if there are some for it."""
+        idle = [bank for bank in range(self.banks) if self.idle >> bank & 1]
+        free = [bank for bank in idle if bank not in self._reserved]
+        chosen = choose_banks(work.descriptor, work.lacking, free, self.stack, self.bank_units)
+        work.banks = sorted([*work.banks, *chosen])
+        work.lacking = max(0, work.lacking - sum(self.bank_units[bank] for bank in chosen))
+        return bool(chosen)
+
+
+def named_banks(work: Descriptor) -> list[int]:
+    """The banks that the work asks for; none if the pool chooses."""
+    return [bank for bank in range(work.banks.bit_length()) if work.banks >> bank & 1]
 
 
 def choose_banks(
-    work: Descriptor, idle: Sequence[int], stack: StackMap, bank_units: Sequence[int]
+    work: Descriptor, units: int, idle: Sequence[int], stack: StackMap, bank_units: Sequence[int]
 ) -> list[int]:
     """Of the ``idle`` banks those that the work takes, none if it has to wait: all that it names;
-    or so many as have its units, with its data in their local memory first, then by number."""
+    or so many as have ``units``, with its data in their local memory first, then by number."""
     if work.banks:
-        named = [bank for bank in range(stack.banks) if work.banks >> bank & 1]
+        named = named_banks(work)
         return named if set(named) <= set(idle) else []
     spans = [work.span(name) for name in work.form.tensors]
     local = stack.banks_of(span for span in spans if span.start in stack.local)
-    chosen, units = [], work.units
+    chosen = []
     for bank in sorted(idle, key=lambda bank: (bank not in local, bank)):
         if units <= 0:
             break

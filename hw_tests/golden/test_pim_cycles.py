@@ -4,12 +4,13 @@ over every element, tiles, extrapolation, and whole works against RTL."""
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from statistics import fmean
 
 import pytest
 
-from golden.cycles.pim import Pool
+from golden.cycles.pim import Pool, WorkRun
 from golden.cycles.pim import pool as model
 from golden.cycles.pim.form import form_of
 from golden.cycles.pim.walks import Image, Walk, pattern_of
@@ -20,9 +21,11 @@ from hw_tests.pim.bank.walks import segments_of
 from hw_tests.pim.front.front_reference import FrontReference
 from hw_tests.pim.front.front_works import Works
 from hw_tests.pim.plans import planned
-from sw_driver.pim.backends.cycles import pool_cycle_config
+from sw_driver.pim.backends.cycles import CyclesPim, pool_cycle_config
+from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.descriptor import Tensor as DriverTensor
 from sw_driver.pim.descriptor import Work
+from sw_driver.pim.device import Pim
 from sw_driver.pim.validation import compare_works, draw
 
 
@@ -233,3 +236,80 @@ def test_rtl_reads_an_element_that_repeats_once_a_tile() -> None:
     (compared,) = compare_works(config, [work])
     assert compared.rtl == compared.model
     assert compared.rtl.bytes_read < 1.5 * compared.rtl.bytes_written
+
+
+def run_at_once(device: Pim, works: Iterable[Work]) -> list[tuple[list[int], int | None]]:
+    """Offers works as fast as the pool takes them; the banks and cycles of each."""
+    running: list[int] = []
+    seen: dict[int, tuple[list[int], int | None]] = {}
+
+    def look() -> None:
+        for number in [each for each in running if device.work_query(each)]:
+            seen[number] = device.work_info(number)[0], device.counters(number).cycles
+            running.remove(number)
+
+    for work in works:
+        if len(running) == device.config.works:
+            device.wait_any(running)
+        look()
+        banks = [bank for bank in range(device.config.banks) if work.banks >> bank & 1]
+        count = len(banks) or work.units
+        running.append(device.pim_fix(banks or None, work, work.result, count))
+        seen[running[-1]] = [], None
+    while running:
+        device.wait_any(running)
+        look()
+    return list(seen.values())
+
+
+def test_banks_are_those_of_the_functional_pool() -> None:
+    """Works that overlap in time start and grow on the same banks in both."""
+    config = configure("tiny")
+    transport = CyclesPim(config, computes=False)
+    grown: list[WorkRun] = []
+
+    class Watched(Pool):
+        def _complete(self, run: WorkRun) -> None:
+            banks = transport._pool.banks_of(
+                next(number for number, each in transport._running.items() if each is run)
+            )
+            assert sorted(run.banks) == banks
+            if len({self._since[bank] for bank in banks}) > 1:
+                grown.append(run)
+            super()._complete(run)
+
+    transport._model = Watched(pool_cycle_config(config))
+    with Pim(transport) as device:
+        run_at_once(device, draw(config, 150, seed=3, most_products=8000))
+    assert len(grown) > 3
+
+
+def test_growing_works_take_as_long_as_in_rtl() -> None:
+    """A work that starts on one bank and has all of them when the other has ended."""
+    config = configure("tiny")
+    size = 24
+
+    def squares(first: int, result: int, **asked: int) -> Work:
+        a, b, ret = (
+            DriverTensor(address_bytes=address, strides=(size, 1))
+            for address in (first, config.bank_bytes, result)
+        )
+        sizes = {"rows": size, "columns": size, "length": size}
+        return Work(opcode=Opcode.MATMUL, a=a, b=b, result=ret, **sizes, **asked)
+
+    bank = config.bank_bytes
+    works = [
+        squares(0, 2 * bank, banks=0b111110),
+        squares(0, 3 * bank, units=config.units),
+        squares(4 * bank, 5 * bank, banks=0b000011),
+    ]
+    seen, busy = [], []
+    for transport in (RtlPim(config), CyclesPim(config, computes=False)):
+        with Pim(transport) as device:
+            seen.append(run_at_once(device, works))
+            busy.append(device.busy_cycles())
+    rtl, predicted = seen
+    assert [banks for banks, _ in rtl] == [banks for banks, _ in predicted]
+    assert rtl[1][0] == [0, 2, 3, 4, 5]
+    assert rtl == predicted
+    assert busy[0] == busy[1]

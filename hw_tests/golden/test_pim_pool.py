@@ -168,13 +168,75 @@ def test_named_banks_are_taken_together() -> None:
     first = pool.submit(add(0, 64, 128, banks=0b000010, units=0))
     second = pool.submit(add(256, 320, 384, banks=0b000110, units=0))
     assert (pool.banks_of(second), pool.idle) == ([], 0b111101)
-    # A later work that can start does not wait for it.
+    # A later work that can start does not wait for it, but takes none of its banks.
     third = pool.submit(add(512, 576, 640, banks=0b000100, units=0))
-    assert pool.banks_of(third) == [2]
+    fourth = pool.submit(add(768, 832, 896, units=8))
+    assert (pool.banks_of(third), pool.banks_of(fourth)) == ([], [0, 3])
     pool.finish(first)
-    assert pool.banks_of(second) == []
+    assert (pool.banks_of(second), pool.banks_of(third)) == ([1, 2], [])
+    pool.finish(second)
+    assert pool.banks_of(third) == [2]
+
+
+def test_banks_are_not_kept_for_a_work_that_needs_a_result() -> None:
+    pool = make_pool()
+    first = pool.submit(add(0, 64, 128, banks=0b000001, units=0))
+    second = pool.submit(add(128, 64, 256, banks=0b111111, units=0))
+    third = pool.submit(add(512, 576, 640, banks=0b000100, units=0))
+    assert (pool.banks_of(second), pool.banks_of(third)) == ([], [2])
+    pool.finish(first)
+    fourth = pool.submit(add(768, 832, 896, banks=0b000001, units=0))
+    assert (pool.banks_of(second), pool.banks_of(fourth)) == ([], [])
     pool.finish(third)
-    assert pool.banks_of(second) == [1, 2]
+    assert (pool.banks_of(second), pool.banks_of(fourth)) == ([0, 1, 2, 3, 4, 5], [])
+
+
+def test_idle_banks_join_works_that_run() -> None:
+    pool = make_pool()
+    first = pool.submit(add(0, 256, 512, 64, units=14))
+    second = pool.submit(add(1024, 1280, 1536, 64, units=24))
+    third = pool.submit(add(2048, 2304, 2560, 64, banks=0b000011, units=0))
+    assert (pool.banks_of(second), pool.grow()) == ([3, 4, 5], None)
+    pool.finish(first)
+    # Banks 0 and 1 are the third's. Ten of the second's 24 units were lacking, five are.
+    assert pool.banks_of(third) == [0, 1]
+    assert (pool.grow([second]), pool.banks_of(second)) == (None, [3, 4, 5])
+    assert (pool.grow(), pool.banks_of(second)) == (second, [2, 3, 4, 5])
+    assert pool.grow() is None
+    pool.finish(third)
+    # No more than it takes.
+    assert (pool.grow(), pool.banks_of(second), pool.idle) == (second, [0, 2, 3, 4, 5], 0b000010)
+    assert pool.grow() is None
+    assert pool.starts == 3
+
+
+def test_the_oldest_work_grows_first() -> None:
+    pool = make_pool()
+    named = [
+        pool.submit(add(1024 * place, 256, 512 + 1024 * place, 64, banks=banks, units=0))
+        for place, banks in enumerate((0b000011, 0b011000))
+    ]
+    older = pool.submit(add(2048, 2304, 2560, 64, units=28))
+    pool.finish(named[1])
+    younger = pool.submit(add(3072, 3328, 3584, 64, units=28))
+    assert (pool.banks_of(older), pool.banks_of(younger)) == ([2, 5], [3, 4])
+    pool.finish(named[0])
+    assert (pool.grow([older]), pool.banks_of(younger)) == (younger, [0, 1, 3, 4])
+    pool.finish(younger)
+    assert (pool.grow(), pool.grow()) == (older, None)
+    assert (pool.banks_of(older), pool.idle) == ([0, 1, 2, 3, 4, 5], 0)
+
+
+def test_works_do_not_grow_onto_banks_that_one_waits_for() -> None:
+    pool = make_pool()
+    first = pool.submit(add(0, 256, 512, 64, banks=0b000111, units=0))
+    second = pool.submit(add(1024, 1280, 1536, 64, units=28))
+    third = pool.submit(add(2048, 2304, 2560, 64, banks=0b001011, units=0))
+    pool.finish(first)
+    assert (pool.grow(), pool.banks_of(second)) == (second, [2, 3, 4, 5])
+    assert (pool.grow(), pool.banks_of(third), pool.idle) == (None, [], 0b000011)
+    pool.finish(second)
+    assert pool.banks_of(third) == [0, 1, 3]
 
 
 def test_counters() -> None:

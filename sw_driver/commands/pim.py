@@ -124,6 +124,12 @@ def add_parser(subparsers: Any) -> None:
         help="cut each work into so many, which run side by side (default: as suits the pass)",
     )
     parser.add_argument(
+        "--whole-groups",
+        action="store_true",
+        help="give a work units in whole groups only, as the paper does: of 444 units a filter of "
+        "11 x 11 takes 241 (default: all that there are)",
+    )
+    parser.add_argument(
         "--seed", type=integer(0, 2**63 - 1), default=1, metavar="N", help="of all that is random"
     )
     parser.add_argument(
@@ -197,6 +203,7 @@ def _run_layers(arguments: argparse.Namespace, progress: Console, console: Conso
             arguments.pass_name,
             _configured(arguments),
             parts=arguments.parts,
+            whole_groups=arguments.whole_groups,
         )
         transport = open_pim(
             arguments.backend,
@@ -306,6 +313,8 @@ def _validate(arguments: argparse.Namespace, progress: Console, console: Console
 
     if arguments.dram_trace is not None:
         raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
+    if arguments.whole_groups:
+        raise Refusal("--validate offers all units, --whole-groups does not: give either")
     with _reported():
         config = _configured(arguments)
         config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))

@@ -30,7 +30,7 @@ from .errors import (
     UnknownWorkError,
 )
 from .placing import PlacedTensor
-from .planning import planned
+from .planning import planned, units_in_groups
 from .registers import PoolRegisters, pool_map, slot_map
 from .transport import QUIET_LIMIT_CYCLES, PimTransport
 
@@ -91,23 +91,41 @@ class Pim:
 
     # The low-level API of the paper (Table III).
 
-    def pim_fix(self, pim_ids: Sequence[int] | None, args: Work, ret: Tensor, num_pim: int) -> int:
+    def pim_fix(
+        self,
+        pim_ids: Sequence[int] | None,
+        args: Work,
+        ret: Tensor,
+        num_pim: int,
+        *,
+        whole_groups: bool = False,
+    ) -> int:
         """Has the banks ``pim_ids``, ``num_pim`` of them, compute ``args`` to ``ret``.
 
-        Without ``pim_ids`` the pool chooses banks, with ``num_pim`` units. Returns the work's id at
-        once.
+        Without ``pim_ids`` the pool chooses banks, with ``num_pim`` units, or, with
+        ``whole_groups``, with as many as make whole groups of the work
+        (:func:`~sw_driver.pim.planning.units_in_groups`), but no more than it has use for. Returns
+        the work's id at once.
 
         Raises
         ------
         RefusedWorkError: the pool refused it, for ``error.cause``; nothing was written.
         PoolFullError: it holds as many works as it can; ask again when one has completed.
-        PimListError: ``pim_ids`` are not ``num_pim`` different banks.
+        PimListError: ``pim_ids`` are not ``num_pim`` different banks, or ``whole_groups`` is given
+            with them.
         NoSuchPimError: one of them is no bank that a descriptor can name.
         DescriptorError: a field cannot hold its value.
         """
         banks, units = 0, num_pim
         if pim_ids is not None:
             ids = list(pim_ids)
+            if whole_groups:
+                raise PimListError(
+                    f"pim_ids are {ids}, with whole_groups: banks that are named are taken as they "
+                    "are; give None and a number of units, or leave whole_groups out",
+                    pim_ids=ids,
+                    num_pim=num_pim,
+                )
             if num_pim < 1 or len(ids) != num_pim or len(set(ids)) != num_pim:
                 raise PimListError(
                     f"pim_ids are {ids}: expected num_pim = {num_pim} different banks, one at "
@@ -123,6 +141,8 @@ class Pim:
                         pim_id=bank,
                     )
             banks, units = sum(1 << bank for bank in ids), 0
+        elif whole_groups:
+            units = units_in_groups(args, num_pim)
         return self._offer(replace(args, result=ret, banks=banks, units=units))
 
     def pim_prog(self, *args: object) -> int:
@@ -209,6 +229,16 @@ class Pim:
         values = {name: self._registers.kept(name) for name in Counters._fields}
         counters = Counters(**values)
         return counters if self.transport.timed else counters._replace(cycles=None)
+
+    def busy_cycles(self) -> list[int]:
+        """For each bank the cycles since reset in which it had a work; 0 without a clock. Reading
+        them takes time."""
+        return [self._registers.busy_cycles(bank) for bank in range(self.config.banks)]
+
+    @property
+    def has_offered(self) -> bool:
+        """Whether a work was accepted from this program."""
+        return bool(self._offered)
 
     # Waiting.
 

@@ -20,6 +20,7 @@ from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
 from .errors import LayerError
 from .layers import Convolution, FullyConnected, Layer
 from .placing import PlacedTensor, StripedMemory, work_on
+from .planning import units_in_groups
 from .reductions import piece_for, pieces_of, split_sum
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def lower(
     *,
     parts: int | None = None,
     memory: StripedMemory | None = None,
+    whole_groups: bool = False,
 ) -> Program:
     """The pass ``pass_name`` of ``layer`` as works for a pool of ``config``.
 
@@ -108,6 +110,8 @@ def lower(
     and their parts do not. Units are shared out evenly to works that run side by side.
 
     ``memory``: gives the tensors their places; by default all of the striped memory.
+
+    ``whole_groups``: whether a work is given units in whole groups only.
 
     Raises :class:`~sw_driver.pim.errors.LayerError` for an unknown pass,
     :class:`~sw_driver.errors.OutOfMemoryError` if the stack is too small.
@@ -128,7 +132,11 @@ def lower(
         inputs=inputs,
         result=result,
         zeroed=draft.zeroed,
-        works=tuple(replace(work, units=units) for works in cuts for work in works),
+        works=tuple(
+            replace(work, units=units_in_groups(work, units) if whole_groups else units)
+            for works in cuts
+            for work in works
+        ),
     )
 
 

@@ -54,6 +54,7 @@ class Job:
         published: Layer | None = None,
         parts: int | None = None,
         memory: StripedMemory | None = None,
+        whole_groups: bool = False,
     ) -> Job:
         """Lowers the pass, as :func:`~sw_driver.pim.lowering.lower`, and raises what that does."""
         return cls(
@@ -61,7 +62,9 @@ class Job:
             pass_name=pass_name,
             layer=layer,
             published=published or layer,
-            program=lower(layer, pass_name, config, parts=parts, memory=memory),
+            program=lower(
+                layer, pass_name, config, parts=parts, memory=memory, whole_groups=whole_groups
+            ),
         )
 
 
@@ -71,17 +74,28 @@ def place_jobs(
     config: PimConfig,
     *,
     parts: int | None = None,
+    whole_groups: bool = False,
 ) -> tuple[PimConfig, list[Job]]:
     """A pass of layers side by side, and the stack that holds them: one as large as simulation
     needs it, or else ``config``.
 
-    ``layers``: of each the name, as it runs, and as it was before it was scaled.
+    ``layers``: of each the name, as it runs, and as it was before it was scaled. ``parts`` and
+    ``whole_groups``: of :func:`~sw_driver.pim.lowering.lower`.
     """
 
     def placed(stack: PimConfig) -> tuple[PimConfig, list[Job]]:
         memory = StripedMemory(stack)
         return stack, [
-            Job.of(name, pass_name, layer, stack, published=published, parts=parts, memory=memory)
+            Job.of(
+                name,
+                pass_name,
+                layer,
+                stack,
+                published=published,
+                parts=parts,
+                memory=memory,
+                whole_groups=whole_groups,
+            )
             for name, layer, published in layers
         ]
 
@@ -121,6 +135,8 @@ class Run:
     """From the first offer to the end."""
     host_seconds: float = 0.0
     """In which they were simulated."""
+    busy_cycles: list[int] | None = None
+    """For each bank those in which it had a work, if there is a clock."""
     shortened: bool = False
     """Costs are extrapolated from shorter sums, see :mod:`sw_driver.pim.shortening`."""
     together: tuple[int, int] | None = None
@@ -163,6 +179,8 @@ def run_jobs(
         for name, values in _inputs(job, number, seed).items():
             device.write_tensor(job.program.tensors[name], values)
     run = Run(begins=[0] * len(jobs), ends=[0] * len(jobs))
+    # Asking takes time, and before the first offer there is nothing to ask for.
+    busy_before = device.busy_cycles() if device.has_offered else [0] * device.config.banks
     running: dict[int, tuple[int, int, Work]] = {}
     left = [len(job.program.works) for job in jobs]
 
@@ -209,6 +227,9 @@ def run_jobs(
         finish(device.wait_any(list(running)))
     run.simulated_cycles = device.transport.cycles() - begin_cycles
     run.host_seconds = perf_counter() - begin_s
+    if device.transport.timed:
+        busy = zip(device.busy_cycles(), busy_before, strict=True)
+        run.busy_cycles = [after - before for after, before in busy]
     return run
 
 
@@ -239,12 +260,8 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
     cycles = run.cycles(range(len(jobs))) if device.transport.timed else None
     together_cycles, together_operations = run.together or (0, 0)
     busy = None
-    if cycles:
-        busy_cycles = (
-            sum(record.cycles or 0 for record in run.records if bank in record.banks)
-            for bank in range(config.banks)
-        )
-        busy = [min(1.0, each / cycles) for each in busy_cycles]
+    if cycles and run.busy_cycles is not None:
+        busy = [min(1.0, each / cycles) for each in run.busy_cycles]
     return {
         "backend": device.transport.name,
         "banks": config.banks,

@@ -1,4 +1,4 @@
-"""How works are cut for a pool: the plan that a descriptor has, and whole groups of units.
+"""How works are cut for a pool: the plan that a descriptor has, and the units that are of use.
 
 The pool refuses a plan that does not fit it, and computes the same with every other one; how long
 it takes depends on it. The reasons for what is chosen here are in ``docs/pim.md``, "Tiles".
@@ -16,7 +16,7 @@ from .descriptor import Opcode, Plan, Work
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["planned", "whole_groups"]
+__all__ = ["planned", "units_in_groups"]
 
 _LEAST_CHUNK = 3
 _ELEMENTWISE_CHUNKS = (6, 9)
@@ -38,36 +38,38 @@ _SHORT_ROW = 4
 
 
 def planned(work: Work, config: PimConfig) -> Work:
-    """``work`` with a plan for a pool of ``config``, and with whole groups of the units that it is
-    offered. A plan that it has already stays. What the pool will refuse is returned as it is."""
+    """``work`` with a plan for a pool of ``config``, and with no more units than all its groups
+    have. A plan that it has already stays. What the pool will refuse is returned as it is."""
     if work.opcode not in list(Opcode):
         return work
     sizes = (size for name in (*work.operands, "result") for size in work.extents(name))
     if min(sizes) < 1:
         return work
     # More units than there are is for the pool to refuse.
-    units = whole_groups(work, work.units) if work.units <= config.units else work.units
-    return replace(work, plan=work.plan or _plan(work, config), units=units)
+    most = _groups(work) * _group_units(work) if work.units <= config.units else work.units
+    return replace(work, plan=work.plan or _plan(work, config), units=min(work.units, most))
 
 
-def whole_groups(work: Work, units: int) -> int:
-    """Units that a work takes of ``units`` (``docs/pim-spec.md``, "Groups"): whole groups, as many
-    as it has use for, or all if they do not make one."""
-    results = work.results
-    match Opcode(work.opcode):
-        case Opcode.ADD | Opcode.MUL:
-            group, groups = 1, results
-        case Opcode.MULADD | Opcode.SCALEADD:
-            group, groups = 2, results
-        case Opcode.SUM:
-            group, groups = 1, results * work.length
-        case Opcode.CONV2D:
-            taps = work.filter_height * work.filter_width
-            # A filter of one tap has no tree, but an adder if channels are to be added.
-            group, groups = taps + max(taps - 1, int(work.channels > 1)), results
-        case _:
-            group, groups = 2, results * work.length
-    return min(groups, units // group) * group or units
+def units_in_groups(work: Work, units: int) -> int:
+    """As many of ``units`` as make whole groups of the work (``docs/pim-spec.md``, "Groups"), or
+    all if they make none: of 444 an 11 x 11 filter takes 241."""
+    group = _group_units(work)
+    return units - units % group if units >= group > 0 else units
+
+
+def _group_units(work: Work) -> int:
+    """Units of a group."""
+    if work.opcode == Opcode.CONV2D:
+        taps = work.filter_height * work.filter_width
+        # A filter of one tap has no tree, but an adder if channels are to be added.
+        return taps + max(taps - 1, int(work.channels > 1))
+    return 1 if work.opcode in (Opcode.ADD, Opcode.MUL, Opcode.SUM) else 2
+
+
+def _groups(work: Work) -> int:
+    """Groups that the work has use for."""
+    each_result = (*ELEMENTWISE_OPCODES, Opcode.CONV2D)
+    return work.results * (1 if work.opcode in each_result else work.length)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from hw.pim.registers.pool_registers import (
     PIM_RDL,
     SLOT_BYTES,
     SLOTS_OFFSET_BYTES,
+    busy_window,
     descriptor_window,
     kept_window,
 )
@@ -52,6 +53,10 @@ class PoolRegisters:
     def kept(self, register: str) -> int:
         """A register of a slot, as it was at the last :meth:`keep`."""
         return self._read(slot_map()[register], kept_window().start, None)
+
+    def busy_cycles(self, bank: int) -> int:
+        """Cycles since reset in which a bank had a work."""
+        return self._transport.read_register(busy_window()[_REGISTER_BYTES * bank])
 
     def progress(self, slots: int) -> tuple[int, ...]:
         """What changes whenever the pool, which has so many slots, gets on."""

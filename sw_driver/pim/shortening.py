@@ -103,6 +103,10 @@ def run_shortened(
         records=[record(by_work[each.work], each) for each in longer.records],
         begins=longer.begins,
         ends=[_line(*each, *at) for each in zip(shorter.ends, longer.ends, strict=True)],
+        busy_cycles=[
+            _line(*each, *at)
+            for each in zip(shorter.busy_cycles or (), longer.busy_cycles or (), strict=True)
+        ],
         shortened=True,
         simulated_cycles=shorter.simulated_cycles + longer.simulated_cycles,
         host_seconds=shorter.host_seconds + longer.host_seconds,

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from golden.pim.descriptor import Descriptor
-from golden.pim.pool import choose_banks
+from golden.pim.pool import choose_banks, named_banks
 from golden.pim.stack import StackMap
 
 from .bank import Bank, Counts, Tile
@@ -27,8 +27,15 @@ DONE_TO_TURN = 1
 """From a bank's done until it is its turn to be counted, if it is."""
 TURN_TO_COMPLETE = 2
 """From the turn of a work's last bank until the work completes."""
+COMPLETE_TO_CHOICE = 2
+"""From a work's completion until banks are chosen for others; from an acceptance at once."""
 CHOICE_CYCLES = 3
-"""To begin with a work that waits, besides one for each of its banks."""
+"""To choose banks for a work that waits, besides one for each if the pool chooses; it starts then,
+and a cycle later the next one has its turn."""
+GROWTH_CYCLES = 4
+"""The same for the first work that grows."""
+PASS_CYCLES = 2
+"""For a work that has to wait for another, or if no bank is idle."""
 
 
 USUAL_EVENTS = 100_000
@@ -69,6 +76,8 @@ class WorkRun:
     """Products."""
     banks: dict[int, Counts] = field(default_factory=dict, init=False)
     """What those did that have done their part, by number."""
+    lacking: int = 0
+    """Units that it takes and that its banks do not have, if the pool chooses them."""
     left: int = 0
     """Banks that have not done their part."""
     counted: int = 0
@@ -112,6 +121,10 @@ class Pool:
         """Since a work started or completed."""
         self._offers = 0
         self._owner: list[WorkRun | None] = [None] * config.banks
+        self._since = [0] * config.banks
+        """Since when each bank has its work."""
+        self._busy = [0] * config.banks
+        """Cycles for which each bank had the works that have completed."""
         self._accepted: list[WorkRun] = []
 
     def offer(self, work: Descriptor) -> WorkRun:
@@ -121,7 +134,7 @@ class Pool:
         run = WorkRun(work, form, tiles, total=tiles.left)
         self._accepted.append(run)
         self._offers += 1
-        self._start()
+        self._start(self.now)
         return run
 
     def _form(self, work: Descriptor) -> Form:
@@ -244,23 +257,50 @@ class Pool:
             min(products, run.total),
         )
 
-    def _start(self) -> None:
+    def busy_cycles(self, bank: int, cycle: int) -> int:
+        """Cycles before ``cycle``, which is now, in which a bank had a work."""
+        since = cycle if self._owner[bank] is None else self._since[bank]
+        return self._busy[bank] + max(0, cycle - since)
+
+    def _start(self, cycle: int) -> None:
+        """Gives banks to the works that can start, then to those that run, the oldest first, from
+        ``cycle`` on."""
         self._events = 0
+        reserved: set[int] = set()
         for age, run in enumerate(self._accepted):
-            work = run.work
             before = (other.work for other in self._accepted[:age])
-            if run.start is not None or any(map(work.conflicts_with, before)):
+            if run.start is not None:
                 continue
-            idle = [bank for bank, owner in enumerate(self._owner) if owner is None]
-            chosen = choose_banks(work, idle, self._stack, self.config.units)
-            if not chosen:
+            if None not in self._owner or any(map(run.work.conflicts_with, before)):
+                cycle += PASS_CYCLES
                 continue
-            wait = CHOICE_CYCLES + (0 if work.banks else len(chosen))
-            run.start = self.now + wait
-            run.left = len(chosen)
-            for bank in chosen:
-                self._owner[bank] = run
-                self._banks[bank].start(run.form, self.kernel.now + wait + START_TO_BANKS)
+            run.lacking = run.work.units
+            run.start = self._take(run, reserved, cycle + CHOICE_CYCLES)
+            if run.start is None:
+                reserved |= set(named_banks(run.work))
+            cycle = cycle + CHOICE_CYCLES if run.start is None else run.start + 1
+        for run in self._accepted:
+            if run.start is not None and run.lacking and not run.tiles.ended:
+                start = self._take(run, reserved, cycle + GROWTH_CYCLES)
+                cycle = cycle if start is None else start
+
+    def _take(self, run: WorkRun, reserved: set[int], cycle: int) -> int | None:
+        """Gives banks to a work, whose choice ends in ``cycle`` besides one for each; when it has
+        them, if there are some for it."""
+        free = [
+            bank for bank, owner in enumerate(self._owner) if owner is None and bank not in reserved
+        ]
+        chosen = choose_banks(run.work, run.lacking, free, self._stack, self.config.units)
+        if not chosen:
+            return None
+        cycle += 0 if run.work.banks else len(chosen)
+        run.left += len(chosen)
+        run.lacking = max(0, run.lacking - sum(self.config.units[bank] for bank in chosen))
+        for bank in chosen:
+            self._owner[bank] = run
+            self._since[bank] = cycle
+            self._banks[bank].start(run.form, cycle - self.skipped + START_TO_BANKS)
+        return cycle
 
     def _ask(self, bank: Bank, cycle: int, deliver: Callable[[int, Tile | None], None]) -> None:
         run = self._owner[bank.number]
@@ -283,5 +323,7 @@ class Pool:
     def _complete(self, run: WorkRun) -> None:
         run.end = self.now
         self._accepted.remove(run)
+        for bank in run.banks:
+            self._busy[bank] += run.end - self._since[bank]
         self._owner = [None if owner is run else owner for owner in self._owner]
-        self._start()
+        self._start(run.end + COMPLETE_TO_CHOICE)

@@ -10,7 +10,6 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from systemrdl.compiler import RDLCompiler
-from systemrdl.node import AddrmapNode, MemNode
 
 from hw.axi.bus import AXI4LiteSignature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
@@ -27,6 +26,7 @@ __all__ = [
     "SLOTS_OFFSET_BYTES",
     "SLOT_BYTES",
     "PoolRegisters",
+    "busy_window",
     "descriptor_window",
     "kept_window",
 ]
@@ -46,24 +46,32 @@ SLOT_BYTES = 1 << _SLOT_BITS
 @lru_cache
 def descriptor_window() -> range:
     """The addresses to which the words of a descriptor are written."""
-    window = _window(MemNode)
-    return range(window.address_offset, window.address_offset + window.size)
+    return _memory_window("descriptor")
+
+
+@lru_cache
+def busy_window() -> range:
+    """The addresses of the cycles in which each bank was busy."""
+    return _memory_window("busy")
 
 
 @lru_cache
 def kept_window() -> range:
     """The addresses of the registers of a slot as they were at the last snapshot."""
-    start = _window(AddrmapNode).address_offset
+    start = _window("kept").address_offset
     return range(start, start + SLOT_BYTES)
 
 
-def _window(kind: type) -> Any:
-    """What the pool's registers have of this kind beside registers."""
+def _memory_window(name: str) -> range:
+    window = _window(name)
+    return range(window.address_offset, window.address_offset + window.size)
+
+
+def _window(name: str) -> Any:
+    """What the pool's registers have of this name."""
     compiler = RDLCompiler()
     compiler.compile_file(str(PIM_RDL))
-    top = compiler.elaborate(top_def_name="pim_pool").top
-    (window,) = (node for node in top.children() if isinstance(node, kind))
-    return window
+    return compiler.elaborate(top_def_name="pim_pool").top.get_child_by_name(name)
 
 
 class PoolRegisters(wiring.Component):
@@ -119,7 +127,7 @@ class PoolRegisters(wiring.Component):
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
         self._pool(m, pool)
 
-        window, kept_at = descriptor_window(), kept_window()
+        window, kept_at, busy_at = descriptor_window(), kept_window(), busy_window()
         write = self.descriptor_write
         submitting, snapping = (
             lite.address >> 3 == pool_map[name].offset_bytes >> 3 for name in ("submit", "snapshot")
@@ -135,6 +143,7 @@ class PoolRegisters(wiring.Component):
             write.index.eq((lite.address - window.start) >> 3),
             write.data.eq(lite.write_data),
             self.status.select.eq(Mux(snapping, lite.write_data, number)),
+            self.status.bank.eq(lite.address[3:8]),
         ]
         with m.If(snapping & lite.write):
             m.d.sync += kept.eq(self.status.record)
@@ -147,6 +156,11 @@ class PoolRegisters(wiring.Component):
             m.d.comb += [lite.hit.eq(~pool.status_busy), write.enable.eq(lite.write)]
         with m.Elif((lite.address >= kept_at.start) & (lite.address < kept_at.stop)):
             m.d.comb += [lite.hit.eq(slot.hit), lite.read_data.eq(slot.read_data)]
+        with m.Elif((lite.address >= busy_at.start) & (lite.address < busy_at.stop)):
+            m.d.comb += [
+                lite.hit.eq(lite.address[3:8] < self._config.banks),
+                lite.read_data.eq(self.status.busy),
+            ]
         with m.Else():
             m.d.comb += [
                 lite.hit.eq(pool.hit & ~(submitting & pool.status_busy)),

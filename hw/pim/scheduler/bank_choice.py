@@ -42,6 +42,8 @@ class BankChoice(wiring.Component):
         From the cycle after ``start`` until the choice is made.
     banks : Out(config.banks)
         The choice, which stays; 0 if the work must wait.
+    left : Out(UNITS_BITS)
+        With the choice: units that ``banks`` do not have.
     """
 
     start: Any
@@ -51,6 +53,7 @@ class BankChoice(wiring.Component):
     units: Any
     busy: Any
     banks: Any
+    left: Any
 
     def __init__(self, config: PimConfig) -> None:
         self._units = config.placement.units
@@ -64,16 +67,16 @@ class BankChoice(wiring.Component):
                 "units": In(UNITS_BITS),
                 "busy": Out(1),
                 "banks": Out(banks),
+                "left": Out(UNITS_BITS),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         near, far = Signal.like(self.near), Signal.like(self.near)
-        left = Signal(UNITS_BITS)
         candidates, pick = Signal.like(near), Signal.like(near)
         m.d.comb += [
-            self.busy.eq((left != 0) & (near | far).any()),
+            self.busy.eq((self.left != 0) & (near | far).any()),
             candidates.eq(Mux(near.any(), near, far)),
             pick.eq(candidates & -candidates),  # the lowest
         ]
@@ -87,17 +90,17 @@ class BankChoice(wiring.Component):
         with m.If(self.start):
             with m.If(self.named.any()):
                 m.d.sync += [
-                    left.eq(0),
+                    self.left.eq(0),
                     self.banks.eq(Mux((self.named & ~self.idle).any(), 0, self.named)),
                 ]
             with m.Else():
-                m.d.sync += [left.eq(self.units), self.banks.eq(0)]
+                m.d.sync += [self.left.eq(self.units), self.banks.eq(0)]
             m.d.sync += [near.eq(self.idle & self.near), far.eq(self.idle & ~self.near)]
         with m.Elif(self.busy):
             m.d.sync += [
                 self.banks.eq(self.banks | pick),
                 near.eq(near & ~pick),
                 far.eq(far & ~pick),
-                left.eq(Mux(units < left, left - units, 0)),
+                self.left.eq(Mux(units < self.left, self.left - units, 0)),
             ]
         return m

@@ -48,7 +48,7 @@ class Dispenser(wiring.Component):
     work : In(:attr:`Jobs.checked <hw.pim.work.layouts.Jobs.checked>`)
         With ``accept``: the work.
     start : In(1)
-        ``slot``'s work starts on ``banks``.
+        ``slot``'s work starts on ``banks``, which are none of those that it has.
     slot : In(range(config.works))
     banks : In(config.banks)
     owner : In(array of range(config.works))
@@ -57,6 +57,8 @@ class Dispenser(wiring.Component):
         To each bank; after the last tile of a work one with ``end``.
     unended : Out(config.banks)
         Banks that have started, and not yet taken ``end``.
+    dealt : Out(config.works)
+        Slots of whose works no tile is left.
     """
 
     accept: Any
@@ -66,6 +68,7 @@ class Dispenser(wiring.Component):
     banks: Any
     owner: Any
     unended: Any
+    dealt: Any
 
     def __init__(self, config: PimConfig) -> None:
         self._config = config
@@ -83,6 +86,7 @@ class Dispenser(wiring.Component):
                     f"tile_{bank}": Out(stream.Signature(jobs.tile)) for bank in range(config.banks)
                 },
                 "unended": Out(config.banks),
+                "dealt": Out(config.works),
             }
         )
 
@@ -166,7 +170,7 @@ class Dispenser(wiring.Component):
                 m.next = "DEAL"
             with m.State("DEAL"), m.If(~self.accept):
                 m.d.comb += move.en.eq(1)
-                m.d.sync += offered.eq(bank)
+                m.d.sync += [offered.eq(bank), self.dealt.eq(self.dealt | (move.data.end << slot))]
                 self._deal(m, extent.data, place.data, ahead, limit, tile, move.data)
                 m.next = "PICK"
                 with m.If(extent.data.lines & ~place.data.end & (limit >= ahead.line)):
@@ -185,6 +189,7 @@ class Dispenser(wiring.Component):
                     m.next = "PICK"
         with m.If(self.accept):
             m.d.comb += [move.addr.eq(self.slot), move.data.eq(0), move.en.eq(1)]
+            m.d.sync += self.dealt.eq(self.dealt & ~(1 << self.slot))
         return m
 
     def _accept(self, m: Any, write: Any) -> None:

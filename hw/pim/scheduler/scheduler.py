@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.pim.config import PimConfig
 from hw.pim.memory.host_memory import GateSignature
+from hw.pim.scheduler.busy_time import BusyTime
 from hw.pim.scheduler.dispenser import Dispenser
 from hw.pim.scheduler.tally import WorkTally, bank_counts_layout
 from hw.pim.scheduler.work_table import WorkTable
@@ -80,6 +81,7 @@ class Scheduler(wiring.Component):
         m.submodules.table = table = WorkTable(self._config)
         m.submodules.dispenser = dispenser = Dispenser(self._config)
         m.submodules.tally = tally = WorkTally(self._config)
+        m.submodules.busy = busy = BusyTime(self._config.banks)
         wiring.connect(m, wiring.flipped(self.i), table.i)
         wiring.connect(m, wiring.flipped(self.gate), table.gate)
         for bank in range(self._config.banks):
@@ -91,7 +93,7 @@ class Scheduler(wiring.Component):
             self.start.eq(table.start),
             dispenser.accept.eq(table.accept),
             dispenser.work.eq(offered),
-            dispenser.start.eq(table.starting),
+            dispenser.start.eq(table.joining),
             dispenser.slot.eq(table.slot),
             dispenser.banks.eq(table.banks),
             dispenser.owner.eq(table.owner),
@@ -104,9 +106,15 @@ class Scheduler(wiring.Component):
             tally.complete.eq(table.complete),
             tally.slot.eq(table.slot),
             table.collected.eq(tally.collected),
+            table.dealt.eq(dispenser.dealt),
         ]
         working = table.working & ~dispenser.unended
         m.d.sync += tally.finished.eq(working & (tally.finished | self.done))
+        m.d.comb += [
+            busy.idle.eq(table.idle),
+            busy.bank.eq(self.status.bank),
+            self.status.busy.eq(busy.cycles),
+        ]
         self._report(m, table, tally)
         return m
 

@@ -23,10 +23,11 @@ class WorkTable(wiring.Component):
     """Accepts, starts and completes works (docs/pim-spec.md, "The pool" and "Consistency").
 
     One thing at a time: a work is accepted or completed, then those that wait are tried in the
-    order of their acceptance. So all see the same idle banks. To accept takes ``works`` + 2 cycles,
-    at least 6, and to complete 2. A work that waits then takes 2 cycles if it must go on waiting
-    for another or if no bank is idle; otherwise 3, one for each bank that the pool chooses, and one
-    to start, or more if the host's port is not ``closed`` at once.
+    order of their acceptance, then those that run are given banks that nobody waits for. So all see
+    the same idle banks. To accept takes ``works`` + 2 cycles, at least 6, and to complete 2. A work
+    that waits then takes 2 cycles if it must go on waiting for another or if no bank is idle;
+    otherwise 3, one for each bank that the pool chooses, and one to start, or more if the host's
+    port is not ``closed`` at once. A work that grows takes as long as one that starts.
 
     Parameters
     ----------
@@ -55,11 +56,13 @@ class WorkTable(wiring.Component):
         Pulses: the banks take ``work``.
     slot : Out(range(config.works))
         The slot that the following pulses are about.
-    accept, starting, complete : Out(1)
-        The work at ``i`` takes the slot; the slot's work starts in the next cycle, on ``banks``;
-        it has completed.
+    accept, joining, starting, complete : Out(1)
+        The work at ``i`` takes the slot; ``banks`` work for the slot's work from the next cycle on;
+        with it, they are the first, so it starts; it has completed.
     banks : Out(config.banks)
-        With ``starting``: the banks.
+        With ``joining``: the banks.
+    dealt : In(config.works)
+        Slots of whose works no tile is left, for which more banks have nothing to do.
     gate : Out(:class:`~hw.pim.memory.host_memory.GateSignature`)
     select : In(range(config.works))
         A slot.
@@ -80,9 +83,11 @@ class WorkTable(wiring.Component):
     start: Any
     slot: Any
     accept: Any
+    joining: Any
     starting: Any
     complete: Any
     banks: Any
+    dealt: Any
     gate: Any
     select: Any
     selected_id: Any
@@ -106,9 +111,11 @@ class WorkTable(wiring.Component):
                 "start": Out(banks),
                 "slot": Out(slot),
                 "accept": Out(1),
+                "joining": Out(1),
                 "starting": Out(1),
                 "complete": Out(1),
                 "banks": Out(banks),
+                "dealt": In(config.works),
                 "gate": Out(GateSignature(config)),
                 "select": In(slot),
                 "selected_id": Out(ID_BITS),
@@ -139,11 +146,18 @@ class WorkTable(wiring.Component):
             for state, banks in zip(self.states, held_by, strict=True)
         )
         before = [Signal(works, name=f"before_{slot}") for slot in range(works)]
+        older = [Signal(works, name=f"older_{slot}") for slot in range(works)]
+        running = Cat(state == SlotState.RUNNING for state in self.states)
+        lacking = Signal(works)  # those that run on fewer units than they take
+        reserved = Signal(self._config.banks)  # named by those that wait for nothing else
+        growing = Signal(works)
+        spare = (self.idle & ~reserved).any()
+        m.d.comb += growing.eq(Mux(spare, running & lacking & ~self.dealt, 0))
         step = Signal(range(max(works, 4)))
         conflicts, near = Signal(works), Signal(self._config.banks)
         conflict, near_span = self._compare(m, step)
         self._names(m)
-        self._start(m, choice, near)
+        named = self._start(m, choice, near, reserved)
         tries = Signal(range(works + 1))
         m.d.comb += [waiting.w_data.eq(self.slot), free.w_data.eq(self.slot)]
 
@@ -180,6 +194,7 @@ class WorkTable(wiring.Component):
                     self.cause.eq(Cause.NONE),
                     self.states[self.slot].eq(SlotState.WAITING),
                     Array(before)[self.slot].eq(conflicts),
+                    Array(older)[self.slot].eq(active),
                     Array(held_by)[self.slot].eq(0),
                 ]
                 m.next = "ROUND"
@@ -191,18 +206,18 @@ class WorkTable(wiring.Component):
                     self.states[self.slot].eq(SlotState.COMPLETED),
                     self.idle.eq(self.idle | Array(held_by)[self.slot]),
                 ]
-                m.d.sync += [others.eq(others & ~ended) for others in before]
+                m.d.sync += [others.eq(others & ~ended) for others in (*before, *older)]
                 m.next = "ROUND"
 
             # A round takes each that waits from the queue once, and puts it back if it must wait.
             with m.State("ROUND"):
-                m.d.sync += tries.eq(waiting.level)
+                m.d.sync += [tries.eq(waiting.level), reserved.eq(0)]
                 m.next = "NEXT"
             with m.State("NEXT"):
                 m.d.sync += [self.slot.eq(waiting.r_data), tries.eq(tries - 1)]
                 m.next = "TRY"
                 with m.If(tries == 0):
-                    m.next = "IDLE"
+                    m.next = "GROW"
             with m.State("TRY"):
                 m.d.comb += waiting.r_en.eq(1)
                 with m.If(Array(before)[self.slot].any() | ~self.idle.any()):
@@ -216,17 +231,39 @@ class WorkTable(wiring.Component):
                     m.next = "START"
                 with m.Else():
                     m.d.comb += waiting.w_en.eq(1)
+                    m.d.sync += reserved.eq(reserved | named)
                     m.next = "NEXT"
             with m.State("START"):
-                m.d.comb += self.gate.closing.eq(1)
-                with m.If(self.gate.closed):
-                    m.d.comb += self.starting.eq(1)
+                grows = self.states[self.slot] == SlotState.RUNNING
+                m.d.comb += [
+                    self.gate.closing.eq(~grows),
+                    self.joining.eq(grows | self.gate.closed),
+                    self.starting.eq(~grows & self.gate.closed),
+                ]
+                with m.If(self.joining):
                     m.d.sync += [
                         self.states[self.slot].eq(SlotState.RUNNING),
-                        Array(held_by)[self.slot].eq(self.banks),
+                        Array(held_by)[self.slot].eq(Array(held_by)[self.slot] | self.banks),
                         self.idle.eq(self.idle & ~self.banks),
+                        lacking.bit_select(self.slot, 1).eq(choice.left.any()),
                     ]
                     m.next = "NEXT"
+                    with m.If(grows):
+                        m.next = "GROW"
+
+            # What nobody waits for goes to those that run, the oldest first.
+            with m.State("GROW"):
+                oldest = Cat(
+                    each & ~(growing & others).any()
+                    for each, others in zip(growing, older, strict=True)
+                )
+                m.d.sync += self.slot.eq(_lowest(oldest))
+                m.next = "IDLE"
+                with m.If(growing.any()):
+                    m.next = "ASK"
+            with m.State("ASK"):
+                m.d.comb += choice.start.eq(1)
+                m.next = "CHOOSE"
 
         m.d.comb += self.selected_banks.eq(Array(held_by)[self.select])
         return m
@@ -285,40 +322,42 @@ class WorkTable(wiring.Component):
         )
         return conflict, touched
 
-    def _start(self, m: Any, choice: Any, near: Any) -> None:
-        """What is kept of a work to start it, and the banks' side."""
+    def _start(self, m: Any, choice: Any, near: Any, reserved: Any) -> Any:
+        """What is kept of a work to start it, and the banks' side. Returns the banks that the
+        slot's work names."""
         config, offered = self._config, self.i.payload
-        wanted = data.StructLayout(
-            {"banks": config.banks, "near": config.banks, "units": UNITS_BITS}
-        )
+        wanted = data.StructLayout({"banks": config.banks, "near": config.banks})
         asked = Signal(wanted)
-        m.d.comb += [
-            asked.banks.eq(offered.banks),
-            asked.near.eq(near),
-            asked.units.eq(offered.units),
-        ]
+        m.d.comb += [asked.banks.eq(offered.banks), asked.near.eq(near)]
         wants = self._memory(m, "wants", wanted, asked).read_port(domain="comb")
+        m.submodules.lacks = lacks = memory.Memory(shape=UNITS_BITS, depth=config.works, init=[])
+        lack, lacked = lacks.write_port(), lacks.read_port(domain="comb")
         # Read when the banks are being chosen, so that it stands when they start, and after.
         work = self._memory(m, "works", self._jobs.work, offered.work).read_port(domain="sync")
         m.d.comb += [
             wants.addr.eq(self.slot),
             choice.named.eq(wants.data.banks),
             choice.near.eq(wants.data.near),
-            choice.units.eq(wants.data.units),
-            choice.idle.eq(self.idle),
+            choice.units.eq(lacked.data),
+            choice.idle.eq(self.idle & ~reserved),
+            lacked.addr.eq(self.slot),
+            lack.addr.eq(self.slot),
+            lack.en.eq(self.accept | self.joining),
+            lack.data.eq(Mux(self.accept, offered.units, choice.left)),
             work.addr.eq(self.slot),
             work.en.eq(choice.start),
             self.work.eq(work.data),
             self.banks.eq(choice.banks),
         ]
-        m.d.sync += self.start.eq(Mux(self.starting, self.banks, 0))
-        with m.If(self.starting):
+        m.d.sync += self.start.eq(Mux(self.joining, self.banks, 0))
+        with m.If(self.joining):
             for bank in range(config.banks):
                 with m.If(self.banks[bank]):
                     m.d.sync += self.owner[bank].eq(self.slot)
         m.d.sync += self.working.eq(
-            (self.working & ~self.collected) | Mux(self.starting, self.banks, 0)
+            (self.working & ~self.collected) | Mux(self.joining, self.banks, 0)
         )
+        return wants.data.banks
 
 
 def _lowest(bits: Any) -> Any:

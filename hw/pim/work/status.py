@@ -79,6 +79,10 @@ class StatusSignature(wiring.Signature):
         A slot.
     record : Out(:func:`work_record_layout`)
         Of that slot, in the same cycle.
+    bank : In(range(config.banks))
+        A bank.
+    busy : Out(COUNTER_BITS)
+        Cycles in which that bank was not idle, since reset, in the same cycle.
     """
 
     def __init__(self, config: PimConfig) -> None:
@@ -90,5 +94,7 @@ class StatusSignature(wiring.Signature):
                 "completed": Out(config.works),
                 "select": In(range(config.works)),
                 "record": Out(work_record_layout(config)),
+                "bank": In(range(config.banks)),
+                "busy": Out(COUNTER_BITS),
             }
         )

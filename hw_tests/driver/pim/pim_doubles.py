@@ -81,12 +81,15 @@ class TimedPim(GoldenPim):
         super().__init__(config)
         self._now = 500
         self._spoil = spoil
+        self._busy = [0] * config.banks
 
     def advance(self, cycles: int) -> None:
-        before = self._completed()
+        before, idle = self._completed(), self._pool.idle
         super().advance(cycles)
         if self._completed() != before:
             self._now += self.duration_cycles
+            for bank in range(self.config.banks):
+                self._busy[bank] += self.duration_cycles * (1 - (idle >> bank & 1))
             if self._spoil is not None:
                 self._spoil(self)
 
@@ -95,6 +98,9 @@ class TimedPim(GoldenPim):
 
     def _slot_value(self, slot: int, name: str) -> int:
         return self.duration_cycles if name == "cycles" else super()._slot_value(slot, name)
+
+    def _busy_cycles(self, bank: int) -> int:
+        return self._busy[bank]
 
     def _completed(self) -> list[Any]:
         state = slot_map()["state"].offset_bytes

@@ -39,6 +39,7 @@ SMALL = ["--most-products", "100000"]
         (["--backend", "cycles", "--dram-trace", "x.csv"], ["'x.csv'", "cycles", "'rtl'"]),
         (["--dram-trace", "/nowhere/x.csv"], ["'/nowhere'", "create it"]),
         (["--validate", "1", "--dram-trace", "x.csv"], ["--validate", "--dram-trace", "either"]),
+        (["--validate", "1", "--whole-groups"], ["--validate", "--whole-groups", "either"]),
         (["--pass", "sideways"], ["'sideways'", "backward-filter"]),
         (["--parts", "0"], ["'0'"]),
         (["--seed", "x"], ["'x'"]),
@@ -102,6 +103,14 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert layer["bytes_read"] == layer["least_bytes_read"] == 4 * (2 * 3 * 100 + 2 * 4 * 64)
     assert layer["cycles"] is None
     assert len(layer["records"]) == layer["works"] == 1
+
+
+def test_whole_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    """As in the paper (III-C): 241 units, of which 18 banks have 249."""
+    for options, banks in ((["--whole-groups"], 18), ([], 32)):
+        assert main(["pim", "--layer", "conv1", *SMALL, *options, "--json"]) == 0
+        (record,) = json.loads(capsys.readouterr().out)["layers"][0]["records"]
+        assert record["banks"] == list(range(banks))
 
 
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:

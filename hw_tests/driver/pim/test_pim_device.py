@@ -184,6 +184,37 @@ def test_random_works_are_as_one_after_the_other(device: Pim) -> None:
     assert (floats(device, 0, 256).view(np.uint32) == memory.view(np.uint32)).all()
 
 
+def test_whole_groups(device: Pim) -> None:
+    """A filter of 2 x 2 takes groups of seven units, two of which fit into 20."""
+    work = Work(
+        opcode=Opcode.CONV2D,
+        a=at(0, 0, 0, 32, 1),
+        b=at(BANK, 0, 0, 2, 1),
+        rows=31,
+        columns=31,
+        images=1,
+        filters=1,
+        channels=1,
+        height=32,
+        width=32,
+        filter_height=2,
+        filter_width=2,
+        stride=1,
+        dilation=1,
+    )
+    ret = at(2 * BANK, 0, 0, 31, 1)
+    banks = []
+    for whole_groups, units in ((False, 20), (True, 20), (True, 6)):
+        number = device.pim_fix(None, work, ret, units, whole_groups=whole_groups)
+        banks.append(device.work_info(number)[0])
+        device.wait(number)
+    assert banks == [[0, 1, 2, 3, 4], [0, 1, 2], [0, 1]]
+    one = replace(work, rows=1, columns=1)
+    assert device.work_info(device.pim_fix(None, one, ret, 20))[0] == [0, 1]
+    with pytest.raises(PimListError, match=r"\[1, 3\], with whole_groups"):
+        device.pim_fix([1, 3], work, ret, 2, whole_groups=True)
+
+
 REFUSED = [
     ("opcode", replace(add(0, 64, 128), opcode=5), None, 1),
     ("reserved", replace(add(0, 64, 128), length=1), None, 1),

@@ -15,7 +15,7 @@ from hw_tests.pim.plans import room_of
 from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
 from sw_driver.pim.lowering import PASSES, lower
 from sw_driver.pim.networks import NETWORKS, named_layer
-from sw_driver.pim.planning import planned, whole_groups
+from sw_driver.pim.planning import planned, units_in_groups
 
 PAPER = configure("paper")
 
@@ -98,28 +98,42 @@ def test_what_the_pool_refuses_anyway_stays_as_it_is(changes: dict[str, int]) ->
 
 def test_whole_groups() -> None:
     eleven, three = convolution("alexnet", "conv1"), convolution("vgg-19", "conv3_1")
-    assert [whole_groups(eleven, n) for n in (444, 241, 240, 888)] == [241, 241, 240, 723]
-    assert [whole_groups(three, n) for n in (444, 16, 17, 35)] == [442, 16, 17, 34]
-    one_output = replace(three, rows=1, columns=1, images=1, filters=1)
-    assert whole_groups(one_output, 444) == 17
-    assert planned(replace(three, units=35), PAPER).units == 34
-    assert planned(replace(one_output, units=445), PAPER).units == 445  # for the pool to refuse
+    assert [units_in_groups(eleven, n) for n in (444, 241, 240, 888)] == [241, 241, 240, 723]
+    assert [units_in_groups(three, n) for n in (444, 16, 17, 35)] == [442, 16, 17, 34]
+    assert units_in_groups(replace(three, opcode=5), 9) <= 9  # for the pool to refuse
 
 
 def test_groups_of_filters_of_one_tap() -> None:
     one = {"filter_height": 1, "filter_width": 1}
-    assert whole_groups(convolution("vgg-19", "conv3_1", **one), 443) == 442
-    assert whole_groups(convolution("vgg-19", "conv3_1", channels=1, **one), 443) == 443
+    assert units_in_groups(convolution("vgg-19", "conv3_1", **one), 443) == 442
+    assert units_in_groups(convolution("vgg-19", "conv3_1", channels=1, **one), 443) == 443
+
+
+def test_units_of_a_convolution_are_limited_and_not_rounded() -> None:
+    three = convolution("vgg-19", "conv3_1")
+    assert [planned(replace(three, units=n), PAPER).units for n in (444, 35, 1)] == [444, 35, 1]
+    one_output = replace(three, rows=1, columns=1, images=1, filters=1)
+    assert [planned(replace(one_output, units=n), PAPER).units for n in (444, 16)] == [17, 16]
+    assert planned(replace(one_output, units=445), PAPER).units == 445  # for the pool to refuse
 
 
 @pytest.mark.parametrize(
-    ("opcode", "most"),
+    ("opcode", "group", "most"),
     [
-        *((Opcode.ADD, 30), (Opcode.MUL, 30), (Opcode.MULADD, 60), (Opcode.SCALEADD, 60)),
-        *((Opcode.SUM, 45), (Opcode.DOT, 90), (Opcode.MATVEC, 90), (Opcode.MATMUL, 540)),
+        *((Opcode.ADD, 1, 30), (Opcode.MUL, 1, 30)),
+        *((Opcode.MULADD, 2, 60), (Opcode.SCALEADD, 2, 60)),
+        *(
+            (Opcode.SUM, 1, 35),
+            (Opcode.DOT, 2, 70),
+            (Opcode.MATVEC, 2, 70),
+            (Opcode.MATMUL, 2, 420),
+        ),
     ],
 )
-def test_groups_that_a_work_has_use_for(opcode: Opcode, most: int) -> None:
-    work = Work(opcode=opcode, rows=5, columns=6, length=9)
-    assert whole_groups(work, 10_000) == most
-    assert whole_groups(work, 1) == 1
+def test_units_that_a_work_has_use_for(opcode: Opcode, group: int, most: int) -> None:
+    work = Work(opcode=opcode, rows=5, columns=6, length=7)
+    offered = 1, most - 1, most, PAPER.units
+    assert [planned(replace(work, units=n), PAPER).units for n in offered] == [
+        *(1, most - 1, most, most),
+    ]
+    assert [units_in_groups(work, n) for n in (1, 21)] == [1, 21 // group * group]

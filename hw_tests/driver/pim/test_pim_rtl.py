@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from golden.pim import Descriptor
 from golden.pim.vault_timing import check_vault_trace
 from hw.pim.config import PIM_PRESETS, configure
 from hw.pim.vault.timing import vault_part
@@ -28,6 +29,7 @@ from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.descriptor import Opcode, Tensor, Work
 from sw_driver.pim.device import Pim
+from sw_driver.pim.planning import planned
 from sw_driver.pim.registers import PoolRegisters
 from sw_driver.pim.transport import PimTransport
 from sw_driver.transport import DeviceFault, DeviceTimeout
@@ -232,6 +234,22 @@ def test_a_second_work_takes_the_idle_banks(pim: Pim) -> None:
     works = product(2 * BANK, 24), product(3 * BANK, 24, first=4 * BANK)
     alone = [cycles(work) for work in works]
     assert cycles(*works) < 0.75 * sum(alone)
+
+
+def test_a_work_that_grows_computes_the_same(pim: Pim) -> None:
+    """Banks join it when the other work has ended; they count as busy from then on."""
+    works = (
+        replace(product(2 * BANK, 24), banks=0b111110),
+        replace(product(3 * BANK, 32), units=CONFIG.units),
+    )
+    given = [Descriptor.decode(planned(work, CONFIG).encode_bytes()) for work in works]
+    check_overlapping_works(pim, given, SEED)
+    registers = PoolRegisters(pim.transport)
+    assert [registers.slot(slot, "banks") for slot in (0, 1)] == [0b111110, ALL_IDLE]
+    first, second = (registers.slot(slot, "cycles") for slot in (0, 1))
+    busy = pim.busy_cycles()
+    assert busy == [second, *[busy[1]] * 5]
+    assert 0 < busy[1] - first < second
 
 
 def test_idle_bits_are_those_of_the_running_works(pim: Pim) -> None:

@@ -18,7 +18,7 @@ from hw_tests.streams import pack
 CONFIG = PIM_PRESETS["tiny"]
 RECORD, COUNTS = work_record_layout(CONFIG), work_counts_layout()
 NAMES = ("id", "state", "banks", *(str(name) for name, _ in COUNTS))
-SUBMIT, STATUS, SNAPSHOT, DESCRIPTOR, KEPT = 0x018, 0x020, 0x048, 0x100, 0x200
+SUBMIT, STATUS, SNAPSHOT, DESCRIPTOR, KEPT, BUSY = 0x018, 0x020, 0x048, 0x100, 0x200, 0x300
 SLOTS, SLOT_BYTES = 0x1000, 0x80
 SLVERR = 2
 
@@ -42,6 +42,7 @@ class TB:
             "write": 1,
             "cause": 1,
         }
+        self.busy = [self.rng.getrandbits(64) for _ in range(CONFIG.banks)]
         self.records = [self._record() for _ in range(CONFIG.works)]
         self.written: list[tuple[int, int]] = []
         self.submits = 0
@@ -65,7 +66,7 @@ class TB:
         cocotb.start_soon(self._run())
 
     async def _run(self) -> None:
-        """Shows the slot that is selected, and keeps what is written."""
+        """Shows the bank that is selected, and keeps what is written."""
         dut = self.dut
         while True:
             await RisingEdge(dut.clk)
@@ -73,6 +74,9 @@ class TB:
             if int(dut.descriptor_write_enable.value):
                 place = int(dut.descriptor_write_index.value)
                 self.written.append((place, int(dut.descriptor_write_data.value)))
+            # The bank that is selected in the cycle that begins.
+            await ReadWrite()
+            dut.status_busy.value = self.busy[int(dut.status_bank.value) % CONFIG.banks]
 
     async def show(self, slot: int) -> None:
         """Has ``status`` show a slot's record."""
@@ -91,6 +95,7 @@ class TB:
         table = {8 * place: value for place, value in enumerate(pool)}
         table |= {KEPT + 8 * place: 0 for place in range(len(NAMES))}
         table |= {DESCRIPTOR + 8 * place: 0 for place in range(24)}
+        table |= {BUSY + 8 * bank: cycles for bank, cycles in enumerate(self.busy)}
         return table
 
 
@@ -203,7 +208,7 @@ async def nothing_else_is_written(dut: Any) -> None:
     tb = TB(dut)
     await tb.reset()
     table = tb.expected()
-    for address in [*range(0, 0x300, 8), *range(SLOTS, SLOTS + 2 * SLOT_BYTES, 8)]:
+    for address in [*range(0, 0x400, 8), *range(SLOTS, SLOTS + 2 * SLOT_BYTES, 8)]:
         if address not in (SUBMIT, SNAPSHOT) and not DESCRIPTOR <= address < DESCRIPTOR + 192:
             known = address in table or (address >= SLOTS and address % SLOT_BYTES < 0x50)
             response = await tb.master.write(address, (1 << 64) - 1)

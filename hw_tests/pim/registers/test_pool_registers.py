@@ -13,6 +13,7 @@ from hw.pim.registers.pool_registers import (
     SLOT_BYTES,
     SLOTS_OFFSET_BYTES,
     PoolRegisters,
+    busy_window,
     descriptor_window,
     kept_window,
 )
@@ -53,6 +54,8 @@ def test_descriptor_has_its_place() -> None:
     pool = load_registers("pim_pool", PIM_RDL).registers
     assert max(register.offset_bytes for register in pool) + 8 <= window.start
     assert window.stop <= kept_window().start
-    assert kept_window().stop <= SLOTS_OFFSET_BYTES
+    assert kept_window().stop <= busy_window().start
+    assert len(busy_window()) == 8 * 32
+    assert busy_window().stop <= SLOTS_OFFSET_BYTES
     slot = load_registers("pim_slot", PIM_RDL).registers
     assert max(register.offset_bytes for register in slot) + 8 <= SLOT_BYTES

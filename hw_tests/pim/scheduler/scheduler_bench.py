@@ -1,7 +1,8 @@
 """cocotb tests of the scheduler, with players in place of the banks and of the host's port.
 
 Which banks work for what, in which order works start, ids, causes and idle bits are compared with
-:class:`golden.pim.pool.Pool`, which is told of each acceptance and each completion.
+:class:`golden.pim.pool.Pool`, which is told of each acceptance and each completion, and when works
+grow.
 """
 
 from __future__ import annotations
@@ -47,8 +48,11 @@ class Offered:
     cause: int = 0
     id: int = 0
     banks: int = 0
+    accepted_at: int = 0
     started_at: int = 0
     completed_at: int = 0
+    dealt_at: int = 0
+    """When the last tile was taken."""
     place: tuple[int, int, int, int] | None = (0, 0, 0, 0)
     """Where the next tile begins: outer2, outer1, second, first; first counts through lines."""
     line: int = 0
@@ -270,8 +274,12 @@ class TB:
         self.completed: list[Offered] = []
         self.most = False
         """Banks do as much as they can in each cycle in which they have a work."""
-        self.overtakes = self.late = 0
-        """Works that started, or completed, before an older one."""
+        self.overtakes = self.late = self.grown = 0
+        """Works that started, or completed, before an older one; how often works grew."""
+        self.owners: dict[int, Offered] = {}
+        """The work of each bank that has one."""
+        self.busy = [0] * CONFIG.banks
+        """Cycles in which each bank had a work."""
         self.tile_cycles: list[tuple[int, int]] = []
         self.players = [Bank(self, number) for number in range(CONFIG.banks)]
         self.gate_opens_after = 0
@@ -286,7 +294,7 @@ class TB:
         dut = self.dut
         cocotb.start_soon(Clock(dut.clk, 3200, unit="ps").start())
         dut.rst.value = 1
-        for name in ("i_valid", "done", "counts", "gate_closed", "status_select"):
+        for name in ("i_valid", "done", "counts", "gate_closed", "status_select", "status_bank"):
             self.signal(name).value = 0
         await ClockCycles(dut.clk, 4)
         dut.rst.value = 0
@@ -309,9 +317,28 @@ class TB:
     # What is seen.
 
     def _settled(self) -> None:
-        """Before something new is accepted or completed all that could start has started."""
+        """Before something new is accepted or completed all that could start has started, and all
+        that could grow has grown."""
         assert not self.to_start, f"work {self.to_start[0].id} has not started"
+        grown = self.golden.grow(self._dealt())
+        assert grown is None, f"work {grown} has not grown"
         assert self.value("status_idle") == self.golden.idle, "idle bits"
+
+    def _dealt(self) -> set[int]:
+        """Works of which no tile is left."""
+        return {work.id for work in self.held.values() if work.place is None}
+
+    def _grow(self, work: Offered, mask: int) -> None:
+        """Banks joined a running work."""
+        assert not self.to_start, f"work {work.id} grew before work {self.to_start[0].id} started"
+        dealt = self._dealt()
+        if work.place is None and self.cycle - work.dealt_at <= CONFIG.banks + 5:
+            dealt.remove(work.id)  # Its last tile was taken while banks were chosen.
+        assert self.golden.grow(dealt) == work.id, f"work {work.id} grew, which must not"
+        banks = sum(1 << bank for bank in self.golden.banks_of(work.id))
+        assert mask == banks & ~work.banks, f"{mask:b} joined work {work.id}, not {banks:b}"
+        work.banks = banks
+        self.grown += 1
 
     def _expect_starts(self) -> None:
         for work in list(self.waiting):
@@ -329,6 +356,7 @@ class TB:
         else:
             try:
                 work.id = self.last_id = self.golden.submit(work.descriptor)
+                work.accepted_at = self.cycle
                 self.last_cause = 0
                 self.works[work.serial] = work
                 self.held[work.id % CONFIG.works] = work
@@ -356,6 +384,9 @@ class TB:
     def _start(self, mask: int) -> Offered:
         serial = unpack(JOBS.work, self.value("work"))["alpha"]
         work = self.works[serial]
+        if work.started_at:
+            self._grow(work, mask)
+            return work
         assert self.to_start, f"work {work.id} started, which must wait"
         expected = self.to_start.popleft()
         self.overtakes += any(other.id and other.serial < serial for other in self.waiting)
@@ -407,6 +438,7 @@ class TB:
         if outer1 == extents["outer1"]:
             outer1, outer2 = 0, outer2 + 1
         work.place = None if outer2 == extents["outer2"] else (outer2, outer1, second, first)
+        work.dealt_at = self.cycle
         return False
 
     def _check_status(self, slot: int) -> None:
@@ -470,12 +502,22 @@ class TB:
             self.cycle += 1
             mask = self.value("start")
             started = self._start(mask) if mask else None
-            self._check_status(select)
-            select = self.rng.randrange(CONFIG.works)
-            self.signal("status_select").value = select
+            self._check_status(select % CONFIG.works)
+            assert self.value("status_busy") == self.busy[select % CONFIG.banks], "busy cycles"
+            select = self.rng.randrange(CONFIG.works * CONFIG.banks)
+            self.signal("status_select").value = select % CONFIG.works
+            self.signal("status_bank").value = select % CONFIG.banks
+            if started is not None:
+                self.owners |= {bank: started for bank in range(CONFIG.banks) if mask >> bank & 1}
+            for bank in self.owners:
+                self.busy[bank] += 1
             for slot in range(CONFIG.works):
                 if self.value("gate_completed") >> slot & 1:
                     self._complete(slot)
+                    done = self.held[slot]
+                    self.owners = {
+                        bank: work for bank, work in self.owners.items() if work is not done
+                    }
             if offering is not None and self.value("i_ready"):
                 self._taken(offering)
                 offering = None
@@ -513,24 +555,27 @@ async def random_sequences(dut: Any, stalls: str, words: int) -> None:
     """Works of all kinds, refused ones too, offered faster than the pool can take them."""
     tb = TB(dut, stalls=stalls)
     await tb.reset()
-    await tb.run(random_works(tb, words), 100)
+    await tb.run(random_works(tb, words), 100 if words else 300)
     dut._log.info(
         f"{tb.cycle} cycles, {len(tb.completed)} works, {tb.overtakes} started and {tb.late} "
-        f"completed before an older one, {tb.causes.count(Cause.FULL)} times full"
+        f"completed before an older one, {tb.grown} grew, {tb.causes.count(Cause.FULL)} times full"
     )
     assert tb.overtakes
     assert tb.late
+    assert tb.grown or words == 48  # whose works are too small
     assert set(Cause) >= set(tb.causes) > {Cause.NONE, Cause.FULL}
 
 
 def sum_on(works: Works, banks: int, place: int, **extents: int) -> Offered:
-    """A work for these banks that is in the way of no other with another ``place``."""
+    """A work for these banks that is in the way of no other with another ``place``; without banks
+    for all units."""
     made = Descriptor(
         opcode=Opcode.SUM,
         banks=banks,
+        units=0 if banks else CONFIG.units,
         rows=1,
-        length=1,
-        a=Tensor(address_bytes=0, strides=(1, 1)),
+        length=1 if banks else CONFIG.units,
+        a=Tensor(address_bytes=0, strides=(1, 0)),
         result=Tensor(address_bytes=4 * (1 + place), strides=(1,)),
     )
     work = works.make(made, **extents)
@@ -645,3 +690,65 @@ async def all_is_counted(dut: Any) -> None:
     dut._log.info(f"{count} multiplications of two banks in {cycles} cycles, among {tb.causes}")
     assert count > 2 * 16 * (cycles - 50)
     assert tb.completed.index(long) > 20
+
+
+LONG = {"first": 400, "second": 1, "outer1": 1, "outer2": 1}
+SHORT = {"first": 20, "second": 1, "outer1": 1, "outer2": 1}
+ALL = (1 << CONFIG.banks) - 1
+
+
+def begun_since(tb: TB, cycle: int, late: Offered) -> int:
+    """Works younger than ``late`` that started after ``cycle`` and before it."""
+    return sum(
+        cycle < work.started_at < late.started_at
+        for work in tb.works.values()
+        if work.serial > late.serial
+    )
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def idle_banks_join_a_running_work(dut: Any) -> None:
+    """A work that started with one bank has all of them once the others' work is done."""
+    tb = await unstalled(dut)
+    works = Works(tb.rng)
+    first = sum_on(works, ALL & ~1, 0, **SHORT)
+    second = sum_on(works, 0, 1, **LONG)
+    await tb.run(iter([first, second]), 2)
+    assert second.started_at < first.completed_at
+    assert (tb.grown, second.banks) == (1, ALL)
+    taken = {bank for cycle, bank in tb.tile_cycles if cycle > first.completed_at}
+    assert taken == set(range(CONFIG.banks))
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def a_work_that_names_all_banks_is_served(dut: Any) -> None:
+    """Of a stream of small works none that comes later takes a bank before it, nor does the work
+    that would grow."""
+    tb = await unstalled(dut)
+    works = Works(tb.rng)
+    offered = [sum_on(works, ALL & ~1, 0, **SHORT), sum_on(works, 0, 1, **LONG)]
+    late = sum_on(works, ALL, 2, **SHORT)
+    offered += [late, *(sum_on(works, 1 << place % 5, place, **SHORT) for place in range(3, 150))]
+    await tb.run(iter(offered), len(offered))
+    assert begun_since(tb, late.accepted_at, late) == 0
+    growing = offered[1]
+    assert (growing.banks, tb.grown) == (1, 0)
+    dut._log.info(f"waited {late.started_at - late.accepted_at} cycles")
+    assert late.started_at - growing.completed_at < 20
+    assert len(tb.completed) > 20
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def banks_are_not_kept_for_a_work_that_needs_a_result(dut: Any) -> None:
+    """Others run on them meanwhile; once it needs nothing else, no more of them begin."""
+    tb = await unstalled(dut)
+    works = Works(tb.rng)
+    first = sum_on(works, 1, 0, **LONG)
+    late = sum_on(works, ALL, 0, **SHORT)
+    stream = [sum_on(works, 2 << place % 5, place, **SHORT) for place in range(1, 60)]
+    await tb.run(iter([first, late, *stream]), 61)
+    assert begun_since(tb, late.accepted_at, late) > 5
+    assert begun_since(tb, first.completed_at, late) == 0
+    running = [work for work in stream if 0 < work.started_at < first.completed_at]
+    last = max(work.completed_at for work in running)
+    assert late.started_at - max(first.completed_at, last) < 20

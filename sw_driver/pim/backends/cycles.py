@@ -69,8 +69,8 @@ class CyclesPim(GoldenPim):
         self._runs: dict[int, WorkRun] = {}
         """The last work of each slot, once its check has ended."""
         self._running: dict[int, WorkRun] = {}
-        self._checked: tuple[int, int, Descriptor] | None = None
-        """When the work that is being checked is accepted, its id, and what it is."""
+        self._checked: tuple[int, Descriptor] | None = None
+        """When the work that is being checked is accepted, and what it is."""
 
     def read_register(self, offset_bytes: int) -> int:
         """As of :class:`GoldenPim`."""
@@ -90,10 +90,13 @@ class CyclesPim(GoldenPim):
         if not self._complete():
             self._clock = max(until, self._model.now)
         if self._checked is not None and self._clock >= self._checked[0]:
-            _, work_id, work = self._checked
+            work = self._checked[1]
             self._checked = None
-            self._running[work_id] = self._model.offer(work)
-            self._runs[work_id % self.config.works] = self._running[work_id]
+            self._accept(work)
+            if self._cause == Cause.NONE:
+                run = self._model.offer(work)
+                self._running[self._last_id] = run
+                self._runs[self._last_id % self.config.works] = run
             self.advance(max(0, target - self._clock))
 
     def followed_cycles(self, work: Work) -> int:
@@ -122,19 +125,23 @@ class CyclesPim(GoldenPim):
         """Completes the works that the model has completed; whether there was one."""
         done = {work_id: run for work_id, run in self._running.items() if run.end is not None}
         for work_id, run in sorted(done.items(), key=lambda item: item[1].end or 0):
-            self._pool.finish(work_id)
             del self._running[work_id]
+            self._finish(work_id)
             self._clock = max(self._clock, run.end or 0)
         return bool(done)
 
     def _submit(self) -> None:
-        super()._submit()
-        if self._cause != Cause.NONE:
+        work = self._check()
+        if work is None:
             return
-        work = Descriptor.decode(self._descriptor.tobytes())
         check = CHECK_CYCLES + ACCEPT_CYCLES + max(self.config.works, 4)
-        self._runs.pop(self._last_id % self.config.works, None)
-        self._checked = self._clock + check, self._last_id, work
+        self._checked = self._clock + check, work
+
+    def _dealt(self) -> set[int]:
+        return {work_id for work_id, run in self._running.items() if run.tiles.ended}
+
+    def _busy_cycles(self, bank: int) -> int:
+        return self._model.busy_cycles(bank, self._clock) if bank < self.config.banks else 0
 
     def _pool_fields(self, name: str) -> dict[str, int]:
         if name == "status":

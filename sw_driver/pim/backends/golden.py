@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.pim import Cause, Descriptor, Opcode, Pool, Room, WorkRefusedError
+from golden.pim import Cause, Descriptor, Opcode, Pool, Room, WorkRefusedError, check
 from hw.csr.bank import CSR_DATA_WIDTH
 from hw.csr.register_map import Register
 from hw.pim.registers.pool_registers import (
     SLOT_BYTES,
     SLOTS_OFFSET_BYTES,
+    busy_window,
     descriptor_window,
     kept_window,
 )
@@ -44,13 +45,14 @@ class GoldenPim:
     def __init__(self, config: PimConfig, *, computes: bool = True) -> None:
         self.config = config
         self.computes = computes
+        self._room = Room(config.first_words, config.second_words, config.state_words)
         self._pool = Pool(
             multipliers=config.placement.multipliers,
             adders=config.placement.adders,
             bank_bytes=config.bank_bytes,
             slots=config.works,
             computes=computes,
-            room=Room(config.first_words, config.second_words, config.state_words),
+            room=self._room,
         )
         self._descriptor = np.zeros(DESCRIPTOR_WORDS // 2, "<u8")
         self._held = [0] * config.works
@@ -67,6 +69,8 @@ class GoldenPim:
         for register in pool_map().registers:
             if register.offset_bytes == offset_bytes:
                 return _pack(register, self._pool_fields(register.name))
+        if offset_bytes in busy_window():
+            return self._busy_cycles((offset_bytes - busy_window().start) // _REGISTER_BYTES)
         kept = offset_bytes in kept_window()
         base = kept_window().start if kept else SLOTS_OFFSET_BYTES
         slot, offset = divmod(offset_bytes - base, SLOT_BYTES)
@@ -109,7 +113,7 @@ class GoldenPim:
         running = (work for work in self._accepted if self._pool.banks_of(work))
         oldest = next(running, None)
         if oldest is not None and cycles > 0:
-            self._pool.finish(oldest)
+            self._finish(oldest)
 
     def cycles(self) -> int:
         """0: there is no clock."""
@@ -119,6 +123,12 @@ class GoldenPim:
         """There is nothing to release."""
 
     def _submit(self) -> None:
+        work = self._check()
+        if work is not None:
+            self._accept(work)
+
+    def _check(self) -> Descriptor | None:
+        """The work in the descriptor, or None if it is refused whatever the pool does."""
         words = self._descriptor.view("<u4").copy()
         reserved = words[_RESERVED].any()
         words[_RESERVED] = 0
@@ -126,7 +136,14 @@ class GoldenPim:
         if reserved:
             known = work.opcode in list(Opcode)
             self._cause = Cause.RESERVED if known else Cause.OPCODE
-            return
+        else:
+            self._cause = check(
+                work, stack=self._pool.stack, units=self.config.units, room=self._room
+            )
+        return work if self._cause == Cause.NONE else None
+
+    def _accept(self, work: Descriptor) -> None:
+        """Offers a checked work to the pool."""
         try:
             self._last_id = self._pool.submit(work)
         except WorkRefusedError as refusal:
@@ -135,6 +152,24 @@ class GoldenPim:
         self._cause = Cause.NONE
         self._held[self._last_id % len(self._held)] = self._last_id
         self._accepted.append(self._last_id)
+        self._grow()
+
+    def _finish(self, work_id: int) -> None:
+        self._pool.finish(work_id)
+        self._grow()
+
+    def _grow(self) -> None:
+        """Gives banks that nobody waits for to the works that run."""
+        while self._pool.grow(self._dealt()) is not None:
+            pass
+
+    def _dealt(self) -> Container[int]:
+        """Works of which no tile is left: without a clock a work that runs has some."""
+        return ()
+
+    def _busy_cycles(self, bank: int) -> int:
+        """Cycles in which a bank had a work."""
+        return 0
 
     def _pool_fields(self, name: str) -> dict[str, int]:
         config = self.config
