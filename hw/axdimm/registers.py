@@ -44,13 +44,24 @@ def kernel_map(rules: tuple[str, ...] = PAPER_RULES) -> RegisterMap:
 def registers_text(rules: tuple[str, ...] = PAPER_RULES) -> str:
     """The description of a channel's registers in SystemRDL.
 
-    Raises ``ValueError`` for a constant that has the name of one of the kernel's own registers.
+    Raises ``ValueError`` for a constant that has the name of another register.
     """
     chosen = [rule(name) for name in rules]
     text = _CHANNEL_RDL.read_text()
-    for marker, lines in (("settings", _settings(chosen)), ("sums", _sums(chosen))):
+    taken = {each.name for each in load_registers("axdimm_kernel", _CHANNEL_RDL).registers}
+    for marker, added in (("settings", _settings(chosen)), ("sums", _sums(chosen))):
         place = next(line for line in text.splitlines(True) if f"// @{marker}:" in line)
-        text = text.replace(place, "".join(f"    {line}\n" for line in lines))
+        lines = []
+        for kind, name, title in added:
+            if name in taken:
+                raise ValueError(
+                    f"{name!r} of a rule is a register already, of every kernel or of a tensor; "
+                    "give the constant another name"
+                )
+            taken.add(name)
+            # Escaped, for a constant may have the name of a word of the language, such as w.
+            lines.append(rf'    {kind} \{name}; \{name}->name = "{title}";' + "\n")
+        text = text.replace(place, "".join(lines))
     return text
 
 
@@ -59,28 +70,19 @@ def union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
-def _settings(rules: list[UpdateRule]) -> Iterator[str]:
+def _settings(rules: list[UpdateRule]) -> Iterator[tuple[str, str, str]]:
     for way, verb, tensors in (
         ("in", "loaded", [each.inputs for each in rules]),
         ("out", "stored", [each.outputs for each in rules]),
     ):
         for name in union(tensors):
             titles = union([each.tensors[name]] for each in rules if name in each.tensors)
-            yield _register("address_reg", f"{name}_{way}", f"{', '.join(titles)}: {verb}")
+            yield "address_reg", f"{name}_{way}", f"{', '.join(titles)}: {verb}"
     for name in union(each.constants for each in rules):
         titles = union([each.constants[name]] for each in rules if name in each.constants)
-        yield _register("constant_reg", name, "; ".join(titles))
+        yield "constant_reg", name, "; ".join(titles)
 
 
-def _sums(rules: list[UpdateRule]) -> Iterator[str]:
+def _sums(rules: list[UpdateRule]) -> Iterator[tuple[str, str, str]]:
     for name in union(each.sums for each in rules):
-        yield _register("sum_reg", f"sum_{name}", f"Sum of {name}")
-
-
-def _register(kind: str, name: str, title: str) -> str:
-    if name in {each.name for each in load_registers("axdimm_kernel", _CHANNEL_RDL).registers}:
-        raise ValueError(
-            f"{name!r} of a rule is a register of every kernel; give the constant another name"
-        )
-    # Escaped, for a constant may have the name of a word of the language, such as w.
-    return rf'{kind} \{name}; \{name}->name = "{title}";'
+        yield "sum_reg", f"sum_{name}", f"Sum of {name}"

@@ -53,9 +53,9 @@ def test_a_constant_may_be_called_as_a_word_of_the_language(name: str) -> None:
     assert kernel_map(with_constant(name))[name].fields[0].name == "value"
 
 
-@pytest.mark.parametrize("name", ["count", "rule"])
+@pytest.mark.parametrize("name", ["count", "rule", "p_in", "p_out"])
 def test_a_constant_may_not_be_called_as_a_register(name: str) -> None:
-    with pytest.raises(ValueError, match=f"'{name}' of a rule is a register of every kernel"):
+    with pytest.raises(ValueError, match=f"'{name}' of a rule is a register already"):
         kernel_map(with_constant(name))
 
 
