@@ -68,7 +68,16 @@ WAIVERS = Path(next(iter(hw.__path__))) / "verilog.vlt"
 def test_verilator_has_no_warning(folder: Path, name: str) -> None:
     """Of all that it has, but for the waivers, each with its reason."""
     # What it would do to be fast afterwards finds no warnings, and takes half of the time.
-    lint = ["verilator", "--lint-only", "-Wall", "-O0", "--top-module", name, str(WAIVERS)]
+    lint = [
+        "verilator",
+        "--lint-only",
+        "-Wall",
+        "-O0",
+        "-fgate",
+        "--top-module",
+        name,
+        str(WAIVERS),
+    ]
     result = subprocess.run(
         [*lint, *sources(folder, name)],
         cwd=folder, env=verilator_env(), capture_output=True, text=True, check=False,
