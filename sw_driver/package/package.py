@@ -87,18 +87,17 @@ def write_package(folder: Path, name: str, machines: Machines) -> list[Path]:
     """Writes the package of a design to ``folder``, whole or not at all, and gives the files.
 
     Raises ``FileExistsError`` if ``folder`` is there and not empty: it may hold pins that somebody
-    has added. Raises what :func:`package_files` does, and ``OSError``.
+    has added. Raises what :func:`package_files` does, and ``OSError`` with the name of ``folder``.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(
             f"{str(folder)!r} is there and is no empty folder: give another, or remove it"
         )
-    contents = package_files(name, machines)
     target = folder.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{uuid4().hex}")
-    part.mkdir()
     try:
+        part.mkdir(parents=True)
+        contents = package_files(name, machines)
         for path, content in contents.items():
             file = part / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -106,6 +105,8 @@ def write_package(folder: Path, name: str, machines: Machines) -> list[Path]:
             if path.startswith("tools/"):
                 file.chmod(0o755)
         os.replace(part, target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return [folder / path for path in contents]

@@ -346,6 +346,10 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert pins.read_text() == "mine"
 
 
+def test_a_folder_that_cannot_be_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert_refused(capsys, ["verilog", *SMALL, "--package", "/proc/own"], ["'/proc/own'"])
+
+
 def test_a_package_that_fails_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
