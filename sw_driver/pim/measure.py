@@ -141,6 +141,8 @@ class Run:
     """Costs are extrapolated from shorter sums, see :mod:`sw_driver.pim.shortening`."""
     together: tuple[int, int] | None = None
     """Cycles and operations until the first of several jobs was done, if there is a clock."""
+    busy_together: list[int] | None = None
+    """As ``busy_cycles``, until then."""
 
     def cycles(self, jobs: Sequence[int]) -> int:
         """From the first offer of these jobs to their last completion."""
@@ -181,6 +183,11 @@ def run_jobs(
     run = Run(begins=[0] * len(jobs), ends=[0] * len(jobs))
     # Asking takes time, and before the first offer there is nothing to ask for.
     busy_before = device.busy_cycles() if device.has_offered else [0] * device.config.banks
+
+    def busy_cycles() -> list[int]:
+        busy = zip(device.busy_cycles(), busy_before, strict=True)
+        return [after - before for after, before in busy]
+
     running: dict[int, tuple[int, int, Work]] = {}
     left = [len(job.program.works) for job in jobs]
 
@@ -210,6 +217,8 @@ def run_jobs(
                 for counters in map(device.counters, running):
                     operations += counters.multiplications_done + counters.additions_done
                 run.together = device.transport.cycles() - run.begins[0], operations
+                if device.transport.timed:
+                    run.busy_together = busy_cycles()
             if completed is not None:
                 completed()
 
@@ -228,8 +237,7 @@ def run_jobs(
     run.simulated_cycles = device.transport.cycles() - begin_cycles
     run.host_seconds = perf_counter() - begin_s
     if device.transport.timed:
-        busy = zip(device.busy_cycles(), busy_before, strict=True)
-        run.busy_cycles = [after - before for after, before in busy]
+        run.busy_cycles = busy_cycles()
     return run
 
 
@@ -250,18 +258,29 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
 
     What needs a clock is None on a backend without one, and the speed of simulation where nothing
     is computed. ``utilisation`` and ``busy``, by bank, are as docs/pim-spec.md defines them;
-    ``utilisation_together`` is that until the first of several layers was done. A bound is the
-    least number of cycles: of the units, as if all multipliers, or all adders, always worked; of
-    the memory, as if each operand were read once, each result written once, and all banks' memories
-    always moved data.
+    ``held`` is the share of all units' cycles in which their banks had a work.
+    ``utilisation_together`` and ``held_together`` are those until the first of several layers was
+    done. A bound is the least number of cycles: of the units, as if all multipliers, or all adders,
+    always worked; of the memory, as if each operand were read once, each result written once, and
+    all banks' memories always moved data.
     """
     config = device.config
     layers = [_layer_figures(device, number, job, run) for number, job in enumerate(jobs)]
     cycles = run.cycles(range(len(jobs))) if device.transport.timed else None
     together_cycles, together_operations = run.together or (0, 0)
-    busy = None
-    if cycles and run.busy_cycles is not None:
-        busy = [min(1.0, each / cycles) for each in run.busy_cycles]
+
+    def shares(busy_cycles: list[int] | None, of_cycles: int | None) -> list[float] | None:
+        if not of_cycles or busy_cycles is None:
+            return None
+        return [min(1.0, each / of_cycles) for each in busy_cycles]
+
+    def held(busy: list[float] | None) -> float | None:
+        if busy is None:
+            return None
+        units = zip(config.placement.units, busy, strict=True)
+        return sum(each * share for each, share in units) / config.units
+
+    busy = shares(run.busy_cycles, cycles)
     return {
         "backend": device.transport.name,
         "banks": config.banks,
@@ -281,6 +300,8 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
         "utilisation_together": together_operations / (config.units * together_cycles)
         if together_cycles
         else None,
+        "held": held(busy),
+        "held_together": held(shares(run.busy_together, together_cycles)),
         "busy": busy,
         "shortened": run.shortened,
         "simulated_cycles_per_host_second": (

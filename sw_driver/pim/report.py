@@ -10,7 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from .validation import Comparison
 
-__all__ = ["bank_map", "comparison_table", "layer_table", "notes"]
+__all__ = ["bank_map", "comparison_table", "layer_table", "notes", "pair_table"]
 
 
 def _share(value: float | None) -> str:
@@ -112,6 +112,25 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
             else "All results are the golden model's, bit for bit."
         )
     return found
+
+
+def pair_table(measured: Sequence[Mapping[str, Any]]) -> Table:
+    """A row for each pair of layers, from the figures of their runs."""
+    table = Table(title="Two layers side by side: until the first is done, and the whole run")
+    table.add_column("layers")
+    for heading in ("cycles", "units held", "whole run", "utilisation", "whole run"):
+        table.add_column(heading, justify="right")
+    for figures in measured:
+        first, second = figures["layers"]
+        table.add_row(
+            f"{first['layer']} and {second['layer'].split()[-1]} {first['pass']}",
+            _count(figures["cycles"]),
+            _share(figures["held_together"]),
+            _share(figures["held"]),
+            _share(figures["utilisation_together"]),
+            _share(figures["utilisation"]),
+        )
+    return table
 
 
 def comparison_table(compared: Sequence[Comparison]) -> Table:
