@@ -41,6 +41,7 @@ MOST_MEDIAN_ERROR = 0.02
 """Of the cycle model, in cycles: of each run, and the median of all."""
 
 _PASSES = ("forward", "backward-filter", "backward-input", "bias", "backward-bias", "descent")
+_PLACEMENTS = ("striped", "local", "predicted")
 
 
 def _sizes(*names: str) -> Callable[[str], list[int]]:
@@ -128,6 +129,13 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="give a work units in whole groups only, as the paper does: of 444 units a filter of "
         "11 x 11 takes 241 (default: all that there are)",
+    )
+    parser.add_argument(
+        "--placement",
+        choices=_PLACEMENTS,
+        default="predicted",
+        help="tensors striped over all banks, or dealt to the local memories of the banks that "
+        "work on them, where a pass has works for that, or as is predicted to be faster (default)",
     )
     parser.add_argument(
         "--seed", type=integer(0, 2**63 - 1), default=1, metavar="N", help="of all that is random"
@@ -266,6 +274,7 @@ def _run_jobs(
         _configured(arguments),
         parts=arguments.parts,
         whole_groups=arguments.whole_groups,
+        placement=arguments.placement,
     )
     transport = open_pim(
         arguments.backend,

@@ -19,7 +19,7 @@ from .descriptor import Opcode, Work
 from .device import Pim
 from .layers import Layer
 from .lowering import Program, lower
-from .placing import StripedMemory
+from .placing import StackMemory
 
 __all__ = [
     "Job",
@@ -53,8 +53,9 @@ class Job:
         *,
         published: Layer | None = None,
         parts: int | None = None,
-        memory: StripedMemory | None = None,
+        memory: StackMemory | None = None,
         whole_groups: bool = False,
+        placement: str = "striped",
     ) -> Job:
         """Lowers the pass, as :func:`~sw_driver.pim.lowering.lower`, and raises what that does."""
         return cls(
@@ -63,7 +64,13 @@ class Job:
             layer=layer,
             published=published or layer,
             program=lower(
-                layer, pass_name, config, parts=parts, memory=memory, whole_groups=whole_groups
+                layer,
+                pass_name,
+                config,
+                parts=parts,
+                memory=memory,
+                whole_groups=whole_groups,
+                placement=placement,
             ),
         )
 
@@ -75,16 +82,18 @@ def place_jobs(
     *,
     parts: int | None = None,
     whole_groups: bool = False,
+    placement: str = "striped",
 ) -> tuple[PimConfig, list[Job]]:
     """A pass of layers side by side, and the stack that holds them: one as large as simulation
     needs it, or else ``config``.
 
-    ``layers``: of each the name, as it runs, and as it was before it was scaled. ``parts`` and
-    ``whole_groups``: of :func:`~sw_driver.pim.lowering.lower`.
+    ``layers``: of each the name, as it runs, and as it was before it was scaled. ``parts``,
+    ``whole_groups`` and ``placement``: of :func:`~sw_driver.pim.lowering.lower`.
     """
 
     def placed(stack: PimConfig) -> tuple[PimConfig, list[Job]]:
-        memory = StripedMemory(stack)
+        # One layer alone may lie where it is predicted to be fastest.
+        memory = StackMemory(stack) if len(layers) > 1 else None
         return stack, [
             Job.of(
                 name,
@@ -95,6 +104,7 @@ def place_jobs(
                 parts=parts,
                 memory=memory,
                 whole_groups=whole_groups,
+                placement=placement,
             )
             for name, layer, published in layers
         ]
@@ -230,7 +240,8 @@ def run_jobs(
                 finish(device.wait_any(list(running)))
             if place == 0:
                 run.begins[number] = device.transport.cycles()
-            offered = device.pim_fix(None, work, work.result, work.units)
+            banks = [bank for bank in range(device.config.banks) if work.banks >> bank & 1]
+            offered = device.pim_fix(banks or None, work, work.result, len(banks) or work.units)
             running[offered] = number, place, work
     while running:
         finish(device.wait_any(list(running)))
@@ -328,6 +339,7 @@ def _layer_figures(device: Pim, number: int, job: Job, run: Run) -> dict[str, An
         "pass": job.pass_name,
         "sizes": job.layer.describe(),
         "published_sizes": job.published.describe(),
+        "placement": job.program.placement,
         "works": len(job.program.works),
         "multiplications": multiplications,
         "additions": additions,

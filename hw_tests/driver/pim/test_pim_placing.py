@@ -11,7 +11,7 @@ import pytest
 from golden.pim import StackMap
 from hw.pim.config import configure
 from sw_driver.errors import OutOfMemoryError
-from sw_driver.pim.placing import PlacedTensor, StripedMemory
+from sw_driver.pim.placing import PlacedTensor, StackMemory
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 CONFIG = configure("tiny", rows=2, columns=4)
@@ -28,7 +28,7 @@ def test_tensors_are_apart_and_in_the_memory() -> None:
     rng = np.random.default_rng(SEED)
     placed = refused = 0
     for _ in range(100):
-        memory = StripedMemory(CONFIG)
+        memory = StackMemory(CONFIG)
         taken: list[np.ndarray] = []
         for number in range(6):
             shape = tuple(map(int, rng.integers(1, 20, rng.integers(1, 5))))
@@ -55,13 +55,13 @@ def test_tensors_are_apart_and_in_the_memory() -> None:
 def test_slices_begin_in_all_banks(slice_bytes: int) -> None:
     config = configure("tiny", rows=2, columns=4, bank_bytes=1 << 20)
     stack = StackMap(banks=8, bank_bytes=1 << 20)
-    tensor = StripedMemory(config).place("x", (16, slice_bytes // 4))
+    tensor = StackMemory(config).place("x", (16, slice_bytes // 4))
     banks = [stack.decode(tensor.at(number))[0] for number in range(16)]
     assert all(banks.count(bank) == 2 for bank in range(8))
 
 
 def test_small_slices_stay_together() -> None:
-    assert StripedMemory(CONFIG).place("x", (32, 63)).strides == (63, 1)
+    assert StackMemory(CONFIG).place("x", (32, 63)).strides == (63, 1)
 
 
 def test_blocks_are_the_dense_pieces() -> None:
@@ -74,7 +74,7 @@ def test_blocks_are_the_dense_pieces() -> None:
 
 
 def test_parts_are_those_of_an_array() -> None:
-    tensor = StripedMemory(CONFIG).place("x", (6, 5, 4, 150))
+    tensor = StackMemory(CONFIG).place("x", (6, 5, 4, 150))
     number = np.arange(6 * 5 * 4 * 150).reshape(tensor.shape)
     address = places(tensor)
     for part, expected in (
@@ -90,7 +90,7 @@ def test_parts_are_those_of_an_array() -> None:
 
 
 def test_refuses_what_does_not_fit() -> None:
-    memory = StripedMemory(CONFIG)
+    memory = StackMemory(CONFIG)
     whole = CONFIG.striped_banks * CONFIG.bank_bytes
     memory.place("x", (whole // 4 - 128,))
     memory.place("y", (8,))
