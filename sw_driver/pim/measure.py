@@ -127,6 +127,10 @@ class WorkRecord:
     multiplications: int
     additions: int
     banks: list[int]
+    offer_cycle: int
+    """Before its first register write; this and the next count like those of :class:`Run`."""
+    seen_cycle: int
+    """When it was seen to have completed."""
     cycles: int | None
     bytes_read: int
     bytes_written: int
@@ -198,12 +202,13 @@ def run_jobs(
         busy = zip(device.busy_cycles(), busy_before, strict=True)
         return [after - before for after, before in busy]
 
-    running: dict[int, tuple[int, int, Work]] = {}
+    running: dict[int, tuple[int, int, Work, int]] = {}
     left = [len(job.program.works) for job in jobs]
 
     def finish(work_ids: Sequence[int]) -> None:
+        seen = device.transport.cycles()
         for work_id in work_ids:
-            number, place, work = running.pop(work_id)
+            number, place, work, offer = running.pop(work_id)
             counters = device.counters(work_id)
             run.records.append(
                 WorkRecord(
@@ -214,6 +219,8 @@ def run_jobs(
                     multiplications=counters.multiplications_done,
                     additions=counters.additions_done,
                     banks=device.work_info(work_id)[0],
+                    offer_cycle=offer,
+                    seen_cycle=seen,
                     cycles=counters.cycles,
                     bytes_read=counters.bytes_read,
                     bytes_written=counters.bytes_written,
@@ -238,11 +245,12 @@ def run_jobs(
             finish([work_id for work_id in running if device.work_query(work_id)])
             if len(running) == device.config.works:
                 finish(device.wait_any(list(running)))
+            offer = device.transport.cycles()
             if place == 0:
-                run.begins[number] = device.transport.cycles()
+                run.begins[number] = offer
             banks = [bank for bank in range(device.config.banks) if work.banks >> bank & 1]
             offered = device.pim_fix(banks or None, work, work.result, len(banks) or work.units)
-            running[offered] = number, place, work
+            running[offered] = number, place, work, offer
     while running:
         finish(device.wait_any(list(running)))
     run.simulated_cycles = device.transport.cycles() - begin_cycles
@@ -271,9 +279,10 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
     is computed. ``utilisation`` and ``busy``, by bank, are as docs/pim-spec.md defines them;
     ``held`` is the share of all units' cycles in which their banks had a work.
     ``utilisation_together`` and ``held_together`` are those until the first of several layers was
-    done. A bound is the least number of cycles: of the units, as if all multipliers, or all adders,
-    always worked; of the memory, as if each operand were read once, each result written once, and
-    all banks' memories always moved data.
+    done. ``cycles_to_seen`` are those of a single work from its first register write until it was
+    seen to have completed, None for several. A bound is the least number of cycles: of the units,
+    as if all multipliers, or all adders, always worked; of the memory, as if each operand were read
+    once, each result written once, and all banks' memories always moved data.
     """
     config = device.config
     layers = [_layer_figures(device, number, job, run) for number, job in enumerate(jobs)]
@@ -311,6 +320,11 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
         "utilisation_together": together_operations / (config.units * together_cycles)
         if together_cycles
         else None,
+        "cycles_to_seen": (
+            run.records[0].seen_cycle - run.records[0].offer_cycle
+            if cycles and len(run.records) == 1
+            else None
+        ),
         "held": held(busy),
         "held_together": held(shares(run.busy_together, together_cycles)),
         "busy": busy,

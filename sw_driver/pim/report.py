@@ -98,6 +98,11 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
             f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first of "
             f"the layers was done, {figures['utilisation']:.1%} in the whole run."
         )
+    if figures["cycles_to_seen"] is not None and not figures["shortened"]:
+        found.append(
+            f"Seen to have completed {figures['cycles_to_seen']:,} cycles after the first register "
+            "write."
+        )
     if figures["shortened"]:
         found.append(
             "The sums are too long to be followed: two runs with parts of them were, and the costs "

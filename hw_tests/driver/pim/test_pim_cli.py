@@ -152,6 +152,8 @@ def test_figures_of_one_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert busy == set(layer["records"][0]["banks"])
     assert all(share in (0, 1) for share in figures["busy"])
     assert figures["wrong_results"] == 0
+    (record,) = layer["records"]
+    assert record["seen_cycle"] - record["offer_cycle"] == figures["cycles_to_seen"] == 1000
 
 
 @pytest.mark.usefixtures("timed")
@@ -216,6 +218,7 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in printed
     assert "no clock" not in printed
     assert "Utilisation" not in printed
+    assert "Seen to have completed 1,000 cycles after the first register write." in printed
 
     layers = ["--layer", "conv2", "--layer", "conv3", *SMALL, "--parts", "1"]
     figures = figures_of(capsys, *layers)
@@ -230,9 +233,10 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("timed")
 def test_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    pairs = [("alexnet", "conv3", "fc7", "forward"), ("vgg-19", "fc8", "conv2_1", "backward-input")]
+    pairs = [("alexnet", "fc7", "conv1", "forward"), ("vgg-19", "fc8", "conv2_1", "backward-input")]
     monkeypatch.setattr(networks, "PAIRS", pairs)
-    run = ["pim", "--backend", "timed", "--pairs", *SMALL]
+    # Not all banks, so that what is held is not the share of the banks.
+    run = ["pim", "--backend", "timed", "--pairs", "--whole-groups", *SMALL]
     assert main([*run, "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)
     for figures, (network, *names, pass_name) in zip(measured, pairs, strict=True):
@@ -384,6 +388,8 @@ def test_a_layer_in_the_cycle_model(capsys: pytest.CaptureFixture[str]) -> None:
     (layer,) = figures["layers"]
     assert figures["wrong_results"] is None
     assert figures["simulated_cycles_per_host_second"] is None
+    # Besides the work, 24 writes of its descriptor and the check of that.
+    assert 24 * 3 + 72 < figures["cycles_to_seen"] - layer["cycles"] < 500
     assert layer["cycles"] > layer["compute_bound_cycles"]
     assert layer["bytes_read"] >= layer["least_bytes_read"]
 
