@@ -141,7 +141,7 @@ def lower(
     ``whole_groups``: whether a work is given units in whole groups only.
 
     ``placement``: one of :data:`PLACEMENTS`. Local, a bank has a work of its own on what is in its
-    local memory, and the pool chooses nothing, so that ``parts`` and ``whole_groups`` do not apply.
+    local memory, and the pool chooses nothing, so that ``parts`` and ``whole_groups`` are refused.
     What is predicted is striped if any of the others is given.
 
     Raises :class:`~sw_driver.pim.errors.LayerError` for an unknown pass or placement, and for a
@@ -164,6 +164,11 @@ def lower(
                 if local_cycles is not None and local_cycles < cycles:
                     return local
         return striped
+    if placement == "local" and (parts is not None or whole_groups):
+        raise LayerError(
+            "local placement has a work for each bank that has a part: leave parts and whole "
+            "groups out, or take striped placement"
+        )
     inputs, result, *writers = _PASSES[pass_name]
     write: Callable[[Layer, _Draft], None] = writers[isinstance(layer, FullyConnected)]
     draft = _Draft(layer, config, memory or StackMemory(config), local=placement == "local")

@@ -43,6 +43,8 @@ SMALL = ["--most-products", "100000"]
         (["--pairs"], ["--pairs", "golden", "--backend cycles"]),
         (["--pairs", "--backend", "cycles", "--layer", "fc6"], ["--pairs", "--layer out"]),
         (["--pairs", "--backend", "cycles", *OWN], ["--pairs", "--convolution out"]),
+        (["--placement", "local", "--pass", "bias", "--parts", "2"], ["each bank", "leave parts"]),
+        (["--placement", "local", "--pass", "bias", "--whole-groups"], ["whole groups out"]),
         (["--placement", "near"], ["'near'", "striped", "predicted"]),
         (["--placement", "local", *SMALL], ["forward", "no local placement", "'striped'"]),
         (["--pass", "sideways"], ["'sideways'", "backward-filter"]),
