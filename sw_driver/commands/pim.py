@@ -41,6 +41,7 @@ MOST_MEDIAN_ERROR = 0.02
 """Of the cycle model, in cycles: of each run, and the median of all."""
 
 _PASSES = ("forward", "backward-filter", "backward-input", "bias", "backward-bias", "descent")
+_OWN_SIZES = ("convolution", "filters", "stride", "padding", "groups", "fully_connected")
 _PLACEMENTS = ("striped", "local", "predicted")
 
 
@@ -115,7 +116,6 @@ def add_parser(subparsers: Any) -> None:
         "--pass",
         dest="pass_name",
         choices=_PASSES,
-        default="forward",
         help="default: forward; of a fully connected layer backward-filter is the weights'",
     )
     parser.add_argument(
@@ -212,7 +212,9 @@ def _run_layers(arguments: argparse.Namespace, progress: Console, console: Conso
     from sw_driver.pim.report import bank_map, layer_table, notes
 
     with _reported():
-        figures = _run_jobs(arguments, _layers(arguments), arguments.pass_name, progress)
+        figures = _run_jobs(
+            arguments, _layers(arguments), arguments.pass_name or "forward", progress
+        )
     if arguments.json:
         print(json.dumps(figures, indent=2))
     if console is not None:
@@ -234,12 +236,12 @@ def _run_pairs(arguments: argparse.Namespace, progress: Console, console: Consol
     from sw_driver.pim.networks import PAIRS
     from sw_driver.pim.report import pair_table
 
-    own = ("convolution", "fully_connected", "network", "layer", "dram_trace")
-    given = [name for name in own if getattr(arguments, name) is not None]
-    if given:
-        raise Refusal(
-            f"--pairs has layers of its own and no trace, leave --{given[0].replace('_', '-')} out"
-        )
+    own = {name: name.replace("_", "-") for name in (*_OWN_SIZES, "network", "layer", "dram_trace")}
+    for name, option in (own | {"pass_name": "pass"}).items():
+        if getattr(arguments, name) is not None:
+            raise Refusal(
+                f"--pairs has layers and passes of its own and no trace: leave --{option} out"
+            )
     if arguments.backend == "golden":
         raise Refusal("--pairs needs a clock, which golden has not: add --backend cycles or rtl")
     measured = []
@@ -290,10 +292,7 @@ def _layers(arguments: argparse.Namespace) -> list[tuple[str, Layer, Layer]]:
     """The layers to run: name, as it runs, as it was before it was scaled."""
     from sw_driver.pim.layers import Convolution, FullyConnected
 
-    given = {
-        name: getattr(arguments, name.replace("-", "_"))
-        for name in ("convolution", "filters", "stride", "padding", "groups", "fully-connected")
-    }
+    given = {name.replace("_", "-"): getattr(arguments, name) for name in _OWN_SIZES}
     own = {name: value for name, value in given.items() if value is not None}
     if own:
         by_name = ("network", "layer", "images", "most_products")
@@ -376,6 +375,8 @@ def _validate(arguments: argparse.Namespace, progress: Console, console: Console
 
     if arguments.dram_trace is not None:
         raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
+    if arguments.pairs:
+        raise Refusal("--validate has passes of its own, --pairs too: give either")
     if arguments.whole_groups:
         raise Refusal("--validate offers all units, --whole-groups does not: give either")
     with _reported():

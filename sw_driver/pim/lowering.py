@@ -7,10 +7,10 @@ one that :mod:`sw_driver.pim.placing` spreads over banks, and works are cut alon
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise, product, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,19 +101,26 @@ class _Draft:
         self.tensors |= placed
         return list(placed.values())
 
-    def shared(self, *names: str, by_lanes: bool = False) -> list[tuple[PlacedTensor, ...]]:
-        """Gives tensors of the layer that have the same first index their places: as they are, or,
-        with local placement, the parts that each bank has, as many as others or by its lanes."""
+    def shared(
+        self, *names: str, whole: str | None = None, by_lanes: bool = False
+    ) -> list[tuple[PlacedTensor, ...]]:
+        """Gives tensors of the layer their places: as they are, or, with local placement, the parts
+        that each bank has, as many as others or by its lanes. All have the same first index but for
+        the tensor ``whole``, which all banks read."""
         if not self._local:
             return [tuple(self.place(*names))]
         placement = self.config.placement
         lanes = map(min, placement.multipliers, placement.adders)
         shares = list(lanes) if by_lanes else [1] * self.config.banks
-        dealt = [
-            self._memory.deal(name, self._shapes[name.removeprefix("d")], shares) for name in names
-        ]
-        self.tensors |= zip(names, dealt, strict=True)
-        return list(zip(*(each.parts for each in dealt), strict=True))
+        parts: list[Iterable[PlacedTensor]] = []
+        for name in names:
+            if name == whole:
+                parts.append(repeat(*self.place(name)))
+                continue
+            dealt = self._memory.deal(name, self._shapes[name.removeprefix("d")], shares)
+            self.tensors[name] = dealt
+            parts.append(dealt.parts)
+        return list(zip(*parts, strict=False))
 
     def add(self, opcode: Opcode, **settings: Any) -> None:
         """Appends a work, see :func:`~sw_driver.pim.placing.work_on`."""
@@ -346,8 +353,7 @@ def _bias_gradient(layer: Convolution, draft: _Draft) -> None:
 
 
 def _forward_product(layer: FullyConnected, draft: _Draft) -> None:
-    (x,) = draft.place("x")
-    for weights, y in draft.shared("weights", "y", by_lanes=True):
+    for weights, x, y in draft.shared("weights", "x", "y", whole="x", by_lanes=True):
         _add_product(draft, weights, x, y)
 
 

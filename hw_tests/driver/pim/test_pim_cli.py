@@ -45,6 +45,8 @@ SMALL = ["--most-products", "100000"]
         (["--pairs", "--backend", "cycles", *OWN], ["--pairs", "--convolution out"]),
         (["--placement", "local", "--pass", "bias", "--parts", "2"], ["each bank", "leave parts"]),
         (["--placement", "local", "--pass", "bias", "--whole-groups"], ["whole groups out"]),
+        (["--pairs", "--backend", "cycles", "--pass", "bias"], ["--pairs", "--pass out"]),
+        (["--pairs", "--validate", "1"], ["--validate", "--pairs", "either"]),
         (["--placement", "near"], ["'near'", "striped", "predicted"]),
         (["--placement", "local", *SMALL], ["forward", "no local placement", "'striped'"]),
         (["--pass", "sideways"], ["'sideways'", "backward-filter"]),
