@@ -41,6 +41,8 @@ MOST_MEDIAN_ERROR = 0.02
 """Of the cycle model, in cycles: of each run, and the median of all."""
 
 _PASSES = ("forward", "backward-filter", "backward-input", "bias", "backward-bias", "descent")
+_OWN_SIZES = ("convolution", "filters", "stride", "padding", "groups", "fully_connected")
+_PLACEMENTS = ("striped", "local", "predicted")
 
 
 def _sizes(*names: str) -> Callable[[str], list[int]]:
@@ -114,7 +116,6 @@ def add_parser(subparsers: Any) -> None:
         "--pass",
         dest="pass_name",
         choices=_PASSES,
-        default="forward",
         help="default: forward; of a fully connected layer backward-filter is the weights'",
     )
     parser.add_argument(
@@ -130,6 +131,13 @@ def add_parser(subparsers: Any) -> None:
         "11 x 11 takes 241 (default: all that there are)",
     )
     parser.add_argument(
+        "--placement",
+        choices=_PLACEMENTS,
+        default="predicted",
+        help="tensors striped over all banks, or dealt to the local memories of the banks that "
+        "work on them, where a pass has works for that, or as is predicted to be faster (default)",
+    )
+    parser.add_argument(
         "--seed", type=integer(0, 2**63 - 1), default=1, metavar="N", help="of all that is random"
     )
     parser.add_argument(
@@ -140,6 +148,13 @@ def add_parser(subparsers: Any) -> None:
         "--most-products, then random works; --seed changes in which cycles the passes begin, and "
         "the works; the exit status is 1 if the model's cycles are off by more than 5 %%, or by "
         "more than 2 %% in the median",
+    )
+    parser.add_argument(
+        "--pairs",
+        action="store_true",
+        help="instead run pairs of layers of AlexNet and VGG-19 side by side, forward and "
+        "backward, on a backend with a clock, and print how many units were held, and their "
+        "utilisation, until the first layer of each pair was done and in the whole run",
     )
     parser.add_argument(
         "--dram-trace",
@@ -162,6 +177,8 @@ def run(arguments: argparse.Namespace) -> int:
         console = Console(width=None if sys.stdout.isatty() else 160)
     if arguments.validate is not None:
         return _validate(arguments, progress, console)
+    if arguments.pairs:
+        return _run_pairs(arguments, progress, console)
     return _run_layers(arguments, progress, console)
 
 
@@ -192,27 +209,12 @@ def _configured(arguments: argparse.Namespace) -> PimConfig:
 
 
 def _run_layers(arguments: argparse.Namespace, progress: Console, console: Console | None) -> int:
-    from sw_driver.pim.backends import open_pim
-    from sw_driver.pim.device import Pim
-    from sw_driver.pim.measure import place_jobs
     from sw_driver.pim.report import bank_map, layer_table, notes
 
     with _reported():
-        config, jobs = place_jobs(
-            _layers(arguments),
-            arguments.pass_name,
-            _configured(arguments),
-            parts=arguments.parts,
-            whole_groups=arguments.whole_groups,
+        figures = _run_jobs(
+            arguments, _layers(arguments), arguments.pass_name or "forward", progress
         )
-        transport = open_pim(
-            arguments.backend,
-            config,
-            announce=build_console(progress),
-            dram_trace=arguments.dram_trace,
-        )
-        with Pim(transport) as device:
-            figures = _measure(device, jobs, arguments.seed, progress)
     if arguments.json:
         print(json.dumps(figures, indent=2))
     if console is not None:
@@ -229,15 +231,68 @@ def _run_layers(arguments: argparse.Namespace, progress: Console, console: Conso
     return 0
 
 
+def _run_pairs(arguments: argparse.Namespace, progress: Console, console: Console | None) -> int:
+    """Measures pairs of layers, and prints a row for each."""
+    from sw_driver.pim.networks import PAIRS
+    from sw_driver.pim.report import pair_table
+
+    own = {name: name.replace("_", "-") for name in (*_OWN_SIZES, "network", "layer", "dram_trace")}
+    for name, option in (own | {"pass_name": "pass"}).items():
+        if getattr(arguments, name) is not None:
+            raise Refusal(
+                f"--pairs has layers and passes of its own and no trace: leave --{option} out"
+            )
+    if arguments.backend == "golden":
+        raise Refusal("--pairs needs a clock, which golden has not: add --backend cycles or rtl")
+    measured = []
+    with _reported():
+        for network, *names, pass_name in PAIRS:
+            layers = _named(arguments, network, names)
+            measured.append(_run_jobs(arguments, layers, pass_name, progress))
+    if arguments.json:
+        print(json.dumps(measured, indent=2))
+    if console is not None:
+        console.print(pair_table(measured))
+    wrong = sum(figures["wrong_results"] or 0 for figures in measured)
+    if wrong:
+        raise Failure(f"{wrong} results differ from the golden model's")
+    return 0
+
+
+def _run_jobs(
+    arguments: argparse.Namespace,
+    layers: list[tuple[str, Layer, Layer]],
+    pass_name: str,
+    progress: Console,
+) -> dict[str, Any]:
+    """The figures of a pass of layers side by side, on a device of its own."""
+    from sw_driver.pim.backends import open_pim
+    from sw_driver.pim.device import Pim
+    from sw_driver.pim.measure import place_jobs
+
+    config, jobs = place_jobs(
+        layers,
+        pass_name,
+        _configured(arguments),
+        parts=arguments.parts,
+        whole_groups=arguments.whole_groups,
+        placement=arguments.placement,
+    )
+    transport = open_pim(
+        arguments.backend,
+        config,
+        announce=build_console(progress),
+        dram_trace=arguments.dram_trace,
+    )
+    with Pim(transport) as device:
+        return _measure(device, jobs, arguments.seed, progress)
+
+
 def _layers(arguments: argparse.Namespace) -> list[tuple[str, Layer, Layer]]:
     """The layers to run: name, as it runs, as it was before it was scaled."""
     from sw_driver.pim.layers import Convolution, FullyConnected
-    from sw_driver.pim.networks import BATCH, named_layer
 
-    given = {
-        name: getattr(arguments, name.replace("-", "_"))
-        for name in ("convolution", "filters", "stride", "padding", "groups", "fully-connected")
-    }
+    given = {name.replace("_", "-"): getattr(arguments, name) for name in _OWN_SIZES}
     own = {name: value for name, value in given.items() if value is not None}
     if own:
         by_name = ("network", "layer", "images", "most_products")
@@ -260,9 +315,16 @@ def _layers(arguments: argparse.Namespace) -> list[tuple[str, Layer, Layer]]:
         filters = zip(("filters", "filter_height", "filter_width"), own.pop("filters"), strict=True)
         layer = Convolution(**dict(image), **dict(filters), **own)
         return [("convolution", layer, layer)]
-    network = arguments.network or "alexnet"
+    return _named(arguments, arguments.network or "alexnet", arguments.layer or ["conv1"])
+
+
+def _named(
+    arguments: argparse.Namespace, network: str, names: list[str]
+) -> list[tuple[str, Layer, Layer]]:
+    """Layers of a network, as :func:`_layers` returns them."""
+    from sw_driver.pim.networks import BATCH, named_layer
+
     most = DEFAULT_MOST_PRODUCTS if arguments.most_products is None else arguments.most_products
-    names = arguments.layer or ["conv1"]
     found = [named_layer(network, name, images=arguments.images or BATCH) for name in names]
     return [
         (f"{network} {name}", published.scaled(most) if most else published, published)
@@ -313,6 +375,8 @@ def _validate(arguments: argparse.Namespace, progress: Console, console: Console
 
     if arguments.dram_trace is not None:
         raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
+    if arguments.pairs:
+        raise Refusal("--validate has passes of its own, --pairs too: give either")
     if arguments.whole_groups:
         raise Refusal("--validate offers all units, --whole-groups does not: give either")
     with _reported():

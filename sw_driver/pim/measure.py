@@ -19,7 +19,7 @@ from .descriptor import Opcode, Work
 from .device import Pim
 from .layers import Layer
 from .lowering import Program, lower
-from .placing import StripedMemory
+from .placing import StackMemory
 
 __all__ = [
     "Job",
@@ -53,8 +53,9 @@ class Job:
         *,
         published: Layer | None = None,
         parts: int | None = None,
-        memory: StripedMemory | None = None,
+        memory: StackMemory | None = None,
         whole_groups: bool = False,
+        placement: str = "striped",
     ) -> Job:
         """Lowers the pass, as :func:`~sw_driver.pim.lowering.lower`, and raises what that does."""
         return cls(
@@ -63,7 +64,13 @@ class Job:
             layer=layer,
             published=published or layer,
             program=lower(
-                layer, pass_name, config, parts=parts, memory=memory, whole_groups=whole_groups
+                layer,
+                pass_name,
+                config,
+                parts=parts,
+                memory=memory,
+                whole_groups=whole_groups,
+                placement=placement,
             ),
         )
 
@@ -75,16 +82,18 @@ def place_jobs(
     *,
     parts: int | None = None,
     whole_groups: bool = False,
+    placement: str = "striped",
 ) -> tuple[PimConfig, list[Job]]:
     """A pass of layers side by side, and the stack that holds them: one as large as simulation
     needs it, or else ``config``.
 
-    ``layers``: of each the name, as it runs, and as it was before it was scaled. ``parts`` and
-    ``whole_groups``: of :func:`~sw_driver.pim.lowering.lower`.
+    ``layers``: of each the name, as it runs, and as it was before it was scaled. ``parts``,
+    ``whole_groups`` and ``placement``: of :func:`~sw_driver.pim.lowering.lower`.
     """
 
     def placed(stack: PimConfig) -> tuple[PimConfig, list[Job]]:
-        memory = StripedMemory(stack)
+        # One layer alone may lie where it is predicted to be fastest.
+        memory = StackMemory(stack) if len(layers) > 1 else None
         return stack, [
             Job.of(
                 name,
@@ -95,6 +104,7 @@ def place_jobs(
                 parts=parts,
                 memory=memory,
                 whole_groups=whole_groups,
+                placement=placement,
             )
             for name, layer, published in layers
         ]
@@ -117,6 +127,10 @@ class WorkRecord:
     multiplications: int
     additions: int
     banks: list[int]
+    offer_cycle: int
+    """Before its first register write; this and the next count like those of :class:`Run`."""
+    seen_cycle: int
+    """When it was seen to have completed."""
     cycles: int | None
     bytes_read: int
     bytes_written: int
@@ -141,6 +155,8 @@ class Run:
     """Costs are extrapolated from shorter sums, see :mod:`sw_driver.pim.shortening`."""
     together: tuple[int, int] | None = None
     """Cycles and operations until the first of several jobs was done, if there is a clock."""
+    busy_together: list[int] | None = None
+    """As ``busy_cycles``, until then."""
 
     def cycles(self, jobs: Sequence[int]) -> int:
         """From the first offer of these jobs to their last completion."""
@@ -181,12 +197,18 @@ def run_jobs(
     run = Run(begins=[0] * len(jobs), ends=[0] * len(jobs))
     # Asking takes time, and before the first offer there is nothing to ask for.
     busy_before = device.busy_cycles() if device.has_offered else [0] * device.config.banks
-    running: dict[int, tuple[int, int, Work]] = {}
+
+    def busy_cycles() -> list[int]:
+        busy = zip(device.busy_cycles(), busy_before, strict=True)
+        return [after - before for after, before in busy]
+
+    running: dict[int, tuple[int, int, Work, int]] = {}
     left = [len(job.program.works) for job in jobs]
 
     def finish(work_ids: Sequence[int]) -> None:
+        seen = device.transport.cycles()
         for work_id in work_ids:
-            number, place, work = running.pop(work_id)
+            number, place, work, offer = running.pop(work_id)
             counters = device.counters(work_id)
             run.records.append(
                 WorkRecord(
@@ -197,6 +219,8 @@ def run_jobs(
                     multiplications=counters.multiplications_done,
                     additions=counters.additions_done,
                     banks=device.work_info(work_id)[0],
+                    offer_cycle=offer,
+                    seen_cycle=seen,
                     cycles=counters.cycles,
                     bytes_read=counters.bytes_read,
                     bytes_written=counters.bytes_written,
@@ -210,6 +234,8 @@ def run_jobs(
                 for counters in map(device.counters, running):
                     operations += counters.multiplications_done + counters.additions_done
                 run.together = device.transport.cycles() - run.begins[0], operations
+                if device.transport.timed:
+                    run.busy_together = busy_cycles()
             if completed is not None:
                 completed()
 
@@ -219,17 +245,18 @@ def run_jobs(
             finish([work_id for work_id in running if device.work_query(work_id)])
             if len(running) == device.config.works:
                 finish(device.wait_any(list(running)))
+            offer = device.transport.cycles()
             if place == 0:
-                run.begins[number] = device.transport.cycles()
-            offered = device.pim_fix(None, work, work.result, work.units)
-            running[offered] = number, place, work
+                run.begins[number] = offer
+            banks = [bank for bank in range(device.config.banks) if work.banks >> bank & 1]
+            offered = device.pim_fix(banks or None, work, work.result, len(banks) or work.units)
+            running[offered] = number, place, work, offer
     while running:
         finish(device.wait_any(list(running)))
     run.simulated_cycles = device.transport.cycles() - begin_cycles
     run.host_seconds = perf_counter() - begin_s
     if device.transport.timed:
-        busy = zip(device.busy_cycles(), busy_before, strict=True)
-        run.busy_cycles = [after - before for after, before in busy]
+        run.busy_cycles = busy_cycles()
     return run
 
 
@@ -250,18 +277,30 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
 
     What needs a clock is None on a backend without one, and the speed of simulation where nothing
     is computed. ``utilisation`` and ``busy``, by bank, are as docs/pim-spec.md defines them;
-    ``utilisation_together`` is that until the first of several layers was done. A bound is the
-    least number of cycles: of the units, as if all multipliers, or all adders, always worked; of
-    the memory, as if each operand were read once, each result written once, and all banks' memories
-    always moved data.
+    ``held`` is the share of all units' cycles in which their banks had a work.
+    ``utilisation_together`` and ``held_together`` are those until the first of several layers was
+    done. ``cycles_to_seen`` are those of a single work from its first register write until it was
+    seen to have completed, None for several. A bound is the least number of cycles: of the units,
+    as if all multipliers, or all adders, always worked; of the memory, as if each operand were read
+    once, each result written once, and all banks' memories always moved data.
     """
     config = device.config
     layers = [_layer_figures(device, number, job, run) for number, job in enumerate(jobs)]
     cycles = run.cycles(range(len(jobs))) if device.transport.timed else None
     together_cycles, together_operations = run.together or (0, 0)
-    busy = None
-    if cycles and run.busy_cycles is not None:
-        busy = [min(1.0, each / cycles) for each in run.busy_cycles]
+
+    def shares(busy_cycles: list[int] | None, of_cycles: int | None) -> list[float] | None:
+        if not of_cycles or busy_cycles is None:
+            return None
+        return [min(1.0, each / of_cycles) for each in busy_cycles]
+
+    def held(busy: list[float] | None) -> float | None:
+        if busy is None:
+            return None
+        units = zip(config.placement.units, busy, strict=True)
+        return sum(each * share for each, share in units) / config.units
+
+    busy = shares(run.busy_cycles, cycles)
     return {
         "backend": device.transport.name,
         "banks": config.banks,
@@ -281,6 +320,13 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
         "utilisation_together": together_operations / (config.units * together_cycles)
         if together_cycles
         else None,
+        "cycles_to_seen": (
+            run.records[0].seen_cycle - run.records[0].offer_cycle
+            if cycles and len(run.records) == 1
+            else None
+        ),
+        "held": held(busy),
+        "held_together": held(shares(run.busy_together, together_cycles)),
         "busy": busy,
         "shortened": run.shortened,
         "simulated_cycles_per_host_second": (
@@ -307,6 +353,7 @@ def _layer_figures(device: Pim, number: int, job: Job, run: Run) -> dict[str, An
         "pass": job.pass_name,
         "sizes": job.layer.describe(),
         "published_sizes": job.published.describe(),
+        "placement": job.program.placement,
         "works": len(job.program.works),
         "multiplications": multiplications,
         "additions": additions,

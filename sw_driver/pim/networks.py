@@ -18,7 +18,7 @@ from dataclasses import replace
 from .errors import LayerError
 from .layers import Convolution, FullyConnected, Layer
 
-__all__ = ["BATCH", "NETWORKS", "named_layer"]
+__all__ = ["BATCH", "NETWORKS", "PAIRS", "named_layer"]
 
 BATCH = 32
 """Images at once."""
@@ -68,6 +68,24 @@ NETWORKS: dict[str, dict[str, Layer]] = {
     "vgg-19": _vgg_19(),
 }
 """Layers by network and name, at a batch of 32."""
+
+PAIRS = (
+    ("alexnet", "conv1", "conv3", "forward"),
+    ("alexnet", "conv1", "fc6", "forward"),
+    ("alexnet", "conv2", "conv5", "forward"),
+    ("alexnet", "conv4", "fc7", "forward"),
+    ("alexnet", "conv1", "conv2", "backward-filter"),
+    ("alexnet", "conv3", "fc6", "backward-filter"),
+    ("alexnet", "conv2", "conv4", "backward-input"),
+    ("alexnet", "fc6", "fc7", "backward-input"),
+    ("vgg-19", "conv1_2", "conv3_1", "forward"),
+    ("vgg-19", "conv2_2", "conv5_1", "forward"),
+    ("vgg-19", "conv4_1", "fc7", "forward"),
+    ("vgg-19", "conv3_1", "conv5_4", "backward-filter"),
+    ("vgg-19", "conv2_1", "fc8", "backward-filter"),
+    ("vgg-19", "conv2_1", "conv4_2", "backward-input"),
+)
+"""Two layers of a network and a pass, which are measured side by side."""
 
 
 def named_layer(network: str, layer: str, *, images: int = BATCH) -> Layer:

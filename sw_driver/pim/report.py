@@ -10,7 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from .validation import Comparison
 
-__all__ = ["bank_map", "comparison_table", "layer_table", "notes"]
+__all__ = ["bank_map", "comparison_table", "layer_table", "notes", "pair_table"]
 
 
 def _share(value: float | None) -> str:
@@ -50,6 +50,7 @@ def layer_table(figures: Mapping[str, Any]) -> Table:
     table.add_row("sizes", *(layer["sizes"] for layer in layers))
     if any(layer["sizes"] != layer["published_sizes"] for layer in layers):
         table.add_row("scaled from", *(layer["published_sizes"] for layer in layers))
+    table.add_row("tensors", *(layer["placement"] for layer in layers))
     shown = _UNTIMED if figures["cycles"] is None else _UNTIMED | _TIMED
     for key, (heading, form) in shown.items():
         cells = [form(layer[key]) for layer in layers]
@@ -97,6 +98,11 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
             f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first of "
             f"the layers was done, {figures['utilisation']:.1%} in the whole run."
         )
+    if figures["cycles_to_seen"] is not None and not figures["shortened"]:
+        found.append(
+            f"Seen to have completed {figures['cycles_to_seen']:,} cycles after the first register "
+            "write."
+        )
     if figures["shortened"]:
         found.append(
             "The sums are too long to be followed: two runs with parts of them were, and the costs "
@@ -112,6 +118,25 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
             else "All results are the golden model's, bit for bit."
         )
     return found
+
+
+def pair_table(measured: Sequence[Mapping[str, Any]]) -> Table:
+    """A row for each pair of layers, from the figures of their runs."""
+    table = Table(title="Two layers side by side: until the first is done, and the whole run")
+    table.add_column("layers")
+    for heading in ("cycles", "units held", "whole run", "utilisation", "whole run"):
+        table.add_column(heading, justify="right")
+    for figures in measured:
+        first, second = figures["layers"]
+        table.add_row(
+            f"{first['layer']} and {second['layer'].split()[-1]} {first['pass']}",
+            _count(figures["cycles"]),
+            _share(figures["held_together"]),
+            _share(figures["held"]),
+            _share(figures["utilisation_together"]),
+            _share(figures["utilisation"]),
+        )
+    return table
 
 
 def comparison_table(compared: Sequence[Comparison]) -> Table:

@@ -13,7 +13,7 @@ from hw_tests.driver.pim.pim_doubles import RacingPim, StuckPim, TimedPim
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.commands import pim as command
-from sw_driver.pim import backends, lowering, measure
+from sw_driver.pim import backends, lowering, measure, networks
 from sw_driver.pim.backends import rtl
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.device import Pim
@@ -40,6 +40,15 @@ SMALL = ["--most-products", "100000"]
         (["--dram-trace", "/nowhere/x.csv"], ["'/nowhere'", "create it"]),
         (["--validate", "1", "--dram-trace", "x.csv"], ["--validate", "--dram-trace", "either"]),
         (["--validate", "1", "--whole-groups"], ["--validate", "--whole-groups", "either"]),
+        (["--pairs"], ["--pairs", "golden", "--backend cycles"]),
+        (["--pairs", "--backend", "cycles", "--layer", "fc6"], ["--pairs", "--layer out"]),
+        (["--pairs", "--backend", "cycles", *OWN], ["--pairs", "--convolution out"]),
+        (["--placement", "local", "--pass", "bias", "--parts", "2"], ["each bank", "leave parts"]),
+        (["--placement", "local", "--pass", "bias", "--whole-groups"], ["whole groups out"]),
+        (["--pairs", "--backend", "cycles", "--pass", "bias"], ["--pairs", "--pass out"]),
+        (["--pairs", "--validate", "1"], ["--validate", "--pairs", "either"]),
+        (["--placement", "near"], ["'near'", "striped", "predicted"]),
+        (["--placement", "local", *SMALL], ["forward", "no local placement", "'striped'"]),
         (["--pass", "sideways"], ["'sideways'", "backward-filter"]),
         (["--parts", "0"], ["'0'"]),
         (["--seed", "x"], ["'x'"]),
@@ -73,6 +82,7 @@ def test_refusals_take_one_line(
 
 def test_passes_are_those_of_the_driver() -> None:
     assert command._PASSES == lowering.PASSES
+    assert command._PLACEMENTS == lowering.PLACEMENTS
 
 
 def test_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,6 +156,8 @@ def test_figures_of_one_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert busy == set(layer["records"][0]["banks"])
     assert all(share in (0, 1) for share in figures["busy"])
     assert figures["wrong_results"] == 0
+    (record,) = layer["records"]
+    assert record["seen_cycle"] - record["offer_cycle"] == figures["cycles_to_seen"] == 1000
 
 
 @pytest.mark.usefixtures("timed")
@@ -210,6 +222,7 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in printed
     assert "no clock" not in printed
     assert "Utilisation" not in printed
+    assert "Seen to have completed 1,000 cycles after the first register write." in printed
 
     layers = ["--layer", "conv2", "--layer", "conv3", *SMALL, "--parts", "1"]
     figures = figures_of(capsys, *layers)
@@ -220,6 +233,58 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
         f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first of the "
         f"layers was done, {figures['utilisation']:.1%} in the whole run."
     ) in printed
+
+
+@pytest.mark.usefixtures("timed")
+def test_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = [("alexnet", "fc7", "conv1", "forward"), ("vgg-19", "fc8", "conv2_1", "backward-input")]
+    monkeypatch.setattr(networks, "PAIRS", pairs)
+    # Not all banks, so that what is held is not the share of the banks.
+    run = ["pim", "--backend", "timed", "--pairs", "--whole-groups", *SMALL]
+    assert main([*run, "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    for figures, (network, *names, pass_name) in zip(measured, pairs, strict=True):
+        said = [(layer["layer"], layer["pass"]) for layer in figures["layers"]]
+        assert said == [(f"{network} {name}", pass_name) for name in names]
+        # The first takes 1000 cycles, then the second does.
+        first, second = (layer["records"][0]["banks"] for layer in figures["layers"])
+        units = figures["bank_units"]
+        shares = [sum(units[bank] for bank in banks) / 444 for banks in (first, second)]
+        assert figures["held_together"] == pytest.approx(shares[0])
+        assert figures["held"] == pytest.approx(sum(shares) / 2)
+        operations = [layer["multiplications"] + layer["additions"] for layer in figures["layers"]]
+        assert figures["utilisation"] == pytest.approx(sum(operations) / 444 / 2000)
+    assert main(run) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for figures in measured:
+        shares = ("held_together", "held", "utilisation_together", "utilisation")
+        assert " │ ".join(f"{figures[name]:.1%}" for name in shares) in printed
+
+
+def test_a_wrong_result_of_a_pair_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(backends.PIM_BACKENDS, "timed", lambda config, _: TimedPim(config))
+    monkeypatch.setattr(networks, "PAIRS", [("alexnet", "fc7", "fc8", "forward")])
+    monkeypatch.setattr(measure, "check_bits", lambda *_, **__: 3)
+    assert main(["pim", "--backend", "timed", "--pairs", *SMALL]) == 1
+    assert "3 results differ" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("timed")
+@pytest.mark.parametrize(("works", "faster"), [(8, "striped"), (32, "local")])
+def test_the_placement_is_told(capsys: pytest.CaptureFixture[str], works: int, faster: str) -> None:
+    options = ["--fully-connected", "4,2048,1024", "--pass", "descent", "--set", f"works={works}"]
+    figures = figures_of(capsys, *options)
+    (layer,) = figures["layers"]
+    assert (layer["placement"], figures["wrong_results"]) == (faster, 0)
+    assert layer["works"] == (1 if faster == "striped" else 32)
+    for record in layer["records"] if faster == "local" else ():
+        assert record["banks"] == [record["work"]]
+    (layer,) = figures_of(capsys, *options, "--placement", "striped")["layers"]
+    assert (layer["placement"], layer["works"]) == ("striped", 1)
+    assert main(["pim", "--backend", "timed", *options]) == 0
+    assert faster in capsys.readouterr().out
 
 
 def test_layers_side_by_side_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,6 +392,8 @@ def test_a_layer_in_the_cycle_model(capsys: pytest.CaptureFixture[str]) -> None:
     (layer,) = figures["layers"]
     assert figures["wrong_results"] is None
     assert figures["simulated_cycles_per_host_second"] is None
+    # Besides the work, 24 writes of its descriptor and the check of that.
+    assert 24 * 3 + 72 < figures["cycles_to_seen"] - layer["cycles"] < 500
     assert layer["cycles"] > layer["compute_bound_cycles"]
     assert layer["bytes_read"] >= layer["least_bytes_read"]
 
