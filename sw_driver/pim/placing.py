@@ -83,12 +83,15 @@ class PlacedTensor:
 
 def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | int) -> Work:
     """The work ``opcode`` on operands, by their names, to ``result``: its sizes are those of the
-    tensors. What else it takes is given, too."""
+    tensors, of which one that has fewer indices has its last ones. What else it takes is given,
+    too."""
     values: dict[str, Any] = settings | {"result": result}
     for name, sizes in FORMS[opcode].tensors.items():
         tensor: PlacedTensor = values[name]
-        values |= zip(sizes, tensor.shape, strict=True)
-        values[name] = Tensor(address_bytes=tensor.address_bytes, strides=tensor.strides)
+        missing = len(sizes) - len(tensor.shape)
+        values |= zip(sizes, [1] * missing + [*tensor.shape], strict=True)
+        strides = (*[0] * missing, *tensor.strides)
+        values[name] = Tensor(address_bytes=tensor.address_bytes, strides=strides)
     return Work(opcode=opcode, **values)
 
 
