@@ -66,6 +66,14 @@ class PlacedTensor:
         return replace(self, shape=(self.shape[0], prod(self.shape[1:])), strides=strides)
 
     @property
+    def in_columns(self) -> PlacedTensor:
+        """With a second index, of extent 1: a matrix, or its product, as MATVEC has them."""
+        shape, strides = (
+            (each[0], extent, *each[1:]) for each, extent in ((self.shape, 1), (self.strides, 0))
+        )
+        return replace(self, shape=shape, strides=strides)
+
+    @property
     def elements(self) -> int:
         """Elements of the tensor."""
         return prod(self.shape)

@@ -7,6 +7,7 @@ it takes depends on it. The reasons for what is chosen here are in ``docs/pim.md
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from hw.pim.work.descriptor import ELEMENTWISE_OPCODES
@@ -16,7 +17,7 @@ from .descriptor import Opcode, Plan, Tensor, Work
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["planned", "units_in_groups"]
+__all__ = ["planned", "sum_lanes", "units_in_groups"]
 
 _LEAST_CHUNK = 3
 _ELEMENTWISE_CHUNKS = (6, 9)
@@ -46,7 +47,7 @@ def planned(work: Work, config: PimConfig) -> Work:
     sizes = (size for name in (*work.operands, "result") for size in work.extents(name))
     if min(sizes) < 1:
         return work
-    if work.opcode in _TURNED and work.rows > work.columns:
+    if work.opcode in _TURNED:
         work = _turned(work)
     # More units than there are is for the pool to refuse.
     most = _groups(work) * _group_units(work) if work.units <= config.units else work.units
@@ -54,12 +55,17 @@ def planned(work: Work, config: PimConfig) -> Work:
 
 
 def _turned(work: Work) -> Work:
-    """The same sums with rows and columns exchanged: lines of many columns are cut faster."""
-    changes: dict[str, Any] = {"rows": work.columns, "columns": work.rows}
+    """The same sums with the result's indices in the order of their extents: long lines take the
+    pool the least time, and tiles end with an image."""
+    names = ("images", "rows", "columns")
+    extents = [getattr(work, name) for name in names]
+    order = sorted(range(3), key=lambda index: extents[index])
+    changes: dict[str, Any] = {name: extents[i] for name, i in zip(names, order, strict=True)}
     for name in (*work.operands, "result"):
         tensor: Tensor = getattr(work, name)
-        n, i, j, *k = (*tensor.strides, 0, 0, 0)[: max(3, len(tensor.strides))]
-        changes[name] = replace(tensor, strides=(n, j, i, *k))
+        strides = (*tensor.strides, *[0] * 3)
+        turned = (*(strides[index] for index in order), *tensor.strides[3:])
+        changes[name] = replace(tensor, strides=turned)
     return replace(work, **changes)
 
 
@@ -68,6 +74,14 @@ def units_in_groups(work: Work, units: int) -> int:
     all if they make none: of 444 an 11 x 11 filter takes 241."""
     group = _group_units(work)
     return units - units % group if units >= group > 0 else units
+
+
+def sum_lanes(opcode: int, config: PimConfig) -> int:
+    """Lanes of all banks that work on a reduction."""
+    placement = config.placement
+    if opcode == Opcode.SUM:
+        return sum(placement.adders)
+    return sum(map(min, placement.multipliers, placement.adders))
 
 
 def _group_units(work: Work) -> int:
@@ -156,6 +170,7 @@ def _plan(work: Work, config: PimConfig) -> Plan:
     plan = _cut(
         config,
         private=work.opcode == Opcode.DOT,
+        lanes=sum_lanes(work.opcode, config) / config.banks,
         outer=outer,
         first=first.count,
         second=second.count,
@@ -175,6 +190,7 @@ def _cut(
     config: PimConfig,
     *,
     private: bool,
+    lanes: float,
     outer: int,
     first: int,
     second: int,
@@ -182,7 +198,7 @@ def _cut(
     taps: int,
     workers: int,
 ) -> Plan:
-    """The sizes of a reduction's chunks and tiles."""
+    """The sizes of a reduction's chunks and tiles; ``lanes``: of a bank, the mean."""
     words = min(config.first_words, config.second_words) if private else config.first_words
     # A turn in eight is for each pair of one of 2 ** depth first vectors and one of the second
     # vectors, so these are best a multiple of 8 / 2 ** depth; at most an eighth may be missing.
@@ -191,6 +207,10 @@ def _cut(
     if filling == _MOST_DEPTH and first > 1 << _BUFFER_SHARE and second > 1:
         share += 1
     chunk = (min(channels * taps, 1 << _logarithm(words) - share) - 1).bit_length()
+    if second == 1:
+        # Only first vectors fill a lane's turns, and are to find room.
+        wanted = min(_MOST_DEPTH, ((first - 1) >> _LANES).bit_length())
+        chunk = min(chunk, _logarithm(words) - _LANES - wanted)
     chunk = max(_LEAST_CHUNK, chunk)
     # As many channels as a chunk holds, or rather as few as make no more chunks: the next tile is
     # loaded beside the last chunk, which should not be a short one.
@@ -201,11 +221,17 @@ def _cut(
     depth = min(
         _MOST_DEPTH, _logarithm(words) - _LANES - chunk, places, ((first - 1) >> 3).bit_length()
     )
+    if second == 1:
+        # A tile takes as long with fewer vectors: as few as take no more turns of the banks.
+        def turns(depth: int) -> int:
+            return _ceiling(outer * ceil(first / (lanes * 2**depth)), workers)
+
+        depth = min(range(depth + 1), key=turns)
     seconds = min(_MOST_SECONDS, places - depth, (second - 1).bit_length())
     # Fewer first vectors make a tile shorter only if second vectors fill the lanes' turns.
     fills = seconds >= _LANES
     enough, least = (_TILES, _LEAST_TILES) if fills else (1, 1)
-    while True:
+    while second > 1:
         tiles = outer * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
         if tiles >= enough * workers:
             break
