@@ -100,9 +100,7 @@ def expected(w: Descriptor, memory: NDArray[np.uint8]) -> Iterator[tuple[int, An
         0x03: lambda i, j: at(w.a, i, j) * at(w.b, i, j) + at(w.c, i, j),
         0x04: lambda i, j: alpha * at(w.a, i, j) + at(w.b, i, j),
         0x10: lambda n, i, j: streamed_tree([at(w.a, n, i, j, t) for t in k]),
-        0x11: lambda n, i, j: streamed_tree(
-            [at(w.a, n, i, j, t) * at(w.b, n, i, j, t) for t in k]
-        ),
+        0x11: lambda n, i, j: streamed_tree([at(w.a, n, i, j, t) * at(w.b, n, i, j, t) for t in k]),
         0x20: lambda i, j: streamed_tree([at(w.a, i, j, t) * at(w.b, j, t) for t in k]),
         0x21: lambda i, j: streamed_tree([at(w.a, i, n) * at(w.b, n, j) for n in k]),
         0x30: pixel,

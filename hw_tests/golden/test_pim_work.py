@@ -68,8 +68,12 @@ SUMS = {"a": Tensor(strides=(45, 9, 0, 1)), "images": 2, "rows": 5, "columns": 1
         ),
         (
             {
-                **{"opcode": Opcode.MATVEC, **LINES, "columns": 3, "length": 3},
-                **{"a": Tensor(strides=(9, 3, 1)), "b": Tensor(strides=(3, 1))},
+                "opcode": Opcode.MATVEC,
+                **LINES,
+                "columns": 3,
+                "length": 3,
+                "a": Tensor(strides=(9, 3, 1)),
+                "b": Tensor(strides=(3, 1)),
             },
             *((45, 30), (54, 15)),
         ),

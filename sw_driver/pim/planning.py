@@ -17,7 +17,7 @@ from .descriptor import Opcode, Plan, Tensor, Work
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["planned", "sum_lanes", "units_in_groups"]
+__all__ = ["LEAST_LINE", "planned", "sum_lanes", "units_in_groups"]
 
 _LEAST_CHUNK = 3
 _ELEMENTWISE_CHUNKS = (6, 9)
@@ -35,6 +35,8 @@ _BUFFER_SHARE = 5
 takes half of that if there are more vectors, and a few shared second vectors that leave turns idle
 unless a lane has eight."""
 _TURNED = (Opcode.SUM, Opcode.DOT)
+LEAST_LINE = 8
+"""Results that make a line of some length."""
 _SHORT_ROW = 4
 """Rows of taps shorter than this are no reason to load a vector's elements together."""
 
@@ -55,11 +57,19 @@ def planned(work: Work, config: PimConfig) -> Work:
 
 
 def _turned(work: Work) -> Work:
-    """The same sums with the result's indices in the order of their extents: long lines take the
-    pool the least time, and tiles end with an image."""
+    """The same sums with the result's indices in another order: as columns those whose results are
+    nearest to each other, if they make a line of some length, and as images the fewest. Short lines
+    take the pool time, a tile ends with an image, and what is side by side is written together."""
     names = ("images", "rows", "columns")
     extents = [getattr(work, name) for name in names]
-    order = sorted(range(3), key=lambda index: extents[index])
+    apart = [abs(stride) for stride in (*work.result.strides, 0, 0, 0)[:3]]
+
+    def fit(index: int) -> tuple[bool, int]:
+        long = extents[index] >= LEAST_LINE
+        return long, -apart[index] if long else extents[index]
+
+    columns = max(range(3), key=fit)
+    order = sorted(range(3), key=lambda index: (index == columns, extents[index]))
     changes: dict[str, Any] = {name: extents[i] for name, i in zip(names, order, strict=True)}
     for name in (*work.operands, "result"):
         tensor: Tensor = getattr(work, name)
@@ -207,10 +217,11 @@ def _cut(
     if filling == _MOST_DEPTH and first > 1 << _BUFFER_SHARE and second > 1:
         share += 1
     chunk = (min(channels * taps, 1 << _logarithm(words) - share) - 1).bit_length()
+    most = ((first - 1) >> _LANES).bit_length()
     if second == 1:
+        most = min(_MOST_DEPTH, (ceil(first / lanes) - 1).bit_length())
         # Only first vectors fill a lane's turns, and are to find room.
-        wanted = min(_MOST_DEPTH, ((first - 1) >> _LANES).bit_length())
-        chunk = min(chunk, _logarithm(words) - _LANES - wanted)
+        chunk = min(chunk, _logarithm(words) - _LANES - most)
     chunk = max(_LEAST_CHUNK, chunk)
     # As many channels as a chunk holds, or rather as few as make no more chunks: the next tile is
     # loaded beside the last chunk, which should not be a short one.
@@ -218,9 +229,7 @@ def _cut(
     together = _ceiling(channels, _ceiling(channels, whole)) if whole else 0
 
     places = _logarithm(config.state_words) - ((taps - 1) >> chunk).bit_length().bit_length()
-    depth = min(
-        _MOST_DEPTH, _logarithm(words) - _LANES - chunk, places, ((first - 1) >> 3).bit_length()
-    )
+    depth = min(_MOST_DEPTH, _logarithm(words) - _LANES - chunk, places, most)
     if second == 1:
         # A tile takes as long with fewer vectors: as few as take no more turns of the banks.
         def turns(depth: int) -> int:

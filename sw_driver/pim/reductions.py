@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hw.pim.config import BEAT_BYTES
 
 from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
-from .planning import sum_lanes
+from .planning import LEAST_LINE, sum_lanes
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -81,10 +81,14 @@ def in_pieces(
     pieces, count = whole + bool(rest), sums.images * sums.rows
     if pieces <= 1:
         return [work]
+    # The sums of a tile side by side: of pieces that lie one after the other, which is fastest if
+    # they are whole beats, or of rows.
     strides = (sums.rows * pieces, pieces, 1)
+    if sums.rows >= LEAST_LINE and (opcode == Opcode.MATVEC or not _in_beats(sums)):
+        strides = (sums.rows, 1, count)
     partial = Tensor(address_bytes=scratch(count * pieces), strides=strides)
     works = []
-    # The rest first, since its sums lie between the others, and so the two follow each other.
+    # The rest first: as its sums mostly lie between the others, the two follow each other.
     for first, columns, length in ((whole, 1, rest), (0, whole, piece)):
         if not columns * length:
             continue
@@ -108,7 +112,7 @@ def in_pieces(
 
 
 def _normal(work: Work) -> Work:
-    """A DOT or SUM with the same sums, whose columns are one if any index of the result is."""
+    """A DOT or SUM with the same sums, which has the most rows and the fewest columns."""
     if work.opcode == Opcode.MATVEC:
         (i, j, k), (along, element) = _strides(work.a, 3), _strides(work.b, 2)
         row, column = _strides(work.result, 2)
@@ -120,14 +124,27 @@ def _normal(work: Work) -> Work:
             b=replace(work.b, strides=(0, 0, along, element)),
             result=replace(work.result, strides=(0, row, column)),
         )
-    sizes = {name: getattr(work, name) for name in ("images", "rows", "columns")}
-    order = sorted(range(3), key=lambda index: [*sizes.values()][index] == 1)
-    changes: dict[str, Any] = dict(zip(sizes, ([*sizes.values()][i] for i in order), strict=True))
+    names = ("images", "rows", "columns")
+    extents = [getattr(work, name) for name in names]
+    columns, images, rows = sorted(range(3), key=lambda index: extents[index])
+    order = images, rows, columns
+    changes: dict[str, Any] = {name: extents[i] for name, i in zip(names, order, strict=True)}
     for name in (*work.operands, "result"):
         tensor: Tensor = getattr(work, name)
         n, i, j, *k = _strides(tensor, 3 if name == "result" else 4)
         changes[name] = replace(tensor, strides=(*((n, i, j)[index] for index in order), *k))
     return replace(work, **changes)
+
+
+def _in_beats(work: Work) -> bool:
+    """Whether rows of dense elements begin with a beat of memory."""
+    tensors: list[Tensor] = [getattr(work, name) for name in work.operands]
+    return all(
+        tensor.address_bytes % BEAT_BYTES == 0
+        and tensor.strides[3] == 1
+        and not any(stride * ELEMENT_BYTES % BEAT_BYTES for stride in tensor.strides[:2])
+        for tensor in tensors
+    )
 
 
 def _matvec(work: Work) -> Work:

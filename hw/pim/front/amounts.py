@@ -130,7 +130,9 @@ class Amounts:
         in_image = wire(m, words.field("opcode") == Opcode.CONV2D, "in_image")
         columns = wire(m, Mux(in_image, *(self.lasts["result"][i] for i in (3, 2))), "columns_last")
         result_row = wire(m, Mux(in_image, step("result", 2), step("result", 1)), "result_row")
-        result_column = wire(m, Mux(in_image, step("result", 3), step("result", 2)), "result_column")
+        result_column = wire(
+            m, Mux(in_image, step("result", 3), step("result", 2)), "result_column"
+        )
         first_row = wire(m, Mux(in_image, self.steps["outer1"], step("a", 1)), "first_row")
         first_column = wire(m, Mux(in_image, self.steps["vector"], step("a", 2)), "first_column")
         images, results, channels, rows = (

@@ -116,9 +116,7 @@ def test_what_is_not_split() -> None:
         *((Opcode.MATVEC, 2, 16384, 30), (Opcode.SUM, 1, 10_000, 30)),
     ],
 )
-def test_long_sums_are_faster_in_pieces(
-    opcode: Opcode, sums: int, length: int, times: int
-) -> None:
+def test_long_sums_are_faster_in_pieces(opcode: Opcode, sums: int, length: int, times: int) -> None:
     memory = StripedMemory(PAPER)
     shapes = {"a": (sums, length), "result": (sums,)}
     if opcode != Opcode.SUM:

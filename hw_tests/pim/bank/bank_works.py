@@ -31,7 +31,7 @@ def dense_work(opcode: Opcode, first_byte: int = 0, **sizes: int) -> Descriptor:
 
 def _read_by_columns(work: Descriptor, name: str) -> Descriptor:
     """The same with the operand's last two indices exchanged in memory."""
-    *outer, rows, length = work.extents(name)
+    *outer, rows, _ = work.extents(name)
     tensor: Tensor = getattr(work, name)
     strides = (*tensor.strides[: len(outer)], 1, rows)
     changes: dict[str, Any] = {name: replace(tensor, strides=strides)}

@@ -195,9 +195,7 @@ def _shape(work: Descriptor) -> _Shape:
             parts = ("outer2", "outer1", "vector", "column")
             first = _nest(a.address_bytes, **dict(zip(parts, a.strides, strict=True)))
             extents = (1, work.images, work.rows * work.columns, 1)
-            result = _result(
-                work, outer2=r.strides[0], outer1=r.strides[1], first=r.strides[2]
-            ) | {
+            result = _result(work, outer2=r.strides[0], outer1=r.strides[1], first=r.strides[2]) | {
                 "work.lines": 1,
                 "work.line": work.columns,
                 "work.first_line_wrap": a.strides[1] - (work.columns - 1) * a.strides[2],
