@@ -25,11 +25,9 @@ __all__ = ["in_pieces", "split"]
 
 _LEAST_PIECE = 8
 """Elements of the smallest piece."""
-_START_CYCLES = 240
+_START_CYCLES = 320
 """From the end of the work that it waits for until its lanes are at work, and from their end until
 it completes, together."""
-_OFFER_CYCLES = 220
-"""From an offer to the next one."""
 _TILE_CYCLES = 45
 """Between the beginnings of a bank's tiles, at least."""
 _DEAL_CYCLES = 4
@@ -195,7 +193,7 @@ def _fastest(pool: _Pool, opcode: Opcode, sums: int, length: int) -> tuple[float
             whole, rest = divmod(length, piece)
             cycles = _cycles(pool, each, sums, whole, piece)
             if rest:
-                cycles += max(0, _cycles(pool, each, sums, 1, rest) - _OFFER_CYCLES)
+                cycles += _cycles(pool, each, sums, 1, rest)
             cycles += _fastest(pool, Opcode.SUM, sums, whole + bool(rest))[0]
             ways.append((cycles, each, piece))
             piece *= 2
