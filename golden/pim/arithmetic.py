@@ -49,11 +49,9 @@ def compute(work: Descriptor, memory: NDArray[np.uint8]) -> Floats:
                 alpha = np.array(work.alpha_bits, np.uint32).view(np.float32)
                 result = alpha * operands["a"] + operands["b"]
             case Opcode.SUM:
-                result = tree(operands["a"].T)
-            case Opcode.DOT:
-                result = tree(operands["a"].T * operands["b"].T)
-            case Opcode.MATVEC:
-                result = _matrix(operands["a"], operands["b"][:, None])[:, 0]
+                result = tree(np.moveaxis(operands["a"], -1, 0))
+            case Opcode.DOT | Opcode.MATVEC:
+                result = tree(np.moveaxis(operands["a"] * operands["b"], -1, 0))
             case Opcode.MATMUL:
                 result = _matrix(operands["a"], operands["b"])
             case Opcode.CONV2D:

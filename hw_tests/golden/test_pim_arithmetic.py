@@ -99,17 +99,17 @@ def expected(w: Descriptor, memory: NDArray[np.uint8]) -> Iterator[tuple[int, An
         0x02: lambda i, j: at(w.a, i, j) * at(w.b, i, j),
         0x03: lambda i, j: at(w.a, i, j) * at(w.b, i, j) + at(w.c, i, j),
         0x04: lambda i, j: alpha * at(w.a, i, j) + at(w.b, i, j),
-        0x10: lambda i: streamed_tree([at(w.a, i, n) for n in k]),
-        0x11: lambda i: streamed_tree([at(w.a, i, n) * at(w.b, i, n) for n in k]),
-        0x20: lambda i: streamed_tree([at(w.a, i, n) * at(w.b, n) for n in k]),
+        0x10: lambda n, i, j: streamed_tree([at(w.a, n, i, j, t) for t in k]),
+        0x11: lambda n, i, j: streamed_tree([at(w.a, n, i, j, t) * at(w.b, n, i, j, t) for t in k]),
+        0x20: lambda i, j: streamed_tree([at(w.a, i, j, t) * at(w.b, j, t) for t in k]),
         0x21: lambda i, j: streamed_tree([at(w.a, i, n) * at(w.b, n, j) for n in k]),
         0x30: pixel,
     }
     sizes = [w.rows, w.columns]
     if w.opcode == 0x30:
         sizes = [w.images, w.filters, *sizes]
-    if w.opcode in (0x10, 0x11, 0x20):
-        sizes = [w.rows]
+    if w.opcode in (0x10, 0x11):
+        sizes = [w.images, *sizes]
     with np.errstate(all="ignore"):
         for index in product(*map(range, sizes)):
             yield address(w.result, *index), values[w.opcode](*index)
@@ -167,7 +167,6 @@ def random_work(rng: np.random.Generator, opcode: Opcode) -> Descriptor:
 
     rows, columns, length = size(6), size(6), size(40)
     layout = Layout(rng)
-    lines: dict[str, Any] = {"opcode": opcode, "units": 8, "rows": rows, "length": length}
     grid: dict[str, Any] = {"opcode": opcode, "units": 8, "rows": rows, "columns": columns}
     match opcode:
         case Opcode.ADD | Opcode.MUL | Opcode.MULADD | Opcode.SCALEADD:
@@ -180,13 +179,17 @@ def random_work(rng: np.random.Generator, opcode: Opcode) -> Descriptor:
             if rng.random() < 0.3:
                 a = result  # in place
             return Descriptor(a=a, b=b, result=result, **grid)
-        case Opcode.SUM:
-            a = layout.tensor(rows, length)
-            return Descriptor(a=a, result=layout.tensor(rows, repeats=False), **lines)
-        case Opcode.DOT | Opcode.MATVEC:
-            a = layout.tensor(rows, length)
-            b = layout.tensor(rows, length) if opcode == Opcode.DOT else layout.tensor(length)
-            return Descriptor(a=a, b=b, result=layout.tensor(rows, repeats=False), **lines)
+        case Opcode.SUM | Opcode.DOT:
+            images = size(3)
+            a = layout.tensor(images, rows, columns, length)
+            if opcode == Opcode.DOT:
+                grid["b"] = layout.tensor(images, rows, columns, length)
+            result = layout.tensor(images, rows, columns, repeats=False)
+            return Descriptor(a=a, result=result, images=images, length=length, **grid)
+        case Opcode.MATVEC:
+            a, b = layout.tensor(rows, columns, length), layout.tensor(columns, length)
+            result = layout.tensor(rows, columns, repeats=False)
+            return Descriptor(a=a, b=b, result=result, length=length, **grid)
         case Opcode.MATMUL:
             a, b = layout.tensor(rows, length), layout.tensor(length, columns)
             result = layout.tensor(rows, columns, repeats=False)
@@ -299,18 +302,33 @@ def test_works_by_hand() -> None:
     assert by_hand(Opcode.MUL, operands, **row) == [3, 10]
     assert by_hand(Opcode.MULADD, {**operands, "c": [0.5, 1]}, c_strides=(0, 1), **row) == [3.5, 11]
     assert by_hand(Opcode.SCALEADD, operands, alpha_bits=0xC0000000, **row) == [1, 1]
-    lines = {"a_strides": (3, 1), "rows": 2, "length": 3}
+    lines = {"a_strides": (0, 3, 0, 1), "images": 1, "rows": 2, "columns": 1, "length": 3}
     assert by_hand(Opcode.SUM, {"a": [1, 2, 3, 4, 5, 6]}, **lines) == [6, 15]
     matrix: dict[str, list[float]] = {"a": [1, 2, 3, 4, 5, 6], "b": [1, 10, 100]}
-    assert by_hand(Opcode.MATVEC, matrix, b_strides=(1,), **lines) == [321, 654]
-    assert by_hand(Opcode.DOT, matrix, b_strides=(0, 1), **lines) == [321, 654]
+    assert by_hand(Opcode.DOT, matrix, b_strides=(0, 0, 0, 1), **lines) == [321, 654]
+    grid = {"rows": 2, "length": 3, "b_strides": (0, 1)}
+    assert by_hand(Opcode.MATVEC, matrix, a_strides=(3, 0, 1), columns=1, **grid) == [321, 654]
     assert by_hand(
         Opcode.MATMUL,
         {"a": [1, 2, 3, 4, 5, 6], "b": [1, 2, 10, 20, 100, 200]},
-        b_strides=(2, 1),
+        **grid | {"b_strides": (2, 1)},
+        a_strides=(3, 1),
         columns=2,
-        **lines,
     ) == [321, 642, 654, 1308]
+
+
+def test_sums_over_the_last_of_four_indices() -> None:
+    """Images, rows and columns are each summed on their own; MATVEC has a vector a column."""
+    a = [float(n) for n in range(16)]
+    cube = {"images": 2, "rows": 2, "columns": 2, "length": 2, "a_strides": (8, 4, 2, 1)}
+    assert by_hand(Opcode.SUM, {"a": a}, **cube) == [1, 5, 9, 13, 17, 21, 25, 29]
+    operands = {"a": a, "b": [1.0, 10.0]}
+    assert by_hand(Opcode.DOT, operands, b_strides=(0, 0, 0, 1), **cube) == [
+        *(10, 32, 54, 76, 98, 120, 142, 164),
+    ]
+    pieces = {"rows": 2, "columns": 2, "length": 2, "a_strides": (4, 2, 1), "b_strides": (2, 1)}
+    operands = {"a": a[:8], "b": [1.0, 10.0, 100.0, 1000.0]}
+    assert by_hand(Opcode.MATVEC, operands, **pieces) == [10, 3200, 54, 7600]
 
 
 def test_multiply_add_rounds_twice() -> None:
@@ -365,15 +383,17 @@ def test_reductions_within_the_bound(length: int) -> None:
     memory = np.zeros(8 * length + 8, np.uint8)
     a, b = memory.view(np.float32)[: 2 * length].reshape(2, length)
     a[:], b[:] = rng.standard_normal((2, length)) * np.exp2(rng.integers(-20, 20, (2, length)))
-    line = {"rows": 1, "length": length, "a": Tensor(strides=(0, 1))}
-    dot = Descriptor(opcode=Opcode.DOT, b=Tensor(address_bytes=4 * length, strides=(0, 1)), **line)
+    line = {"images": 1, "rows": 1, "columns": 1, "length": length}
+    line |= {"a": Tensor(strides=(0, 0, 0, 1))}
+    b_place = Tensor(address_bytes=4 * length, strides=(0, 0, 0, 1))
+    dot = Descriptor(opcode=Opcode.DOT, b=b_place, **line)
     for work, terms, roundings in (
         (Descriptor(opcode=Opcode.SUM, **line), a.astype(np.float64), 0),
         (dot, a.astype(np.float64) * b, 1),
     ):
         depth = math.ceil(math.log2(length)) + roundings
         bound = depth * 2**-24 / (1 - depth * 2**-24) * math.fsum(abs(terms))
-        assert abs(float(compute(work, memory)[0]) - math.fsum(terms)) <= bound
+        assert abs(float(compute(work, memory)[0, 0, 0]) - math.fsum(terms)) <= bound
 
 
 def test_first_convolution_of_alexnet_within_the_bound() -> None:

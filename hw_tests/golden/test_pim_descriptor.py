@@ -33,9 +33,25 @@ ADD = Descriptor(
 )
 MULADD = replace(ADD, opcode=Opcode.MULADD, c=at(1024, 8, 1))
 SCALEADD = replace(ADD, opcode=Opcode.SCALEADD, alpha_bits=0x7FC00001)
-SUM = Descriptor(opcode=Opcode.SUM, units=1, a=at(0, 8, 1), result=at(512, 1), rows=4, length=8)
-DOT = replace(SUM, opcode=Opcode.DOT, b=at(256, 0, 1))
-MATVEC = replace(SUM, opcode=Opcode.MATVEC, b=at(256, 1))
+SUM = Descriptor(
+    opcode=Opcode.SUM,
+    units=1,
+    a=at(0, 16, 8, 4, 1),
+    result=at(512, 4, 2, 1),
+    images=2,
+    rows=2,
+    columns=2,
+    length=4,
+)
+DOT = replace(SUM, opcode=Opcode.DOT, b=at(256, 0, 0, 0, 1))
+MATVEC = replace(
+    SUM,
+    opcode=Opcode.MATVEC,
+    a=at(0, 8, 4, 1),
+    b=at(256, 4, 1),
+    result=at(512, 2, 1),
+    images=0,
+)
 MATMUL = replace(ADD, opcode=Opcode.MATMUL, length=8)
 CONV2D = Descriptor(
     opcode=Opcode.CONV2D,
@@ -73,7 +89,8 @@ def test_opcodes() -> None:
 FIELDS: dict[str, tuple[Descriptor, list[str]]] = {
     "ADD": (ADD, ["rows", "columns"]),
     "SCALEADD": (SCALEADD, ["rows", "columns", "alpha_bits"]),
-    "SUM": (SUM, ["rows", "length"]),
+    "SUM": (SUM, ["images", "rows", "columns", "length"]),
+    "MATVEC": (MATVEC, ["rows", "columns", "length"]),
     "MATMUL": (MATMUL, ["rows", "columns", "length"]),
     "CONV2D": (
         CONV2D,
@@ -101,11 +118,12 @@ def test_unused_fields_must_be_zero(name: str) -> None:
         replace(ADD, c=at(1024)),
         replace(ADD, c=at(0, 0, 0, 0, 1)),
         replace(SUM, b=at(256, 1)),
+        replace(SUM, result=at(512, 4, 2, 1, 1)),
         replace(ADD, a=at(0, 8, 1, 1)),
-        replace(SUM, result=at(512, 1, 1)),
-        replace(MATVEC, b=at(256, 0, 1)),
+        replace(MATVEC, a=at(0, 0, 8, 4, 1)),
+        replace(MATVEC, b=at(256, 0, 4, 1)),
     ],
-    ids=["tensor", "stride_of_no_tensor", "b", "third", "second", "of_a_vector"],
+    ids=["tensor", "stride_of_no_tensor", "b", "fourth", "third", "of_a_row", "of_a_vector"],
 )
 def test_unused_tensors_and_strides_must_be_zero(work: Descriptor) -> None:
     assert cause(work) == Cause.RESERVED

@@ -269,7 +269,13 @@ def test_fully_connected() -> None:
         length=samples,
     )
     stack.run(
-        opcode=Opcode.SUM, a=at(at_dy, 1, outputs), result=at(db, 1), rows=outputs, length=samples
+        opcode=Opcode.SUM,
+        a=at(at_dy, 0, 0, 1, outputs),
+        result=at(db, 0, 0, 1),
+        images=1,
+        rows=1,
+        columns=outputs,
+        length=samples,
     )
     assert (stack.get(y, samples, outputs) == x @ weights.T + bias).all()
     assert (stack.get(dx, samples, inputs) == dy @ weights).all()
@@ -287,16 +293,20 @@ def test_bias_of_images() -> None:
     sums, gradient = stack.put(np.zeros((images, channels), int)), stack.put(0 * bias)
     stack.run(
         opcode=Opcode.SUM,
-        a=at(at_x, pixels, 1),
-        result=at(sums, 1),
-        rows=images * channels,
+        a=at(at_x, channels * pixels, pixels, 0, 1),
+        result=at(sums, channels, 1, 0),
+        images=images,
+        rows=channels,
+        columns=1,
         length=pixels,
     )
     stack.run(
         opcode=Opcode.SUM,
-        a=at(sums, 1, channels),
-        result=at(gradient, 1),
-        rows=channels,
+        a=at(sums, 0, 0, 1, channels),
+        result=at(gradient, 0, 0, 1),
+        images=1,
+        rows=1,
+        columns=channels,
         length=images,
     )
     for image in range(images):

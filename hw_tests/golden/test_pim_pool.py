@@ -244,10 +244,12 @@ def test_counters() -> None:
     work = Descriptor(
         opcode=Opcode.DOT,
         units=28,
-        a=at(0, 16, 1),
-        b=at(1024, 0, 1),
-        result=at(2048, 1),
+        a=at(0, 0, 16, 0, 1),
+        b=at(1024, 0, 0, 0, 1),
+        result=at(2048, 0, 1),
+        images=1,
         rows=3,
+        columns=1,
         length=16,
     )
     number = pool.submit(work)

@@ -51,6 +51,7 @@ def test_first_convolution_of_alexnet() -> None:
 
 GRID = {"a": Tensor(strides=(6, 1)), "b": Tensor(strides=(0, 1)), "rows": 5, "columns": 6}
 LINES = {"a": Tensor(strides=(9, 1)), "rows": 5, "length": 9}
+SUMS = {"a": Tensor(strides=(45, 9, 0, 1)), "images": 2, "rows": 5, "columns": 1, "length": 9}
 
 
 @pytest.mark.parametrize(
@@ -60,14 +61,21 @@ LINES = {"a": Tensor(strides=(9, 1)), "rows": 5, "length": 9}
         ({"opcode": Opcode.MUL, **GRID}, (30, 0), (36, 30)),
         ({"opcode": Opcode.MULADD, **GRID}, (30, 30), (37, 30)),
         ({"opcode": Opcode.SCALEADD, **GRID}, (30, 30), (36, 30)),
-        ({"opcode": Opcode.SUM, **LINES}, (0, 40), (45, 5)),
+        ({"opcode": Opcode.SUM, **SUMS}, (0, 80), (90, 10)),
         (
-            {"opcode": Opcode.DOT, "b": Tensor(strides=(9, 1)), **LINES},
-            *((45, 40), (90, 5)),
+            {"opcode": Opcode.DOT, "b": Tensor(strides=(0, 9, 0, 1)), **SUMS},
+            *((90, 80), (135, 10)),
         ),
         (
-            {"opcode": Opcode.MATVEC, "b": Tensor(strides=(1,)), **LINES},
-            *((45, 40), (54, 5)),
+            {
+                "opcode": Opcode.MATVEC,
+                **LINES,
+                "columns": 3,
+                "length": 3,
+                "a": Tensor(strides=(9, 3, 1)),
+                "b": Tensor(strides=(3, 1)),
+            },
+            *((45, 30), (54, 15)),
         ),
         (
             {"opcode": Opcode.MATMUL, "b": Tensor(strides=(2, 1)), "columns": 2, **LINES},
@@ -90,7 +98,9 @@ def test_by_hand(
     "strides", [(3, 1), (1, 1), (2, 3), (0, 1), (0, 0), (-1, 4), (5, -1), (-2, -2), (1, 5), (1, 4)]
 )
 def test_each_element_is_read_once(strides: tuple[int, int]) -> None:
-    work = Descriptor(opcode=Opcode.SUM, a=Tensor(strides=strides), rows=5, length=4)
+    sizes = {"images": 1, "rows": 5, "columns": 1, "length": 4}
+    a = Tensor(strides=(0, strides[0], 0, strides[1]))
+    work = Descriptor(opcode=Opcode.SUM, a=a, **sizes)
     places = {i * strides[0] + k * strides[1] for i, k in product(range(5), range(4))}
     assert account(work).bytes_read == 4 * len(places)
 

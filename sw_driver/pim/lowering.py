@@ -24,7 +24,7 @@ from .layers import Convolution, FullyConnected, Layer
 from .placing import DealtTensor, PlacedTensor, StackMemory, work_on
 from .planning import units_in_groups
 from .predicting import predicted_cycles
-from .reductions import piece_for, pieces_of, split_sum
+from .reductions import split
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -37,9 +37,6 @@ local memories; or whichever of the two is predicted to be faster."""
 
 LEARNING_RATE = 0.01
 """Of the descent step."""
-
-_INTERLEAVE = 8
-"""Results on which a lane works in turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +86,6 @@ class _Draft:
         self.zeroed = False
         self.parts = 1
         """Into how many parts each work is cut unless the caller says otherwise."""
-        self.together = 1
-        """Works that do not depend on each other."""
         self._shapes = _shapes(layer)
         self._memory = memory
 
@@ -123,8 +118,14 @@ class _Draft:
         return list(zip(*parts, strict=False))
 
     def add(self, opcode: Opcode, **settings: Any) -> None:
-        """Appends a work, see :func:`~sw_driver.pim.placing.work_on`."""
-        self.works.append(work_on(opcode, **settings))
+        """Appends a work, see :func:`~sw_driver.pim.placing.work_on`, in pieces if it is a long
+        sum that all banks share."""
+        work = work_on(opcode, **settings)
+        self.works += [work] if self._local else split(work, self.config, self._scratch)
+
+    def _scratch(self, elements: int) -> int:
+        (pieces,) = self.place(**{f"pieces_{len(self.tensors)}": (elements,)})
+        return pieces.address_bytes
 
 
 def lower(
@@ -191,7 +192,7 @@ def lower(
         parts = 1
     wanted = draft.parts if parts is None else parts
     cuts = [cut(work, wanted) for work in draft.works]
-    units = max(1, config.units // min(config.works, max(map(len, cuts)) * draft.together))
+    units = max(1, config.units // min(config.works, max(map(len, cuts))))
     return Program(
         placement=placement,
         tensors=draft.tensors,
@@ -332,20 +333,15 @@ def _input_gradient(layer: Convolution, draft: _Draft) -> None:
 
 
 def _bias_gradient(layer: Convolution, draft: _Draft) -> None:
-    units, pixels = draft.config.units, layer.rows * layer.columns
-    draft.together = min(draft.config.works, layer.images)
-    wanted_rows = _INTERLEAVE * units // 2 // draft.together
-    piece = piece_for(rows=layer.filters, length=pixels, wanted_rows=wanted_rows)
-    pieces = pieces_of(pixels, piece)
     (dy,) = draft.place("dy")
     (sums,) = draft.place(sums=(layer.images, layer.filters))
     (dbias,) = draft.place("dbias")
-    (partial,) = (
-        draft.place(pieces=(layer.images, pieces * layer.filters)) if pieces > 1 else [sums]
+    pixels = replace(
+        dy,
+        shape=(layer.filters, layer.images, layer.rows * layer.columns),
+        strides=(*dy.strides[:2], 1),
     )
-    for image in range(layer.images):
-        values = dy[:, image : image + 1].lines
-        draft.works += split_sum(values, sums[image:].view(1), piece, partial.at(image))
+    draft.add(Opcode.SUM, a=pixels.view(1, 0, 2), result=sums)
     draft.add(Opcode.SUM, a=sums.view(1, 0), result=dbias)
 
 
@@ -367,7 +363,8 @@ def _add_product(
 ) -> None:
     """The matrix times each of the vectors."""
     if vectors.shape[1] == 1:
-        draft.add(Opcode.MATVEC, a=matrix, b=vectors.view(0), result=result.view(0))
+        a, y = matrix.in_columns, result.view(0).in_columns
+        draft.add(Opcode.MATVEC, a=a, b=vectors.view(0), result=y)
     else:
         a, b, transposed = (each.view(1, 0) for each in (vectors, matrix, result))
         draft.add(Opcode.MATMUL, a=a, b=b, result=transposed)

@@ -78,6 +78,14 @@ class PlacedTensor:
         return replace(self, shape=(1, self.elements), strides=(self.elements, 1))
 
     @property
+    def in_columns(self) -> PlacedTensor:
+        """With a second index, of extent 1: a matrix, or its product, as MATVEC has them."""
+        shape, strides = (
+            (each[0], extent, *each[1:]) for each, extent in ((self.shape, 1), (self.strides, 0))
+        )
+        return replace(self, shape=shape, strides=strides)
+
+    @property
     def elements(self) -> int:
         """Elements of the tensor."""
         return prod(self.shape)
@@ -126,12 +134,15 @@ class DealtTensor:
 
 def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | int) -> Work:
     """The work ``opcode`` on operands, by their names, to ``result``: its sizes are those of the
-    tensors. What else it takes is given, too."""
+    tensors, of which one that has fewer indices has its last ones. What else it takes is given,
+    too."""
     values: dict[str, Any] = settings | {"result": result}
     for name, sizes in FORMS[opcode].tensors.items():
         tensor: PlacedTensor = values[name]
-        values |= zip(sizes, tensor.shape, strict=True)
-        values[name] = Tensor(address_bytes=tensor.address_bytes, strides=tensor.strides)
+        missing = len(sizes) - len(tensor.shape)
+        values |= zip(sizes, [1] * missing + [*tensor.shape], strict=True)
+        strides = (*[0] * missing, *tensor.strides)
+        values[name] = Tensor(address_bytes=tensor.address_bytes, strides=strides)
     return Work(opcode=opcode, **values)
 
 

@@ -7,16 +7,17 @@ it takes depends on it. The reasons for what is chosen here are in ``docs/pim.md
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from math import ceil
+from typing import TYPE_CHECKING, Any
 
 from hw.pim.work.descriptor import ELEMENTWISE_OPCODES
 
-from .descriptor import Opcode, Plan, Work
+from .descriptor import Opcode, Plan, Tensor, Work
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["planned", "units_in_groups"]
+__all__ = ["LEAST_LINE", "planned", "sum_lanes", "units_in_groups"]
 
 _LEAST_CHUNK = 3
 _ELEMENTWISE_CHUNKS = (6, 9)
@@ -33,6 +34,9 @@ _BUFFER_SHARE = 5
 """A chunk takes at most a part in ``2 ** 5`` of a buffer: four vectors for each of eight lanes. It
 takes half of that if there are more vectors, and a few shared second vectors that leave turns idle
 unless a lane has eight."""
+_TURNED = (Opcode.SUM, Opcode.DOT)
+LEAST_LINE = 8
+"""Results that make a line of some length."""
 _SHORT_ROW = 4
 """Rows of taps shorter than this are no reason to load a vector's elements together."""
 
@@ -45,9 +49,34 @@ def planned(work: Work, config: PimConfig) -> Work:
     sizes = (size for name in (*work.operands, "result") for size in work.extents(name))
     if min(sizes) < 1:
         return work
+    if work.opcode in _TURNED:
+        work = _turned(work)
     # More units than there are is for the pool to refuse.
     most = _groups(work) * _group_units(work) if work.units <= config.units else work.units
     return replace(work, plan=work.plan or _plan(work, config), units=min(work.units, most))
+
+
+def _turned(work: Work) -> Work:
+    """The same sums with the result's indices in another order: as columns those whose results are
+    nearest to each other, if they make a line of some length, and as images the fewest. Short lines
+    take the pool time, a tile ends with an image, and what is side by side is written together."""
+    names = ("images", "rows", "columns")
+    extents = [getattr(work, name) for name in names]
+    apart = [abs(stride) for stride in (*work.result.strides, 0, 0, 0)[:3]]
+
+    def fit(index: int) -> tuple[bool, int]:
+        long = extents[index] >= LEAST_LINE
+        return long, -apart[index] if long else extents[index]
+
+    columns = max(range(3), key=fit)
+    order = sorted(range(3), key=lambda index: (index == columns, extents[index]))
+    changes: dict[str, Any] = {name: extents[i] for name, i in zip(names, order, strict=True)}
+    for name in (*work.operands, "result"):
+        tensor: Tensor = getattr(work, name)
+        strides = (*tensor.strides, *[0] * 3)
+        turned = (*(strides[index] for index in order), *tensor.strides[3:])
+        changes[name] = replace(tensor, strides=turned)
+    return replace(work, **changes)
 
 
 def units_in_groups(work: Work, units: int) -> int:
@@ -55,6 +84,14 @@ def units_in_groups(work: Work, units: int) -> int:
     all if they make none: of 444 an 11 x 11 filter takes 241."""
     group = _group_units(work)
     return units - units % group if units >= group > 0 else units
+
+
+def sum_lanes(opcode: int, config: PimConfig) -> int:
+    """Lanes of all banks that work on a reduction."""
+    placement = config.placement
+    if opcode == Opcode.SUM:
+        return sum(placement.adders)
+    return sum(map(min, placement.multipliers, placement.adders))
 
 
 def _group_units(work: Work) -> int:
@@ -107,18 +144,22 @@ def _plan(work: Work, config: PimConfig) -> Plan:
         return Plan(chunk=chunk)
     # Strides that are not given are zero.
     a, b = ((*tensor.strides, 0, 0, 0, 0) for tensor in (work.a, work.b))
-    rows = _Vectors(count=work.rows, vector=a[0], element=a[1])
     outer, channels, row, taps = 1, 1, work.length, work.length
     exchanged = False
     match Opcode(work.opcode):
-        case Opcode.SUM:
-            first, second = rows, _Vectors(count=1, vector=2, element=0)
-        case Opcode.DOT:
-            first, second = rows, _Vectors(count=1, vector=b[0], element=b[1])
+        case Opcode.SUM | Opcode.DOT:
+            outer = work.images
+            first = _Vectors(count=work.rows * work.columns, vector=a[2], element=a[3])
+            second = _Vectors(count=1, vector=2, element=0)
+            if work.opcode == Opcode.DOT:
+                second = replace(second, vector=b[2], element=b[3])
         case Opcode.MATVEC:
-            first, second = rows, _Vectors(count=1, vector=0, element=b[0])
+            outer = work.columns
+            first = _Vectors(count=work.rows, vector=a[0], element=a[2])
+            second = _Vectors(count=1, vector=0, element=b[1])
         case Opcode.MATMUL:
-            first, second = rows, _Vectors(count=work.columns, vector=b[1], element=b[0])
+            first = _Vectors(count=work.rows, vector=a[0], element=a[1])
+            second = _Vectors(count=work.columns, vector=b[1], element=b[0])
             exchanged = work.columns >= work.rows
         case _:
             channels, row = work.channels, work.filter_width
@@ -139,6 +180,7 @@ def _plan(work: Work, config: PimConfig) -> Plan:
     plan = _cut(
         config,
         private=work.opcode == Opcode.DOT,
+        lanes=sum_lanes(work.opcode, config) / config.banks,
         outer=outer,
         first=first.count,
         second=second.count,
@@ -158,6 +200,7 @@ def _cut(
     config: PimConfig,
     *,
     private: bool,
+    lanes: float,
     outer: int,
     first: int,
     second: int,
@@ -165,7 +208,7 @@ def _cut(
     taps: int,
     workers: int,
 ) -> Plan:
-    """The sizes of a reduction's chunks and tiles."""
+    """The sizes of a reduction's chunks and tiles; ``lanes``: of a bank, the mean."""
     words = min(config.first_words, config.second_words) if private else config.first_words
     # A turn in eight is for each pair of one of 2 ** depth first vectors and one of the second
     # vectors, so these are best a multiple of 8 / 2 ** depth; at most an eighth may be missing.
@@ -174,6 +217,11 @@ def _cut(
     if filling == _MOST_DEPTH and first > 1 << _BUFFER_SHARE and second > 1:
         share += 1
     chunk = (min(channels * taps, 1 << _logarithm(words) - share) - 1).bit_length()
+    most = ((first - 1) >> _LANES).bit_length()
+    if second == 1:
+        most = min(_MOST_DEPTH, (ceil(first / lanes) - 1).bit_length())
+        # Only first vectors fill a lane's turns, and are to find room.
+        chunk = min(chunk, _logarithm(words) - _LANES - most)
     chunk = max(_LEAST_CHUNK, chunk)
     # As many channels as a chunk holds, or rather as few as make no more chunks: the next tile is
     # loaded beside the last chunk, which should not be a short one.
@@ -181,14 +229,18 @@ def _cut(
     together = _ceiling(channels, _ceiling(channels, whole)) if whole else 0
 
     places = _logarithm(config.state_words) - ((taps - 1) >> chunk).bit_length().bit_length()
-    depth = min(
-        _MOST_DEPTH, _logarithm(words) - _LANES - chunk, places, ((first - 1) >> 3).bit_length()
-    )
+    depth = min(_MOST_DEPTH, _logarithm(words) - _LANES - chunk, places, most)
+    if second == 1:
+        # A tile takes as long with fewer vectors: as few as take no more turns of the banks.
+        def turns(depth: int) -> int:
+            return _ceiling(outer * ceil(first / (lanes * 2**depth)), workers)
+
+        depth = min(range(depth + 1), key=turns)
     seconds = min(_MOST_SECONDS, places - depth, (second - 1).bit_length())
     # Fewer first vectors make a tile shorter only if second vectors fill the lanes' turns.
     fills = seconds >= _LANES
     enough, least = (_TILES, _LEAST_TILES) if fills else (1, 1)
-    while True:
+    while second > 1:
         tiles = outer * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
         if tiles >= enough * workers:
             break

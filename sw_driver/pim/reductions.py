@@ -1,4 +1,4 @@
-"""Long sums in pieces, so that more lanes work on them, with the same result to the last bit.
+"""Long sums in pieces, so that all lanes work on them, with the same result to the last bit.
 
 A tree over n values (``docs/pim-spec.md``, "Reductions") has, at its level k, the trees of the
 consecutive 2**k values that start at multiples of 2**k, and of the rest at the end, if any. So
@@ -7,63 +7,209 @@ pieces of 2**k values are reduced one by one, and a tree over their sums is the 
 
 from __future__ import annotations
 
-from .descriptor import Opcode, Work
-from .placing import PlacedTensor, work_on
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["LEAST_PIECE", "piece_for", "pieces_of", "split_sum"]
+from hw.pim.config import BEAT_BYTES
 
-LEAST_PIECE = 32
-"""Smallest piece that is worth a work's row."""
+from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
+from .planning import LEAST_LINE, sum_lanes
+
+if TYPE_CHECKING:
+    from hw.pim.config import PimConfig
+
+__all__ = ["in_pieces", "split"]
+
+_LEAST_PIECE = 8
+"""Elements of the smallest piece."""
+_START_CYCLES = 320
+"""From the end of the work that it waits for until its lanes are at work, and from their end until
+it completes, together."""
+_TILE_CYCLES = 45
+"""Between the beginnings of a bank's tiles, at least."""
+_DEAL_CYCLES = 4
+"""From the dealing of a tile to that of the next one."""
+_BANDWIDTH = 0.5
+"""Of the memories' bandwidth, what all banks together reach with vectors of a chunk."""
+_NARROWER = 0.4
+"""Its power of a vector's chunks: those of longer vectors are further apart, in fewer memories."""
+_MOST_CHUNKS = 4
+"""Of a piece."""
+_VECTORS = 8
+"""Of a lane in a tile."""
 
 
-def piece_for(*, rows: int, length: int, wanted_rows: int) -> int:
-    """The largest power of two that makes ``wanted_rows`` pieces of ``rows`` sums of ``length``, at
-    least :data:`LEAST_PIECE`; ``length`` or more if they need not be cut."""
-    piece = LEAST_PIECE
-    while piece < length and rows * -(-length // (2 * piece)) >= wanted_rows:
-        piece *= 2
-    if rows >= wanted_rows:
-        piece = max(piece, 1 << (length - 1).bit_length())
-    return piece
+def split(work: Work, config: PimConfig, scratch: Callable[[int], int]) -> list[Work]:
+    """The works that compute ``work``, to the last bit, as fast as is predicted for a pool of
+    ``config``: itself, or its sums in pieces, a short last one if there is one, and the sums of
+    these, again in pieces if they are many.
 
-
-def pieces_of(length: int, piece: int) -> int:
-    """Sums that are left of ``length`` values in pieces of ``piece``."""
-    return -(-length // piece)
-
-
-def split_sum(
-    values: PlacedTensor, result: PlacedTensor, piece: int, partial_address_bytes: int
-) -> list[Work]:
-    """The works that sum the rows of ``values``, in pieces of ``piece`` elements, to ``result``.
-
-    ``piece`` is a power of two. The last work adds up the pieces' sums, which are kept, dense, at
-    ``partial_address_bytes``: rows times :func:`pieces_of` elements; not used for a single piece.
+    SUM, DOT and MATVEC are split if one index of the result has the extent 1; other works are
+    returned as they are. ``scratch`` gives the byte address of a place for so many elements, which
+    no other tensor may meet until the last of the works has completed. The works are offered in
+    their order; the pool keeps apart what depends on each other. A work's ``units`` are those that
+    its share of the sums is worth; none if all that are offered.
     """
-    rows, length = values.shape
-    pieces, whole = pieces_of(length, piece), length // piece
-    if pieces == 1:
-        return [work_on(Opcode.SUM, a=values, result=result)]
-    # By pieces or by rows, so that what one work writes is dense and apart from the others.
-    by_rows = rows < whole
-    partial = PlacedTensor(
-        address_bytes=partial_address_bytes,
-        shape=(rows, pieces),
-        strides=(pieces, 1) if by_rows else (1, rows),
-    )
-    parts: list[tuple[PlacedTensor, PlacedTensor]] = []
-    if by_rows:
-        along = values.strides[1]
-        for row in range(rows):
-            in_pieces = PlacedTensor(
-                address_bytes=values.at(row), shape=(whole, piece), strides=(piece * along, along)
+    if work.opcode not in (Opcode.SUM, Opcode.DOT, Opcode.MATVEC) or work.plan is not None:
+        return [work]
+    sums = _normal(work)
+    if sums.columns != 1:
+        return [work]
+    opcode, piece = _best(config, Opcode(work.opcode), sums.images * sums.rows, sums.length)
+    if piece >= work.length:
+        return [work]
+    return in_pieces(work, piece, config, scratch, opcode=opcode)
+
+
+def in_pieces(
+    work: Work,
+    piece: int,
+    config: PimConfig,
+    scratch: Callable[[int], int],
+    *,
+    opcode: Opcode | None = None,
+) -> list[Work]:
+    """The same with pieces of ``piece`` elements, a power of two, for the first of the works; a
+    MATVEC as one of these, or as DOT, if ``opcode`` says so."""
+    sums = _normal(work)
+    whole, rest = divmod(sums.length, piece)
+    pieces, count = whole + bool(rest), sums.images * sums.rows
+    if pieces <= 1:
+        return [work]
+    # The sums of a tile side by side: of pieces that lie one after the other, which is fastest if
+    # they are whole beats, or of rows.
+    strides = (sums.rows * pieces, pieces, 1)
+    if sums.rows >= LEAST_LINE and (opcode == Opcode.MATVEC or not _in_beats(sums)):
+        strides = (sums.rows, 1, count)
+    partial = Tensor(address_bytes=scratch(count * pieces), strides=strides)
+    works = []
+    # The rest first: as its sums mostly lie between the others, the two follow each other.
+    for first, columns, length in ((whole, 1, rest), (0, whole, piece)):
+        if not columns * length:
+            continue
+        part = replace(sums, columns=columns, length=length)
+        for name in sums.operands:
+            tensor: Tensor = getattr(sums, name)
+            n, i, _, k = tensor.strides
+            moved = Tensor(
+                address_bytes=tensor.address_bytes + ELEMENT_BYTES * first * piece * k,
+                strides=(n, i, piece * k, k),
             )
-            parts.append((in_pieces, partial[row:, :whole].view(1)))
-    else:
-        for number in range(whole):
-            of_piece = values[:, number * piece : (number + 1) * piece]
-            parts.append((of_piece, partial[:, number:].view(0)))
-    if length % piece:
-        parts.append((values[:, whole * piece :], partial[:, whole:].view(0)))
-    parts.append((partial, result))
-    return [work_on(Opcode.SUM, a=a, result=to) for a, to in parts]
+            part = replace(part, **{name: moved})
+        at = partial.address_bytes + ELEMENT_BYTES * first * strides[2]
+        part = replace(part, result=replace(partial, address_bytes=at))
+        works.append(_matvec(part) if opcode == Opcode.MATVEC else part)
+    n, i, j = strides
+    last = replace(
+        sums, opcode=Opcode.SUM, length=pieces, b=Tensor(), a=replace(partial, strides=(n, i, 0, j))
+    )
+    return [*works, *split(last, config, scratch)]
+
+
+def _normal(work: Work) -> Work:
+    """A DOT or SUM with the same sums, which has the most rows and the fewest columns."""
+    if work.opcode == Opcode.MATVEC:
+        (i, j, k), (along, element) = _strides(work.a, 3), _strides(work.b, 2)
+        row, column = _strides(work.result, 2)
+        return replace(
+            work,
+            opcode=Opcode.DOT,
+            images=1,
+            a=replace(work.a, strides=(0, i, j, k)),
+            b=replace(work.b, strides=(0, 0, along, element)),
+            result=replace(work.result, strides=(0, row, column)),
+        )
+    names = ("images", "rows", "columns")
+    extents = [getattr(work, name) for name in names]
+    columns, images, rows = sorted(range(3), key=lambda index: extents[index])
+    order = images, rows, columns
+    changes: dict[str, Any] = {name: extents[i] for name, i in zip(names, order, strict=True)}
+    for name in (*work.operands, "result"):
+        tensor: Tensor = getattr(work, name)
+        n, i, j, *k = _strides(tensor, 3 if name == "result" else 4)
+        changes[name] = replace(tensor, strides=(*((n, i, j)[index] for index in order), *k))
+    return replace(work, **changes)
+
+
+def _in_beats(work: Work) -> bool:
+    """Whether rows of dense elements begin with a beat of memory."""
+    tensors: list[Tensor] = [getattr(work, name) for name in work.operands]
+    return all(
+        tensor.address_bytes % BEAT_BYTES == 0
+        and tensor.strides[3] == 1
+        and not any(stride * ELEMENT_BYTES % BEAT_BYTES for stride in tensor.strides[:2])
+        for tensor in tensors
+    )
+
+
+def _matvec(work: Work) -> Work:
+    """The DOT of :func:`_normal`, of one image, as a MATVEC again."""
+    strides = {"a": work.a.strides[1:], "b": work.b.strides[2:], "result": work.result.strides[1:]}
+    changes: dict[str, Any] = {
+        name: replace(getattr(work, name), strides=each) for name, each in strides.items()
+    }
+    return replace(work, opcode=Opcode.MATVEC, images=0, **changes)
+
+
+def _strides(tensor: Tensor, count: int) -> tuple[int, ...]:
+    return (*tensor.strides, *[0] * count)[:count]
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """What times depend on."""
+
+    banks: int
+    adders: int
+    pairs: int
+    first_words: int
+    second_words: int
+
+    def chunk(self, opcode: Opcode) -> int:
+        """Elements of a vector that are loaded at once if lanes have all the vectors they can."""
+        words = self.first_words
+        if opcode == Opcode.DOT:
+            words = min(words, self.second_words)
+        return words // (_VECTORS * _VECTORS)
+
+
+def _best(config: PimConfig, opcode: Opcode, sums: int, length: int) -> tuple[Opcode, int]:
+    """As what so many sums of so many elements are computed fastest, and in pieces of how many."""
+    adders, pairs = (sum_lanes(each, config) for each in (Opcode.SUM, Opcode.DOT))
+    pool = _Pool(config.banks, adders, pairs, config.first_words, config.second_words)
+    return _fastest(pool, opcode, sums, length)[1:]
+
+
+@lru_cache(maxsize=1 << 12)
+def _fastest(pool: _Pool, opcode: Opcode, sums: int, length: int) -> tuple[float, Opcode, int]:
+    """With the cycles."""
+    ways = [(_cycles(pool, opcode, sums, 1, length), opcode, length)]
+    for each in {opcode, Opcode.DOT} if opcode == Opcode.MATVEC else {opcode}:
+        piece = _LEAST_PIECE
+        while piece < length and piece <= _MOST_CHUNKS * pool.chunk(each):
+            whole, rest = divmod(length, piece)
+            cycles = _cycles(pool, each, sums, whole, piece)
+            if rest:
+                cycles += _cycles(pool, each, sums, 1, rest)
+            cycles += _fastest(pool, Opcode.SUM, sums, whole + bool(rest))[0]
+            ways.append((cycles, each, piece))
+            piece *= 2
+    return min(ways)
+
+
+def _cycles(pool: _Pool, opcode: Opcode, sums: int, pieces: int, length: int) -> float:
+    """Of a work."""
+    lanes = (pool.adders if opcode == Opcode.SUM else pool.pairs) / pool.banks
+    room = _VECTORS * lanes
+    vectors = sums if opcode == Opcode.MATVEC else sums * pieces
+    tiles = ceil(vectors / room) * (pieces if opcode == Opcode.MATVEC else 1)
+    streams = {Opcode.SUM: 1.0, Opcode.DOT: 2.0, Opcode.MATVEC: 1 + 1 / min(sums, room)}[opcode]
+    elements = streams * sums * pieces * length
+    bandwidth = _BANDWIDTH * min(1.0, pool.chunk(opcode) / length) ** _NARROWER
+    memory = ELEMENT_BYTES * elements / (BEAT_BYTES * pool.banks * bandwidth)
+    dealing = _DEAL_CYCLES * min(tiles, pool.banks)
+    tile = max(_VECTORS * length, _TILE_CYCLES, dealing)
+    return _START_CYCLES + dealing + max(ceil(tiles / pool.banks) * tile, memory)

@@ -159,7 +159,9 @@ def _sizes(rng: random.Random, most_products: int) -> Work | None:
         sizes = {"rows": some(1, 200), "columns": some(1, 5000)}
         products = 16 * prod(sizes.values())
     elif opcode in _REDUCTIONS:
-        sizes = {"rows": some(1, 1000), "length": some(1, 5000)}
+        sizes = {"rows": some(1, 100), "columns": some(1, 100), "length": some(1, 5000)}
+        if opcode != Opcode.MATVEC:
+            sizes["images"] = rng.choice((1, 1, 1, 2, 3))
         products = 4 * prod(sizes.values())
     elif opcode == Opcode.MATMUL:
         sizes = {"rows": some(1, 300), "columns": some(1, 300), "length": some(1, 2000)}

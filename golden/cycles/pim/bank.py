@@ -301,7 +301,7 @@ class Bank:
             tap=tap,
             image=image,
         )
-        if place == 0:
+        if place == 0 or form.second_kind is Second.PRIVATE:
             walk = self._in_lines(walk, tile, nest.outer1)
         return walk, address
 

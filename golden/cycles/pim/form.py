@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from golden.pim.descriptor import ELEMENTWISE, Descriptor, Opcode, Plan
+from golden.pim.descriptor import ELEMENTWISE, Descriptor, Opcode, Plan, Tensor
 
 from .config import INTERLEAVE
 from .walks import NO_LINE
@@ -157,22 +157,34 @@ def form_of(work: Descriptor) -> Form:
         return _elementwise(work)
     a, b, r = work.a, work.b, work.result
     origin = {name: getattr(work, name).address_bytes // 4 for name in ("a", "b", "result")}
-    a_rows = Nest(address=origin["a"], vector=a.strides[0], column=a.strides[1])
     second: Nest | None = None
     kind, padded, line = Second.SHARED, None, NO_LINE
     extents = (1, 1, work.rows, 1)
     outer, steps = (0, 0), (r.strides[0], 0)
     channels, tap_rows, tap_columns = 1, 1, work.length
-    first = a_rows
+
+    def sums_of(name: str) -> Nest:
+        tensor: Tensor = getattr(work, name)
+        n, i, j, k = tensor.strides
+        return Nest(address=origin[name], outer2=n, outer1=i, vector=j, column=k)
+
     match Opcode(work.opcode):
-        case Opcode.SUM:
+        case Opcode.SUM | Opcode.DOT:
+            first = sums_of("a")
             kind = Second.NONE
-        case Opcode.DOT:
-            kind = Second.PRIVATE
-            second = Nest(address=origin["b"], vector=b.strides[0], column=b.strides[1])
+            if work.opcode == Opcode.DOT:
+                kind, second = Second.PRIVATE, sums_of("b")
+            extents = (1, work.images, work.rows * work.columns, 1)
+            outer, steps = (r.strides[1], r.strides[0]), (r.strides[2], 0)
+            line = work.columns
         case Opcode.MATVEC:
-            second = Nest(address=origin["b"], column=b.strides[0])
+            i, j, k, _ = a.strides
+            first = Nest(address=origin["a"], outer1=j, vector=i, column=k)
+            second = Nest(address=origin["b"], outer1=b.strides[0], column=b.strides[1])
+            extents = (work.columns, 1, work.rows, 1)
+            outer = r.strides[1], 0
         case Opcode.MATMUL:
+            first = Nest(address=origin["a"], vector=a.strides[0], column=a.strides[1])
             second = Nest(address=origin["b"], vector=b.strides[1], column=b.strides[0])
             extents, steps = (1, 1, work.rows, work.columns), (r.strides[0], r.strides[1])
             if work.plan.exchanged:

@@ -245,13 +245,19 @@ class Sequencer(wiring.Component):
             block_count.eq(Mux(~shared, 1, Mux(last_block, block_left, block_size))),
         ]
 
-        lines = {
-            "line": line,
-            "line_left": line_left,
-            "line_wrap": work.first_line_wrap,
-            "line_x": chunk_x - in_line_x,
-        }
         no_lines = {"line": NO_LINE, "line_left": NO_LINE}
+        in_lines = {"line": line, "line_left": line_left}
+        lines = {
+            "first": {
+                **in_lines,
+                "line_wrap": work.first_line_wrap,
+                "line_x": chunk_x - in_line_x,
+            },
+            "second": {
+                **{name: Mux(shared, NO_LINE, each) for name, each in in_lines.items()},
+                "line_wrap": work.second_line_wrap,
+            },
+        }
 
         def vectors_of(nest: Any, address: Any, name: str, vectors: Any, group_size: Any) -> Any:
             """The walk of a reduction's operand."""
@@ -273,7 +279,7 @@ class Sequencer(wiring.Component):
                 "y": chunk_y,
                 "x": chunk_x if name == "first" else block_x,
                 "vector_x": work.stride,
-                **(lines if name == "first" else no_lines),
+                **lines[name],
                 "dilation": work.dilation,
                 "height": work.image_height,
                 "width": work.image_width,

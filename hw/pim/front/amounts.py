@@ -11,7 +11,7 @@ from hw.float.parts import wire
 from hw.pim.config import PimConfig
 from hw.pim.front.words import Words
 from hw.pim.shared_multiplier import SharedMultiplier, Sum
-from hw.pim.work.descriptor import FORMS, TENSORS
+from hw.pim.work.descriptor import FORMS, TENSORS, Opcode
 from hw.pim.work.layouts import Jobs
 
 __all__ = ["Amounts"]
@@ -63,8 +63,9 @@ class Amounts:
         self.steps = {name: distance(f"step_{name}") for name in ("outer1", "vector")}
         self.steps |= {name: distance(f"step_{name}") for name in ("row", "column")}
         """Strides of an image from output to output, and from tap to tap."""
-        self.line_wraps = {name: distance(f"{name}_line_wrap") for name in ("image", "result")}
-        """From the end of a row of outputs to the next one's beginning."""
+        self.line_wraps = {name: distance(f"{name}_line_wrap") for name in ("first", "result")}
+        """From the end of a row of outputs, or of SUM's or DOT's columns, to the next one's
+        beginning."""
 
         lists = self._lists(m, words)
         multiplier = SharedMultiplier(m, width=_BITS, lists=lists)
@@ -125,7 +126,15 @@ class Amounts:
 
         # A channel's taps; unused sizes are zero.
         longer = wire(m, (words.field("length") | words.field("filter_height"))[:24], "longer")
-        columns = self.lasts["result"][3]
+        # The strides of a row and of a column, and the last column, of a convolution and of sums.
+        in_image = wire(m, words.field("opcode") == Opcode.CONV2D, "in_image")
+        columns = wire(m, Mux(in_image, *(self.lasts["result"][i] for i in (3, 2))), "columns_last")
+        result_row = wire(m, Mux(in_image, step("result", 2), step("result", 1)), "result_row")
+        result_column = wire(
+            m, Mux(in_image, step("result", 3), step("result", 2)), "result_column"
+        )
+        first_row = wire(m, Mux(in_image, self.steps["outer1"], step("a", 1)), "first_row")
+        first_column = wire(m, Mux(in_image, self.steps["vector"], step("a", 2)), "first_column")
         images, results, channels, rows = (
             Signal(_BITS, name=f"counted_{name}") for name in ("images", "results", "channels", "r")
         )
@@ -150,25 +159,20 @@ class Amounts:
                 Sum(self.steps["outer1"], 0, [(down, stride)]),
                 Sum(self.steps["vector"], 0, [(right, stride)]),
                 Sum(self.steps["row"], 0, [(down, dilation)]),
-                Sum(self.steps["column"], 0, [(right, dilation)]),
+                # Of DOT instead how far a row of b reaches.
+                Sum(
+                    self.steps["column"],
+                    0,
+                    [(Mux(in_image, right, step("b", 2)), Mux(in_image, dilation, columns))],
+                ),
                 Sum(self.image_start, words.element("a"), [(down, top), (right, left)], True),
                 Sum(self.taps, 0, [(longer, size("filter_width"))]),
                 Sum(self.plane, 0, [(words.field("rows"), size("columns"))]),
             ],
             "images": [
                 Sum(images, 0, [(self.plane, size("images"))]),
-                Sum(
-                    self.line_wraps["image"],
-                    self.steps["outer1"],
-                    [(self.steps["vector"], columns)],
-                    True,
-                ),
-                Sum(
-                    self.line_wraps["result"],
-                    words.stride("result", 2),
-                    [(step("result", 3), columns)],
-                    True,
-                ),
+                Sum(self.line_wraps["first"], first_row, [(first_column, columns)], True),
+                Sum(self.line_wraps["result"], result_row, [(result_column, columns)], True),
                 Sum(self.chunk_taps, 0, [(self.taps, words.plan.channels)]),
             ],
             "results": [Sum(results, 0, [(images, size("filters"))])],

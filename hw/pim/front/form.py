@@ -53,9 +53,18 @@ def form_of(m: Any, opcode: Opcode, words: Words, amounts: Amounts, checked: Any
     if opcode == Opcode.CONV2D:
         _convolution(m, words, amounts, checked, assign, tensor)
         return
-    rows = {"vector": stride("a", 0), "column": stride("a", 1)}
-    tensor(work.result, "result", first=stride("result", 0))
-    if opcode == Opcode.MATMUL:
+    if opcode in (Opcode.SUM, Opcode.DOT):
+        _sums(opcode, words, amounts, checked, assign, tensor)
+        return
+    if opcode == Opcode.MATVEC:
+        assign(checked, outer1=field("columns"))
+        rows = {"outer1": stride("a", 1), "vector": stride("a", 0), "column": stride("a", 2)}
+        tensor(work.first, "a", **rows)
+        tensor(work.second, "b", outer1=stride("b", 0), column=stride("b", 1))
+        tensor(work.result, "result", outer1=stride("result", 1), first=stride("result", 0))
+    else:
+        rows = {"vector": stride("a", 0), "column": stride("a", 1)}
+        tensor(work.result, "result", first=stride("result", 0))
         columns = {"vector": stride("b", 1), "column": stride("b", 0)}
         with m.If(plan.exchanged):
             assign(checked, first=field("columns"), second=field("rows"))
@@ -67,15 +76,28 @@ def form_of(m: Any, opcode: Opcode, words: Words, amounts: Amounts, checked: Any
             tensor(work.first, "a", **rows)
             tensor(work.second, "b", **columns)
             assign(work.result, second=stride("result", 1))
-        return
-    tensor(work.first, "a", **rows)
-    if opcode == Opcode.MATVEC:
-        tensor(work.second, "b", column=stride("b", 0))
-    elif opcode == Opcode.DOT:
-        tensor(work.second, "b", vector=stride("b", 0), column=stride("b", 1))
+
+
+def _sums(
+    opcode: Opcode, words: Words, amounts: Amounts, checked: Any, assign: _Assign, tensor: _Assign
+) -> None:
+    """First vectors are the columns, which go on from row to row."""
+    work, stride = checked.work, words.stride
+
+    def strides(name: str, *parts: str) -> dict[str, Any]:
+        return {part: stride(name, index) for index, part in enumerate(parts)}
+
+    operand = ("outer2", "outer1", "vector", "column")
+    assign(checked, outer2=words.field("images"), first=amounts.plane)
+    assign(work, second_kind=Second.NONE, lines=1, line=words.field("columns"))
+    assign(work, first_line_wrap=amounts.line_wraps["first"])
+    assign(work, result_line_wrap=amounts.line_wraps["result"])
+    tensor(work.first, "a", **strides("a", *operand))
+    tensor(work.result, "result", **strides("result", "outer2", "outer1", "first"))
+    if opcode == Opcode.DOT:
+        tensor(work.second, "b", **strides("b", *operand))
         assign(work, second_kind=Second.PRIVATE)
-    else:
-        assign(work, second_kind=Second.NONE)
+        assign(work, second_line_wrap=stride("b", 1) - amounts.steps["column"])
 
 
 def _convolution(
@@ -112,5 +134,5 @@ def _convolution(
         tensor(work.second, "b", **filters)
         assign(work.result, first=stride("result", 3), second=stride("result", 1))
         assign(work, lines=1, line=field("columns"))
-        assign(work, first_line_wrap=amounts.line_wraps["image"])
+        assign(work, first_line_wrap=amounts.line_wraps["first"])
         assign(work, result_line_wrap=amounts.line_wraps["result"])

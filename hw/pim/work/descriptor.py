@@ -141,7 +141,7 @@ class Form(NamedTuple):
 
 
 _GRID = ("rows", "columns")
-_LINES = ("rows", "length")
+_SUMS = ("images", "rows", "columns", "length")
 _TWO = Form({"a": _GRID, "b": _GRID, "result": _GRID}, _GRID)
 
 FORMS = {
@@ -149,11 +149,14 @@ FORMS = {
     Opcode.MUL: _TWO,
     Opcode.MULADD: Form({"a": _GRID, "b": _GRID, "c": _GRID, "result": _GRID}, _GRID),
     Opcode.SCALEADD: _TWO._replace(alpha=True),
-    Opcode.SUM: Form({"a": _LINES, "result": ("rows",)}, _LINES),
-    Opcode.DOT: Form({"a": _LINES, "b": _LINES, "result": ("rows",)}, _LINES),
-    Opcode.MATVEC: Form({"a": _LINES, "b": ("length",), "result": ("rows",)}, _LINES),
+    Opcode.SUM: Form({"a": _SUMS, "result": _SUMS[:-1]}, _SUMS),
+    Opcode.DOT: Form({"a": _SUMS, "b": _SUMS, "result": _SUMS[:-1]}, _SUMS),
+    Opcode.MATVEC: Form(
+        {"a": _SUMS[1:], "b": ("columns", "length"), "result": _GRID}, (*_GRID, "length")
+    ),
     Opcode.MATMUL: Form(
-        {"a": _LINES, "b": ("length", "columns"), "result": _GRID}, (*_GRID, "length")
+        {"a": ("rows", "length"), "b": ("length", "columns"), "result": _GRID},
+        (*_GRID, "length"),
     ),
     Opcode.CONV2D: Form(
         {

@@ -167,11 +167,13 @@ class Jobs:
                 # Whether the loader takes neighbouring vectors together, not neighbouring elements.
                 "first_across": 1,
                 "second_across": 1,
-                # With ``lines``, so many first vectors lie in a line, and the next ones outer1
-                # further on; what that is from a line's last vector to the next line's first.
+                # With ``lines``, so many first vectors, and private second ones, lie in a line, and
+                # the next ones outer1 further on; what that is from a line's last vector to the
+                # next line's first.
                 "lines": 1,
                 "line": 24,
                 "first_line_wrap": self.word_bits,
+                "second_line_wrap": self.word_bits,
                 "result_line_wrap": self.word_bits,
                 # Elementwise: the operand has the same element for all of a row, of which eight
                 # copies are in the buffer, or fewer if the tile is shorter.

@@ -123,15 +123,15 @@ def test_units_of_a_convolution_are_limited_and_not_rounded() -> None:
         *((Opcode.ADD, 1, 30), (Opcode.MUL, 1, 30)),
         *((Opcode.MULADD, 2, 60), (Opcode.SCALEADD, 2, 60)),
         *(
-            (Opcode.SUM, 1, 35),
-            (Opcode.DOT, 2, 70),
-            (Opcode.MATVEC, 2, 70),
+            (Opcode.SUM, 1, 210),
+            (Opcode.DOT, 2, 420),
+            (Opcode.MATVEC, 2, 420),
             (Opcode.MATMUL, 2, 420),
         ),
     ],
 )
 def test_units_that_a_work_has_use_for(opcode: Opcode, group: int, most: int) -> None:
-    work = Work(opcode=opcode, rows=5, columns=6, length=7)
+    work = Work(opcode=opcode, images=1, rows=5, columns=6, length=7)
     offered = 1, most - 1, most, PAPER.units
     assert [planned(replace(work, units=n), PAPER).units for n in offered] == [
         *(1, most - 1, most, most),

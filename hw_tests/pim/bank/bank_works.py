@@ -30,10 +30,11 @@ def dense_work(opcode: Opcode, first_byte: int = 0, **sizes: int) -> Descriptor:
 
 
 def _read_by_columns(work: Descriptor, name: str) -> Descriptor:
-    """The same with the operand's two indices exchanged in memory."""
-    rows, _ = work.extents(name)
+    """The same with the operand's last two indices exchanged in memory."""
+    *outer, rows, _ = work.extents(name)
     tensor: Tensor = getattr(work, name)
-    changes: dict[str, Any] = {name: replace(tensor, strides=(1, rows))}
+    strides = (*tensor.strides[: len(outer)], 1, rows)
+    changes: dict[str, Any] = {name: replace(tensor, strides=strides)}
     return replace(work, **changes)
 
 
@@ -47,12 +48,17 @@ def bank_works(config: PimConfig, rng: random.Random, small: int = 40) -> list[D
             Opcode.MATMUL, rows=rng.randint(3, 9), columns=rng.randint(3, 20), length=length
         )
         chosen += [matmul, _read_by_columns(matmul, "b"), _read_by_columns(matmul, "a")]
-    for rows, length in ((1, 200), (5, 33), (40, 9), (7, 64)):
-        chosen += [
-            dense_work(opcode, rows=rows, length=length)
-            for opcode in (Opcode.SUM, Opcode.DOT, Opcode.MATVEC)
-        ]
-        chosen.append(_read_by_columns(dense_work(Opcode.SUM, rows=rows, length=length), "a"))
+    for rows, columns, length in (
+        *((1, 1, 200), (5, 1, 33), (1, 40, 9), (7, 1, 64)),
+        *((3, 20, 8), (30, 2, 5), (2, 5, 33)),
+    ):
+        sizes = {"rows": rows, "columns": columns, "length": length}
+        images = rng.randint(1, 2)
+        sums = dense_work(Opcode.SUM, images=images, **sizes)
+        dot = dense_work(Opcode.DOT, images=images, **sizes)
+        chosen += [sums, dot, dense_work(Opcode.MATVEC, **sizes)]
+        chosen += [_read_by_columns(each, "a") for each in (sums, dot)]
+        chosen.append(_read_by_columns(dot, "b"))
     for opcode in (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD):
         work = dense_work(opcode, rows=rng.randint(1, 3), columns=rng.choice((1, 63, 65, 300)))
         alpha = 0xBF8CCCCD if opcode == Opcode.SCALEADD else 0

@@ -23,7 +23,8 @@ __all__ = ["FrontReference"]
 
 _MODULO = (
     *(f"work.{tensor}." for tensor in ("first", "second", "third", "result")),
-    *("work.first_line_wrap", "work.result_line_wrap", "multiplications", "additions"),
+    *(f"work.{name}_line_wrap" for name in ("first", "second", "result")),
+    *("multiplications", "additions"),
 )
 """Fields that begin so are modulo their width."""
 _NESTS = ("address", "outer1", "outer2", "vector", "channel", "row", "column")
@@ -184,19 +185,33 @@ def _shape(work: Descriptor) -> _Shape:
         }
         return _Shape((work.rows, 1, work.columns, 1), fields, *nests)
 
-    a_rows = _nest(a.address_bytes, vector=a.strides[0], column=a.strides[1])
     extents = (1, 1, work.rows, 1)
-    result = _result(work, first=r.strides[0])
     taps, padded = (1, 1, work.length), Padded.NONE
-    first, second, kind = a_rows, None, Second.SHARED
+    first = _nest(a.address_bytes, vector=a.strides[0], column=a.strides[1])
+    second, kind = None, Second.SHARED
     match Opcode(work.opcode):
-        case Opcode.SUM:
+        case Opcode.SUM | Opcode.DOT:
             kind = Second.NONE
-        case Opcode.DOT:
-            kind = Second.PRIVATE
-            second = _nest(b.address_bytes, vector=b.strides[0], column=b.strides[1])
+            parts = ("outer2", "outer1", "vector", "column")
+            first = _nest(a.address_bytes, **dict(zip(parts, a.strides, strict=True)))
+            extents = (1, work.images, work.rows * work.columns, 1)
+            result = _result(work, outer2=r.strides[0], outer1=r.strides[1], first=r.strides[2]) | {
+                "work.lines": 1,
+                "work.line": work.columns,
+                "work.first_line_wrap": a.strides[1] - (work.columns - 1) * a.strides[2],
+                "work.result_line_wrap": r.strides[1] - (work.columns - 1) * r.strides[2],
+            }
+            if work.opcode == Opcode.DOT:
+                kind = Second.PRIVATE
+                second = _nest(b.address_bytes, **dict(zip(parts, b.strides, strict=True)))
+                result["work.second_line_wrap"] = b.strides[1] - (work.columns - 1) * b.strides[2]
         case Opcode.MATVEC:
-            second = _nest(b.address_bytes, column=b.strides[0])
+            first = _nest(
+                a.address_bytes, vector=a.strides[0], outer1=a.strides[1], column=a.strides[2]
+            )
+            second = _nest(b.address_bytes, outer1=b.strides[0], column=b.strides[1])
+            extents = (work.columns, 1, work.rows, 1)
+            result = _result(work, first=r.strides[0], outer1=r.strides[1])
         case Opcode.MATMUL:
             second = _nest(b.address_bytes, vector=b.strides[1], column=b.strides[0])
             extents = (1, 1, work.rows, work.columns)
@@ -278,12 +293,21 @@ def _products_of(work: Descriptor) -> _Products:
                 for i in rows
                 for j in columns
             }
-        case Opcode.SUM:
-            return {at("result", i): [(at("a", i, k),) for k in length] for i in rows}
-        case Opcode.DOT:
-            return {at("result", i): [(at("a", i, k), at("b", i, k)) for k in length] for i in rows}
+        case Opcode.SUM | Opcode.DOT:
+            return {
+                at("result", n, i, j): [
+                    tuple(at(name, n, i, j, k) for name in work.operands) for k in length
+                ]
+                for n in range(work.images)
+                for i in rows
+                for j in columns
+            }
         case Opcode.MATVEC:
-            return {at("result", i): [(at("a", i, k), at("b", k)) for k in length] for i in rows}
+            return {
+                at("result", i, j): [(at("a", i, j, k), at("b", j, k)) for k in length]
+                for i in rows
+                for j in columns
+            }
         case Opcode.MATMUL:
             return {
                 at("result", i, j): [(at("a", i, k), at("b", k, j)) for k in length]
@@ -381,7 +405,8 @@ def _element(
     fields: dict[str, int], name: str, index: tuple[int, ...], word_bits: int
 ) -> int | None:
     o1, _, vector, _, u, v = index
-    down, further = _lines(fields, name, "vector", vector) if name == "first" else (0, 0)
+    own = name == "first" or fields["work.second_kind"] == Second.PRIVATE.value
+    down, further = _lines(fields, name, "vector", vector) if own else (0, 0)
     if fields["work.padded"] == {"first": 1, "second": 2, "third": 3}[name]:
         right = vector - down * fields["work.line"]
         y = fields["work.stride"] * (o1 + down) + fields["work.dilation"] * u

@@ -11,7 +11,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cocotb
@@ -110,9 +110,9 @@ class Works:
             else:
                 inner = rng.randrange(1, 120 if self.large else 4)
                 names = ("a", "b") if opcode == Opcode.DOT else ("a",)
-                tensors = {name: self._tensor(rows, inner) for name in names}
-                tensors["result"] = self._tensor(rows)
-                sizes = {"rows": rows, "length": inner}
+                tensors = {name: _sum_of(self._tensor(rows, inner)) for name in names}
+                tensors["result"] = _sum_of(self._tensor(rows))
+                sizes = {"images": 1, "rows": rows, "columns": 1, "length": inner}
             made = Descriptor(opcode=opcode, banks=banks, units=units, **sizes, **tensors)
             if check(made, stack=STACK, units=CONFIG.units) == Cause.NONE:
                 return made
@@ -173,6 +173,12 @@ class Works:
             additions=work.totals[1],
             **work.extents,
         )
+
+
+def _sum_of(lines: Tensor) -> Tensor:
+    """Rows, and their elements, as a sum has them."""
+    row, element, *_ = lines.strides
+    return replace(lines, strides=(0, row, 0, element))
 
 
 class Bank:
@@ -573,10 +579,12 @@ def sum_on(works: Works, banks: int, place: int, **extents: int) -> Offered:
         opcode=Opcode.SUM,
         banks=banks,
         units=0 if banks else CONFIG.units,
+        images=1,
         rows=1,
+        columns=1,
         length=1 if banks else CONFIG.units,
-        a=Tensor(address_bytes=0, strides=(1, 0)),
-        result=Tensor(address_bytes=4 * (1 + place), strides=(1,)),
+        a=Tensor(address_bytes=0),
+        result=Tensor(address_bytes=4 * (1 + place)),
     )
     work = works.make(made, **extents)
     work.plan = {"depth": 0, "seconds": 1}
