@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_link import HostLinkSignature
 from hw.line import LINE_BITS, LINE_BYTES, line_width
+from hw.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["MAX_READ_LATENCY", "HostPort", "HostRequest", "HostResult"]
@@ -81,7 +82,7 @@ class HostPort(wiring.Component):
     i_valid, i : In(1), In(:class:`HostResult`)
         Results; always taken.
     late : Out(1)
-        One cycle for each late read.
+        One cycle for each late read, the one after its answer.
     overflow : Out(1)
         One cycle for each request lost because the queue was full.
     empty : Out(1)
@@ -131,6 +132,7 @@ class HostPort(wiring.Component):
             shape=data.StructLayout({"generation": 1, "ok": 1, "data": LINE_BITS}),
             depth=places,
             init=[],
+            attrs=NEVER_BOTH,
         )
         write = results.write_port()
         read = results.read_port(transparent_for=[])
@@ -200,14 +202,18 @@ class HostPort(wiring.Component):
             self.link.rsp_valid.eq(due),
             expected.eq(due_tag[-1]),
         ]
-        answered_lost = Signal()
-        m.d.sync += answered_lost.eq(due_lost)
+        # A result that comes in the cycle in which it is due is late, whatever the memory gives.
+        answered_lost, just_late = Signal(), Signal()
+        m.d.sync += [
+            answered_lost.eq(due_lost),
+            just_late.eq(write.en & (write.addr == read.addr)),
+        ]
         m.d.comb += [
             self.link.rsp_data.eq(read.data.data),
             self.link.rsp_late.eq(
                 self.link.rsp_valid
-                & (answered_lost | (read.data.generation != expected) | ~read.data.ok)
+                & (answered_lost | just_late | (read.data.generation != expected) | ~read.data.ok)
             ),
-            self.late.eq(self.link.rsp_late & ~answered_lost),
         ]
+        m.d.sync += self.late.eq(self.link.rsp_late & ~answered_lost)
         return m

@@ -13,6 +13,7 @@ from hw.axi.bus import BURST_INCR, AXI4Signature, Response
 from hw.dram.geometry import DramGeometry
 from hw.dram.request import request_layout, step
 from hw.line import AXI_BURST_BITS, AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
+from hw.storage import NEVER_BOTH
 
 __all__ = ["AxiFrontEnd"]
 
@@ -164,7 +165,9 @@ class AxiFrontEnd(wiring.Component):
             ("write_data", LINE_BITS, axi.wdata, self.write_data),
             ("write_mask", LINE_BYTES, ~axi.wstrb, self.write_mask),
         ):
-            buffer: Any = memory.Memory(shape=depth_width, depth=self._write_lines, init=[])
+            buffer: Any = memory.Memory(
+                shape=depth_width, depth=self._write_lines, init=[], attrs=NEVER_BOTH
+            )
             m.submodules[name] = buffer
             port, get_port = buffer.write_port(), buffer.read_port()
             m.d.comb += [

@@ -9,6 +9,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hw.storage import NEVER_BOTH
+
 __all__ = ["StreamFifo"]
 
 
@@ -65,7 +67,7 @@ class StreamFifo(wiring.Component):
         m = Module()
         width = Shape.cast(self._shape).width
         # Told, or synthesis takes the register behind the memory for a block RAM's own.
-        attributes = {"ram_style": "distributed"} if self._early else {}
+        attributes = {"ram_style": "distributed"} if self._early else NEVER_BOTH
         m.submodules.storage = storage = Memory(
             shape=width, depth=self._depth, init=[], attrs=attributes
         )

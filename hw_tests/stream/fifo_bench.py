@@ -1,18 +1,21 @@
-"""FIFO: order, depth, level, flush."""
+"""FIFO: order, depth, level, latency, flush."""
 
 from __future__ import annotations
 
+import random
+from collections import deque
 from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource
 
 DEPTH: int = bench_parameters()["depth"]
+LATENCY = 2
 
 
 async def reset(dut: Any) -> None:
@@ -46,6 +49,37 @@ async def order_and_level(dut: Any, i_stalls: str, o_stalls: str) -> None:
         assert sink.cycles[-1] - sink.cycles[0] == len(data) - 1
     if i_stalls == "none" and o_stalls == "heavy":
         assert full
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(share=[0.1, 0.5, 0.9])
+async def output_of_every_cycle(dut: Any, share: float) -> None:
+    """Whatever the sides do, a payload is there as many cycles after its writing as it should."""
+    await reset(dut)
+    chance = random.Random(f"every cycle {share}")
+    inside: deque[tuple[int, int]] = deque()
+    written = 0
+    for cycle in range(2000):
+        # Either side has spells, so that the FIFO is full, empty and in between for a while.
+        spell = share if cycle & 64 else 1 - share
+        ready, valid = chance.random() < spell, chance.random() < 0.6
+        dut.o_ready.value = ready
+        dut.i_valid.value = valid
+        dut.i_payload.value = written + 1
+        await FallingEdge(dut.clk)
+        there = bool(inside) and inside[0][1] + LATENCY <= cycle
+        assert int(dut.level.value) == len(inside)
+        assert bool(dut.i_ready.value) == (len(inside) < DEPTH)
+        assert bool(dut.o_valid.value) == there
+        if there:
+            assert int(dut.o_payload.value) == inside[0][0]
+        if valid and len(inside) < DEPTH:
+            written += 1
+            inside.append((written, cycle))
+        if there and ready:
+            inside.popleft()
+        await RisingEdge(dut.clk)
+    assert written > 300
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
