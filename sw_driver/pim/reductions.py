@@ -33,7 +33,10 @@ _TILE_CYCLES = 45
 _DEAL_CYCLES = 4
 """From the dealing of a tile to that of the next one."""
 _BANDWIDTH = 0.5
-"""Of the memories' bandwidth, what all banks together reach with vectors of a chunk."""
+"""Of the memories' bandwidth, what all banks together reach with vectors of a chunk, one after the
+other."""
+_ROWS_BANDWIDTH = 0.37
+"""The same with vectors that are rows, far from each other."""
 _NARROWER = 0.4
 """Its power of a vector's chunks: those of longer vectors are further apart, in fewer memories."""
 _MOST_CHUNKS = 4
@@ -208,7 +211,11 @@ def _cycles(pool: _Pool, opcode: Opcode, sums: int, pieces: int, length: int) ->
     tiles = ceil(vectors / room) * (pieces if opcode == Opcode.MATVEC else 1)
     streams = {Opcode.SUM: 1.0, Opcode.DOT: 2.0, Opcode.MATVEC: 1 + 1 / min(sums, room)}[opcode]
     elements = streams * sums * pieces * length
-    bandwidth = _BANDWIDTH * min(1.0, pool.chunk(opcode) / length) ** _NARROWER
+    chunks = max(1.0, length / pool.chunk(opcode))
+    if opcode == Opcode.MATVEC or (pieces == 1 and chunks > 1):
+        bandwidth = _ROWS_BANDWIDTH
+    else:
+        bandwidth = _BANDWIDTH / chunks**_NARROWER
     memory = ELEMENT_BYTES * elements / (BEAT_BYTES * pool.banks * bandwidth)
     dealing = _DEAL_CYCLES * min(tiles, pool.banks)
     tile = max(_VECTORS * length, _TILE_CYCLES, dealing)
