@@ -18,6 +18,7 @@ from hw.pim.work.descriptor import FORMS, Opcode
 from sw_driver.errors import OutOfMemoryError
 
 from .descriptor import ELEMENT_BYTES, Tensor, Work
+from .ring import ring_place
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -98,7 +99,7 @@ class StripedMemory:
 
     def __init__(self, config: PimConfig) -> None:
         self._next_bytes = config.striped_start_bytes
-        self._end_bytes = config.stack_bytes
+        self._end_bytes = ring_place(config).start
 
     def place(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
         """A place for a tensor of ``shape``, dense unless the slices of its first index have a

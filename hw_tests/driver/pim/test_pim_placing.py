@@ -12,6 +12,7 @@ from golden.pim import StackMap
 from hw.pim.config import configure
 from sw_driver.errors import OutOfMemoryError
 from sw_driver.pim.placing import PlacedTensor, StripedMemory
+from sw_driver.pim.ring import ring_place
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 CONFIG = configure("tiny", rows=2, columns=4)
@@ -91,7 +92,7 @@ def test_parts_are_those_of_an_array() -> None:
 
 def test_refuses_what_does_not_fit() -> None:
     memory = StripedMemory(CONFIG)
-    whole = CONFIG.striped_banks * CONFIG.bank_bytes
+    whole = ring_place(CONFIG).start - CONFIG.striped_start_bytes
     memory.place("x", (whole // 4 - 128,))
     memory.place("y", (8,))
     with pytest.raises(OutOfMemoryError, match="no room for z: of its 4 bytes 0 are free"):
