@@ -6,7 +6,8 @@ timing.
 
 from .arithmetic import compute, tree
 from .descriptor import Cause, Descriptor, Opcode, Plan, Room, Tensor, check
-from .pool import NoSuchWorkError, Pool, WorkRefusedError
+from .pool import FullError, NoSuchWorkError, Pool, WorkRefusedError
+from .rings import Ring, Rings
 from .stack import StackMap
 from .work import Account, account
 
@@ -14,10 +15,13 @@ __all__ = [
     "Account",
     "Cause",
     "Descriptor",
+    "FullError",
     "NoSuchWorkError",
     "Opcode",
     "Plan",
     "Pool",
+    "Ring",
+    "Rings",
     "Room",
     "StackMap",
     "Tensor",

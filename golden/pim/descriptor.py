@@ -56,7 +56,6 @@ class Cause(IntEnum):
     BANKS = 7
     UNITS = 8
     PLAN = 9
-    FULL = 10
 
 
 class Form(NamedTuple):
@@ -283,8 +282,7 @@ class Descriptor:
 def check(work: Descriptor, *, stack: StackMap, units: int, room: Room | None = None) -> Cause:
     """Why a ``stack`` with ``units`` in all would refuse ``work``, or ``Cause.NONE``.
 
-    Plans are not looked at unless it is known for what there is ``room``. Whether the pool can hold
-    the work (``Cause.FULL``) is not known here.
+    Plans are not looked at unless it is known for what there is ``room``.
     """
     if work.opcode not in FORMS:
         return Cause.OPCODE

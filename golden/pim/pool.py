@@ -21,6 +21,7 @@ from .work import Account, account
 
 __all__ = [
     "Counters",
+    "FullError",
     "HostError",
     "NoSuchWorkError",
     "Pool",
@@ -39,6 +40,10 @@ class WorkRefusedError(Exception):
     def __init__(self, cause: Cause) -> None:
         super().__init__(f"the pool refused the work: {cause.name.lower()}")
         self.cause = cause
+
+
+class FullError(Exception):
+    """As many works are accepted and not completed as the pool holds."""
 
 
 class NoSuchWorkError(LookupError):
@@ -127,6 +132,11 @@ class Pool:
         """Banks of the stack."""
         return len(self.bank_units)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a work can be accepted."""
+        return bool(self._free)
+
     # Registers.
 
     def work_query(self, work_id: int) -> int:
@@ -201,13 +211,14 @@ class Pool:
         Raises
         ------
         WorkRefusedError: with the cause.
+        FullError: a good work must wait until there :attr:`has_room`.
         """
         units = sum(self.bank_units)
         cause = check(work, stack=self.stack, units=units, room=self._room)
-        if not cause and not self._free:
-            cause = Cause.FULL
         if cause:
             raise WorkRefusedError(cause)
+        if not self._free:
+            raise FullError("the pool holds as many works as it can")
         slot = self._free.pop(0)
         held = self._slots[slot]
         last = held.id if held else slot

@@ -24,7 +24,7 @@ class AXI4LiteSubordinate(wiring.Component):
     Answers SLVERR, and writes nothing, where ``hit`` is low. Answers OKAY, and writes nothing, if
     no strobe is set. With some but not all strobes a write is answered with SLVERR, too (the
     reaction IHI 0022 allows to strobes that are not supported), or merges with what the register
-    reads as.
+    reads as, or, with those of the lower four bytes, is done as a whole.
 
     Parameters
     ----------
@@ -33,6 +33,9 @@ class AXI4LiteSubordinate(wiring.Component):
     merging
         Whether writes of a part of a register are supported: for registers that read as what was
         written, and of which a write of the same again does nothing.
+    lower
+        Whether the strobes of the lower four bytes are enough, as a manager of 32 bits has them:
+        for registers of which nothing above is written.
 
     Members
     -------
@@ -44,8 +47,9 @@ class AXI4LiteSubordinate(wiring.Component):
         From it, in the cycle of ``address``.
     """
 
-    def __init__(self, *, addr_width: int, merging: bool = False) -> None:
+    def __init__(self, *, addr_width: int, merging: bool = False, lower: bool = False) -> None:
         self._merging = merging
+        self._lower = lower
         super().__init__(
             {
                 "s_axi": In(AXI4LiteSignature(addr_width=addr_width, data_width=CSR_DATA_WIDTH)),
@@ -72,7 +76,8 @@ class AXI4LiteSubordinate(wiring.Component):
             axi.arready.eq(~ar_full),
             self.write_data.eq(merged(self.read_data, data, strobes) if self._merging else data),
         ]
-        supported = strobes.any() if self._merging else strobes.all()
+        whole = strobes[: CSR_DATA_WIDTH // 16] if self._lower else strobes
+        supported = strobes.any() if self._merging else whole.all()
         with m.If(axi.awvalid & ~aw_full):
             m.d.sync += [aw_full.eq(1), aw_address.eq(axi.awaddr)]
         with m.If(axi.wvalid & ~w_full):

@@ -36,8 +36,9 @@ class CsrBank(wiring.Component):
     ----------
     register_map
         What to implement. A field is one of: written by software, read by hardware; written by
-        software as a pulse (``singlepulse``); written by hardware, read by software; neither
-        written nor seen by hardware (a constant).
+        software as a pulse (``singlepulse``); written by hardware, read by software; set by
+        hardware and cleared by software that writes ones (``woclr``); neither written nor seen by
+        hardware (a constant).
     addr_width
         Width of ``address`` in bits; by default just enough for the map.
 
@@ -56,6 +57,10 @@ class CsrBank(wiring.Component):
     REGISTER_FIELD : In(width) or Out(width), for each field that is not a constant
         Out if software writes it, from the cycle after the write (for that one cycle if it is a
         pulse). In if hardware writes it, which then holds the value: the bank does not store it.
+        Of a field that software clears each bit is a pulse, which the bank keeps.
+    REGISTER_FIELD_kept : Out(width), for each field that software clears
+        What it reads as. A bit is set from the cycle after its pulse until the one after a write of
+        a one; where both meet it stays set.
     """
 
     def __init__(self, register_map: RegisterMap, *, addr_width: int | None = None) -> None:
@@ -85,14 +90,18 @@ class CsrBank(wiring.Component):
             for field in register.fields:
                 if _is_constant(field):
                     continue
-                if field.sw_writable == field.hw_writable:
+                if field.sw_writable == field.hw_writable and not field.clears:
                     raise ValueError(
                         f"field {register.name}.{field.name} must be written by either software "
                         f"or hardware; make one of them read-only in the register map"
                     )
                 members[f"{register.name}_{field.name}"] = (
-                    Out(field.width, init=field.reset) if field.sw_writable else In(field.width)
+                    In(field.width) if field.hw_writable else Out(field.width, init=field.reset)
                 )
+                if field.clears:
+                    members[f"{register.name}_{field.name}_kept"] = Out(
+                        field.width, init=field.reset
+                    )
         super().__init__(members)
 
     @property
@@ -103,7 +112,8 @@ class CsrBank(wiring.Component):
     def _value(self, register: Register, field: Field) -> Value:
         if _is_constant(field):
             return Const(field.reset, field.width)
-        return getattr(self, f"{register.name}_{field.name}")
+        suffix = "_kept" if field.clears else ""
+        return getattr(self, f"{register.name}_{field.name}{suffix}")
 
     def _word(self, register: Register) -> Value:
         """What ``register`` reads as."""
@@ -123,14 +133,22 @@ class CsrBank(wiring.Component):
             for field in register.fields:
                 if field.sw_writable and field.pulse:
                     m.d.sync += self._value(register, field).eq(0)
+                if field.clears:
+                    kept = self._value(register, field)
+                    m.d.sync += kept.eq(kept | getattr(self, f"{register.name}_{field.name}"))
         with m.Switch(word_address):
             for register in self._map.registers:
                 with m.Case(register.offset_bytes // _WORD_BYTES):
                     m.d.comb += [self.hit.eq(1), self.read_data.eq(self._word(register))]
                     with m.If(self.write):
                         for field in register.fields:
-                            if field.sw_writable:
-                                m.d.sync += self._value(register, field).eq(
-                                    self.write_data[field.lsb : field.lsb + field.width]
-                                )
+                            if not field.sw_writable:
+                                continue
+                            value = self._value(register, field)
+                            written = self.write_data[field.lsb : field.lsb + field.width]
+                            if field.clears:
+                                sets = getattr(self, f"{register.name}_{field.name}")
+                                m.d.sync += value.eq((value & ~written) | sets)
+                            else:
+                                m.d.sync += value.eq(written)
         return m

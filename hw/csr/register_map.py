@@ -13,6 +13,7 @@ from tempfile import NamedTemporaryFile
 
 from systemrdl.compiler import RDLCompiler
 from systemrdl.node import AddrmapNode, FieldNode, RegNode
+from systemrdl.rdltypes.builtin_enums import OnWriteType
 
 __all__ = ["Field", "Register", "RegisterMap", "elaborated", "load_registers", "parse_registers"]
 
@@ -31,6 +32,8 @@ class Field:
     hw_writable: bool
     pulse: bool
     """Written ones last for one fabric cycle."""
+    clears: bool
+    """Written ones clear what hardware has set."""
     encoding: tuple[tuple[str, int], ...]
 
     @property
@@ -88,6 +91,7 @@ def _field(node: FieldNode) -> Field:
         hw_readable=node.is_hw_readable,
         hw_writable=node.is_hw_writable,
         pulse=bool(node.get_property("singlepulse")),
+        clears=node.get_property("onwrite") is OnWriteType.woclr,
         encoding=tuple((member.name, int(member.value)) for member in encode or ()),
     )
 

@@ -78,6 +78,9 @@ class PimConfig:
     works: int = 8
     """Works that are accepted and not yet completed at once: a power of two from 2 to 32."""
 
+    rings: int = 2
+    """Rings of descriptors, 1 to 4: the host's and one for each core."""
+
     clocking: str = "gated"
     """How the banks' lanes are clocked, one of :data:`hw.clocking.CLOCKINGS`; results and cycles do
     not depend on it."""
@@ -101,6 +104,7 @@ class PimConfig:
         _check_int("buffer_bytes", self.buffer_bytes, 1 << 13, 1 << 20, power_of_two=True)
         _check_int("state_words", self.state_words, 64, 4096, power_of_two=True)
         _check_int("works", self.works, 2, 32, power_of_two=True)
+        _check_int("rings", self.rings, 1, 4)
         check_clocking(self.clocking)
         _ = self.placement  # which refuses what cannot be placed
 

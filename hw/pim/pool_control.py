@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,9 +14,14 @@ from hw.pim.bank.interface import BankSignature
 from hw.pim.config import PimConfig
 from hw.pim.front.front import Front
 from hw.pim.memory.host_memory import HostMemory
-from hw.pim.memory.memory_port import host_response_layout, memory_request_layout
+from hw.pim.memory.memory_port import (
+    HOST_TAG_BITS,
+    host_response_layout,
+    memory_request_layout,
+)
 from hw.pim.memory.switch import MemorySwitch
 from hw.pim.registers.pool_registers import REGISTERS_ADDR_WIDTH, PoolRegisters
+from hw.pim.rings.rings import Rings
 from hw.pim.scheduler.scheduler import Scheduler
 from hw.pim.vault.geometry import VaultGeometry
 from hw.pim.work.layouts import Jobs
@@ -25,7 +30,8 @@ __all__ = ["PoolControl"]
 
 
 class PoolControl(wiring.Component):
-    """Registers, check of descriptors, scheduler, the host's port to the memory, and the switch.
+    """Registers, rings, check of descriptors, scheduler, the host's port to the memory, and the
+    switch.
 
     No output depends combinationally on an input.
 
@@ -42,9 +48,10 @@ class PoolControl(wiring.Component):
         The registers of ``pim.rdl``.
     host_request : In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     host_response : Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
-        The host's way to the memory; results of running works cannot be seen.
-    completed : Out(config.works)
-        A bit for each slot: the last work that had it has completed.
+        The host's way to the memory, with tags of ``HOST_TAG_BITS``; results of running works
+        cannot be seen. The rings have the same way, before the host.
+    irq : Out(config.rings)
+        A bit for each ring: its interrupt is pending and enabled.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         What banks that start are to work on.
     bank_0, bank_1, ... : Out(:class:`~hw.pim.bank.interface.BankSignature`)
@@ -54,7 +61,7 @@ class PoolControl(wiring.Component):
     s_axi: Any
     host_request: Any
     host_response: Any
-    completed: Any
+    irq: Any
 
     def __init__(self, config: PimConfig, geometry: VaultGeometry) -> None:
         self._config = config
@@ -65,9 +72,13 @@ class PoolControl(wiring.Component):
                 "s_axi": In(
                     AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
                 ),
-                "host_request": In(stream.Signature(memory_request_layout(config))),
-                "host_response": Out(stream.Signature(host_response_layout())),
-                "completed": Out(config.works),
+                "host_request": In(
+                    stream.Signature(memory_request_layout(config, tag_bits=HOST_TAG_BITS))
+                ),
+                "host_response": Out(
+                    stream.Signature(host_response_layout(tag_bits=HOST_TAG_BITS))
+                ),
+                "irq": Out(config.rings),
                 "work": Out(Jobs(config).work),
                 **{f"bank_{bank}": Out(BankSignature(config)) for bank in range(config.banks)},
                 **{name: of_switch[name] for name in of_switch if name.startswith("vault_")},
@@ -88,24 +99,51 @@ class PoolControl(wiring.Component):
         m.submodules.host = host = HostMemory(config)
         m.submodules.switch = switch = self._switch
         wiring.connect(m, wiring.flipped(self.s_axi), registers.s_axi)
-        wiring.connect(m, registers.descriptor_write, front.descriptor_write)
+        m.submodules.rings = rings = Rings(config)
+        wiring.connect(m, rings.descriptor_write, front.descriptor_write)
         wiring.connect(m, front.o, scheduler.i)
         wiring.connect(m, scheduler.status, registers.status)
         wiring.connect(m, scheduler.gate, host.gate)
-        wiring.connect(m, wiring.flipped(self.host_request), host.request)
-        wiring.connect(m, host.response, wiring.flipped(self.host_response))
+        wiring.connect(m, scheduler.events, rings.events)
+        self._share(m, host, rings)
         wiring.connect(m, host.memory_request, switch.host_request)
         wiring.connect(m, switch.host_response, host.memory_response)
         m.d.comb += [
-            front.start.eq(registers.submit),
-            registers.busy.eq(front.busy),
-            self.completed.eq(scheduler.status.completed),
+            front.start.eq(rings.start),
+            rings.settings.eq(registers.ring_control),
+            registers.ring_status.eq(rings.status),
+            registers.notice.eq(rings.notice),
+            self.irq.eq(registers.irq),
             registers.host.eq(host.status),
             self.work.eq(scheduler.work),
         ]
         for bank in range(config.banks):
             self._connect(m, bank, scheduler)
         return m
+
+    def _share(self, m: Any, host: Any, rings: Any) -> None:
+        """The way to the memory, of which the rings need little: the uppermost bit of a tag tells
+        whose a request is."""
+        asked, given = self.host_request, self.host_response
+        request, response = host.request.payload, host.response
+        for name, _ in request.shape():
+            ours, theirs = getattr(rings.request.payload, name), getattr(asked.payload, name)
+            m.d.comb += getattr(request, name).eq(Mux(rings.request.valid, ours, theirs))
+        of_rings = response.payload.tag[HOST_TAG_BITS]
+        m.d.comb += [
+            request.tag[HOST_TAG_BITS].eq(rings.request.valid),
+            host.request.valid.eq(rings.request.valid | asked.valid),
+            rings.request.ready.eq(host.request.ready),
+            asked.ready.eq(host.request.ready & ~rings.request.valid),
+            rings.response.valid.eq(response.valid & of_rings),
+            rings.response.payload.eq(response.payload),
+            given.valid.eq(response.valid & ~of_rings),
+            response.ready.eq(given.ready | of_rings),
+            *(
+                getattr(given.payload, name).eq(getattr(response.payload, name))
+                for name, _ in given.payload.shape()
+            ),
+        ]
 
     def _connect(self, m: Any, number: int, scheduler: Any) -> None:
         bank = getattr(self, f"bank_{number}")

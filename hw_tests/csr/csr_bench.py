@@ -16,8 +16,8 @@ from hw_tests.stalls import STALLS, pauses
 
 MASK = (1 << 64) - 1
 WRITABLE = {0x040: 0xFFFFFFFF_0000001C, 0x080: 0x2}
-RESET = {0x040: 0x12345678_00000014, 0x080: 0x2}
-REGISTERS = (0x000, 0x040, 0x080, 0x200)
+RESET = {0x040: 0x12345678_00000014, 0x080: 0x2, 0x240: 0x810}
+REGISTERS = (0x000, 0x040, 0x080, 0x200, 0x240)
 
 
 class Model:
@@ -41,7 +41,9 @@ class Model:
         word = address & ~7
         if word not in REGISTERS:
             return 2
-        if word in self.kept:
+        if word == 0x240:
+            self.kept[word] &= ~value
+        elif word in self.kept:
             mask = sum(0xFF << 8 * byte for byte in range(8) if strobes >> byte & 1)
             self.kept[word] = (self.kept[word] & ~mask | value & mask) & WRITABLE[word]
         return 0
@@ -56,6 +58,7 @@ class Bench:
         self.last_go = 0
         dut.id_state.value = 0
         dut.counter_count.value = 0
+        dut.events_seen.value = dut.events_now.value = 0
 
     async def reset(self) -> None:
         self.dut.rst.value = 1
@@ -118,6 +121,7 @@ async def random_accesses(dut: Any) -> None:
             continue
         value = bench.rng.getrandbits(64)
         strobes = bench.rng.choice((0xFF, 0xFF, 0x0F, 0xF0, bench.rng.randrange(256), 0))
+        strobes = 0xFF if address & ~7 == 0x240 else strobes
         response = await master.write(address, value, strobes)
         assert response == bench.model.write(address, value, strobes), hex(address)
         await RisingEdge(dut.clk)
@@ -161,3 +165,39 @@ async def other_master(dut: Any, stalls: str) -> None:
         bench.check_outputs()
     assert (await master.write(0x048, bytes(8))).resp == AxiResp.SLVERR
     assert (await master.read(0xFF8, 8)).resp == AxiResp.SLVERR
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def no_edge_is_lost(dut: Any) -> None:
+    """Bits that hardware sets in the cycles around a write of ones: of as many pulses as come, each
+    is seen, once it was cleared before."""
+    bench = Bench(dut)
+    master = LiteMaster(dut, "s_axi", dut.clk)
+    await bench.reset()
+    assert await master.read(0x240) == (0x810, 0)
+    assert await master.write(0x240, 0x010) == 0
+    assert await master.read(0x240) == (0x800, 0)
+    dut.events_now.value = 9
+    assert await master.read(0x240) == (0x9800, 0)
+    assert await master.write(0x240, MASK) == 0
+    assert await master.read(0x240) == (0x9000, 0)
+    met = 0
+    for delay in range(12):
+        dut.events_seen.value = 0x42
+        await RisingEdge(dut.clk)
+        dut.events_seen.value = 0
+        write = cocotb.start_soon(master.write(0x240, 0xFF0))
+        kept = []
+        for cycle in range(14):
+            dut.events_seen.value = 0x02 if cycle == delay else 0
+            await RisingEdge(dut.clk)
+            kept.append(int(dut.events_seen_kept.value))
+        assert await write == 0
+        cleared = next(cycle for cycle, bits in enumerate(kept) if not bits & 0x40)
+        # The pulse is seen from the cycle after it on, until a later write.
+        met += cleared == delay + 1
+        assert kept[0] == 0x42
+        assert kept[-1] == (0x02 if delay + 1 >= cleared else 0), (delay, cleared)
+        assert all(bits & 0x02 for bits in kept[delay + 1 : max(delay + 1, cleared)])
+        assert await master.write(0x240, 0xFF0) == 0
+    assert met == 1

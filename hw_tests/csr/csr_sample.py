@@ -39,6 +39,10 @@ addrmap csr_sample {
     reg {
         field { sw = r; hw = w; } count[47:0] = 0;
     } counter @ 0x200;
+    reg {
+        field { sw = rw; hw = w; woclr; } seen[11:4] = 0x81;
+        field { sw = r; hw = w; } now[15:12] = 0;
+    } events @ 0x240;
 };
 """
 
@@ -65,6 +69,9 @@ class CsrSample(wiring.Component):
                 "control_go": Out(1),
                 "control_kept": Out(1),
                 "counter_count": In(48),
+                "events_seen": In(8),
+                "events_seen_kept": Out(8),
+                "events_now": In(4),
             }
         )
 
@@ -83,6 +90,9 @@ class CsrSample(wiring.Component):
             self.write.eq(lite.write),
             bank.id_state.eq(self.id_state),
             bank.counter_count.eq(self.counter_count),
+            bank.events_seen.eq(self.events_seen),
+            bank.events_now.eq(self.events_now),
+            self.events_seen_kept.eq(bank.events_seen_kept),
             self.setting_low.eq(bank.setting_low),
             self.setting_high.eq(bank.setting_high),
             self.control_go.eq(bank.control_go),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.registers import arbiter_map, kernel_map
 from hw.csr.bank import CsrBank
@@ -40,6 +41,12 @@ def test_refuses_fields_that_both_sides_write() -> None:
     both = sample_map(_ONE_FIELD.format(properties="sw = rw; hw = rw", offset=0))
     with pytest.raises(ValueError, match=r"field word\.f must be written by either"):
         CsrBank(both)
+
+
+def test_a_field_that_software_clears_has_two_ports() -> None:
+    bank = CsrBank(sample_map(_ONE_FIELD.format(properties="sw = rw; hw = w; woclr", offset=0)))
+    members = bank.signature.members
+    assert [members[name].flow for name in ("word_f", "word_f_kept")] == [In, Out]
 
 
 def test_refuses_misplaced_registers() -> None:

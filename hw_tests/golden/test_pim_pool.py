@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from golden.pim import (
     Cause,
     Descriptor,
+    FullError,
     NoSuchWorkError,
     Opcode,
     Pool,
@@ -120,9 +121,7 @@ def test_any_overlap_in_time_is_as_one_after_the_other() -> None:
                 try:
                     running.append(pool.submit(work))
                     break
-                except WorkRefusedError as refusal:
-                    if refusal.cause != Cause.FULL:
-                        raise
+                except FullError:
                     startable = [work for work in running if pool.banks_of(work)]
                     waited += len(running) - len(startable)
                     done = int(rng.choice(startable))
@@ -290,11 +289,13 @@ def test_refused_works_leave_everything_as_it_was(work: Descriptor, cause: Cause
 def test_full() -> None:
     pool = make_pool()
     works = [pool.submit(add(0, 64, 128 + 32 * n)) for n in range(4)]
-    with pytest.raises(WorkRefusedError, match="full"):
+    assert not pool.has_room
+    with pytest.raises(FullError, match="as many works as it can"):
         pool.submit(add(0, 64, 512))
     with pytest.raises(WorkRefusedError, match="size"):  # what is wrong with it, even then
         pool.submit(add(0, 64, 512, 0))
     pool.finish(works[2])
+    assert pool.has_room
     last = pool.submit(add(0, 64, 512))
     assert [work % 4 for work in (*works, last)] == [0, 1, 2, 3, 2]
     assert (min(works) > 0, last > works[2]) == (True, True)

@@ -68,13 +68,10 @@ def check_overlapping_works(pim: Pim, works: Sequence[Descriptor], seed: int) ->
 
     for work in works:
         banks |= finish(config.works - 1)
-        raw = np.frombuffer(work.encode(), "<u4").tolist()
-        registers.write_descriptor(raw)
-        registers.write("submit", 1)
-        while registers.pool("status"):
-            pim.transport.advance(20)
-        assert pim.cause == "none", work
-        number = registers.pool("id")
+        pim._ring.write(np.frombuffer(work.encode(), "<u4").tolist())
+        cause, number = pim._settle()
+        assert cause == "none", work
+        pim._running.add(number)
         running[number] = work
         golden.finish(golden.submit(work))
     banks |= finish(0)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from golden.pim import Opcode
 from hw.pim.config import BEAT_BYTES, PIM_PRESETS, PimConfig
-from hw.pim.memory.memory_port import MEMORY_TAG_BITS, host_response_layout, memory_request_layout
+from hw.pim.memory.memory_port import HOST_TAG_BITS, host_response_layout, memory_request_layout
 from hw_tests.bench import bench_parameters
 from hw_tests.lite_master import LiteMaster
 from hw_tests.pim.bank.bank_works import bank_works, dense_work
@@ -45,8 +45,8 @@ class BenchTransport:
         self.config = config
         self._dut = dut
         self._registers = LiteMaster(dut, "s_axi", dut.clk)
-        self._request = memory_request_layout(config)
-        self._response = host_response_layout()
+        self._request = memory_request_layout(config, tag_bits=HOST_TAG_BITS)
+        self._response = host_response_layout(tag_bits=HOST_TAG_BITS)
         self._asked = StreamSource(dut, "host_request", dut.clk, pause=pause)
         self._answered = StreamSink(dut, "host_response", dut.clk, pause=pause)
 
@@ -69,12 +69,16 @@ class BenchTransport:
     async def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
         await self._ask(address_bytes, data.size // BEAT_BYTES, data)
 
+    @resume
+    async def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
+        await self._ask(address_bytes, data.size // BEAT_BYTES, data)
+
     async def _ask(
         self, address_bytes: int, count: int, data: NDArray[np.uint8] | None = None
     ) -> list[bytes]:
         """Reads so many whole beats, or writes them; what was answered."""
         found = [b""] * count
-        tags = 1 << MEMORY_TAG_BITS
+        tags = 1 << HOST_TAG_BITS
         for begin in range(0, count, tags):
             part = range(begin, min(begin + tags, count))
             del self._answered.taken[:], self._answered.cycles[:]

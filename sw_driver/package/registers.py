@@ -17,7 +17,13 @@ from hw.axdimm.registers import WINDOW_BYTES, registers_text
 from hw.csr.register_map import elaborated
 from hw.kernel.kernel import Kernel
 from hw.pim.pool import PimPool
-from hw.pim.registers.pool_registers import PIM_RDL, SLOT_BYTES, SLOTS_OFFSET_BYTES
+from hw.pim.registers.pool_registers import (
+    PIM_RDL,
+    RING_BYTES,
+    RINGS_OFFSET_BYTES,
+    SLOT_BYTES,
+    SLOTS_OFFSET_BYTES,
+)
 
 from .markup import child, document
 
@@ -163,6 +169,8 @@ class Registers:
             child(field, "bitOffset", str(each.low))
             child(field, "bitWidth", str(each.width))
             child(field, "access", access_of(each))
+            if each.get_property("onwrite"):
+                child(field, "modifiedWriteValues", "oneToClear")
             if codes := codes_of(each):
                 values = child(field, "enumeratedValues")
                 for code in codes:
@@ -189,8 +197,10 @@ def registers_of(component: Any, configuration: Mapping[str, Any]) -> Registers 
             windows += f"    axdimm_arbiter arbiter{index} @ {end - WINDOW_BYTES:#x};\n"
         return _joined(registers_text(tuple(configuration["rules"])), windows)
     if isinstance(component, PimPool):
+        rings = f"ring[{configuration['rings']}] @ {RINGS_OFFSET_BYTES:#x} += {RING_BYTES:#x}"
         slots = f"slot[{configuration['works']}] @ {SLOTS_OFFSET_BYTES:#x} += {SLOT_BYTES:#x}"
-        return _joined(PIM_RDL.read_text(), f"    pim_pool pool @ 0x0;\n    pim_slot {slots};\n")
+        maps = f"    pim_pool pool @ 0x0;\n    pim_ring {rings};\n    pim_slot {slots};\n"
+        return _joined(PIM_RDL.read_text(), maps)
     return None
 
 

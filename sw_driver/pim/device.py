@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw.csr.register_map import Register
+from hw.pim.work.descriptor import FORMS
 from sw_driver.errors import (
     AlignmentError,
     CopyRangeError,
@@ -31,7 +32,8 @@ from .errors import (
 )
 from .placing import DealtTensor, PlacedTensor
 from .planning import planned, units_in_groups
-from .registers import PoolRegisters, pool_map, slot_map
+from .registers import PoolRegisters, pool_map, ring_map, slot_map
+from .ring import Ring, ring_place
 from .transport import QUIET_LIMIT_CYCLES, PimTransport
 
 __all__ = ["Counters", "DataLocation", "Pim"]
@@ -39,6 +41,7 @@ __all__ = ["Counters", "DataLocation", "Pim"]
 _CHECK_LIMIT_CYCLES = 100_000
 """Cycles that the check of a descriptor may take; a sound one takes some hundreds."""
 
+_CHECK_STEP_CYCLES = 16
 _FIRST_STEP_CYCLES = 64
 _LAST_STEP_CYCLES = 4096
 
@@ -75,9 +78,12 @@ class Pim:
         self.transport = transport
         self.config = transport.config
         self._registers = PoolRegisters(transport)
-        self._offered: dict[int, Work] = {}
-        """The works that were accepted, by slot."""
+        self._offered: dict[int, tuple[int, Work]] = {}
+        """The works that were accepted, with their ids, by slot."""
+        self._running: set[int] = set()
+        """Those of which no completion has been seen."""
         self._check_identity()
+        self._ring = Ring(transport, 0, ring_place(self.config))
 
     def __enter__(self) -> Pim:
         return self
@@ -109,8 +115,10 @@ class Pim:
 
         Raises
         ------
-        RefusedWorkError: the pool refused it, for ``error.cause``; nothing was written.
-        PoolFullError: it holds as many works as it can; ask again when one has completed.
+        RefusedWorkError: the pool refused it, for ``error.cause``, or its result is where the
+            driver's ring is; nothing was written.
+        PoolFullError: the pool holds as many works of this program as it can; ask again when one
+            has completed.
         PimListError: ``pim_ids`` are not ``num_pim`` different banks, or ``whole_groups`` is given
             with them.
         NoSuchPimError: one of them is no bank that a descriptor can name.
@@ -170,7 +178,11 @@ class Pim:
 
         Raises :class:`~sw_driver.pim.errors.UnknownWorkError` for an id that was not given out.
         """
-        return int(self.state(work_id) == "completed")
+        self._collect()
+        if work_id in self._running:
+            return 0
+        offered, _ = self._offered.get(work_id % self.config.works, (None, None))
+        return int(offered == work_id or self.state(work_id) == "completed")
 
     def work_info(self, work_id: int) -> tuple[list[int], DataLocation]:
         """The banks that a work runs or ran on (none while it waits), and where its data is.
@@ -182,8 +194,8 @@ class Pim:
         """
         slot, held = self._held(work_id)
         self._check_current(work_id, held)
-        work = self._offered.get(slot)
-        if work is None:
+        offered, work = self._offered.get(slot, (None, None))
+        if work is None or offered != work_id:
             raise UnknownWorkError(
                 f"work {work_id} was not offered by this program, which does not know its tensors",
                 work_id=work_id,
@@ -204,7 +216,7 @@ class Pim:
     @property
     def cause(self) -> str:
         """Why the last work that was offered was refused, or ``none``."""
-        return _name(pool_map()["cause"], self._registers.pool("cause"))
+        return self._ring.cause
 
     def state(self, work_id: int) -> str:
         """``waiting``, ``running`` or ``completed``.
@@ -255,7 +267,7 @@ class Pim:
         DeviceTimeoutError: nothing has happened in the pool for ``QUIET_LIMIT_CYCLES``.
         UnknownWorkError: an id was not given out.
         """
-        passed = quiet = 0
+        passed = quiet = unseen = 0
         step = _FIRST_STEP_CYCLES
         before = None
         while not (done := [work_id for work_id in work_ids if self.work_query(work_id)]):
@@ -270,23 +282,24 @@ class Pim:
                         state=self.describe(),
                     )
                 step = min(step, timeout_cycles - passed)
-            progress = self._registers.progress(self.config.works)
-            quiet = quiet if progress == before else 0
-            if quiet >= QUIET_LIMIT_CYCLES:
-                raise DeviceTimeoutError(
-                    f"{waited}: nothing has happened for {quiet} cycles, the limit is "
-                    f"{QUIET_LIMIT_CYCLES}; {self.describe()}",
-                    work_ids=list(work_ids),
-                    limit_cycles=QUIET_LIMIT_CYCLES,
-                    state=self.describe(),
-                )
-            before = progress
-            # Time does not stop for a work that completed while the progress was read.
-            if any(map(self.work_query, work_ids)):
+            # Seldom: to read it takes time, too.
+            if unseen >= _LAST_STEP_CYCLES:
+                progress = self._registers.progress(self.config.works)
+                quiet = quiet + unseen if progress == before else 0
+                before, unseen = progress, 0
+                if quiet >= QUIET_LIMIT_CYCLES:
+                    raise DeviceTimeoutError(
+                        f"{waited}: nothing has happened for {quiet} cycles, the limit is "
+                        f"{QUIET_LIMIT_CYCLES}; {self.describe()}",
+                        work_ids=list(work_ids),
+                        limit_cycles=QUIET_LIMIT_CYCLES,
+                        state=self.describe(),
+                    )
+                # Time does not stop for a work that completed meanwhile.
                 continue
             self.transport.advance(step)
             passed += step
-            quiet += step
+            unseen += step
             step = min(2 * step, _LAST_STEP_CYCLES)
         return done
 
@@ -311,7 +324,8 @@ class Pim:
         Raises
         ------
         AlignmentError: the address or the size is not a multiple of 4.
-        CopyRangeError: they do not fit into the stack.
+        CopyRangeError: they do not fit into the stack, or meet the driver's ring, which is at its
+            end.
         HostBufferError: the values are not contiguous.
         """
         if not values.flags.c_contiguous:
@@ -320,6 +334,15 @@ class Pim:
                 shape=values.shape,
             )
         self._check_range(address_bytes, values.nbytes)
+        place = ring_place(self.config)
+        if _meet(range(address_bytes, address_bytes + values.nbytes), place):
+            raise CopyRangeError(
+                f"{values.nbytes} bytes at {address_bytes:#x} meet the driver's ring, "
+                f"{place.start:#x} to {place.stop - 1:#x}: write elsewhere",
+                address_bytes=address_bytes,
+                bytes=values.nbytes,
+                stack_bytes=self.config.stack_bytes,
+            )
         self.transport.write_memory(address_bytes, values.reshape(-1).view(np.uint8))
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
@@ -368,7 +391,7 @@ class Pim:
                 f"{expected}: use the driver that belongs to the device",
                 found=found,
             )
-        names = ("rows", "columns", "works", "units")
+        names = ("rows", "columns", "works", "units", "rings")
         has = {name: self._registers.pool("geometry", name) for name in names}
         has["bank_bytes"] = self._registers.pool("bank_memory")
         said = {name: getattr(self.config, name) for name in has}
@@ -400,37 +423,63 @@ class Pim:
     def _offer(self, work: Work) -> int:
         work = planned(work, self.config)
         words = work.encode()
-        self._settle()
-        self._registers.write_descriptor(words)
-        self._registers.write("submit", 1)
-        self._settle()
-        cause = self.cause
+        place = ring_place(self.config)
+        if work.opcode in FORMS and _meet(work.span("result"), place):
+            raise RefusedWorkError(
+                f"the result meets the driver's ring, {place.start:#x} to {place.stop - 1:#x}, the "
+                f"last bytes of the striped memory: put it elsewhere; {work}",
+                cause="out_of_range",
+                work=work,
+            )
+        if self._is_full():
+            self._collect()
+        if self._is_full():
+            raise PoolFullError(
+                f"the pool is full: {len(self._running)} works have not completed, and it holds "
+                f"{self.config.works}; wait for one of them; {work}",
+                cause="full",
+                work=work,
+            )
+        self._ring.write(words)
+        cause, work_id = self._settle()
         if cause == "none":
-            work_id = self._registers.pool("id")
-            self._offered[work_id % self.config.works] = work
+            self._offered[work_id % self.config.works] = work_id, work
+            self._running.add(work_id)
             return work_id
-        reason = pool_map()["cause"].fields[0]
-        kind = PoolFullError if cause == "full" else RefusedWorkError
-        raise kind(
-            f"the pool refused the work: {cause} (cause {reason.code(cause)}), see 'Refused works' "
-            f"in docs/pim-spec.md; {work}",
+        code = ring_map()["tail"]["cause"].code(cause)
+        raise RefusedWorkError(
+            f"the pool refused the work: {cause} (cause {code}), see 'Refused works' in "
+            f"docs/pim-spec.md; {work}",
             cause=cause,
             work=work,
         )
 
-    def _settle(self) -> None:
-        """Waits until no descriptor is being checked."""
+    def _is_full(self) -> bool:
+        return len(self._running) >= self.config.works or self._ring.is_full
+
+    def _collect(self) -> None:
+        """Takes note of the works that have completed."""
+        self._running.difference_update(self._ring.completed())
+
+    def _settle(self) -> tuple[str, int]:
+        """Waits until the descriptor is taken; the cause, and the id. That may last for as long as
+        works of others fill the pool."""
         passed = 0
-        while self._registers.pool("status"):
+        before = None
+        while (taken := self._ring.taken()) is None:
             if passed >= _CHECK_LIMIT_CYCLES:
-                raise DeviceTimeoutError(
-                    f"the check of a descriptor has not ended after {passed} cycles; "
-                    f"{self.describe()}",
-                    limit_cycles=_CHECK_LIMIT_CYCLES,
-                    state=self.describe(),
-                )
-            self.transport.advance(_FIRST_STEP_CYCLES)
-            passed += _FIRST_STEP_CYCLES
+                progress = self._registers.progress(self.config.works)
+                if progress == before:
+                    raise DeviceTimeoutError(
+                        f"the check of a descriptor has not ended after {passed} cycles in which "
+                        f"nothing has happened; {self.describe()}",
+                        limit_cycles=_CHECK_LIMIT_CYCLES,
+                        state=self.describe(),
+                    )
+                before, passed = progress, 0
+            self.transport.advance(_CHECK_STEP_CYCLES)
+            passed += _CHECK_STEP_CYCLES
+        return taken
 
     def _held(self, work_id: int) -> tuple[int, int]:
         """The slot of the work ``work_id``, and the id of the work that has it now."""
@@ -458,6 +507,10 @@ class Pim:
 
     def _state(self, slot: int) -> str:
         return _name(slot_map()["state"], self._registers.slot(slot, "state"))
+
+
+def _meet(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop
 
 
 def _name(register: Register, value: int) -> str:

@@ -18,6 +18,7 @@ from hw.pim.work.descriptor import FORMS, Opcode
 from sw_driver.errors import OutOfMemoryError
 
 from .descriptor import ELEMENT_BYTES, Tensor, Work
+from .ring import ring_place
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -154,7 +155,7 @@ class StackMemory:
         self._config = config
         self._next_local_bytes = 0
         self._next_bytes = config.striped_start_bytes
-        self._end_bytes = config.stack_bytes
+        self._end_bytes = ring_place(config).start
 
     def place(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
         """A place for a tensor of ``shape``, dense unless the slices of its first index have a

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hw.csr.bank import CSR_DATA_WIDTH
 from hw.csr.register_map import Register, RegisterMap, load_registers
 from hw.pim.registers.pool_registers import (
     PIM_RDL,
+    RING_BYTES,
+    RINGS_OFFSET_BYTES,
     SLOT_BYTES,
     SLOTS_OFFSET_BYTES,
     busy_window,
-    descriptor_window,
     kept_window,
 )
 
 from .transport import PimTransport
 
-__all__ = ["PoolRegisters", "pool_map", "slot_map"]
+__all__ = ["PoolRegisters", "pool_map", "ring_map", "slot_map"]
 
 _REGISTER_BYTES = CSR_DATA_WIDTH // 8
 
@@ -25,6 +24,11 @@ _REGISTER_BYTES = CSR_DATA_WIDTH // 8
 def pool_map() -> RegisterMap:
     """The registers of the pool."""
     return load_registers("pim_pool", PIM_RDL)
+
+
+def ring_map() -> RegisterMap:
+    """The registers of a ring."""
+    return load_registers("pim_ring", PIM_RDL)
 
 
 def slot_map() -> RegisterMap:
@@ -41,6 +45,18 @@ class PoolRegisters:
     def pool(self, register: str, field: str | None = None) -> int:
         """A field of a register of the pool; without ``field``, the register has only one."""
         return self._read(pool_map()[register], 0, field)
+
+    def ring(self, ring: int, register: str, *fields: str) -> tuple[int, ...]:
+        """Fields of a register of a ring, all of one cycle."""
+        place = ring_map()[register]
+        value = self._transport.read_register(_ring_offset(ring) + place.offset_bytes)
+        return tuple(place[name].extract(value) for name in fields)
+
+    def write_ring(self, ring: int, register: str, value: int) -> None:
+        """Writes a register of a ring."""
+        self._transport.write_register(
+            _ring_offset(ring) + ring_map()[register].offset_bytes, value
+        )
 
     def slot(self, slot: int, register: str) -> int:
         """A register of a slot."""
@@ -67,14 +83,11 @@ class PoolRegisters:
         """Writes a register of the pool."""
         self._transport.write_register(pool_map()[register].offset_bytes, value)
 
-    def write_descriptor(self, words: Sequence[int]) -> None:
-        """Writes the words of a descriptor to its window."""
-        pairs = zip(words[::2], words[1::2], strict=True)
-        offsets = descriptor_window()[::_REGISTER_BYTES]
-        for offset, (low, high) in zip(offsets, pairs, strict=True):
-            self._transport.write_register(offset, low | high << 32)
-
     def _read(self, register: Register, base: int, field: str | None) -> int:
         value = self._transport.read_register(base + register.offset_bytes)
         chosen = register.fields[0] if field is None else register[field]
         return chosen.extract(value)
+
+
+def _ring_offset(ring: int) -> int:
+    return RINGS_OFFSET_BYTES + RING_BYTES * ring

@@ -63,8 +63,14 @@ class PimTransport(Protocol):
         """Writes bytes of the stack, visible to works that are offered after it."""
         ...
 
+    def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
+        """Writes bytes that banks hold, visible to all memory accesses of this transport and of
+        rings after it, though perhaps not yet to banks: it does not wait for the answers."""
+        ...
+
     def advance(self, cycles: int) -> None:
-        """Lets time pass: ``cycles`` of the fabric clock, or fewer if a work completes.
+        """Lets time pass: ``cycles`` of the fabric clock, or fewer, one at least, if a ring's
+        interrupt is pending and enabled, or becomes so.
 
         A model without a clock completes the oldest of the works that run, if there is one.
         """

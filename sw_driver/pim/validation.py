@@ -20,6 +20,7 @@ from .descriptor import Opcode, Tensor, Work
 from .device import Pim
 from .measure import Job, run_jobs
 from .networks import named_layer
+from .ring import ring_place
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -212,7 +213,7 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
         work = replace(work, units=units)
     local = rng.random() < 0.5
     start = 0 if local else config.striped_start_bytes // 4
-    words = (config.local_bytes if local else config.stack_bytes) // 4 - start
+    words = (config.local_bytes if local else ring_place(config).start) // 4 - start
     stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
     tensors = (*work.operands, "result")
     for _ in range(_PLACE_ATTEMPTS):

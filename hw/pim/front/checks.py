@@ -37,7 +37,7 @@ levels in no lane."""
 
 
 class Checks:
-    """All checks of docs/pim-spec.md, "Refused works", but whether there is room for the work.
+    """All checks of docs/pim-spec.md, "Refused works".
 
     What is multiplied must have been, :class:`~hw.pim.front.amounts.Amounts`.
     """

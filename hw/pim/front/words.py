@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Module, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.pim.config import BEAT_BYTES
 from hw.pim.work.descriptor import (
     DESCRIPTOR_WORDS,
     PLAN_BITS,
@@ -19,15 +20,16 @@ from hw.pim.work.descriptor import (
 
 __all__ = ["WordWriteSignature", "Words"]
 
-_PAIRS = DESCRIPTOR_WORDS // 2
+_BEAT_WORDS = BEAT_BYTES // 4
+_BEATS = DESCRIPTOR_WORDS // _BEAT_WORDS
 
 
 class WordWriteSignature(wiring.Signature):
-    """Writes words 2 · ``index`` and 2 · ``index`` + 1 of a descriptor."""
+    """Writes a beat of a descriptor: words 8 · ``index`` to 8 · ``index`` + 7."""
 
     def __init__(self) -> None:
         super().__init__(
-            {"enable": Out(1), "index": Out((_PAIRS - 1).bit_length()), "data": Out(64)}
+            {"enable": Out(1), "index": Out(range(_BEATS)), "data": Out(8 * BEAT_BYTES)}
         )
 
 
@@ -78,10 +80,12 @@ class Words(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         with m.If(self.write.enable), m.Switch(self.write.index):
-            for index in range(_PAIRS):
+            for index in range(_BEATS):
                 with m.Case(index):
                     m.d.sync += [
-                        self.words[2 * index].eq(self.write.data[:32]),
-                        self.words[2 * index + 1].eq(self.write.data[32:]),
+                        self.words[_BEAT_WORDS * index + word].eq(
+                            self.write.data.word_select(word, 32)
+                        )
+                        for word in range(_BEAT_WORDS)
                     ]
         return m

@@ -8,6 +8,7 @@ from amaranth.lib import data
 from hw.pim.config import BEAT_BYTES, PimConfig
 
 __all__ = [
+    "HOST_TAG_BITS",
     "MEMORY_TAG_BITS",
     "host_response_layout",
     "memory_request_layout",
@@ -17,8 +18,13 @@ __all__ = [
 MEMORY_TAG_BITS = 6
 """Width of the tag by which a port knows its requests again."""
 
+HOST_TAG_BITS = MEMORY_TAG_BITS - 1
+"""The same for the host, who shares its port with the rings."""
 
-def memory_request_layout(config: PimConfig) -> data.StructLayout:
+
+def memory_request_layout(
+    config: PimConfig, *, tag_bits: int = MEMORY_TAG_BITS
+) -> data.StructLayout:
     """A read or write of a beat of 32 bytes.
 
     ``address`` counts beats; a bank holds the beat, but for what the host asks. A set bit of
@@ -30,18 +36,18 @@ def memory_request_layout(config: PimConfig) -> data.StructLayout:
             "data": 8 * BEAT_BYTES,
             "strobe": BEAT_BYTES,
             "address": unsigned((config.stack_bytes // BEAT_BYTES - 1).bit_length()),
-            "tag": MEMORY_TAG_BITS,
+            "tag": tag_bits,
             "write": 1,
         }
     )
 
 
-def memory_response_layout() -> data.StructLayout:
+def memory_response_layout(*, tag_bits: int = MEMORY_TAG_BITS) -> data.StructLayout:
     """The data of a read, or that a write is done, of which ``data`` is undefined."""
-    return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": MEMORY_TAG_BITS, "write": 1})
+    return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": tag_bits, "write": 1})
 
 
-def host_response_layout() -> data.StructLayout:
+def host_response_layout(*, tag_bits: int = MEMORY_TAG_BITS) -> data.StructLayout:
     """A response of the memory, or, with ``error``, that no bank holds the beat: ``data`` is 0, and
     nothing was written."""
-    return data.StructLayout({**memory_response_layout().members, "error": 1})
+    return data.StructLayout({**memory_response_layout(tag_bits=tag_bits).members, "error": 1})

@@ -15,7 +15,7 @@ from hw.pim.scheduler.dispenser import Dispenser
 from hw.pim.scheduler.tally import WorkTally, bank_counts_layout
 from hw.pim.scheduler.work_table import WorkTable
 from hw.pim.work.layouts import Jobs
-from hw.pim.work.status import SlotState, StatusSignature
+from hw.pim.work.status import SlotState, StatusSignature, WorkEventsSignature
 
 __all__ = ["Scheduler"]
 
@@ -31,7 +31,7 @@ class Scheduler(wiring.Component):
     Members
     -------
     i : In(stream of :attr:`Jobs.checked <hw.pim.work.layouts.Jobs.checked>`)
-        Works that are offered, refused ones too.
+        Works that are offered, refused ones too. A good one waits until there is a slot for it.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         For the banks with ``start``, in that cycle; they must keep it.
     start : Out(config.banks)
@@ -48,6 +48,8 @@ class Scheduler(wiring.Component):
         To the host's memory port.
     status : Out(:class:`~hw.pim.work.status.StatusSignature`)
         To the registers.
+    events : Out(:class:`~hw.pim.work.status.WorkEventsSignature`)
+        To the rings.
     """
 
     i: Any
@@ -57,6 +59,7 @@ class Scheduler(wiring.Component):
     counts: Any
     gate: Any
     status: Any
+    events: Any
 
     def __init__(self, config: PimConfig) -> None:
         self._config = config
@@ -73,6 +76,7 @@ class Scheduler(wiring.Component):
                 "counts": In(data.ArrayLayout(bank_counts_layout(), config.banks)),
                 "gate": Out(GateSignature(config)),
                 "status": Out(StatusSignature(config)),
+                "events": Out(WorkEventsSignature()),
             }
         )
 
@@ -84,6 +88,7 @@ class Scheduler(wiring.Component):
         m.submodules.busy = busy = BusyTime(self._config.banks)
         wiring.connect(m, wiring.flipped(self.i), table.i)
         wiring.connect(m, wiring.flipped(self.gate), table.gate)
+        wiring.connect(m, table.events, wiring.flipped(self.events))
         for bank in range(self._config.banks):
             name = f"tile_{bank}"
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(dispenser, name))
@@ -122,8 +127,6 @@ class Scheduler(wiring.Component):
         status = self.status
         record = status.record
         m.d.comb += [
-            status.cause.eq(table.cause),
-            status.id.eq(table.id),
             status.idle.eq(table.idle),
             status.completed.eq(Cat(state == SlotState.COMPLETED for state in table.states)),
             tally.running.eq(Cat(state == SlotState.RUNNING for state in table.states)),

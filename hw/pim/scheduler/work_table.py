@@ -14,7 +14,7 @@ from hw.pim.memory.host_memory import GateSignature
 from hw.pim.scheduler.bank_choice import UNITS_BITS, BankChoice
 from hw.pim.work.descriptor import Cause
 from hw.pim.work.layouts import Jobs
-from hw.pim.work.status import CAUSE_BITS, ID_BITS, SlotState
+from hw.pim.work.status import ID_BITS, SlotState, WorkEventsSignature
 
 __all__ = ["WorkTable"]
 
@@ -38,10 +38,8 @@ class WorkTable(wiring.Component):
     -------
     i : In(stream of :attr:`Jobs.checked <hw.pim.work.layouts.Jobs.checked>`)
         Works that are offered.
-    cause : Out(CAUSE_BITS)
-    id : Out(ID_BITS)
-        As in :class:`~hw.pim.work.status.StatusSignature`, from the cycle after that in which the
-        work was taken from ``i``.
+    events : Out(:class:`~hw.pim.work.status.WorkEventsSignature`)
+        A cycle after a work was taken from ``i``, or after ``complete``.
     states : Out(array of :class:`~hw.pim.work.status.SlotState`)
     idle : Out(config.banks)
         Banks that work for no work.
@@ -72,8 +70,7 @@ class WorkTable(wiring.Component):
     """
 
     i: Any
-    cause: Any
-    id: Any
+    events: Any
     states: Any
     idle: Any
     working: Any
@@ -100,8 +97,7 @@ class WorkTable(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(self._jobs.checked)),
-                "cause": Out(CAUSE_BITS),
-                "id": Out(ID_BITS),
+                "events": Out(WorkEventsSignature()),
                 "states": Out(data.ArrayLayout(SlotState, config.works)),
                 "idle": Out(banks, init=(1 << banks) - 1),
                 "working": Out(banks),
@@ -167,14 +163,12 @@ class WorkTable(wiring.Component):
                 with m.If(done.any()):
                     m.d.sync += self.slot.eq(_lowest(done))
                     m.next = "COMPLETE"
-                with m.Elif(self.i.valid):
-                    with m.If((self.i.payload.cause == Cause.NONE) & ~active.all()):
-                        m.d.sync += self.slot.eq(Mux(fresh == works, free.r_data, fresh))
-                        m.next = "CHECK"
-                    with m.Else():
-                        cause = self.i.payload.cause
-                        m.d.comb += self.i.ready.eq(1)
-                        m.d.sync += self.cause.eq(Mux(cause == Cause.NONE, Cause.FULL, cause))
+                with m.Elif(self.i.valid & (self.i.payload.cause != Cause.NONE)):
+                    m.d.comb += self.i.ready.eq(1)
+                    m.d.sync += self.events.cause.eq(self.i.payload.cause)
+                with m.Elif(self.i.valid & ~active.all()):
+                    m.d.sync += self.slot.eq(Mux(fresh == works, free.r_data, fresh))
+                    m.next = "CHECK"
 
             with m.State("CHECK"):
                 m.d.sync += [
@@ -191,7 +185,7 @@ class WorkTable(wiring.Component):
                 with m.Else():
                     m.d.sync += fresh.eq(fresh + 1)
                 m.d.sync += [
-                    self.cause.eq(Cause.NONE),
+                    self.events.cause.eq(Cause.NONE),
                     self.states[self.slot].eq(SlotState.WAITING),
                     Array(before)[self.slot].eq(conflicts),
                     Array(older)[self.slot].eq(active),
@@ -265,6 +259,10 @@ class WorkTable(wiring.Component):
                 m.d.comb += choice.start.eq(1)
                 m.next = "CHOOSE"
 
+        m.d.sync += [
+            self.events.taken.eq(self.i.valid & self.i.ready),
+            self.events.completed.eq(self.complete),
+        ]
         m.d.comb += self.selected_banks.eq(Array(held_by)[self.select])
         return m
 
@@ -282,7 +280,8 @@ class WorkTable(wiring.Component):
         with m.If(self.states[self.select] != SlotState.NONE):
             m.d.comb += self.selected_id.eq(Cat(self.select, shown.data))
         with m.If(self.accept):
-            m.d.sync += self.id.eq(Cat(self.slot, taken))
+            m.d.sync += self.events.id.eq(Cat(self.slot, taken))
+        m.d.sync += self.events.completed_id.eq(Cat(self.slot, last.data))
 
     def _compare(self, m: Any, step: Any) -> tuple[Any, Any]:
         """Whether the offered work and that of slot ``step`` must not overlap in time, and the

@@ -88,7 +88,6 @@ class Cause(IntEnum):
     BANKS = 7
     UNITS = 8
     PLAN = 9
-    FULL = 10
 
 
 def field_word(name: str) -> int:

@@ -13,6 +13,7 @@ __all__ = [
     "ID_BITS",
     "SlotState",
     "StatusSignature",
+    "WorkEventsSignature",
     "work_counts_layout",
     "work_record_layout",
 ]
@@ -67,14 +68,10 @@ class StatusSignature(wiring.Signature):
 
     Members
     -------
-    cause : Out(CAUSE_BITS)
-        Why the last work that was offered was refused, or 0.
-    id : Out(ID_BITS)
-        The last work that was accepted, or 0.
     idle : Out(config.banks)
         Banks that work for no work, a bit for each.
     completed : Out(config.works)
-        A bit for each slot: the work that had it last has completed. Fit for an interrupt.
+        A bit for each slot: the work that had it last has completed.
     select : In(range(config.works))
         A slot.
     record : Out(:func:`work_record_layout`)
@@ -88,13 +85,40 @@ class StatusSignature(wiring.Signature):
     def __init__(self, config: PimConfig) -> None:
         super().__init__(
             {
-                "cause": Out(CAUSE_BITS),
-                "id": Out(ID_BITS),
                 "idle": Out(config.banks),
                 "completed": Out(config.works),
                 "select": In(range(config.works)),
                 "record": Out(work_record_layout(config)),
                 "bank": In(range(config.banks)),
                 "busy": Out(COUNTER_BITS),
+            }
+        )
+
+
+class WorkEventsSignature(wiring.Signature):
+    """What becomes of works, as the scheduler tells it. No two pulses are in the same cycle.
+
+    Members
+    -------
+    taken : Out(1)
+        A pulse: the work that was offered has been accepted, or refused for ``cause``.
+    cause : Out(CAUSE_BITS)
+        Why the last work that was offered was refused, or 0.
+    id : Out(ID_BITS)
+        The last work that was accepted, or 0.
+    completed : Out(1)
+        A pulse: a work has completed, its result can be seen.
+    completed_id : Out(ID_BITS)
+        With ``completed``: which.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "taken": Out(1),
+                "cause": Out(CAUSE_BITS),
+                "id": Out(ID_BITS),
+                "completed": Out(1),
+                "completed_id": Out(ID_BITS),
             }
         )

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from hw.pim.config import PimConfig
-from hw.pim.registers.pool_registers import SLOT_BYTES, SLOTS_OFFSET_BYTES
+from hw.pim.registers.pool_registers import RINGS_OFFSET_BYTES, SLOT_BYTES, SLOTS_OFFSET_BYTES
 from sw_driver.pim.backends.golden import GoldenPim
-from sw_driver.pim.registers import pool_map, slot_map
+from sw_driver.pim.registers import ring_map, slot_map
 
-__all__ = ["MisstatingPim", "RacingPim", "SlowCheckPim", "StuckPim", "TimedPim"]
+__all__ = ["HEAD", "MisstatingPim", "RacingPim", "SlowCheckPim", "StuckPim", "TimedPim"]
+
+HEAD = RINGS_OFFSET_BYTES + ring_map()["head"].offset_bytes
+"""The register of the driver's ring that offers works."""
 
 
 class StuckPim(GoldenPim):
@@ -38,31 +41,27 @@ class MisstatingPim(GoldenPim):
 
 
 class SlowCheckPim(GoldenPim):
-    """Takes three steps to check a work; until then the registers tell of the one before."""
+    """Takes three steps to check a work; until then its ring tells of the one before."""
 
     name = "slow"
 
     def __init__(self, config: PimConfig) -> None:
         super().__init__(config)
         self._steps_left = 0
+        self._head = 0
 
     def write_register(self, offset_bytes: int, value: int) -> None:
-        assert not self._steps_left, "written while a work is being checked"
-        if offset_bytes == pool_map()["submit"].offset_bytes:
-            self._steps_left = 3
+        if offset_bytes == HEAD:
+            assert not self._steps_left, "written while a work is being checked"
+            self._steps_left, self._head = 3, value
         else:
             super().write_register(offset_bytes, value)
-
-    def read_register(self, offset_bytes: int) -> int:
-        if offset_bytes == pool_map()["status"].offset_bytes:
-            return int(self._steps_left > 0)
-        return super().read_register(offset_bytes)
 
     def advance(self, cycles: int) -> None:
         if self._steps_left:
             self._steps_left -= 1
             if not self._steps_left:
-                super().write_register(pool_map()["submit"].offset_bytes, 1)
+                super().write_register(HEAD, self._head)
 
 
 class TimedPim(GoldenPim):
@@ -117,6 +116,6 @@ class RacingPim(TimedPim):
     name = "racing"
 
     def write_register(self, offset_bytes: int, value: int) -> None:
-        if offset_bytes == pool_map()["submit"].offset_bytes:
+        if offset_bytes == HEAD:
             self.advance(1)
         super().write_register(offset_bytes, value)

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hw.pim.config import PIM_PRESETS
+from hw.pim.registers.pool_registers import RINGS_OFFSET_BYTES
 from hw_tests.driver.pim.pim_doubles import MisstatingPim, SlowCheckPim, StuckPim
 from sw_driver.errors import (
     AlignmentError,
@@ -21,7 +22,8 @@ from sw_driver.errors import (
     WaitTimeoutError,
 )
 from sw_driver.pim.backends import PIM_BACKENDS, open_pim
-from sw_driver.pim.backends.cycles import ACCESS_CYCLES, CyclesPim
+from sw_driver.pim.backends.cycles import CyclesPim
+from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.errors import (
@@ -34,10 +36,13 @@ from sw_driver.pim.errors import (
     UnknownWorkError,
 )
 from sw_driver.pim.placing import PlacedTensor
-from sw_driver.pim.registers import PoolRegisters, pool_map
+from sw_driver.pim.planning import planned
+from sw_driver.pim.registers import PoolRegisters, pool_map, ring_map
+from sw_driver.pim.ring import Completion, Ring, ring_place
 from sw_driver.pim.transport import QUIET_LIMIT_CYCLES
 from sw_driver.transport import DeviceFault
 
+TAIL = RINGS_OFFSET_BYTES + ring_map()["tail"].offset_bytes
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 CONFIG = PIM_PRESETS["tiny"]
 BANK = CONFIG.bank_bytes
@@ -249,19 +254,18 @@ def test_reserved_words_are_refused(device: Pim) -> None:
     for word in range(28, 32):
         words = add(0, 64, 128).encode()
         words[3], words[word] = 1, 1
-        registers = PoolRegisters(device.transport)
-        registers.write_descriptor(words)
-        registers.write("submit", 1)
-        while registers.pool("status"):
+        ring = Ring(device.transport, 0, ring_place(CONFIG))
+        ring.write(words)
+        while (taken := ring.taken()) is None:
             device.transport.advance(64)
-        assert device.cause == "reserved"
+        assert taken == ("reserved", 0)
 
 
 def test_a_full_pool(device: Pim) -> None:
     works = [offer(device, product(0, BANK, 2 * BANK)) for _ in range(CONFIG.works)]
-    with pytest.raises(PoolFullError, match="full"):
+    with pytest.raises(PoolFullError, match="is full: 4 works have not completed, and it holds 4"):
         offer(device, add(0, 64, 128))
-    assert device.cause == "full"
+    assert device.cause == "none"
     for number in range(CONFIG.works):  # below the first id, though all slots have been taken
         with pytest.raises(UnknownWorkError, match=f"not given out the id {number}"):
             device.work_query(number)
@@ -398,28 +402,134 @@ def test_a_wait_that_is_too_short(device: Pim) -> None:
     device.wait(number, timeout_cycles=1_000_000)
 
 
-def test_a_work_that_completes_while_its_progress_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time is let pass for it, which would be as much as had passed before."""
-    device = Pim(CyclesPim(CONFIG, computes=False))
-    number = offer(device, product(0, BANK, 2 * BANK))
-    progress, advance = PoolRegisters.progress, device.transport.advance
-    waited = []
-
-    def passing(cycles: int) -> None:
-        if cycles > ACCESS_CYCLES:
-            waited.append(cycles)
-        advance(cycles)
-
-    def late(registers: PoolRegisters, slots: int) -> tuple[int, ...]:
-        read = progress(registers, slots)
-        advance(1_000_000)
-        return read
-
-    monkeypatch.setattr(PoolRegisters, "progress", late)
-    monkeypatch.setattr(device.transport, "advance", passing)
+def test_a_wait_ends_with_its_work(device: Pim) -> None:
+    """No more time passes than it takes to see it."""
+    work = product(0, BANK, 2 * BANK)
+    begin = device.transport.cycles()
+    number = device.pim_fix([1], work, work.result, 1)
     device.wait(number)
-    assert device.state(number) == "completed"
-    assert not waited
+    end = device.transport.cycles()
+    if device.transport.timed:
+        cycles = device.counters(number).cycles
+        assert cycles is not None
+        assert cycles > 1000
+        assert 0 < end - begin - cycles < 300
+
+
+def test_the_ring_goes_round_among_refused_works(device: Pim) -> None:
+    """More descriptors than slots, good and bad ones, before the first completions are looked
+    at; one that runs for long does not keep the others waiting."""
+    long = offer(device, product(0, BANK, 2 * BANK))
+    bad = add(0, 64, 68)
+    for turn in range(4 * CONFIG.works):
+        for _ in range(turn % 3):
+            with pytest.raises(RefusedWorkError, match="overlap"):
+                device.pim_fix([5], bad, bad.result, 1)
+        fill(device, 4 * BANK, turn)
+        short = replace(add(4 * BANK, 4 * BANK, 4 * BANK + 64), banks=0)
+        while True:
+            try:
+                number = device.pim_fix([5], short, short.result, 1)
+                break
+            except PoolFullError:
+                device.transport.advance(64)
+        device.wait(number)
+        assert floats(device, 4 * BANK + 64).tolist() == [2 * turn] * 8
+    device.wait(long)
+    assert device.idle == (1 << CONFIG.banks) - 1
+
+
+def test_the_counts_of_the_ring_wrap_around() -> None:
+    transport = GoldenPim(CONFIG)
+    ring = transport._rings.rings[0]
+    ring.head = ring.tail = ring.completions = 65536 - 5
+    device = Pim(transport)
+    for _ in range(4):
+        works = [offer(device, add(0, 64, 128)) for _ in range(CONFIG.works)]
+        with pytest.raises(PoolFullError):
+            offer(device, add(0, 64, 128))
+        for work in works:
+            device.wait(work)
+    assert ring.head == ring.tail == ring.completions == 4 * CONFIG.works - 5
+
+
+def test_a_device_that_is_opened_again() -> None:
+    """Its ring goes on where it was."""
+    transport = CyclesPim(CONFIG)
+    for _ in range(3):
+        device = Pim(transport)
+        works = [offer(device, add(0, 64, 128)) for _ in range(3)]
+        for work in works:
+            device.wait(work)
+
+
+def test_the_ring_is_not_written_over(device: Pim) -> None:
+    place = ring_place(CONFIG)
+    assert len(place) == 256 * CONFIG.works
+    device.wait(offer(device, add(0, 64, 128)))
+    before = device.read_memory(place.start, len(place))
+    for address in (place.start - 4, place.start, place.stop - 8):
+        with pytest.raises(CopyRangeError, match=rf"meet the driver's ring, {place.start:#x} to"):
+            device.write_memory(address, np.ones(2, np.uint32))
+        with pytest.raises(RefusedWorkError, match=r"meets the driver's ring.*: put it") as refusal:
+            offer(device, add(0, 64, address, 2))
+        assert refusal.value.cause == "out_of_range"
+    device.write_memory(place.start - 8, np.ones(2, np.uint32))
+    assert (device.read_memory(place.start, len(place)) == before).all()
+
+
+def test_a_completion_that_was_written_over(device: Pim) -> None:
+    """What another one writes into the ring is not taken for a completion."""
+    works = [offer(device, add(0, 64, 128)) for _ in range(2)]
+    while PoolRegisters(device.transport).ring(0, "completions", "count") < (2,):
+        device.transport.advance(64)
+    place = ring_place(CONFIG).start
+    device.transport.write_memory(place + 192, np.full(12, 7, np.uint8))
+    with pytest.raises(
+        DeviceFault, match=rf"of completion 1, but at {place + 192:#x} there is 1799"
+    ):
+        device.wait(works[1])
+
+
+def test_rings_side_by_side(device: Pim) -> None:
+    """Works of two rings that depend on each other, refused ones among them: none is lost, and
+    those of a ring are done in its order. Together they are more than the pool holds, so that
+    rings wait; both go round several times."""
+    transport, rng = device.transport, np.random.default_rng(SEED)
+    shared, own, constants = 0, (512, 1024), 2048
+    memory = np.ones(1024, np.float32)
+    device.write_memory(0, memory)
+    places = [range(5 * BANK, 5 * BANK + 2048), range(6 * BANK - 512, 6 * BANK)]
+    rings = [Ring(transport, number, place) for number, place in enumerate(places)]
+    works: list[list[Work]] = [[], []]
+    ended: list[dict[int, Completion]] = [{}, {}]
+    while sum(map(len, ended)) < 80:
+        for number, ring in enumerate(rings):
+            for each in ring.completions():
+                assert each.descriptor not in ended[number]
+                ended[number][each.descriptor] = each
+            if ring.is_full or sum(map(len, works)) == 80:
+                continue
+            kind = rng.choice(("shared", "doubled", "raised", "refused"))
+            place = shared if kind == "shared" else own[number]
+            second = place if kind == "doubled" else constants
+            work = planned(replace(add(place, second, place), units=UNITS), CONFIG)
+            # What would be computed of it if it were not refused would be seen.
+            work = replace(work, banks=1) if kind == "refused" else work
+            assert ring.write(work.encode()) == len(works[number])
+            works[number].append(work)
+            if not work.banks:
+                memory[place // 4 :][:8] += memory[second // 4 :][:8]
+        transport.advance(int(rng.integers(1, 200)))
+    for number in (0, 1):
+        assert sorted(ended[number]) == list(range(len(works[number])))
+        for descriptor, work in enumerate(works[number]):
+            each = ended[number][descriptor]
+            assert (each.cause, each.id == 0) == ((8, True) if work.banks else (0, False))
+    ids = [each.id for each in (*ended[0].values(), *ended[1].values()) if each.id]
+    assert len(set(ids)) == len(ids) > 40
+    if transport.computes:
+        assert (floats(device, 0, 1024)[: 2056 // 4] == memory[: 2056 // 4]).all()
 
 
 def test_a_work_that_never_ends() -> None:
@@ -446,7 +556,7 @@ def misstating(register: str, value: int) -> MisstatingPim:
 
 
 def test_a_check_that_never_ends() -> None:
-    device = Pim(misstating("status", 1))
+    device = Pim(MisstatingPim(CONFIG, offset_bytes=TAIL, value=0))
     with pytest.raises(DeviceTimeoutError, match="the check of a descriptor has not ended"):
         offer(device, add(0, 64, 128))
 

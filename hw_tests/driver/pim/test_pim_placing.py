@@ -12,6 +12,7 @@ from golden.pim import StackMap
 from hw.pim.config import configure
 from sw_driver.errors import OutOfMemoryError
 from sw_driver.pim.placing import DealtTensor, PlacedTensor, StackMemory
+from sw_driver.pim.ring import ring_place
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 CONFIG = configure("tiny", rows=2, columns=4)
@@ -132,7 +133,7 @@ def test_flat_is_what_is_dense_and_fits_a_descriptor() -> None:
 
 def test_refuses_what_does_not_fit() -> None:
     memory = StackMemory(CONFIG)
-    whole = CONFIG.striped_banks * CONFIG.bank_bytes
+    whole = ring_place(CONFIG).start - CONFIG.striped_start_bytes
     memory.place("x", (whole // 4 - 128,))
     memory.place("y", (8,))
     with pytest.raises(OutOfMemoryError, match="no room for z: of its 4 bytes 0 are free"):

@@ -31,6 +31,7 @@ from sw_driver.pim.descriptor import Opcode, Tensor, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.planning import planned
 from sw_driver.pim.registers import PoolRegisters
+from sw_driver.pim.ring import ring_place
 from sw_driver.pim.transport import PimTransport
 from sw_driver.transport import DeviceFault, DeviceTimeout
 
@@ -76,12 +77,17 @@ def test_the_trace_has_every_command(tmp_path: Path) -> None:
         work = product(2 * BANK, size, first=elsewhere)
         work_id = offer(pim, work, [2])
         pim.wait(work_id)
+        # A ring is cleared, then a descriptor, and what became of it, are written.
+        host_beats += 8 * CONFIG.works + 6 + 1
         pim.transport.advance(5000)
         counters = pim.counters(work_id)
         cycles = pim.transport.cycles()
     report = check_vault_trace(trace.read_text().splitlines(keepends=True))
     assert not report.violations
-    columns = {"WR": counters.bytes_written // 32 + host_beats, "RD": counters.bytes_read // 32}
+    columns = {
+        "WR": counters.bytes_written // 32 + host_beats,
+        "RD": counters.bytes_read // 32 + 6,
+    }
     for name, count in columns.items():
         assert report.counts[name] + report.counts[f"{name}A"] == count
     assert report.counts["ACT"] == report.counts["RDA"] + report.counts["WRA"]
@@ -192,6 +198,28 @@ def test_a_read_gives_all_or_nothing(pim: Pim, monkeypatch: pytest.MonkeyPatch) 
     assert repeated > 0
     assert not results[0]
     assert results[-1]
+
+
+def test_a_completion_comes_after_the_result(pim: Pim) -> None:
+    """Whenever memory is looked at: a completion that is there is that of a work that registers
+    call completed, and its number alone tells that it is there."""
+    random_floats(pim, SEED)
+    place = ring_place(CONFIG)
+    pim.transport.write_memory(place.start, np.zeros(len(place), np.uint8))
+    for turn in range(24):
+        number = offer(pim, product((2 + turn % 3) * BANK, 4 + turn % 5), [turn % CONFIG.banks])
+        slot = place.start + 256 * (turn % CONFIG.works)
+        pim.transport.advance(turn)
+        while True:
+            words = pim.read_memory(slot + 192, 12).view("<u4").tolist()
+            state = pim.state(number)
+            if words[0] & 0xFFFF == turn + 1:
+                break
+            assert words[0] & 0xFFFF == max(0, turn + 1 - CONFIG.works)
+        assert state == "completed"
+        assert words == [turn + 1 | turn << 16, number, 0]
+        assert pim.transport.read_register(0x820) == turn + 1 | 1 << 16 | number << 32
+        pim.wait(number)
 
 
 def test_reads_elsewhere_do_not_wait(pim: Pim) -> None:
@@ -401,7 +429,7 @@ def outcome(device: Pim, use: Callable[[PimTransport], object]) -> object:
 
 
 def test_registers_that_are_none(pim: Pim) -> None:
-    for offset in (0x068, 0x0C0, 0x250, 0x1050, 0x1000 + 128 * CONFIG.works):
+    for offset in (0x018, 0x068, 0x0C0, 0x250, 0x830, 0x880, 0x1050, 0x1000 + 128 * CONFIG.works):
         with pytest.raises(DeviceFault, match=f"reading the register at {offset:#x}.*SLVERR"):
             pim.transport.read_register(offset)
     with pytest.raises(DeviceFault, match=r"writing the register at 0x68.*SLVERR"):

@@ -1,24 +1,30 @@
-"""cocotb tests of the pool's registers: every address, the descriptor's window, refusals."""
+"""cocotb tests of the pool's registers: every address, rings and their interrupts, snapshots."""
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadWrite, RisingEdge
+from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
 from hw.pim.config import COUNTINGS, PIM_PRESETS
 from hw.pim.memory.host_memory import host_status_layout
+from hw.pim.rings.layouts import ring_control_layout, ring_status_layout
 from hw.pim.work.status import work_counts_layout, work_record_layout
 from hw_tests.lite_master import LiteMaster
-from hw_tests.streams import pack
+from hw_tests.streams import pack, unpack
 
 CONFIG = PIM_PRESETS["tiny"]
 RECORD, COUNTS = work_record_layout(CONFIG), work_counts_layout()
 NAMES = ("id", "state", "banks", *(str(name) for name, _ in COUNTS))
-SUBMIT, STATUS, SNAPSHOT, DESCRIPTOR, KEPT, BUSY = 0x018, 0x020, 0x048, 0x100, 0x200, 0x300
+SNAPSHOT, KEPT, BUSY, RINGS = 0x048, 0x200, 0x300, 0x800
+BASE, SIZE, HEAD, TAIL, COMPLETIONS, INTERRUPT = range(0, 0x30, 8)
+RING_BYTES, PENDING = 0x40, 1 << 16
+CONTROLS = {BASE: ("base", 32), SIZE: ("size", 4), HEAD: ("head", 16)}
 SLOTS, SLOT_BYTES = 0x1000, 0x80
 SLVERR = 2
 
@@ -32,9 +38,12 @@ class TB:
         self.master = LiteMaster(dut, "s_axi", dut.clk)
         self.values = {
             name: self.rng.getrandbits(bits)
-            for name, bits in (("cause", 4), ("id", 31), ("idle", CONFIG.banks))
+            for name, bits in (("idle", CONFIG.banks), ("completed", CONFIG.works))
         }
-        self.values["completed"] = self.rng.getrandbits(CONFIG.works)
+        self.rings = [
+            {str(name): self.rng.getrandbits(field.width) for name, field in ring_status_layout()}
+            for _ in range(CONFIG.rings)
+        ]
         self.host = {
             "starts": self.rng.getrandbits(32),
             "errors": self.rng.getrandbits(32),
@@ -44,8 +53,6 @@ class TB:
         }
         self.busy = [self.rng.getrandbits(64) for _ in range(CONFIG.banks)]
         self.records = [self._record() for _ in range(CONFIG.works)]
-        self.written: list[tuple[int, int]] = []
-        self.submits = 0
 
     def _record(self) -> dict[str, int]:
         rng = self.rng
@@ -57,7 +64,10 @@ class TB:
         dut = self.dut
         cocotb.start_soon(Clock(dut.clk, 3200, unit="ps").start())
         dut.rst.value = 1
-        dut.busy.value = 0
+        dut.notice.value = 0
+        rings = [pack(ring_status_layout(), **ring) for ring in self.rings]
+        size = ring_status_layout().size
+        dut.ring_status.value = sum(ring << size * index for index, ring in enumerate(rings))
         for name, value in self.values.items():
             getattr(dut, f"status_{name}").value = value
         dut.host.value = pack(host_status_layout(), **self.host)
@@ -66,14 +76,10 @@ class TB:
         cocotb.start_soon(self._run())
 
     async def _run(self) -> None:
-        """Shows the bank that is selected, and keeps what is written."""
+        """Shows the bank that is selected."""
         dut = self.dut
         while True:
             await RisingEdge(dut.clk)
-            self.submits += int(dut.submit.value)
-            if int(dut.descriptor_write_enable.value):
-                place = int(dut.descriptor_write_index.value)
-                self.written.append((place, int(dut.descriptor_write_data.value)))
             # The bank that is selected in the cycle that begins.
             await ReadWrite()
             dut.status_busy.value = self.busy[int(dut.status_bank.value) % CONFIG.banks]
@@ -88,13 +94,19 @@ class TB:
         values, config, host = self.values, CONFIG, self.host
         geometry = config.rows | config.columns << 8 | config.works << 16
         geometry |= COUNTINGS.index(config.counting) << 24 | config.units << 32
-        pool = [int.from_bytes(b"HPIM", "little") | 3 << 32, geometry, config.bank_bytes, 0, 0]
-        pool += [values[name] for name in ("cause", "id", "idle", "completed")]
-        pool += [0, host["starts"], host["errors"]]
-        pool += [host["address"] | host["write"] << 48 | host["cause"] << 56]
+        geometry |= config.rings << 48
+        pool = [int.from_bytes(b"HPIM", "little") | 4 << 32, geometry, config.bank_bytes]
         table = {8 * place: value for place, value in enumerate(pool)}
+        pool = [values["idle"], values["completed"], 0, host["starts"], host["errors"]]
+        pool += [host["address"] | host["write"] << 48 | host["cause"] << 56]
+        table |= {0x38 + 8 * place: value for place, value in enumerate(pool)}
+        for index, ring in enumerate(self.rings):
+            told = ring["tail"] | ring["cause"] << 16 | ring["id"] << 32
+            ends = ring["completions"] | ring["completed_id"] << 32
+            contents = (0, 0, 0, told, ends, 0)
+            place = RINGS + RING_BYTES * index
+            table |= {place + 8 * register: value for register, value in enumerate(contents)}
         table |= {KEPT + 8 * place: 0 for place in range(len(NAMES))}
-        table |= {DESCRIPTOR + 8 * place: 0 for place in range(24)}
         table |= {BUSY + 8 * bank: cycles for bank, cycles in enumerate(self.busy)}
         return table
 
@@ -143,64 +155,102 @@ async def slots_are_selected(dut: Any) -> None:
         dut.s_axi_rready.value = 0
 
 
-@cocotb.test(timeout_time=2, timeout_unit="ms")
-async def works_are_offered(dut: Any) -> None:
-    tb = TB(dut)
-    await tb.reset()
-    words = [tb.rng.getrandbits(64) for _ in range(24)]
-    for place, word in enumerate(words):
-        assert await tb.master.write(DESCRIPTOR + 8 * place, word) == 0
-    assert tb.written == list(enumerate(words))
-    assert tb.submits == 0
-    for register in (DESCRIPTOR, SUBMIT, SNAPSHOT):
-        for strobes in (0x0F, 0xF0, 0x01):
-            assert await tb.master.write(register, tb.rng.getrandbits(64) | 1, strobes) == SLVERR
-    await ClockCycles(dut.clk, 3)
-    assert (len(tb.written), tb.submits) == (24, 0)
-    assert await tb.master.write(SUBMIT, 0) == 0
-    assert tb.submits == 0
-    assert await tb.master.write(SUBMIT, 1) == 0
-    await ClockCycles(dut.clk, 3)
-    assert tb.submits == 1
-
-    dut.busy.value = 1
-    await RisingEdge(dut.clk)
-    assert await tb.master.read(STATUS) == (1, 0)
-    assert await tb.master.write(DESCRIPTOR, 1) == SLVERR
-    assert await tb.master.write(DESCRIPTOR + 8 * 23, 1) == SLVERR
-    assert await tb.master.write(SUBMIT, 1) == SLVERR
-    assert await tb.master.read(0x028) == (tb.values["cause"], 0)
-    await ClockCycles(dut.clk, 3)
-    assert (len(tb.written), tb.submits) == (24, 1)
-    dut.busy.value = 0
-    await RisingEdge(dut.clk)
-    assert await tb.master.write(SUBMIT, 1) == 0
-    await ClockCycles(dut.clk, 3)
-    assert tb.submits == 2
+def control(tb: TB, ring: int, name: str) -> int:
+    layout = ring_control_layout()
+    return unpack(layout, int(tb.dut.ring_control.value) >> layout.size * ring)[name]
 
 
 @cocotb.test(timeout_time=2, timeout_unit="ms")
-async def busy_from_the_start(dut: Any) -> None:
-    """A submission is seen as busy before the front says so."""
+async def rings_are_written(dut: Any) -> None:
+    """Each by itself, with all strobes or those of the lower half."""
     tb = TB(dut)
     await tb.reset()
-    dut.s_axi_awaddr.value = dut.s_axi_araddr.value = SUBMIT
-    dut.s_axi_wdata.value, dut.s_axi_wstrb.value = 1, 0xFF
-    dut.s_axi_awvalid.value = dut.s_axi_wvalid.value = 1
-    await RisingEdge(dut.clk)
-    dut.s_axi_awvalid.value = dut.s_axi_wvalid.value = 0
-    dut.s_axi_araddr.value = STATUS
-    dut.s_axi_arvalid.value = 1
-    await RisingEdge(dut.clk)
-    dut.s_axi_arvalid.value = 0
-    dut.s_axi_rready.value = dut.s_axi_bready.value = 1
-    await RisingEdge(dut.clk)
-    assert int(dut.submit.value)
-    await RisingEdge(dut.clk)
-    assert int(dut.s_axi_rvalid.value)
-    assert int(dut.s_axi_rdata.value) == 1
-    await ClockCycles(dut.clk, 2)
-    assert not int(dut.s_axi_rvalid.value)
+    written = {(ring, name): 0 for ring in range(CONFIG.rings) for name, _ in CONTROLS.values()}
+    for turn in range(40):
+        ring = tb.rng.randrange(CONFIG.rings)
+        register, (name, bits) = tb.rng.choice(list(CONTROLS.items()))
+        address = RINGS + RING_BYTES * ring + register
+        value = tb.rng.getrandbits(64)
+        for strobes in (0xF0, 0x07, 0x01, 0xF7):
+            assert await tb.master.write(address, ~value & (1 << 64) - 1, strobes) == SLVERR
+        assert await tb.master.write(address, value, (0x0F, 0xFF, 0x8F)[turn % 3]) == 0
+        written[ring, name] = value % (1 << bits)
+        await ClockCycles(dut.clk, 2)
+        for key, kept in written.items():
+            assert control(tb, *key) == kept
+        assert await tb.master.read(address) == (written[ring, name], 0)
+    for ring in range(CONFIG.rings, 4):
+        for register in range(0, RING_BYTES, 8):
+            address = RINGS + RING_BYTES * ring + register
+            assert await tb.master.write(address, 1) == SLVERR
+            assert await tb.master.read(address) == (0, SLVERR)
+
+
+@cocotb.test(timeout_time=4, timeout_unit="ms")
+async def a_manager_of_32_bits(dut: Any) -> None:
+    """It writes what can be written in one access, and reads any half."""
+    tb = TB(dut)
+    for name in ("write_if", "read_if"):
+        logging.getLogger(f"cocotb.{dut._name}.s_axi.{name}").setLevel(logging.WARNING)
+    await tb.reset()
+    master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi"), dut.clk, dut.rst)
+    for name, (register, bits) in {
+        "base": (BASE, 32),
+        "size": (SIZE, 4),
+        "head": (HEAD, 16),
+    }.items():
+        for ring in range(CONFIG.rings):
+            value = tb.rng.getrandbits(32)
+            await master.write_dword(RINGS + RING_BYTES * ring + register, value)
+            await ClockCycles(dut.clk, 2)
+            assert control(tb, ring, name) == value % (1 << bits)
+    dut.status_record.value = packed(tb.records[1])
+    await master.write_dword(SNAPSHOT, 1)
+    dut.status_record.value = packed(tb.records[2])
+    for place, name in enumerate(NAMES):
+        low, high = [await master.read_dword(KEPT + 8 * place + half) for half in (0, 4)]
+        assert low | high << 32 == tb.records[1][name]
+    refused = await master.write(BASE + RINGS + 4, b"1234")
+    assert refused.resp == AxiResp.SLVERR
+
+
+@cocotb.test(timeout_time=4, timeout_unit="ms")
+async def no_interrupt_is_lost(dut: Any) -> None:
+    """In whatever cycle a completion meets the write that clears, it is pending afterwards unless
+    it came before the write."""
+    tb = TB(dut)
+    await tb.reset()
+    assert int(dut.irq.value) == 0
+    for ring in range(CONFIG.rings):
+        place = RINGS + RING_BYTES * ring
+        others = 0
+        for delay in range(12):
+            enable = delay % 3 != 2
+            assert await tb.master.write(place + INTERRUPT, enable) == 0
+            dut.notice.value = 1 << ring
+            await RisingEdge(dut.clk)
+            dut.notice.value = 0
+            await ClockCycles(dut.clk, 2)
+            assert int(dut.irq.value) == enable << ring
+            clear = cocotb.start_soon(tb.master.write(place + COMPLETIONS, PENDING))
+            lines = []
+            for cycle in range(14):
+                dut.notice.value = int(cycle == delay) << ring
+                await RisingEdge(dut.clk)
+                lines.append(int(dut.irq.value))
+            assert await clear == 0
+            value, _ = await tb.master.read(place + COMPLETIONS)
+            assert value & 0xFFFF == tb.rings[ring]["completions"]
+            if enable:
+                cleared = next((cycle for cycle, line in enumerate(lines) if not line), None)
+                # A pulse in the cycle of the clearing write keeps the line high.
+                assert bool(value & PENDING) == (cleared is None or delay >= cleared - 1)
+                others += cleared is None
+                assert lines[-1] == (value & PENDING) >> 16 << ring
+            assert await tb.master.write(place + COMPLETIONS, PENDING) == 0
+            assert await tb.master.read(place + COMPLETIONS) == (value & ~PENDING, 0)
+        assert others == 1
+    assert int(dut.irq.value) == 0
 
 
 @cocotb.test(timeout_time=2, timeout_unit="ms")
@@ -208,13 +258,15 @@ async def nothing_else_is_written(dut: Any) -> None:
     tb = TB(dut)
     await tb.reset()
     table = tb.expected()
-    for address in [*range(0, 0x400, 8), *range(SLOTS, SLOTS + 2 * SLOT_BYTES, 8)]:
-        if address not in (SUBMIT, SNAPSHOT) and not DESCRIPTOR <= address < DESCRIPTOR + 192:
+    for address in [*range(0, 0x1000, 8), *range(SLOTS, SLOTS + 2 * SLOT_BYTES, 8)]:
+        ring, register = divmod(address - RINGS, RING_BYTES)
+        writable = 0 <= ring < CONFIG.rings and register in (*CONTROLS, INTERRUPT)
+        if address != SNAPSHOT and not writable:
             known = address in table or (address >= SLOTS and address % SLOT_BYTES < 0x50)
             response = await tb.master.write(address, (1 << 64) - 1)
             assert response == (0 if known else SLVERR), hex(address)
     await ClockCycles(dut.clk, 3)
-    assert (tb.written, tb.submits) == ([], 0)
+    assert int(dut.ring_control.value) == 0
     for address, value in table.items():
         assert await tb.master.read(address) == (value, 0)
 

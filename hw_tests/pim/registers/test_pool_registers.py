@@ -1,20 +1,24 @@
-"""The pool's registers: addresses, contents, offering a work; their description."""
+"""The pool's registers: addresses, contents, rings; their description."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
-from golden.pim.descriptor import DESCRIPTOR_BYTES, Cause
+from golden.pim.descriptor import Cause
 from hw.csr.register_map import load_registers
 from hw.pim.config import COUNTINGS, PIM_PRESETS
 from hw.pim.memory.host_memory import HostCause
 from hw.pim.registers.pool_registers import (
     PIM_RDL,
+    REGISTERS_ADDR_WIDTH,
+    RING_BYTES,
+    RINGS_OFFSET_BYTES,
     SLOT_BYTES,
     SLOTS_OFFSET_BYTES,
     PoolRegisters,
     busy_window,
-    descriptor_window,
     kept_window,
 )
 from hw.pim.work.status import SlotState
@@ -32,7 +36,7 @@ def test_pool_registers() -> None:
 @pytest.mark.parametrize(
     ("top", "register", "field", "meanings"),
     [
-        ("pim_pool", "cause", "cause", {cause.name: cause.value for cause in Cause}),
+        ("pim_ring", "tail", "cause", {cause.name: cause.value for cause in Cause}),
         ("pim_pool", "geometry", "counting", {name: at for at, name in enumerate(COUNTINGS)}),
         (
             "pim_pool",
@@ -48,14 +52,21 @@ def test_encodings(top: str, register: str, field: str, meanings: dict[str, int]
     assert dict(encoding) == {name.lower(): value for name, value in meanings.items()}
 
 
-def test_descriptor_has_its_place() -> None:
-    window = descriptor_window()
-    assert len(window) == DESCRIPTOR_BYTES
-    pool = load_registers("pim_pool", PIM_RDL).registers
-    assert max(register.offset_bytes for register in pool) + 8 <= window.start
-    assert window.stop <= kept_window().start
-    assert kept_window().stop <= busy_window().start
+def test_everything_has_its_place() -> None:
+    """What can be written is in the lower half of a register."""
+    pool, ring, slot = (load_registers(f"pim_{name}", PIM_RDL) for name in ("pool", "ring", "slot"))
+    places = [
+        range(max(register.offset_bytes for register in pool.registers) + 8),
+        kept_window(),
+        busy_window(),
+        range(RINGS_OFFSET_BYTES, RINGS_OFFSET_BYTES + 4 * RING_BYTES),
+        range(SLOTS_OFFSET_BYTES, 1 << REGISTERS_ADDR_WIDTH),
+    ]
+    for before, after in pairwise(places):
+        assert before.stop <= after.start
     assert len(busy_window()) == 8 * 32
-    assert busy_window().stop <= SLOTS_OFFSET_BYTES
-    slot = load_registers("pim_slot", PIM_RDL).registers
-    assert max(register.offset_bytes for register in slot) + 8 <= SLOT_BYTES
+    assert max(register.offset_bytes for register in ring.registers) + 8 <= RING_BYTES
+    assert max(register.offset_bytes for register in slot.registers) + 8 <= SLOT_BYTES
+    for register in (*pool.registers, *ring.registers, *slot.registers):
+        for field in register.fields:
+            assert not field.sw_writable or field.lsb + field.width <= 32

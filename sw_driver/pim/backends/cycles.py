@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from golden.cycles.pim import Pool, PoolCycleConfig, WorkRun
 from golden.pim import Cause, Descriptor
@@ -21,11 +25,23 @@ __all__ = ["CyclesPim", "pool_cycle_config"]
 # Measured on RTL, in cycles.
 ACCESS_CYCLES = 3
 """Of a register."""
+RING_WRITE_CYCLES = 6
+"""Until all of a descriptor has been asked to be written."""
+RING_READ_CYCLES = 34
+"""Of the host's read of a completion that has just been written."""
+FETCH_CYCLES = 47
+"""From the write of a ring's head until the check of a descriptor that has just been written."""
+NEXT_FETCH_CYCLES = 37
+"""From the end of a check until that of a descriptor that was there."""
 CHECK_CYCLES = 72
 """Of a descriptor."""
 ACCEPT_CYCLES = 2
 """From the end of a descriptor's check until its work is accepted, besides one for each work that
 the pool holds."""
+REFUSE_CYCLES = 1
+"""From the end of a descriptor's check until it is refused."""
+NOTICE_CYCLES = 4
+"""From a work's completion, or a descriptor's refusal, until its ring tells of it."""
 
 
 def pool_cycle_config(config: PimConfig) -> PoolCycleConfig:
@@ -69,8 +85,11 @@ class CyclesPim(GoldenPim):
         self._runs: dict[int, WorkRun] = {}
         """The last work of each slot, once its check has ended."""
         self._running: dict[int, WorkRun] = {}
-        self._checked: tuple[int, Descriptor] | None = None
-        """When the work that is being checked is accepted, and what it is."""
+        self._checked: tuple[int, Descriptor, Cause] | None = None
+        """When the descriptor that is being checked is taken, what it says, and why it is
+        refused."""
+        self._notices: list[tuple[int, Callable[[], None]]] = []
+        """What is written to rings, and when it is there, in this order."""
 
     def read_register(self, offset_bytes: int) -> int:
         """As of :class:`GoldenPim`."""
@@ -82,22 +101,41 @@ class CyclesPim(GoldenPim):
         self._pass(ACCESS_CYCLES)
         super().write_register(offset_bytes, value)
 
+    def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
+        """As of :class:`GoldenPim`."""
+        if self._is_of_ring(address_bytes):
+            self._pass(RING_READ_CYCLES)
+        return super().read_memory(address_bytes, nbytes)
+
+    def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
+        """As of :class:`GoldenPim`."""
+        self._pass(RING_WRITE_CYCLES)
+        super().post_memory(address_bytes, data)
+
     def advance(self, cycles: int) -> None:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
-        target = self._clock + cycles
-        until = target if self._checked is None else min(target, self._checked[0])
-        self._model.advance(until)
-        if not self._complete():
-            self._clock = max(until, self._model.now)
-        if self._checked is not None and self._clock >= self._checked[0]:
-            work = self._checked[1]
-            self._checked = None
-            self._accept(work)
-            if self._cause == Cause.NONE:
-                run = self._model.offer(work)
-                self._running[self._last_id] = run
-                self._runs[self._last_id % self.config.works] = run
-            self.advance(max(0, target - self._clock))
+        self._step(self._clock + cycles)
+
+    def _step(self, target: int) -> None:
+        """Lets time pass until ``target``, or until a completion is in a ring."""
+        told = False
+        while not told:
+            checked = self._checked
+            if checked is not None and not self._has_place(checked):
+                checked = None
+            times = [at for at, _ in self._notices]
+            until = min(target, *times, target if checked is None else checked[0])
+            self._model.advance(until)
+            if self._complete():
+                continue
+            self._clock = max(self._clock, until, self._model.now)
+            if checked is not None and self._clock >= checked[0]:
+                self._take(*checked)
+            while self._notices and self._clock >= self._notices[0][0]:
+                self._notices.pop(0)[1]()
+                told = True
+            if self._clock >= target:
+                return
 
     def followed_cycles(self, work: Work) -> int:
         """About how many cycles of a work are followed one by one, five to fifty thousand a second
@@ -119,34 +157,55 @@ class CyclesPim(GoldenPim):
         """Lets exactly so much time pass, whatever completes."""
         target = self._clock + cycles
         while self._clock < target:
-            self.advance(target - self._clock)
+            self._step(target)
 
     def _complete(self) -> bool:
         """Completes the works that the model has completed; whether there was one."""
         done = {work_id: run for work_id, run in self._running.items() if run.end is not None}
         for work_id, run in sorted(done.items(), key=lambda item: item[1].end or 0):
             del self._running[work_id]
-            self._finish(work_id)
             self._clock = max(self._clock, run.end or 0)
+            self._finish(work_id)
         return bool(done)
 
-    def _submit(self) -> None:
-        work = self._check()
-        if work is None:
+    def _finish(self, work_id: int) -> None:
+        self._pool.finish(work_id)
+        self._notify(lambda: self._rings.complete(work_id))
+        self._grow()
+
+    def _notify(self, write: Callable[[], None]) -> None:
+        """Writes to a ring, after what is being written."""
+        before = self._notices[-1][0] if self._notices else 0
+        self._notices.append((max(self._clock, before) + NOTICE_CYCLES, write))
+
+    def _serve(self, fetch_cycles: int = FETCH_CYCLES) -> None:
+        if self._checked is not None or (raw := self._rings.fetch()) is None:
             return
-        check = CHECK_CYCLES + ACCEPT_CYCLES + max(self.config.works, 4)
-        self._checked = self._clock + check, work
+        work, cause = self._check(raw)
+        accept = ACCEPT_CYCLES + max(self.config.works, 4)
+        cycles = fetch_cycles + CHECK_CYCLES + (REFUSE_CYCLES if cause else accept)
+        self._checked = self._clock + cycles, work, cause
+
+    def _has_place(self, checked: tuple[int, Descriptor, Cause]) -> bool:
+        """Whether a descriptor that was checked need not wait."""
+        return bool(checked[2]) or self._pool.has_room
+
+    def _take(self, _: int, work: Descriptor, cause: Cause) -> None:
+        self._checked = None
+        if cause:
+            self._notify(self._rings.refuse(cause))
+        else:
+            work_id = self._accept(work)
+            run = self._model.offer(work)
+            self._running[work_id] = run
+            self._runs[work_id % self.config.works] = run
+        self._serve(NEXT_FETCH_CYCLES)
 
     def _dealt(self) -> set[int]:
         return {work_id for work_id, run in self._running.items() if run.tiles.ended}
 
     def _busy_cycles(self, bank: int) -> int:
         return self._model.busy_cycles(bank, self._clock) if bank < self.config.banks else 0
-
-    def _pool_fields(self, name: str) -> dict[str, int]:
-        if name == "status":
-            return {"busy": int(self._checked is not None)}
-        return super()._pool_fields(name)
 
     def _slot_value(self, slot: int, name: str) -> int:
         value = super()._slot_value(slot, name)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.pim import Cause, Descriptor, Opcode, Pool, Room, WorkRefusedError, check
+from golden.pim import Cause, Descriptor, Opcode, Pool, Ring, Rings, Room, check
 from hw.csr.bank import CSR_DATA_WIDTH
-from hw.csr.register_map import Register
+from hw.csr.register_map import Register, RegisterMap
 from hw.pim.registers.pool_registers import (
+    RING_BYTES,
+    RINGS_OFFSET_BYTES,
     SLOT_BYTES,
     SLOTS_OFFSET_BYTES,
     busy_window,
-    descriptor_window,
     kept_window,
 )
-from sw_driver.pim.descriptor import DESCRIPTOR_WORDS
-from sw_driver.pim.registers import pool_map, slot_map
+from sw_driver.pim.registers import pool_map, ring_map, slot_map
 from sw_driver.pim.transport import no_memory
 
 if TYPE_CHECKING:
@@ -54,58 +54,95 @@ class GoldenPim:
             computes=computes,
             room=self._room,
         )
-        self._descriptor = np.zeros(DESCRIPTOR_WORDS // 2, "<u8")
+        self._slots: dict[int, int] = {}
+        """The bytes of rings, by address, where nothing else is in the memory."""
+        self._rings = Rings(config.rings, self)
+        self._next: Descriptor | None = None
+        """The next work, which has been checked and finds no room."""
         self._held = [0] * config.works
         """The work that has each slot."""
         self._accepted: list[int] = []
         """Works, oldest first; those that have completed are still among them."""
-        self._last_id = 0
-        self._cause = Cause.NONE
         self._kept = {register.name: 0 for register in slot_map().registers}
         """A slot's registers as they were at the last snapshot."""
 
     def read_register(self, offset_bytes: int) -> int:
         """A register's 64 bits; 0 where there is none."""
-        for register in pool_map().registers:
-            if register.offset_bytes == offset_bytes:
-                return _pack(register, self._pool_fields(register.name))
+        register = _at(offset_bytes, pool_map())
+        if register is not None:
+            return _pack(register, self._pool_fields(register.name))
+        ring, offset = self._ring_at(offset_bytes)
+        if ring is not None:
+            register = _at(offset, ring_map())
+            return 0 if register is None else _pack(register, _ring_fields(ring, register.name))
         if offset_bytes in busy_window():
             return self._busy_cycles((offset_bytes - busy_window().start) // _REGISTER_BYTES)
         kept = offset_bytes in kept_window()
         base = kept_window().start if kept else SLOTS_OFFSET_BYTES
         slot, offset = divmod(offset_bytes - base, SLOT_BYTES)
-        for register in slot_map().registers:
-            if register.offset_bytes == offset and 0 <= slot < len(self._held):
-                name = register.name
-                value = self._kept[name] if kept else self._slot_value(slot, name)
-                return _pack(register, {register.fields[0].name: value})
-        return 0
+        register = _at(offset, slot_map())
+        if register is None or not 0 <= slot < len(self._held):
+            return 0
+        name = register.name
+        value = self._kept[name] if kept else self._slot_value(slot, name)
+        return _pack(register, {register.fields[0].name: value})
 
     def write_register(self, offset_bytes: int, value: int) -> None:
-        """Writes the descriptor's window, offers the work that is in it, or keeps a slot."""
-        window = descriptor_window()
-        if offset_bytes in window:
-            self._descriptor[(offset_bytes - window.start) // _REGISTER_BYTES] = value
-        elif offset_bytes == pool_map()["submit"].offset_bytes and value & 1:
-            self._submit()
+        """Writes a register of a ring, or keeps a slot."""
+        ring, offset = self._ring_at(offset_bytes)
+        if ring is not None:
+            register = _at(offset, ring_map())
+            match register and register.name:
+                case "base":
+                    ring.base = value & 0xFFFF_FFFF
+                case "size":
+                    ring.size = value & 0xF
+                case "head":
+                    ring.head = value & 0xFFFF
+                    self._serve()
+                case "completions":
+                    ring.pending = ring.pending and not value & 1 << 16
+                case "interrupt":
+                    ring.enable = bool(value & 1)
+                case _:  # what cannot be written
+                    pass
         elif offset_bytes == pool_map()["snapshot"].offset_bytes:
             slot = value % len(self._held)
             self._kept = {name: self._slot_value(slot, name) for name in self._kept}
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
-        """What completed works, and the host, have written; zeros if nothing is computed."""
+        """What completed works, and the host, have written; zeros if nothing is computed, but for
+        what is in a ring."""
         errors = self._pool.host_errors
-        data = self._pool.read(address_bytes, nbytes)
+        data = self.read(address_bytes, nbytes)
         if self._pool.host_errors != errors:
             raise no_memory(f"reading {nbytes} bytes at {address_bytes:#x}", self.config)
         return data
 
     def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """Writes bytes of the stack; nothing if nothing is computed."""
+        """Writes bytes of the stack; nothing but what is in a ring if nothing is computed."""
         errors = self._pool.host_errors
-        self._pool.write(address_bytes, data)
+        self.write(address_bytes, data)
         if self._pool.host_errors != errors:
             raise no_memory(f"writing {data.size} bytes at {address_bytes:#x}", self.config)
+
+    def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
+        """As :meth:`write_memory`."""
+        self.write_memory(address_bytes, data)
+
+    def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """What the host, or a ring, reads."""
+        data = self._pool.read(address, nbytes)
+        if not self.computes and self._is_of_ring(address):
+            places = range(address, address + nbytes)
+            data[:] = [self._slots.get(place, 0) for place in places]
+        return data
+
+    def write(self, address: int, data: NDArray[np.uint8]) -> None:
+        """Writes what the host, or a ring, gives."""
+        self._pool.write(address, data)
+        if not self.computes and self._is_of_ring(address):
+            self._slots |= zip(range(address, address + data.size), data.tolist(), strict=True)
 
     def advance(self, cycles: int) -> None:
         """Completes the oldest of the works that run; ``cycles`` mean nothing here."""
@@ -122,41 +159,54 @@ class GoldenPim:
     def close(self) -> None:
         """There is nothing to release."""
 
-    def _submit(self) -> None:
-        work = self._check()
-        if work is not None:
+    def _is_of_ring(self, address: int) -> bool:
+        return any(address in ring.region for ring in self._rings.rings)
+
+    def _ring_at(self, offset_bytes: int) -> tuple[Ring | None, int]:
+        """The ring that has a register at ``offset_bytes``, and which."""
+        number, offset = divmod(offset_bytes - RINGS_OFFSET_BYTES, RING_BYTES)
+        rings = self._rings.rings
+        return (rings[number] if 0 <= number < len(rings) else None), offset
+
+    def _serve(self) -> None:
+        """Takes descriptors as long as there are some and the pool has room."""
+        while self._next is not None or (raw := self._rings.fetch()) is not None:
+            if self._next is None:
+                work, cause = self._check(raw)
+                if cause:
+                    self._rings.refuse(cause)()
+                    continue
+                self._next = work
+            if not self._pool.has_room:
+                return
+            work, self._next = self._next, None
             self._accept(work)
 
-    def _check(self) -> Descriptor | None:
-        """The work in the descriptor, or None if it is refused whatever the pool does."""
-        words = self._descriptor.view("<u4").copy()
+    def _check(self, raw: bytes) -> tuple[Descriptor, Cause]:
+        """The work of a descriptor, and why it is refused."""
+        words = np.frombuffer(raw, "<u4").copy()
         reserved = words[_RESERVED].any()
         words[_RESERVED] = 0
         work = Descriptor.decode(words.tobytes())
         if reserved:
             known = work.opcode in list(Opcode)
-            self._cause = Cause.RESERVED if known else Cause.OPCODE
-        else:
-            self._cause = check(
-                work, stack=self._pool.stack, units=self.config.units, room=self._room
-            )
-        return work if self._cause == Cause.NONE else None
+            return work, Cause.RESERVED if known else Cause.OPCODE
+        return work, check(work, stack=self._pool.stack, units=self.config.units, room=self._room)
 
-    def _accept(self, work: Descriptor) -> None:
-        """Offers a checked work to the pool."""
-        try:
-            self._last_id = self._pool.submit(work)
-        except WorkRefusedError as refusal:
-            self._cause = refusal.cause
-            return
-        self._cause = Cause.NONE
-        self._held[self._last_id % len(self._held)] = self._last_id
-        self._accepted.append(self._last_id)
+    def _accept(self, work: Descriptor) -> int:
+        """Gives a checked work to the pool, which has room; returns its id."""
+        work_id = self._pool.submit(work)
+        self._rings.accept(work_id)
+        self._held[work_id % len(self._held)] = work_id
+        self._accepted.append(work_id)
         self._grow()
+        return work_id
 
     def _finish(self, work_id: int) -> None:
         self._pool.finish(work_id)
+        self._rings.complete(work_id)
         self._grow()
+        self._serve()
 
     def _grow(self) -> None:
         """Gives banks that nobody waits for to the works that run."""
@@ -181,13 +231,10 @@ class GoldenPim:
                     "works": config.works,
                     "counting": int(config.counting == "pairs"),
                     "units": config.units,
+                    "rings": config.rings,
                 }
             case "bank_memory":
                 return {"bytes": config.bank_bytes}
-            case "cause":
-                return {"cause": self._cause}
-            case "id":
-                return {"id": self._last_id}
             case "idle":
                 return {"idle": self._pool.idle}
             case "completed":
@@ -221,3 +268,25 @@ class GoldenPim:
 def _pack(register: Register, values: Mapping[str, int]) -> int:
     """The register's bits; a field without a value holds what it has after a reset."""
     return sum(values.get(field.name, field.reset) << field.lsb for field in register.fields)
+
+
+def _at(offset_bytes: int, registers: RegisterMap) -> Register | None:
+    found = (each for each in registers.registers if each.offset_bytes == offset_bytes)
+    return next(found, None)
+
+
+def _ring_fields(ring: Ring, name: str) -> dict[str, int]:
+    match name:
+        case "base":
+            return {"slot": ring.base}
+        case "size":
+            return {"log2": ring.size}
+        case "head":
+            return {"count": ring.head}
+        case "tail":
+            return {"count": ring.tail, "cause": ring.cause, "id": ring.id}
+        case "completions":
+            told = {"count": ring.completions, "id": ring.completed_id}
+            return told | {"pending": ring.pending}
+        case _:
+            return {"enable": ring.enable}

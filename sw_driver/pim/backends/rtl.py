@@ -56,7 +56,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "nm_write_register": (ctypes.c_int, [ctypes.c_void_p, _u64, _u64, _u64]),
     "nm_begin": (None, [ctypes.c_void_p, ctypes.c_int, _u64, _u64, ctypes.c_void_p]),
-    "nm_transfer": (ctypes.c_int, [ctypes.c_void_p, _u64]),
+    "nm_transfer": (ctypes.c_int, [ctypes.c_void_p, _u64, ctypes.c_int]),
     "nm_left": (_u64, [ctypes.c_void_p]),
     "nm_refused": (_u64, [ctypes.c_void_p]),
     "nm_abandon": (None, [ctypes.c_void_p]),
@@ -154,6 +154,10 @@ class RtlPim:
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
         data = np.empty(nbytes, np.uint8)
+        if address_bytes % BEAT_BYTES + nbytes <= BEAT_BYTES:
+            # A beat is of one state anyway.
+            self._transfer(address_bytes, data, write=False)
+            return data
         while True:
             starts = self._registers.pool("starts")
             self._transfer(address_bytes, data, write=False)
@@ -166,13 +170,18 @@ class RtlPim:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
         self._transfer(address_bytes, np.ascontiguousarray(data, np.uint8), write=True)
 
+    def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
+        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        data = np.ascontiguousarray(data, np.uint8)
+        self._transfer(address_bytes, data, write=True, posted=True)
+
     def advance(self, cycles: int) -> None:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
         self._check_open()
-        completed = 0
-        while cycles > 0 and not completed:
+        interrupted = 0
+        while cycles > 0 and not interrupted:
             step = min(cycles, _CALL_CYCLES)
-            completed = self._library.nm_advance(self._stack, step)
+            interrupted = self._library.nm_advance(self._stack, step)
             self._check_timing("letting time pass")
             cycles -= step
 
@@ -189,7 +198,9 @@ class RtlPim:
             message = "not all of it could be written, is the disk full?"
             raise OSError(errno.EIO, message, str(self._dram_trace))
 
-    def _transfer(self, address_bytes: int, data: NDArray[np.uint8], *, write: bool) -> None:
+    def _transfer(
+        self, address_bytes: int, data: NDArray[np.uint8], *, write: bool, posted: bool = False
+    ) -> None:
         self._check_open()
         what = f"{'writing' if write else 'reading'} {data.size} bytes at {address_bytes:#x}"
         if address_bytes + data.size > self._address_space_bytes:
@@ -197,7 +208,7 @@ class RtlPim:
         self._library.nm_begin(self._stack, write, address_bytes, data.size, data.ctypes.data)
         step, quiet, before = _FIRST_STEP_CYCLES, 0, None
         try:
-            while self._library.nm_transfer(self._stack, step):
+            while self._library.nm_transfer(self._stack, step, posted):
                 self._check_timing(what)
                 progress = (
                     self._library.nm_left(self._stack),

@@ -20,7 +20,7 @@
 namespace {
 
 constexpr uint64_t kBeatBytes = 32;
-constexpr unsigned kTagBits = 6;
+constexpr unsigned kTagBits = 5;
 constexpr unsigned kTags = 1 << kTagBits;
 
 // What is worth a second thread.
@@ -73,7 +73,7 @@ public:
     bool open_trace(const char* path) { return trace_.open(path, "a"); }
     bool close_trace() { return trace_.close(); }
 
-    // For that many cycles or until a work completes; says whether one has.
+    // For that many cycles, one at least, or until an interrupt is pending; says whether one is.
     bool advance(uint64_t cycles) {
         const auto alone = [this] { tick(); };
         if (Parts::kCount < kManyParts || cycles < kManyCycles || !own_process()) {
@@ -85,8 +85,8 @@ public:
                 cycle_share<1>();
             });
         }
-        bool completed = false;
-        while (cycles != 0 && !completed) {
+        bool interrupted = false;
+        while (cycles != 0 && !interrupted) {
             uint64_t next = cycles;
             const bool both = faster_.choose(next);
             uint64_t left = next;
@@ -95,12 +95,12 @@ public:
                 parts_.hand_over<1>(turn_);
                 second_->begin();
             }
-            completed = both ? run(left, [this] { tick_with_second(); }) : run(left, alone);
+            interrupted = both ? run(left, [this] { tick_with_second(); }) : run(left, alone);
             if (both) second_->end();
             faster_.took(next - left);
             cycles -= next - left;
         }
-        return completed;
+        return interrupted;
     }
 
     // An access that has waited too long is given up and must not be followed by another one.
@@ -166,9 +166,11 @@ public:
         transfer_ = {write, address, bytes, data, 0, bytes, 0};
     }
 
-    // Goes on with the transfer for that many cycles at most.
-    int transfer(uint64_t cycles) {
+    // Goes on with the transfer for that many cycles at most; if it is posted, until it is asked for.
+    int transfer(uint64_t cycles, bool posted) {
         for (uint64_t i = 0; transfer_.left != 0; ++i) {
+            const bool asked = transfer_.next == transfer_.bytes && !control_.host_request_valid;
+            if (posted && asked) return kOk;
             if (i == cycles) return kWaiting;
             if (transfer_.next < transfer_.bytes && !control_.host_request_valid) ask();
             tick();
@@ -196,13 +198,12 @@ private:
         unsigned bytes;
     };
 
-    // As many cycles, or fewer if a work completes; says whether one has. Counts `cycles` down.
+    // As many cycles, or fewer if an interrupt is pending; says whether one is. Counts `cycles` down.
     template <typename Tick> bool run(uint64_t& cycles, Tick&& tick) {
         while (cycles != 0) {
-            const auto before = control_.completed;
             tick();
             --cycles;
-            if (control_.completed & ~before) return true;
+            if (control_.irq) return true;
         }
         return false;
     }
@@ -369,7 +370,9 @@ void nm_begin(Stack* stack, int write, uint64_t address, uint64_t bytes, uint8_t
     stack->begin(write != 0, address, bytes, data);
 }
 
-int nm_transfer(Stack* stack, uint64_t cycles) { return stack->flushed(stack->transfer(cycles)); }
+int nm_transfer(Stack* stack, uint64_t cycles, int posted) {
+    return stack->flushed(stack->transfer(cycles, posted != 0));
+}
 uint64_t nm_left(Stack* stack) { return stack->left(); }
 uint64_t nm_refused(Stack* stack) { return stack->refused(); }
 void nm_abandon(Stack* stack) { stack->abandon(); }

@@ -1,0 +1,109 @@
+"""Rings of descriptors in a stack's memory (docs/pim-spec.md, "Rings")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .descriptor import DESCRIPTOR_BYTES, Cause
+
+__all__ = ["Memory", "Ring", "Rings"]
+
+_SLOT_BYTES = 256
+_COUNTS = 1 << 16
+
+
+class Memory(Protocol):
+    """Where the rings are."""
+
+    def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """Bytes from ``address`` on."""
+        ...
+
+    def write(self, address: int, data: NDArray[np.uint8]) -> None:
+        """Writes bytes from ``address`` on."""
+        ...
+
+
+@dataclass
+class Ring:
+    """The registers of a ring."""
+
+    base: int = 0
+    size: int = 0
+    head: int = 0
+    tail: int = 0
+    cause: Cause = Cause.NONE
+    id: int = 0
+    completions: int = 0
+    completed_id: int = 0
+    pending: bool = False
+    enable: bool = False
+
+    def address(self, count: int) -> int:
+        """Of the slot that has its turn at ``count``."""
+        slots = 1 << self.size
+        return _SLOT_BYTES * (self.base // slots * slots + count % slots)
+
+    @property
+    def region(self) -> range:
+        """All bytes of the ring."""
+        return range(self.address(0), self.address(0) + (_SLOT_BYTES << self.size))
+
+
+class Rings:
+    """Fetches descriptors and writes what became of them; their master writes the registers."""
+
+    def __init__(self, count: int, memory: Memory) -> None:
+        self.rings = [Ring() for _ in range(count)]
+        self._memory = memory
+        self._turn = 0
+        self._origins: dict[int, tuple[Ring, int]] = {}
+        """Of works that have not completed: the ring, and the descriptor's number."""
+
+    def fetch(self) -> bytes | None:
+        """The next descriptor, from the rings in turn, or None; to be accepted or refused before
+        the next one."""
+        count = len(self.rings)
+        turns = ((self._turn + step) % count for step in range(1, count + 1))
+        waiting = (turn for turn in turns if self.rings[turn].head != self.rings[turn].tail)
+        self._turn = next(waiting, self._turn)
+        ring = self.rings[self._turn]
+        if ring.head == ring.tail:
+            return None
+        return self._memory.read(ring.address(ring.tail), DESCRIPTOR_BYTES).tobytes()
+
+    def accept(self, work_id: int) -> None:
+        """The descriptor was accepted as a work."""
+        ring = self.rings[self._turn]
+        self._origins[work_id] = ring, ring.tail
+        ring.id = work_id
+        self._take(Cause.NONE)
+
+    def refuse(self, cause: Cause) -> Callable[[], None]:
+        """The descriptor was refused; returns what writes that to its ring."""
+        ring = self.rings[self._turn]
+        descriptor = ring.tail
+        self._take(cause)
+        return partial(self._write, ring, descriptor, 0, cause)
+
+    def complete(self, work_id: int) -> None:
+        """A work has completed: writes that to its ring, whose interrupt becomes pending."""
+        self._write(*self._origins.pop(work_id), work_id, Cause.NONE)
+
+    def _take(self, cause: Cause) -> None:
+        ring = self.rings[self._turn]
+        ring.cause = cause
+        ring.tail = (ring.tail + 1) % _COUNTS
+
+    def _write(self, ring: Ring, descriptor: int, work_id: int, cause: Cause) -> None:
+        place = ring.address(ring.completions) + DESCRIPTOR_BYTES
+        ring.completions = (ring.completions + 1) % _COUNTS
+        words = ring.completions | descriptor << 16, work_id, int(cause)
+        self._memory.write(place, np.array(words, "<u4").view(np.uint8))
+        ring.completed_id, ring.pending = work_id, True

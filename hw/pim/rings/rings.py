@@ -1,0 +1,215 @@
+"""Fetches descriptors from rings in the memory, and writes there when their works are done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from hw.pim.config import PimConfig
+from hw.pim.front.words import WordWriteSignature
+from hw.pim.memory.memory_port import host_response_layout, memory_request_layout
+from hw.pim.rings.layouts import (
+    COUNT_BITS,
+    DESCRIPTOR_BEATS,
+    completion_layout,
+    ring_control_layout,
+    ring_status_layout,
+)
+from hw.pim.work.status import CAUSE_BITS, ID_BITS, WorkEventsSignature
+
+__all__ = ["Rings"]
+
+_SLOT_BEAT_BITS = 3
+_COMPLETION = completion_layout().size
+
+
+class Rings(wiring.Component):
+    """Offers the works of all rings (docs/pim-spec.md, "Rings").
+
+    One descriptor after the other, from the rings in turn: it is read, checked, and waits until the
+    scheduler takes it. What became of it is written when it was refused, or when its work has
+    completed. ``notice`` tells of that as soon as a read through the same way would come after it.
+
+    Parameters
+    ----------
+    config
+        The pool.
+
+    Members
+    -------
+    settings : In(array of :func:`~hw.pim.rings.layouts.ring_control_layout`)
+    status : Out(array of :func:`~hw.pim.rings.layouts.ring_status_layout`)
+        Of and to the registers of each ring.
+    notice : Out(config.rings)
+        A pulse for each ring: one more completion is on its way into the memory.
+    request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
+    response : In(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
+        To the memory, and of it, in any order. Always taken.
+    descriptor_write : Out(:class:`~hw.pim.front.words.WordWriteSignature`)
+    start : Out(1)
+        To the front, which is not busy while it is written.
+    events : In(:class:`~hw.pim.work.status.WorkEventsSignature`)
+    """
+
+    settings: Any
+    status: Any
+    notice: Any
+    request: Any
+    response: Any
+    descriptor_write: Any
+    start: Any
+    events: Any
+
+    def __init__(self, config: PimConfig) -> None:
+        self._config = config
+        # Two at least, so that there is a number to choose by.
+        self._number = range(max(config.rings, 2))
+        super().__init__(
+            {
+                "settings": In(data.ArrayLayout(ring_control_layout(), config.rings)),
+                "status": Out(data.ArrayLayout(ring_status_layout(), config.rings)),
+                "notice": Out(config.rings),
+                "request": Out(stream.Signature(memory_request_layout(config))),
+                "response": In(stream.Signature(host_response_layout())),
+                "descriptor_write": Out(WordWriteSignature()),
+                "start": Out(1),
+                "events": In(WorkEventsSignature()),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        works, events = self._config.works, self.events
+        origin = data.StructLayout({"ring": self._number, "descriptor": COUNT_BITS})
+        ended = data.StructLayout({"origin": origin, "id": ID_BITS, "cause": CAUSE_BITS})
+        # When a descriptor is fetched, fewer than `works` are in it: all works that the scheduler
+        # holds, and this one, find room.
+        m.submodules.done = done = SyncFIFO(width=ended.size, depth=2 * works)
+        fetched = Signal(origin)
+        status = self.status[fetched.ring]
+        m.d.comb += fetched.descriptor.eq(status.tail)
+        m.submodules.origins = origins = memory.Memory(shape=origin, depth=works, init=[])
+        origin_write, origin_read = origins.write_port(), origins.read_port(domain="comb")
+        end, first = Signal(ended), data.View(ended, done.r_data)
+        refused = events.taken & (events.cause != 0)
+        m.d.comb += [
+            origin_write.en.eq(events.taken & ~refused),
+            origin_write.addr.eq(events.id),
+            origin_write.data.eq(fetched),
+            origin_read.addr.eq(events.completed_id),
+            end.origin.eq(Mux(refused, fetched, origin_read.data)),
+            end.id.eq(Mux(refused, 0, events.completed_id)),
+            end.cause.eq(Mux(refused, events.cause, 0)),
+            done.w_en.eq(refused | events.completed),
+            done.w_data.eq(end),
+            self.response.ready.eq(1),
+        ]
+
+        request, asked = self.request, self.request.payload
+        room = ~request.valid | request.ready
+        answered = self.response.valid & ~self.response.payload.write
+        beat, got = Signal(range(DESCRIPTOR_BEATS)), Signal(range(DESCRIPTOR_BEATS + 1))
+        m.d.comb += [
+            self.descriptor_write.enable.eq(answered),
+            self.descriptor_write.index.eq(self.response.payload.tag),
+            self.descriptor_write.data.eq(self.response.payload.data),
+        ]
+        writes, reads = Signal(), Signal()
+        with m.If(request.ready):
+            m.d.sync += request.valid.eq(0)
+        with m.If(room & (writes | reads)):
+            m.d.sync += [request.valid.eq(1), asked.write.eq(writes)]
+        with m.If(room & writes):
+            self._write(m, first)
+        with m.Elif(room & reads):
+            m.d.sync += [
+                asked.address.eq(self._beat(m, fetched.ring, status.tail, beat, "fetch")),
+                asked.tag.eq(beat),
+            ]
+
+        waiting = Cat(
+            control.head != told.tail
+            for control, told in zip(self.settings, self.status, strict=True)
+        )
+        with m.FSM(name="fetching"):
+            with m.State("IDLE"):
+                m.d.sync += [beat.eq(0), got.eq(0)]
+                with m.If(waiting.any() & (done.level < works)):
+                    self._turn(m, fetched.ring, waiting)
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += reads.eq(~writes)
+                with m.If(reads & room):
+                    m.d.sync += beat.eq(beat + 1)
+                    with m.If(beat == DESCRIPTOR_BEATS - 1):
+                        m.next = "FILL"
+            with m.State("FILL"), m.If(got == DESCRIPTOR_BEATS):
+                m.d.comb += self.start.eq(1)
+                m.next = "CHECK"
+            with m.State("CHECK"), m.If(events.taken):
+                m.d.sync += [status.tail.eq(status.tail + 1), status.cause.eq(events.cause)]
+                with m.If(~refused):
+                    m.d.sync += status.id.eq(events.id)
+                m.next = "IDLE"
+        with m.If(answered):
+            m.d.sync += got.eq(got + 1)
+
+        # A completion waits until the one before is beyond the request, which is told then.
+        told = Signal(self._number)
+        waits = request.valid & asked.write
+        m.d.comb += [writes.eq(done.r_rdy & ~waits), done.r_en.eq(room & writes)]
+        with m.If(done.r_en):
+            m.d.sync += told.eq(first.origin.ring)
+        with m.If(waits & request.ready):
+            to = self.status[told]
+            m.d.comb += self.notice.eq(1 << told)
+            m.d.sync += [
+                to.completions.eq(to.completions + 1),
+                to.completed_id.eq(data.View(completion_layout(), asked.data[:_COMPLETION]).id),
+            ]
+        return m
+
+    def _write(self, m: Any, ended: Any) -> None:
+        """Asks for the write of what became of a work."""
+        asked, told = self.request.payload, self.status[ended.origin.ring]
+        completion = Signal(completion_layout())
+        m.d.comb += [
+            completion.number.eq(told.completions + 1),
+            completion.descriptor.eq(ended.origin.descriptor),
+            completion.id.eq(ended.id),
+            completion.cause.eq(ended.cause),
+        ]
+        place = self._beat(
+            m, ended.origin.ring, told.completions, Const(DESCRIPTOR_BEATS), "completion"
+        )
+        m.d.sync += [
+            asked.data.eq(completion),
+            asked.strobe.eq((1 << _COMPLETION // 8) - 1),
+            asked.address.eq(place),
+        ]
+
+    def _beat(self, m: Any, ring: Any, count: Any, beat: Any, name: str) -> Any:
+        """Address of a beat of the slot that has its turn at ``count``."""
+        control = self.settings[ring]
+        inside = Signal(32, name=f"{name}_inside")
+        slot = Signal(32, name=f"{name}_slot")
+        m.d.comb += [
+            inside.eq((1 << control.size) - 1),
+            slot.eq((control.base & ~inside) | (count & inside)),
+        ]
+        return Cat((beat | Const(0, _SLOT_BEAT_BITS))[:_SLOT_BEAT_BITS], slot)
+
+    def _turn(self, m: Any, ring: Any, waiting: Any) -> None:
+        """Goes on with the next ring that waits, the present one last."""
+        rings = self._config.rings
+        with m.Switch(ring):
+            for last in range(rings):
+                with m.Case(last):
+                    for step in range(rings, 0, -1):
+                        other = (last + step) % rings
+                        with m.If(waiting[other]):
+                            m.d.sync += ring.eq(other)

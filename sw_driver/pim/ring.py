@@ -1,0 +1,141 @@
+"""A ring of descriptors in the stack's memory, for its master (docs/pim-spec.md, "Rings")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hw.pim.config import BEAT_BYTES
+from hw.pim.rings.layouts import COUNT_BITS, RING_SLOT_BYTES
+from sw_driver.transport import DeviceFault
+
+from .descriptor import DESCRIPTOR_WORDS
+from .registers import PoolRegisters, ring_map
+from .transport import PimTransport
+
+if TYPE_CHECKING:
+    from hw.pim.config import PimConfig
+
+__all__ = ["Completion", "Ring", "ring_place"]
+
+_COUNTS = 1 << COUNT_BITS
+_DESCRIPTOR_BYTES = 4 * DESCRIPTOR_WORDS
+_COMPLETION_WORDS = 3
+_PENDING = ring_map()["completions"]["pending"].mask
+
+
+class Completion(NamedTuple):
+    """What became of a descriptor."""
+
+    descriptor: int
+    """How many had been written to the ring before it, modulo 65536."""
+    id: int
+    """Of the work, or 0 if it was refused."""
+    cause: int
+    """Why it was refused, or 0."""
+
+
+def ring_place(config: PimConfig) -> range:
+    """The bytes of the stack that the driver keeps for its ring, the last ones: a slot for each
+    work that the pool holds, or as many as a bank has room for."""
+    size = min(RING_SLOT_BYTES * config.works, config.bank_bytes)
+    return range(config.stack_bytes - size, config.stack_bytes)
+
+
+class Ring:
+    """The ring ``number`` of a pool, at ``place``, whose length is a power of two times 256, and
+    which begins at a multiple of that. It has no other master.
+
+    What the ring was told before is forgotten, so there should be no works of it that run.
+    """
+
+    def __init__(self, transport: PimTransport, number: int, place: range) -> None:
+        self._transport = transport
+        self._registers = PoolRegisters(transport)
+        self._number = number
+        self._place = place
+        self.slots = len(place) // RING_SLOT_BYTES
+        (self._head,) = self._registers.ring(number, "tail", "count")
+        (self._seen,) = self._registers.ring(number, "completions", "count")
+        transport.write_memory(place.start, np.zeros(len(place), np.uint8))
+        for register, value in (
+            ("base", place.start // RING_SLOT_BYTES),
+            ("size", self.slots.bit_length() - 1),
+            ("completions", _PENDING),
+            ("interrupt", 1),
+        ):
+            self._registers.write_ring(number, register, value)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no descriptor may be written until there are more completions."""
+        return (self._head - self._seen) % _COUNTS >= self.slots
+
+    def write(self, words: Sequence[int]) -> int:
+        """Puts the words of a descriptor into the ring, which must not be full, and tells the pool;
+        returns how many there were before, modulo 65536."""
+        descriptor = self._head
+        self._transport.post_memory(self._slot(descriptor), np.array(words, "<u4").view(np.uint8))
+        self._head = (descriptor + 1) % _COUNTS
+        self._registers.write_ring(self._number, "head", self._head)
+        return descriptor
+
+    def taken(self) -> tuple[str, int] | None:
+        """The name of the cause for which the last descriptor was refused, or ``none``, and the id
+        of the last work that was accepted; None until the last one that was written is taken."""
+        count, cause, work_id = self._registers.ring(self._number, "tail", "count", "cause", "id")
+        return None if count != self._head else (_cause_name(cause), work_id)
+
+    @property
+    def cause(self) -> str:
+        """Why the last descriptor that was taken was refused, or ``none``."""
+        return _cause_name(*self._registers.ring(self._number, "tail", "cause"))
+
+    def completions(self) -> list[Completion]:
+        """What has been completed or refused since the last call."""
+        count, _ = self._acknowledge()
+        return [self._next() for _ in range((count - self._seen) % _COUNTS)]
+
+    def completed(self) -> list[int]:
+        """The ids of the works that have completed since the last call; of a single one the
+        registers tell, which is sooner than to read the memory."""
+        count, work_id = self._acknowledge()
+        if (count - self._seen) % _COUNTS == 1:
+            self._seen = count
+            return [work_id]
+        return [self._next().id for _ in range((count - self._seen) % _COUNTS)]
+
+    def _acknowledge(self) -> tuple[int, int]:
+        """How many completions there are, and the id in the last one; the interrupt is pending when
+        there are more."""
+        names = ("count", "id", "pending")
+        count, work_id, pending = self._registers.ring(self._number, "completions", *names)
+        if not pending:
+            return count, work_id
+        # Before what is looked at, so that what comes after that is pending again.
+        self._registers.write_ring(self._number, "completions", _PENDING)
+        count, work_id, _ = self._registers.ring(self._number, "completions", *names)
+        return count, work_id
+
+    def _next(self) -> Completion:
+        place = self._slot(self._seen) + _DESCRIPTOR_BYTES
+        beat = self._transport.read_memory(place, BEAT_BYTES).view("<u4")
+        counts, work_id, cause = beat[:_COMPLETION_WORDS].tolist()
+        descriptor, number = divmod(counts, _COUNTS)
+        self._seen = (self._seen + 1) % _COUNTS
+        if number != self._seen:
+            raise DeviceFault(
+                f"the ring tells of completion {self._seen}, but at {place:#x} there is "
+                f"{number}: was something else written there?"
+            )
+        return Completion(descriptor, work_id, cause)
+
+    def _slot(self, count: int) -> int:
+        return self._place.start + RING_SLOT_BYTES * (count % self.slots)
+
+
+def _cause_name(code: int) -> str:
+    names = {value: name for name, value in ring_map()["tail"]["cause"].encoding}
+    return names.get(code, f"unknown ({code})")
