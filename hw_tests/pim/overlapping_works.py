@@ -62,8 +62,8 @@ def check_overlapping_works(pim: Pim, works: Sequence[Descriptor], seed: int) ->
                 assert counters.bytes_read >= 4, work
                 assert counters.bytes_written >= 4 * prod(work.extents("result")), work
                 worked |= registers.slot(work_id % config.works, "banks")
-            # One that was asked for earlier may have completed before these, and the next work would
-            # take its slot; not so if none had completed.
+            # One that was asked for earlier may have completed before these, and the next work
+            # would take its slot; not so if none had completed.
             if completed:
                 continue
             if len(running) <= limit:
