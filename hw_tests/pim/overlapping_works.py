@@ -53,7 +53,8 @@ def check_overlapping_works(pim: Pim, works: Sequence[Descriptor], seed: int) ->
         """Looks at the works that have completed, and lets time pass until ``limit`` are left."""
         worked = 0
         for _ in range(_LOOKS):
-            for work_id in [each for each in running if pim.work_query(each)]:
+            completed = [each for each in running if pim.work_query(each)]
+            for work_id in completed:
                 work, counters = running.pop(work_id), pim.counters(work_id)
                 amount = account(work)
                 assert counters[:4] == (amount.multiplications, 0, amount.additions, 0), work
@@ -61,6 +62,10 @@ def check_overlapping_works(pim: Pim, works: Sequence[Descriptor], seed: int) ->
                 assert counters.bytes_read >= 4, work
                 assert counters.bytes_written >= 4 * prod(work.extents("result")), work
                 worked |= registers.slot(work_id % config.works, "banks")
+            # One that was asked for earlier may have completed before these, and the next work
+            # would take its slot; not so if none had completed.
+            if completed:
+                continue
             if len(running) <= limit:
                 return worked
             pim.transport.advance(200)
