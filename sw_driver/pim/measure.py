@@ -128,7 +128,7 @@ class WorkRecord:
     additions: int
     banks: list[int]
     offer_cycle: int
-    """Before its first register write; this and the next count like those of :class:`Run`."""
+    """Before its first write; this and the next count like those of :class:`Run`."""
     seen_cycle: int
     """When it was seen to have completed."""
     cycles: int | None
@@ -279,7 +279,7 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
     is computed. ``utilisation`` and ``busy``, by bank, are as docs/pim-spec.md defines them;
     ``held`` is the share of all units' cycles in which their banks had a work.
     ``utilisation_together`` and ``held_together`` are those until the first of several layers was
-    done. ``cycles_to_seen`` are those of a single work from its first register write until it was
+    done. ``cycles_to_seen`` are those of a single work from its first write until it was
     seen to have completed, None for several. A bound is the least number of cycles: of the units,
     as if all multipliers, or all adders, always worked; of the memory, as if each operand were read
     once, each result written once, and all banks' memories always moved data.

@@ -27,8 +27,8 @@ _STRIPED_READ, _STRIPED_WRITE = 1.3, 3.1
 _LOCAL_READ, _LOCAL_WRITE = 0.9, 2.2
 _TILE = 4
 """To deal a tile; the works that run share the dispenser."""
-_OFFER = 340
-"""From a work's first register write to that of the next."""
+_OFFER = 230
+"""From a work's first write to that of the next."""
 _BEGIN_AND_END = 250
 """Of a work, besides the time in which memory limits it."""
 
