@@ -1248,6 +1248,7 @@ def test_one_field_of_a_register_is_changed(monkeypatch: pytest.MonkeyPatch) -> 
             hw_readable=True,
             hw_writable=not writable,
             pulse=False,
+            clears=False,
             encoding=(("high", 9),) if name == "b" else (),
         )
 
