@@ -134,7 +134,7 @@ def test_the_command_says_so_in_one_line(tmp_path: Path, reached: str) -> None:
     assert output == ""
     announced = r"(nearmem: building the simulator[^\n]*\n)?"
     assert re.fullmatch(announced + "nearmem: interrupted\n", errors), errors
-    # A folder may be left, not taken for done, where a library took the interrupt for its own error.
+    # A folder that is not done may be left where a library took the interrupt for its own error.
     assert not [*(tmp_path / "cache").glob("*/*/.done")]
 
     def gone() -> bool:
