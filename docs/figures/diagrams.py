@@ -118,12 +118,12 @@ def rooms() -> Drawing:
     folders = [
         ("axdimm/", "channel, arbiter"),
         ("pim/", "bank, front, vault …"),
+        ("memory_node/", "links, packets, node"),
         ("kernel/  rules/", "rule, unit, kernel"),
         ("dram/", "DDR4 controller"),
         ("stream/", "FIFO, loader, writer"),
         ("csr/  axi/", "registers, AXI4"),
-        ("dataflow/", "formula to pipeline"),
-        ("float/", "operators"),
+        ("dataflow/  float/", "formula to pipeline"),
     ]
     for number, (name, holds) in enumerate(folders):
         x, y = 614 + 153 * (number % 2), 48 + 60 * (number // 2)
