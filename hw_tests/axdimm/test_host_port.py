@@ -9,6 +9,7 @@ import pytest
 from hw.axdimm.host_port import HostPort
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
+from hw_tests.collisions import with_useless_collisions
 from hw_tests.side_by_side import SideBySide
 
 ADDRESS_WIDTH = 16
@@ -25,7 +26,7 @@ def verilog() -> str:
         )
         for latency, lines in QUEUES.items()
     }
-    return to_verilog(SideBySide(ports), "host_ports")
+    return with_useless_collisions(to_verilog(SideBySide(ports), "host_ports"))
 
 
 @pytest.mark.parametrize("read_latency", QUEUES)

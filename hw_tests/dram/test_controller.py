@@ -14,6 +14,7 @@ from hw.dram.controller import Ddr4Controller
 from hw.dram.presets import DDR4_1600_8GBIT_X16, DDR4_1600_16GBIT_X8, DDR4_2400_8GBIT_X8, TINY
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
+from hw_tests.collisions import with_useless_collisions
 from hw_tests.dram.system import DramSystem, StreamSystem
 from hw_tests.side_by_side import SideBySide
 
@@ -34,8 +35,9 @@ def test_traffic() -> None:
     systems = {part.name: DramSystem(part, trace=f"{part.name}.csv") for part in PARTS}
     systems["tight"] = DramSystem(TIGHT, ControllerConfig(refresh_postpone=1), trace="tight.csv")
     stream = StreamSystem(DDR4_1600_16GBIT_X8.with_capacity(32 << 20), trace="stream.csv")
+    side_by_side = SideBySide({**systems, "stream": stream})
     run_bench(
-        SideBySide({**systems, "stream": stream}),
+        with_useless_collisions(to_verilog(side_by_side, "dram_systems")),
         top="dram_systems",
         module="hw_tests.dram.controller_bench",
         parameters={"maps": {part.name: asdict(part.geometry) for part in (*PARTS, TIGHT)}},

@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from hw.stream.fifo import StreamFifo
+from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
+from hw_tests.collisions import with_useless_collisions
 
 
 @pytest.mark.parametrize("early", [False, True])
 def test_fifo(early: bool) -> None:
     depth = 3
+    text = to_verilog(StreamFifo(shape=12, depth=depth, early=early), "stream_fifo")
     run_bench(
-        StreamFifo(shape=12, depth=depth, early=early),
+        text if early else with_useless_collisions(text),
         top="stream_fifo",
         module="hw_tests.stream.fifo_bench",
         parameters={"depth": depth},
