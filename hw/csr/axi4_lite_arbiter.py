@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4LiteSignature
+from hw.in_turn import take_turns
 
 __all__ = ["AXI4LiteArbiter"]
 
@@ -66,13 +67,7 @@ class AXI4LiteArbiter(wiring.Component):
         )
         with m.If(~busy & asks.any()):
             m.d.sync += busy.eq(1)
-            with m.Switch(last):
-                for before in range(self._managers):
-                    with m.Case(before):
-                        for step in range(self._managers, 0, -1):
-                            other = (before + step) % self._managers
-                            with m.If(asks[other]):
-                                m.d.sync += last.eq(other)
+            take_turns(m, last, asks)
 
         def chosen(name: str) -> Any:
             return Array(getattr(each, name) for each in managers)[last]

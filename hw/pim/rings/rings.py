@@ -9,6 +9,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from hw.in_turn import take_turns
 from hw.pim.config import PimConfig
 from hw.pim.front.words import WordWriteSignature
 from hw.pim.memory.memory_port import host_response_layout, memory_request_layout
@@ -139,7 +140,7 @@ class Rings(wiring.Component):
             with m.State("IDLE"):
                 m.d.sync += [beat.eq(0), got.eq(0)]
                 with m.If(waiting.any() & (done.level < works)):
-                    self._turn(m, fetched.ring, waiting)
+                    take_turns(m, fetched.ring, waiting)
                     m.next = "READ"
             with m.State("READ"):
                 m.d.comb += reads.eq(~writes)
@@ -202,14 +203,3 @@ class Rings(wiring.Component):
             slot.eq((control.base & ~inside) | (count & inside)),
         ]
         return Cat((beat | Const(0, _SLOT_BEAT_BITS))[:_SLOT_BEAT_BITS], slot)
-
-    def _turn(self, m: Any, ring: Any, waiting: Any) -> None:
-        """Goes on with the next ring that waits, the present one last."""
-        rings = self._config.rings
-        with m.Switch(ring):
-            for last in range(rings):
-                with m.Case(last):
-                    for step in range(rings, 0, -1):
-                        other = (last + step) % rings
-                        with m.If(waiting[other]):
-                            m.d.sync += ring.eq(other)
