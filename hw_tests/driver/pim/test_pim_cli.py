@@ -222,7 +222,7 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in printed
     assert "no clock" not in printed
     assert "Utilisation" not in printed
-    assert "Seen to have completed 1,000 cycles after its first write." in printed
+    assert "Seen to have completed 1,000 cycles after the first write of its descriptor." in printed
 
     layers = ["--layer", "conv2", "--layer", "conv3", *SMALL, "--parts", "1"]
     figures = figures_of(capsys, *layers)
