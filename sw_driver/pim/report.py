@@ -100,7 +100,8 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
         )
     if figures["cycles_to_seen"] is not None and not figures["shortened"]:
         found.append(
-            f"Seen to have completed {figures['cycles_to_seen']:,} cycles after the first write of its descriptor."
+            f"Seen to have completed {figures['cycles_to_seen']:,} cycles after the first write of "
+            "its descriptor."
         )
     if figures["shortened"]:
         found.append(
