@@ -16,7 +16,7 @@ FLOORS = [
     {"experiments"},
     {"offloading"},
     {"torch"},
-    {"axdimm", "pim"},
+    {"axdimm", "memory_node", "pim"},
     {"control", "memory", "package", "simulator"},
     {"machine"},
     {"workload"},

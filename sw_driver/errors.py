@@ -35,6 +35,7 @@ __all__ = [
     "OutOfMemoryError",
     "OverlapError",
     "QueueingError",
+    "RemoteMemoryError",
     "StorageChangedError",
     "StorageError",
     "StorageIOError",
@@ -202,3 +203,7 @@ class KernelError(AxdimmError):
     def __init__(self, message: str, *, cause: str, **details: object) -> None:
         super().__init__(message, cause=cause, **details)
         self.cause = cause
+
+
+class RemoteMemoryError(AxdimmError):
+    """A memory-node refused a transfer, or cannot be reached."""

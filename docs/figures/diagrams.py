@@ -58,14 +58,18 @@ def rooms() -> Drawing:
             (
                 "axdimm/",
                 [
-                    "the libaxdimm calls: session, channels,",
-                    "copies, runs, registers; backends/",
+                    "the libaxdimm calls:",
+                    "copies, runs; backends/",
                     "golden, cycles, rtl",
                 ],
             ),
             (
                 "pim/",
-                ["the PIM: works, lowering of layers;", "backends/ golden, cycles, rtl"],
+                ["the PIM: works, layers;", "backends/", "golden, cycles, rtl"],
+            ),
+            (
+                "memory_node/",
+                ["memory in the devices'", "network; backends/", "golden"],
             ),
         ],
     )

@@ -1,0 +1,1 @@
+"""Tests of device-nodes with remote memory."""

@@ -1,0 +1,252 @@
+"""Activations in remote memory: training is bit for bit what it is without."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
+
+from torch import nn
+
+from sw_driver.errors import OutOfMemoryError
+from sw_driver.memory_node import DeviceNode, Placement
+from sw_driver.memory_node.backends.golden import GoldenNetwork
+from sw_driver.memory_node.streams import Work
+from sw_driver.torch.overlay import MemoryOverlay
+
+LOCAL_BYTES = 1 << 20
+
+
+def _device(*, local_bytes: int = LOCAL_BYTES, share_bytes: int = 1 << 23) -> DeviceNode:
+    network = GoldenNetwork(local_bytes=local_bytes, share_bytes=share_bytes)
+    return DeviceNode(Work(network), page_bytes=4096)
+
+
+class _Residual(nn.Module):
+    """Two convolutions around which their input goes, with changes in place."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm = nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, given: Any) -> Any:
+        return self.relu(self.second(self.relu(self.norm(self.first(given)))) + given)
+
+
+class _Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.GRU(32, 64, batch_first=True)
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, given: Any) -> Any:
+        return self.out(self.cells(given.flatten(2).transpose(1, 2))[0][:, -1])
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "convolutions": lambda: nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.3),
+        nn.MaxPool2d(2),
+        nn.Conv2d(64, 128, 3, padding=1),
+        nn.BatchNorm2d(128),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Linear(128 * 16, 128),
+        nn.GELU(),
+        nn.Linear(128, 10),
+    ),
+    "residual": lambda: nn.Sequential(
+        nn.Conv2d(3, 24, 3, padding=1),
+        _Residual(24),
+        nn.AvgPool2d(2),
+        _Residual(24),
+        nn.Flatten(),
+        nn.Linear(24 * 64, 10),
+    ),
+    "recurrent": lambda: nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), _Recurrent()),
+}
+
+
+def _train(model: nn.Module, steps: int, device: DeviceNode | None, **options: Any) -> list[float]:
+    torch.manual_seed(3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for _ in range(steps):
+        inputs, targets = torch.randn(8, 3, 16, 16), torch.randint(10, (8,))
+        optimizer.zero_grad()
+        if device is None:
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+        else:
+            with MemoryOverlay(model, device, **options):
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+                loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _state(model: nn.Module) -> dict[str, bytes]:
+    return {name: each.numpy().tobytes() for name, each in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetched": 0}, {"recomputed": ()}, {"prefetched": 50}])
+@pytest.mark.parametrize("name", MODELS)
+def test_training_is_the_same_to_the_last_bit(name: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(1)
+    plain = MODELS[name]()
+    overlaid = copy.deepcopy(plain)
+    device = _device()
+    assert _train(plain, 3, None) == _train(overlaid, 3, device, **options)
+    assert _state(plain) == _state(overlaid)
+    gc.collect()
+    with MemoryOverlay(overlaid, device):
+        pass
+    assert device.local_memory.allocations == device.remote_memory.allocations == 0
+    assert device.remote_memory.allocations_made > 0
+
+
+def test_what_is_moved_is_what_layers_save() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3))
+    given = torch.randn(4, 3, 20, 20)
+    with MemoryOverlay(model, _device()) as overlay:
+        model(given).sum().backward()
+    expected = 4 * 4 * (3 * 20 * 20 + 8 * 18 * 18 + 8 * 16 * 16)
+    assert overlay.statistics.bytes_out == overlay.statistics.bytes_back == expected
+    assert overlay.statistics.bytes_recomputed == 0
+
+
+def test_what_is_cheap_is_computed_again() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
+    given = torch.randn(4, 3, 20, 20)
+    moved = {}
+    for recomputed in ((), (nn.ReLU, nn.BatchNorm2d)):
+        with MemoryOverlay(model, _device(), recomputed=recomputed) as overlay:
+            model(given).sum().backward()
+        moved[recomputed] = overlay.statistics
+    size = 4 * 4 * 8 * 18 * 18
+    always, cheap = moved.values()
+    assert always.bytes_out - cheap.bytes_out == size
+    # Both outputs: the normalised one, which nothing saved, is on the way to the other.
+    assert cheap.bytes_recomputed == 2 * size
+
+
+def test_what_a_forward_pass_saves_is_not_in_memory_any_more() -> None:
+    model = nn.Sequential(*(nn.Conv2d(8, 8, 3, padding=1) for _ in range(6)))
+    seen: list[Any] = []
+    for layer in model:
+        layer.register_forward_hook(
+            lambda _layer, inputs, _output: seen.append(
+                torch.multiprocessing.reductions.StorageWeakRef(inputs[0].untyped_storage())
+            )
+        )
+    with MemoryOverlay(model, _device()):
+        loss = model(torch.randn(2, 8, 32, 32)).sum()
+        assert [each.expired() for each in seen] == [True] * 6
+        loss.backward()
+
+
+def test_little_memory_of_the_device_is_enough() -> None:
+    torch.manual_seed(1)
+    plain = MODELS["convolutions"]()
+    overlaid = copy.deepcopy(plain)
+    largest = 4 * 8 * 32 * 16 * 16
+    device = _device(local_bytes=largest)
+    assert _train(plain, 2, None) == _train(overlaid, 2, device, prefetched=4)
+    assert device.local_memory.peak_allocated_bytes <= largest
+
+
+def test_an_abandoned_forward_pass_gives_its_memory_back() -> None:
+    model, device = MODELS["residual"](), _device()
+    with MemoryOverlay(model, device):
+        loss = model(torch.randn(8, 3, 16, 16)).sum()
+        assert device.remote_memory.allocations > 0
+        del loss
+        gc.collect()
+    assert device.remote_memory.allocations == 0
+
+
+def test_gradients_of_several_forward_passes_and_a_second_backward_pass() -> None:
+    torch.manual_seed(1)
+    plain = MODELS["residual"]()
+    overlaid = copy.deepcopy(plain)
+    inputs = [torch.randn(8, 3, 16, 16) for _ in range(2)]
+
+    def pass_through(model: nn.Module) -> None:
+        losses = [model(each).square().mean() for each in inputs]
+        losses[1].backward(retain_graph=True)
+        losses[0].backward()
+        losses[1].backward()
+
+    pass_through(plain)
+    with MemoryOverlay(overlaid, _device()):
+        pass_through(overlaid)
+    for expected, found in zip(plain.parameters(), overlaid.parameters(), strict=True):
+        assert expected.grad is not None
+        assert found.grad is not None
+        assert torch.equal(expected.grad, found.grad)
+
+
+def test_remote_memory_that_is_full_is_told() -> None:
+    model = MODELS["convolutions"]()
+    with (
+        pytest.raises(OutOfMemoryError, match="no room for"),
+        MemoryOverlay(model, _device(share_bytes=1 << 17)),
+    ):
+        model(torch.randn(8, 3, 16, 16))
+
+
+def test_a_storage_larger_than_the_devices_memory_is_told() -> None:
+    with (
+        pytest.raises(OutOfMemoryError, match="no room for 262144 bytes"),
+        MemoryOverlay(MODELS["convolutions"](), _device(local_bytes=1 << 17)),
+    ):
+        MODELS["convolutions"]()(torch.randn(8, 3, 16, 16))
+
+
+def test_a_layer_that_changes_what_it_saved_is_told() -> None:
+    class Wrong(nn.Module):
+        def forward(self, given: Any) -> Any:
+            made = given * 2
+            result = made * made
+            made.add_(1)
+            return result
+
+    model = nn.Sequential(Wrong())
+    given = torch.randn(64, 64, requires_grad=True)
+    with MemoryOverlay(model, _device()):
+        loss = model(given).sum()
+        with pytest.raises(RuntimeError, match="changed in place"):
+            loss.backward()
+
+
+@pytest.mark.parametrize("options", [{"prefetched": -1}, {"least_bytes": -1}])
+def test_options(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="at least 0"):
+        MemoryOverlay(nn.ReLU(), _device(), **options)
+
+
+def test_placement_makes_no_difference() -> None:
+    states = []
+    for placement in Placement:
+        torch.manual_seed(1)
+        model = MODELS["residual"]()
+        network = GoldenNetwork(local_bytes=LOCAL_BYTES, share_bytes=1 << 23)
+        device = DeviceNode(Work(network), placement=placement, page_bytes=4096)
+        _train(model, 1, device)
+        states.append(_state(model))
+    assert states[0] == states[1]

@@ -1,0 +1,11 @@
+"""Memory of a device and of the memory-nodes at its sides, behind the calls of the paper's Table I.
+
+Kwon and Rhu, "Beyond the Memory Wall: A Case for Memory-centric HPC System for Deep Learning"
+(MICRO 2018), section III-B.
+"""
+
+from .address_space import Placement
+from .device import DeviceNode, Direction
+from .streams import Event, Stream
+
+__all__ = ["DeviceNode", "Direction", "Event", "Placement", "Stream"]

@@ -1,0 +1,215 @@
+"""One address space of a device: its own memory below, its shares of two memory-nodes above."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect, insort
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from ..errors import (
+    CopyRangeError,
+    DoubleFreeError,
+    InteriorPointerError,
+    InvalidSizeError,
+)
+from ..memory.allocator import Allocator, MemoryStatistics
+from .network import LINE_BYTES, Side
+
+__all__ = ["AddressSpace", "Placement", "Stretch"]
+
+
+class Placement(Enum):
+    """Where the pages of a remote allocation go (paper, Figure 10)."""
+
+    LOCAL = "local"
+    """To one memory-node, the left one first, as long as it has room."""
+    BW_AWARE = "bw-aware"
+    """To the left and to the right one in turn, so that both move the data."""
+
+
+class Stretch(NamedTuple):
+    """Bytes that follow each other in one memory."""
+
+    side: Side | None
+    """None: the device's own."""
+    address: int
+    """In that memory."""
+    nbytes: int
+
+
+class _Pages:
+    """The pages of a share that are free, the lowest first."""
+
+    def __init__(self, count: int) -> None:
+        self._never_used = 0
+        self._count = count
+        self._freed: list[int] = []
+
+    @property
+    def free(self) -> int:
+        return self._count - self._never_used + len(self._freed)
+
+    def take(self) -> int:
+        if self._freed:
+            return heapq.heappop(self._freed)
+        self._never_used += 1
+        return self._never_used - 1
+
+    def give_back(self, page: int) -> None:
+        heapq.heappush(self._freed, page)
+
+
+class AddressSpace:
+    """Hands out addresses and tells which memory they are in (paper, III-B and Figure 10).
+
+    The device's own memory has the addresses from 0 on, the remote ones follow. A remote allocation
+    has consecutive addresses, and pages wherever its placement puts them. The same calls give the
+    same addresses.
+
+    Parameters
+    ----------
+    local_bytes, share_bytes, page_bytes
+        Size of the device's memory, of its share of each memory-node, and of a page: multiples of
+        64, and the share one of the page. ``ValueError`` otherwise.
+    """
+
+    def __init__(self, *, local_bytes: int, share_bytes: int, page_bytes: int) -> None:
+        for name, size, unit in (
+            ("local_bytes", local_bytes, LINE_BYTES),
+            ("page_bytes", page_bytes, LINE_BYTES),
+            ("share_bytes", share_bytes, page_bytes),
+        ):
+            if size <= 0 or unit <= 0 or size % unit:
+                raise ValueError(f"{name} must be a positive multiple of {unit}, got {size}")
+        self._local_bytes = local_bytes
+        self._page_bytes = page_bytes
+        self._local = Allocator(limit_bytes=local_bytes)
+        self._remote = Allocator(limit_bytes=2 * share_bytes, granule_bytes=page_bytes)
+        self._pages = {side: _Pages(share_bytes // page_bytes) for side in Side}
+        self._table: dict[int, tuple[Side, int]] = {}
+        """Of each remote page in use."""
+        self._sizes: dict[int, int] = {}
+        """Bytes asked for, of each allocation by its address."""
+        self._starts: list[int] = []
+        """Their addresses in ascending order."""
+
+    @property
+    def local(self) -> MemoryStatistics:
+        """How the device's own memory is used."""
+        return self._local.statistics()
+
+    @property
+    def remote(self) -> MemoryStatistics:
+        """How both shares together are used."""
+        return self._remote.statistics()
+
+    def is_remote(self, address: int) -> bool:
+        """Whether ``address`` is not in the device's own memory."""
+        return address >= self._local_bytes
+
+    def allocate(self, nbytes: int) -> int:
+        """A place in the device's own memory; raises
+        :class:`~sw_driver.errors.OutOfMemoryError` if there is none."""
+        address = self._local.allocate(_size(nbytes))
+        return self._note(address, nbytes)
+
+    def allocate_remote(self, nbytes: int, placement: Placement) -> int:
+        """A place in the shares; raises
+        :class:`~sw_driver.errors.OutOfMemoryError` if there is none."""
+        first = self._remote.allocate(_size(nbytes)) // self._page_bytes
+        left, right = self._pages[Side.LEFT], self._pages[Side.RIGHT]
+        for number in range(-(-nbytes // self._page_bytes)):
+            side = Side(number % 2) if placement is Placement.BW_AWARE else Side.LEFT
+            if not self._pages[side].free:
+                side = Side.RIGHT if side is Side.LEFT else Side.LEFT
+            self._table[first + number] = side, (left, right)[side].take()
+        address = self._local_bytes + first * self._page_bytes
+        return self._note(address, nbytes)
+
+    def free(self, address: int, *, remote: bool) -> None:
+        """Frees an allocation of this kind."""
+        nbytes = self._sizes.get(address)
+        if nbytes is None or self.is_remote(address) != remote:
+            kind = "remote" if remote else "local"
+            start = self._start_of(address)
+            if start is not None:
+                raise InteriorPointerError(
+                    f"{address:#x} is inside the allocation at {start:#x}, or of the other kind: "
+                    f"expected the start of a {kind} one",
+                    address=address,
+                )
+            raise DoubleFreeError(
+                f"no {kind} allocation at {address:#x}: expected an address that was allocated and "
+                "not freed since",
+                address=address,
+            )
+        del self._sizes[address]
+        self._starts.remove(address)
+        if not remote:
+            self._local.free(address)
+            return
+        self._remote.free(address - self._local_bytes)
+        first = (address - self._local_bytes) // self._page_bytes
+        for number in range(first, first + -(-nbytes // self._page_bytes)):
+            side, page = self._table.pop(number)
+            self._pages[side].give_back(page)
+
+    def check(self, address: int, nbytes: int) -> int:
+        """Bytes from ``address`` to the end of its allocation, which ``nbytes`` must not pass.
+
+        Raises :class:`CopyRangeError`.
+        """
+        start = self._start_of(address)
+        left = 0 if start is None else start + self._sizes[start] - address
+        if nbytes < 1 or nbytes > left:
+            expected = (
+                f"1 to {left}, to the end of its allocation" if left else "an allocation there"
+            )
+            raise CopyRangeError(
+                f"{nbytes} bytes at {address:#x}: expected {expected}",
+                address=address,
+                nbytes=nbytes,
+            )
+        return left
+
+    def stretches(self, address: int, nbytes: int) -> Iterator[Stretch]:
+        """Where bytes from ``address`` on are, in their order, as few stretches as there are."""
+        if not self.is_remote(address):
+            yield Stretch(None, address, nbytes)
+            return
+        found: Stretch | None = None
+        end = address + nbytes
+        while address < end:
+            number, offset = divmod(address - self._local_bytes, self._page_bytes)
+            side, page = self._table[number]
+            size = min(self._page_bytes - offset, end - address)
+            place = page * self._page_bytes + offset
+            if found and found.side is side and found.address + found.nbytes == place:
+                found = found._replace(nbytes=found.nbytes + size)
+            else:
+                if found:
+                    yield found
+                found = Stretch(side, place, size)
+            address += size
+        if found:
+            yield found
+
+    def _start_of(self, address: int) -> int | None:
+        index = bisect(self._starts, address) - 1
+        if index < 0:
+            return None
+        start = self._starts[index]
+        return start if address < start + self._sizes[start] else None
+
+    def _note(self, address: int, nbytes: int) -> int:
+        self._sizes[address] = nbytes
+        insort(self._starts, address)
+        return address
+
+
+def _size(nbytes: int) -> int:
+    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < 1:
+        raise InvalidSizeError(f"size must be an integer from 1, got {nbytes!r}", nbytes=nbytes)
+    return nbytes

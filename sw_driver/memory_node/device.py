@@ -1,0 +1,172 @@
+"""A device-node as a program sees it: memory of its own, remote memory, and copies between them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import AlignmentError, CopyRangeError, HostBufferError, InvalidOptionError
+from ..memory.allocator import MemoryStatistics
+from .address_space import AddressSpace, Placement
+from .network import LINE_BYTES, NodeNetwork, Piece
+from .streams import Stream, Work
+
+__all__ = ["PAGE_BYTES", "DeviceNode", "Direction"]
+
+PAGE_BYTES = 1 << 16
+"""Of remote memory, unless told otherwise."""
+
+
+class Direction(Enum):
+    """Of ``cuda_memcpy_async`` (paper, Table I)."""
+
+    LOCAL_TO_REMOTE = "LocalToRemote"
+    REMOTE_TO_LOCAL = "RemoteToLocal"
+
+
+class DeviceNode:
+    """Device ``number`` of a network. Calls must not overlap, those of its other devices included.
+
+    Addresses are integers in one address space, :class:`AddressSpace`; ``address + offset`` is a
+    place inside an allocation.
+
+    Parameters
+    ----------
+    work
+        Of the network; the same for all its devices.
+    placement
+        Of remote allocations, unless told otherwise.
+    page_bytes
+        See :class:`AddressSpace`.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        number: int = 0,
+        *,
+        placement: Placement = Placement.BW_AWARE,
+        page_bytes: int = PAGE_BYTES,
+    ) -> None:
+        network = work.network
+        self.number = number
+        self._work = work
+        self._network: NodeNetwork = network
+        self._placement = placement
+        self._space = AddressSpace(
+            local_bytes=network.local_bytes,
+            share_bytes=network.share_bytes,
+            page_bytes=page_bytes,
+        )
+        self._memory: NDArray[np.uint8] = network.local(number)
+        self._default = work.stream(number)
+
+    @property
+    def local_memory(self) -> MemoryStatistics:
+        """How the device's own memory is used."""
+        return self._space.local
+
+    @property
+    def remote_memory(self) -> MemoryStatistics:
+        """How its shares of the memory-nodes are used."""
+        return self._space.remote
+
+    def cuda_malloc(self, nbytes: int) -> int:
+        """Allocates ``nbytes`` of the device's own memory; the address is a multiple of 64.
+
+        Raises :class:`~sw_driver.errors.OutOfMemoryError`.
+        """
+        return self._space.allocate(nbytes)
+
+    def cuda_free(self, address: int) -> None:
+        """Frees what :meth:`cuda_malloc` gave. Copies from or to it must have ended."""
+        self._space.free(address, remote=False)
+
+    def cuda_malloc_remote(self, nbytes: int, *, placement: Placement | None = None) -> int:
+        """Allocates ``nbytes`` in the memory-nodes; the address is a multiple of 64.
+
+        Raises :class:`~sw_driver.errors.OutOfMemoryError`.
+        """
+        return self._space.allocate_remote(nbytes, placement or self._placement)
+
+    def cuda_free_remote(self, address: int) -> None:
+        """Frees what :meth:`cuda_malloc_remote` gave. Copies from or to it must have ended."""
+        self._space.free(address, remote=True)
+
+    def stream(self) -> Stream:
+        """A new stream, beside the default one."""
+        return self._work.stream(self.number)
+
+    def cuda_memcpy_async(
+        self,
+        dst: int,
+        src: int,
+        nbytes: int,
+        direction: Direction,
+        stream: Stream | None = None,
+    ) -> None:
+        """Queues a copy between the device's own memory and remote memory.
+
+        Memory-nodes move lines of 64 bytes: ``dst`` and ``src`` must be multiples of 64, and so
+        must ``nbytes`` unless the copy ends where the allocation at ``dst`` does. What is copied is
+        what is there when the copy's turn has come.
+
+        Raises :class:`~sw_driver.errors.CopyRangeError`,
+        :class:`~sw_driver.errors.AlignmentError` or
+        :class:`~sw_driver.errors.InvalidOptionError`; then nothing is queued.
+        """
+        if not isinstance(direction, Direction):
+            raise InvalidOptionError(
+                f"direction must be one of {', '.join(map(str, Direction))}, got {direction!r}"
+            )
+        writes = direction is Direction.LOCAL_TO_REMOTE
+        for name, address, remote in (("dst", dst, writes), ("src", src, not writes)):
+            if self._space.is_remote(address) != remote:
+                raise CopyRangeError(
+                    f"{name} {address:#x} is {'local' if remote else 'remote'}: expected "
+                    f"{'remote' if remote else 'local'} memory for {direction.value}",
+                    address=address,
+                )
+            if address % LINE_BYTES:
+                raise AlignmentError(
+                    f"{name} {address:#x} is no multiple of {LINE_BYTES}", address=address
+                )
+        self._space.check(src, nbytes)
+        if self._space.check(dst, nbytes) != nbytes and nbytes % LINE_BYTES:
+            raise AlignmentError(
+                f"{nbytes} bytes: expected a multiple of {LINE_BYTES}, or as many as are left of "
+                f"the allocation at {dst:#x}",
+                nbytes=nbytes,
+            )
+        lines = -(-nbytes // LINE_BYTES) * LINE_BYTES
+        local, remote = (src, dst) if writes else (dst, src)
+        pieces = []
+        for side, place, size in self._space.stretches(remote, lines):
+            assert side is not None
+            pieces.append(Piece(side=side, write=writes, local=local, remote=place, nbytes=size))
+            local += size
+        (stream or self._default).copy(pieces)
+
+    def synchronize(self) -> None:
+        """Lets time pass until the default stream is idle."""
+        self._default.synchronize()
+
+    def write(self, address: int, values: ArrayLike) -> None:
+        """Puts an array into the device's own memory at once, as the device itself would."""
+        array = np.ascontiguousarray(values)
+        self._own(address, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
+
+    def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """Bytes of the device's own memory, as a view."""
+        return self._own(address, nbytes)
+
+    def _own(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        if self._space.is_remote(address):
+            raise HostBufferError(
+                f"{address:#x} is remote: expected local memory; copy it there first",
+                address=address,
+            )
+        self._space.check(address, nbytes)
+        return self._memory[address : address + nbytes]
