@@ -37,10 +37,9 @@ OUT, BACK = Direction.LOCAL_TO_REMOTE, Direction.REMOTE_TO_LOCAL
 class Recorded(GoldenNetwork):
     """Golden nodes that keep what was started, and hold the end of transfers back."""
 
-    timed = True
-
     def __init__(self, *, held_cycles: int = 0) -> None:
         super().__init__(local_bytes=LOCAL_BYTES, share_bytes=SHARE_BYTES)
+        self.timed = True
         self.started: list[tuple[int, Piece]] = []
         self._held_cycles = held_cycles
         self._now = 0

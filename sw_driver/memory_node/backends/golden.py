@@ -2,107 +2,81 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections import deque
+from collections.abc import Iterator
 
-from golden.memory_node.node import MemoryNode, flits_of, packet_of
-from golden.memory_node.packet import Operation, Packet, Status
+from golden.memory_node.node import MemoryNode, PacketFlit
 
-from ...errors import RemoteMemoryError
-from ..network import LINE_BYTES, Piece, Side
+from ..dma import DmaNetwork
+from ..packets import Flit
 
 __all__ = ["GoldenNetwork"]
 
-PACKET_BYTES = 4096
-"""The paper's message (Figure 9)."""
 
-
-class GoldenNetwork:
-    """A :class:`~sw_driver.memory_node.network.NodeNetwork` of ``devices`` device-nodes and as many
-    memory-nodes, in a ring: memory-node n is between device n and the next.
-
-    A transfer is cut into packets of at most 4 KB, which take the links of its side in turn and go
-    to the golden model of the node; it is over when it has been started.
+class GoldenNetwork(DmaNetwork):
+    """``devices`` device-nodes and as many golden memory-nodes in a ring: memory-node n is between
+    device n and the next. A transfer is over when it has been started.
 
     Parameters
     ----------
     devices
-        At least 2.
+        2 to 128.
     links
         Of a node; half of them are on each side.
     local_bytes, share_bytes
         Memory of a device, and of each of the two groups of a memory-node.
     """
 
-    timed = False
-
     def __init__(
         self, *, devices: int = 2, links: int = 6, local_bytes: int, share_bytes: int
     ) -> None:
-        if devices < 2 or devices > 128 or links < 2 or links % 2:
+        if not 2 <= devices <= 128 or links < 2 or links % 2:
             raise ValueError(
-                f"devices must be from 2 to 128 and links even, got {devices} and {links}"
+                f"expected 2 to 128 devices and an even number of links, got {devices} and {links}"
             )
+        super().__init__(_GoldenPorts(devices, links // 2, local_bytes, share_bytes))
+
+
+class _GoldenPorts:
+    timed = False
+
+    def __init__(self, devices: int, side_links: int, local_bytes: int, share_bytes: int) -> None:
+        self.devices = devices
+        self.side_links = side_links
         self.local_bytes = local_bytes
         self.share_bytes = share_bytes
-        self._links = links
-        self._memories = [np.zeros(local_bytes, np.uint8) for _ in range(devices)]
         self._nodes = [
-            MemoryNode(node=2 * number + 1, links=links, groups=2, group_bytes=share_bytes)
+            MemoryNode(node=2 * number + 1, links=2 * side_links, groups=2, group_bytes=share_bytes)
             for number in range(devices)
         ]
         for number, node in enumerate(self._nodes):
             for group, device in zip(node.groups, (number, (number + 1) % devices), strict=True):
                 group.size, group.owner = share_bytes, 2 * device
-        self._refused: dict[int, str] = {}
-        self._tickets = 0
+        self._answers: dict[tuple[int, int], deque[tuple[int, Flit]]] = {}
 
-    def local(self, device: int) -> NDArray[np.uint8]:
-        """As of the protocol."""
-        return self._memories[device]
+    def send(self, device: int, link: int, channel: int, flits: list[Flit]) -> None:
+        # A device's right side is the node's left one, which has its first links.
+        right, number = divmod(link, self.side_links)
+        node = self._nodes[device if right else device - 1]
+        sent = node.take(
+            number if right else self.side_links + number,
+            channel,
+            tuple(PacketFlit(*flit) for flit in flits),
+        )
+        assert sent is not None
+        answers = self._answers.setdefault((device, link), deque())
+        answers.extend((sent.channel, Flit(*flit)) for flit in sent.flits)
 
-    def start(self, device: int, piece: Piece) -> int:
-        """As of the protocol."""
-        self._tickets += 1
-        number = device if piece.side is Side.RIGHT else device - 1
-        first_link = 0 if piece.side is Side.RIGHT else self._links // 2
-        memory = self._memories[device]
-        for count, offset in enumerate(range(0, piece.nbytes, PACKET_BYTES)):
-            size = min(PACKET_BYTES, piece.nbytes - offset)
-            place = slice(piece.local + offset, piece.local + offset + size)
-            request = Packet(
-                destination=2 * (number % len(self._nodes)) + 1,
-                source=2 * device,
-                operation=Operation.WRITE if piece.write else Operation.READ,
-                tag=count % (1 << 16),
-                lines=size // LINE_BYTES,
-                address=piece.remote + offset,
-                data=memory[place].tobytes() if piece.write else b"",
-            )
-            link = first_link + count % (self._links // 2)
-            sent = self._nodes[number].take(link, 0, flits_of(request))
-            assert sent is not None
-            answer = packet_of(sent.flits)
-            if answer.status != Status.OK:
-                self._refused[self._tickets] = (
-                    f"memory-node {request.destination} refused {size} bytes at "
-                    f"{request.address:#x} of device {device}: {Status(answer.status).name}"
-                )
-                break
-            if not piece.write:
-                memory[place] = np.frombuffer(answer.data, np.uint8)
-        return self._tickets
+    def received(self, device: int, link: int) -> Iterator[tuple[int, Flit]]:
+        answers = self._answers.get((device, link), deque())
+        while answers:
+            yield answers.popleft()
 
-    def finished(self, ticket: int) -> bool:
-        """As of the protocol."""
-        refused = self._refused.pop(ticket, None)
-        if refused:
-            raise RemoteMemoryError(refused)
-        return True
+    def dead(self, device: int, link: int) -> bool:
+        return False
 
     def advance(self, cycles: int) -> None:
-        """As of the protocol."""
+        pass
 
     def cycles(self) -> int:
-        """As of the protocol."""
         return 0

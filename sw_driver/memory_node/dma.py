@@ -1,0 +1,233 @@
+"""The DMA of device-nodes: transfers as packets over the links, and what comes back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import RemoteMemoryError
+from .network import LINE_BYTES, Piece, Side
+from .packets import PACKET_LINES, REQUESTS, Flit, Operation, Packet, Status
+
+__all__ = ["DmaNetwork", "Ports"]
+
+_PACKET_BYTES = PACKET_LINES * LINE_BYTES
+"""The 4 KB messages of the paper (Figure 9)."""
+
+_LINK_REQUESTS = 8
+"""That a link has under way: enough for the time from a request to the end of its answer."""
+
+_EXCHANGE_CYCLES = 64
+"""From one look at what has come to the next: the time of a packet."""
+
+_TAGS = 1 << 16
+
+
+class Ports(Protocol):
+    """The devices' ends of the links. Device n has the links of its left side first; memory-node n,
+    whose number in packets is 2n + 1, is at the right side of device n, whose number is 2n."""
+
+    devices: int
+    side_links: int
+    """Links of a device to each side."""
+    local_bytes: int
+    share_bytes: int
+    timed: bool
+
+    def send(self, device: int, link: int, channel: int, flits: list[Flit]) -> None:
+        """Queues flits for a link."""
+        ...
+
+    def received(self, device: int, link: int) -> Iterable[tuple[int, Flit]]:
+        """What has come since the last call, each with its virtual channel."""
+        ...
+
+    def dead(self, device: int, link: int) -> bool:
+        """Whether the link does not work any more."""
+        ...
+
+    def advance(self, cycles: int) -> None:
+        """Lets fabric cycles pass."""
+        ...
+
+    def cycles(self) -> int:
+        """Fabric cycles since the beginning."""
+        ...
+
+
+@dataclass(eq=False)
+class _Request:
+    ticket: int
+    write: bool
+    local: int
+    remote: int
+    nbytes: int
+
+
+@dataclass(eq=False)
+class _Link:
+    waiting: deque[_Request] = field(default_factory=deque)
+    under_way: dict[int, _Request] = field(default_factory=dict)
+    """By tag."""
+    coming: dict[int, list[bytes]] = field(default_factory=dict)
+    """The payloads of a packet that has not come whole, by virtual channel."""
+
+    @property
+    def load(self) -> int:
+        return len(self.waiting) + len(self.under_way)
+
+
+class DmaNetwork:
+    """A :class:`~sw_driver.memory_node.network.NodeNetwork` over the ends of links.
+
+    A transfer is cut into packets of at most 4 KB, which go to the link of their side that has the
+    least to do. When a link dies, the others of its side do what it has not.
+    """
+
+    def __init__(self, ports: Ports) -> None:
+        self.local_bytes = ports.local_bytes
+        self.share_bytes = ports.share_bytes
+        self.timed = ports.timed
+        self._ports = ports
+        self._memories = [np.zeros(ports.local_bytes, np.uint8) for _ in range(ports.devices)]
+        self._links = [[_Link() for _ in range(2 * ports.side_links)] for _ in range(ports.devices)]
+        self._left: dict[int, int] = {}
+        """Packets of each transfer that are not answered."""
+        self._refused: dict[int, str] = {}
+        self._tickets = 0
+        self._tag = 0
+
+    def local(self, device: int) -> NDArray[np.uint8]:
+        """As of the protocol."""
+        return self._memories[device]
+
+    def start(self, device: int, piece: Piece) -> int:
+        """As of the protocol."""
+        self._tickets += 1
+        offsets = range(0, piece.nbytes, _PACKET_BYTES)
+        self._left[self._tickets] = len(offsets)
+        for offset in offsets:
+            request = _Request(
+                self._tickets,
+                piece.write,
+                piece.local + offset,
+                piece.remote + offset,
+                min(_PACKET_BYTES, piece.nbytes - offset),
+            )
+            self._enqueue(device, piece.side, request)
+        self._exchange()
+        return self._tickets
+
+    def finished(self, ticket: int) -> bool:
+        """As of the protocol."""
+        if self._left[ticket]:
+            return False
+        del self._left[ticket]
+        refused = self._refused.pop(ticket, None)
+        if refused:
+            raise RemoteMemoryError(refused)
+        return True
+
+    def advance(self, cycles: int) -> None:
+        """As of the protocol."""
+        before = len(self._left), sum(not left for left in self._left.values())
+        while cycles > 0:
+            step = min(cycles, _EXCHANGE_CYCLES)
+            self._ports.advance(step)
+            self._exchange()
+            cycles -= step
+            if (len(self._left), sum(not left for left in self._left.values())) != before:
+                return
+
+    def cycles(self) -> int:
+        """As of the protocol."""
+        return self._ports.cycles()
+
+    def _side(self, side: Side) -> range:
+        count = self._ports.side_links
+        return range(count) if side is Side.LEFT else range(count, 2 * count)
+
+    def _enqueue(self, device: int, side: Side, request: _Request) -> None:
+        links = [link for link in self._side(side) if not self._ports.dead(device, link)]
+        if links:
+            each = self._links[device]
+            each[min(links, key=lambda link: each[link].load)].waiting.append(request)
+        else:
+            what = f"device {device} reaches its {side.name.lower()} memory-node no more"
+            self._over(request, f"{what}: all links between them are dead")
+
+    def _over(self, request: _Request, refused: str | None = None) -> None:
+        self._left[request.ticket] -= 1
+        if refused:
+            self._refused.setdefault(request.ticket, refused)
+
+    def _exchange(self) -> None:
+        """Takes what has come, and sends what can go, until there is nothing."""
+        while self._moved():
+            pass
+
+    def _moved(self) -> bool:
+        moved = False
+        for device, links in enumerate(self._links):
+            for number, link in enumerate(links):
+                side = Side.LEFT if number < self._ports.side_links else Side.RIGHT
+                for channel, flit in self._ports.received(device, number):
+                    self._take(device, link, channel, flit)
+                    moved = True
+                if link.load and self._ports.dead(device, number):
+                    orphans = [*link.under_way.values(), *link.waiting]
+                    link.under_way.clear()
+                    link.waiting.clear()
+                    for request in orphans:
+                        self._enqueue(device, side, request)
+                while link.waiting and len(link.under_way) < _LINK_REQUESTS:
+                    self._send(device, side, number, link)
+                    moved = True
+        return moved
+
+    def _send(self, device: int, side: Side, number: int, link: _Link) -> None:
+        request = link.waiting.popleft()
+        self._tag = (self._tag + 1) % _TAGS
+        link.under_way[self._tag] = request
+        node = (device if side is Side.RIGHT else device - 1) % self._ports.devices
+        place = slice(request.local, request.local + request.nbytes)
+        packet = Packet(
+            destination=2 * node + 1,
+            source=2 * device,
+            operation=Operation.WRITE if request.write else Operation.READ,
+            status=0,
+            tag=self._tag,
+            lines=request.nbytes // LINE_BYTES,
+            address=request.remote,
+            data=self._memories[device][place].tobytes() if request.write else b"",
+        )
+        self._ports.send(device, number, REQUESTS, packet.flits())
+
+    def _take(self, device: int, link: _Link, channel: int, flit: Flit) -> None:
+        payloads = link.coming.setdefault(channel, [])
+        payloads.append(flit.payload)
+        if not flit.tail:
+            return
+        answer = Packet.of(payloads)
+        payloads.clear()
+        request = link.under_way.pop(answer.tag, None)
+        if request is None:
+            raise RemoteMemoryError(
+                f"memory-node {answer.source} answered device {device} what it had not asked"
+            )
+        if answer.status != Status.OK:
+            self._over(
+                request,
+                f"memory-node {answer.source} refused {request.nbytes} bytes at "
+                f"{request.remote:#x} of device {device}: {Status(answer.status).name}",
+            )
+            return
+        if not request.write:
+            place = slice(request.local, request.local + request.nbytes)
+            self._memories[device][place] = np.frombuffer(answer.data, np.uint8)
+        self._over(request)

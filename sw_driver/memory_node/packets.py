@@ -1,0 +1,53 @@
+"""Packets of the memory-nodes, as a device sends and takes them (docs/memory-node-spec.md)."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from hw.memory_node.flit import LINE_BYTES, PACKET_LINES, Operation, Status
+
+__all__ = ["LINE_BYTES", "PACKET_LINES", "REQUESTS", "Flit", "Operation", "Packet", "Status"]
+
+REQUESTS = 0
+"""The virtual channel in which a device's requests begin."""
+
+_HEAD = struct.Struct("<BBBBHHQ")
+_ADDRESS_BITS = 48
+
+
+class Flit(NamedTuple):
+    """What a link port takes or gives on a virtual channel."""
+
+    head: bool
+    tail: bool
+    payload: bytes
+
+
+class Packet(NamedTuple):
+    """A packet; ``data`` are its lines."""
+
+    destination: int
+    source: int
+    operation: int
+    status: int
+    tag: int
+    lines: int
+    address: int
+    data: bytes = b""
+
+    def flits(self) -> list[Flit]:
+        """As it goes over a link."""
+        head = _HEAD.pack(*self[:7]).ljust(LINE_BYTES, b"\0")
+        last = len(self.data) // LINE_BYTES
+        lines = (self.data[at : at + LINE_BYTES] for at in range(0, len(self.data), LINE_BYTES))
+        return [
+            Flit(number == 0, number == last, payload)
+            for number, payload in enumerate([head, *lines])
+        ]
+
+    @staticmethod
+    def of(payloads: list[bytes]) -> Packet:
+        """The packet of the payloads from a head to its tail."""
+        *fields, address = _HEAD.unpack_from(payloads[0])
+        return Packet._make([*fields, address & (1 << _ADDRESS_BITS) - 1, b"".join(payloads[1:])])
