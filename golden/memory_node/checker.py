@@ -14,7 +14,7 @@ __all__ = ["CHANNELS", "LinkRules", "PortChecker", "RuleBroken"]
 CHANNELS = 4
 
 
-class RuleBroken(AssertionError):  # noqa: N818
+class RuleBroken(AssertionError):
     """What a port did that it must not, or did not do that it must."""
 
 
@@ -108,7 +108,10 @@ class PortChecker:
         self._asked_back: deque[tuple[int, int]] = deque(maxlen=64)
         """When the other port asked to go back, and to where."""
         self._must_go_back: tuple[int, int] | None = None
-        self._stuck_since = 0
+        self._progress = _Past()
+        """When something was acknowledged."""
+        self._tried = 0
+        """When the oldest flit that is kept was sent."""
         self._told_acknowledge = 0
         self._told_credits = [0] * CHANNELS
 
@@ -179,7 +182,7 @@ class PortChecker:
             return
         if position > oldest:
             self._acknowledged.grow(self._cycle, position)
-            self._stuck_since = self._cycle
+            self._progress.grow(self._cycle, self._cycle)
             for number in range(oldest, position):
                 # Late enough that what is on its way can still be compared.
                 self._record.pop(number - 256, None)
@@ -225,7 +228,7 @@ class PortChecker:
         if self._must_go_back and self._must_go_back[1] == position:
             self._must_go_back = None
         if position == known.acknowledged:
-            self._stuck_since = known.cycle
+            self._tried = known.cycle
         said = replace(flit, acknowledge=0, retry=False, credits=0, credit_channel=0)
         if position < self.sent:
             self.sent_again += 1
@@ -264,7 +267,8 @@ class PortChecker:
         if position < self._acknowledged.at(since):
             self._broken("went back", f"to {position}, which is acknowledged")
         asked = any(cycle >= since and to == position for cycle, to in self._asked_back)
-        waited = known.cycle - self._stuck_since
+        # It begins to wait when it goes back, and may be within a flit then.
+        waited = known.cycle + self._rules.phits - max(self._tried, self._progress.at(since))
         if not asked and waited < self._rules.retry_cycles:
             self._broken("went back", f"to {position} by itself after {waited} cycles")
 
@@ -325,7 +329,6 @@ class PortChecker:
                 self._must_go_back = None
             elif overdue(since):
                 self._broken("retry", f"{position} is not sent again")
-        if self._acknowledged.now == self.sent:
-            self._stuck_since = self._cycle
-        elif overdue(self._stuck_since, rules.retry_cycles):
+        stuck_since = max(self._tried, self._progress.now)
+        if self._acknowledged.now < self.sent and overdue(stuck_since, rules.retry_cycles):
             self._broken("no progress", f"{self._acknowledged.now} is not sent again")

@@ -60,6 +60,8 @@ class LinkPeer:
         self._retry = False
         self._past: deque[tuple[int, tuple[int, ...]]] = deque()
         self._told: tuple[int, ...] | None = None
+        """Credits of each channel, and the acknowledgement."""
+        self._turn = 0
 
     def step(self, received: Phit | None) -> Phit | None:
         """One cycle: what comes in it, and what it sends in it, of which that is not yet a part."""
@@ -135,9 +137,10 @@ class LinkPeer:
         keepalive = self._quiet >= self._rules.keepalive_cycles // 2
         if not (filled or self._retry or keepalive or (*report[1], report[0]) != self._told):
             return
-        # The other end needs all credits, and each flit tells of one channel.
-        channel = self._chance.randrange(CHANNELS)
         told = self._told or (0,) * (CHANNELS + 1)
+        news = [channel for channel in range(CHANNELS) if told[channel] != report[1][channel]]
+        self._turn = (self._turn + 1) % CHANNELS
+        channel = self._chance.choice(news or [self._turn])
         self._told = (
             *(new if at == channel else told[at] for at, new in enumerate(report[1])),
             report[0],

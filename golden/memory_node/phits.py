@@ -18,9 +18,7 @@ class Phit(NamedTuple):
 
 def phits_of(flit: bytes, phit_bytes: int) -> list[Phit]:
     """The phits of a flit's bytes, in their order."""
-    return [
-        Phit(at == 0, flit[at : at + phit_bytes]) for at in range(0, len(flit), phit_bytes)
-    ]
+    return [Phit(at == 0, flit[at : at + phit_bytes]) for at in range(0, len(flit), phit_bytes)]
 
 
 class PhitReader:

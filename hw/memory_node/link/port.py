@@ -87,9 +87,7 @@ class LinkPort(wiring.Component):
         wiring.connect(m, transmitter.wire, wiring.flipped(self.wire_out))
         wiring.connect(m, receiver.wire, wiring.flipped(self.wire_in))
         for channel in range(CHANNELS):
-            wiring.connect(
-                m, transmitter.transmit[channel], wiring.flipped(self.transmit[channel])
-            )
+            wiring.connect(m, transmitter.transmit[channel], wiring.flipped(self.transmit[channel]))
             wiring.connect(m, receiver.receive[channel], wiring.flipped(self.receive[channel]))
         m.d.comb += [
             transmitter.heard.eq(receiver.heard),

@@ -123,7 +123,7 @@ class LinkReceiver(wiring.Component):
             ]
             wiring.connect(m, fifo.o, wiring.flipped(self.receive[channel]))
 
-        again = self._asks(m, wrong=come & ~right, ahead=good & ahead, come=good & in_turn, flit=flit)
+        again = self._asks(m, wrong=come & (~right | ahead), come=good & in_turn)
         acknowledge_due = Signal()
         with m.If(good & flit.filled & ~ahead):  # behind, too: its acknowledgement may be lost
             m.d.sync += acknowledge_due.eq(1)
@@ -165,13 +165,13 @@ class LinkReceiver(wiring.Component):
         ]
         return checked_valid, checked_right, checked
 
-    def _asks(self, m: Any, *, wrong: Any, ahead: Any, come: Any, flit: Any) -> Any:
+    def _asks(self, m: Any, *, wrong: Any, come: Any) -> Any:
         """Whether the next flit is to ask for all from the expected one on."""
         again, asked = Signal(), Signal()
         waited = Signal(range(self._config.retry_cycles))
         with m.If(come):
             m.d.sync += [asked.eq(0), again.eq(0)]
-        with m.Elif(~asked & (wrong | ahead)):
+        with m.Elif(~asked & wrong):
             m.d.sync += [asked.eq(1), again.eq(1)]
         with m.Elif(again & self.told):
             m.d.sync += [again.eq(0), waited.eq(0)]

@@ -106,7 +106,8 @@ class LinkTransmitter(wiring.Component):
 
         waiting = Signal(range(_UNSENT + 1))
         room = Signal()
-        m.d.comb += room.eq((end - oldest != config.replay_flits) & (waiting != _UNSENT))
+        kept_count = (end - oldest)[:8]
+        m.d.comb += room.eq((kept_count != config.replay_flits) & (waiting != _UNSENT))
         entered = self._let_in(m, room, write_port.data)
         m.d.comb += [write_port.en.eq(entered), write_port.addr.eq(end)]
 
@@ -201,9 +202,7 @@ class LinkTransmitter(wiring.Component):
         """Makes a flit of what was chosen in this cycle and of what the memory gives in the next,
         and puts it on the wire."""
         chosen_valid, made_valid = Signal(), Signal()
-        chosen, made = (
-            Signal(WireFlit, name=name, reset_less=True) for name in ("chosen", "made")
-        )
+        chosen, made = (Signal(WireFlit, name=name, reset_less=True) for name in ("chosen", "made"))
         m.d.sync += [
             chosen_valid.eq(start),
             chosen.filled.eq(fill),

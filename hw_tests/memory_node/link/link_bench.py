@@ -153,20 +153,23 @@ class Bench:
 
     def __init__(self, dut: Any, noise: str = "none", *, give: float = 0, take: float = 0) -> None:
         self._dut = dut
+        self._shares = {"give": give, "take": take}
         self.chance = random.Random(f"{noise} {give} {take}")
-        self.ports = [Port(dut, name, give=give, take=take) for name in "ab"]
         self.wires = [
-            NoisyWire(noise, CONFIG.phit_bytes, delay=DELAY, seed=f"{name} {take}")
-            for name in "ab"
+            NoisyWire(noise, CONFIG.phit_bytes, delay=DELAY, seed=f"{name} {take}") for name in "ab"
         ]
         self.cycle = 0
 
-    async def reset(self) -> None:
+    async def reset(self) -> list[Port]:
         cocotb.start_soon(Clock(self._dut.clk, 2, "ns").start())
         self._dut.rst.value = 1
         await ClockCycles(self._dut.clk, 3)
+        # Not before: what a test before this one has left is gone now.
+        self.ports = [Port(self._dut, name, **self._shares) for name in "ab"]
+        await ClockCycles(self._dut.clk, 2)
         self._dut.rst.value = 0
         await RisingEdge(self._dut.clk)
+        return self.ports
 
     async def run(self, cycles: int, until: Callable[[], bool] = lambda: False) -> bool:
         """Returns whether ``until`` was true before ``cycles`` were over."""
@@ -193,8 +196,7 @@ class Bench:
 async def every_flit_once_and_in_order(dut: Any, noise: str, stalls: str) -> None:
     give = {"none": 0.0, "random": 0.6, "heavy": 0.2}[stalls]
     bench = Bench(dut, noise, give=give, take=STALLS[stalls])
-    a, b = bench.ports
-    await bench.reset()
+    a, b = await bench.reset()
     given = [packets(bench.chance, FLITS) for _ in range(2)]
     a.give(given[0])
     b.give(given[1])
@@ -213,44 +215,44 @@ async def every_flit_once_and_in_order(dut: Any, noise: str, stalls: str) -> Non
         port.check_counters()
         assert not port.dead
     harmed = [wire.harmed for wire in bench.wires]
-    assert (min(harmed) > 0) == (noise != "none")
-    if noise != "none":
-        assert min(port.checker.sent_again for port in bench.ports) > 0
+    assert (sum(harmed) > 0) == (noise != "none")
+    assert (a.checker.sent_again + b.checker.sent_again > 0) == (noise != "none")
     dut._log.info(f"{bench.cycle} cycles, {harmed} harmed")
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
-@cocotb.parametrize(channels=[1, 4], noise=["none", "random", "heavy"])
-async def full_rate(dut: Any, channels: int, noise: str) -> None:
-    bench = Bench(dut, noise)
-    a, b = bench.ports
-    await bench.reset()
-    cycles = 1200 * CONFIG.phits
+@cocotb.parametrize(channels=[1, 4])
+async def full_rate(dut: Any, channels: int) -> None:
+    """In both directions at once, as long as buffers are as deep as the way there and back."""
+    bench = Bench(dut)
+    a, b = await bench.reset()
+    cycles = 600 * CONFIG.phits
     warm = 4 * (DELAY + 20)
-    for port in bench.ports:
+    message = payload_of((True, True, bench.chance.randbytes(64)))
+    for port in (a, b):
         for source in port.sources[:channels]:
-            message = (True, True, bench.chance.randbytes(64))
-            source.queue = deque([payload_of(message)] * (cycles + warm))
+            source.queue = deque([message] * (cycles + warm))
     await bench.run(warm)
     before = a.taken_count, b.taken_count
     await bench.run(cycles)
     shares = [
         (port.taken_count - at) * CONFIG.phits / cycles
-        for port, at in zip(bench.ports, before, strict=True)
+        for port, at in zip((a, b), before, strict=True)
     ]
-    dut._log.info(f"RATE {channels} channels, noise {noise}: {shares}")
-    if noise == "none" and PARAMETERS["full_rate"]:
+    dut._log.info(f"{channels} channels: {shares} of a flit in {CONFIG.phits} cycles")
+    if channels > 1 or PARAMETERS["full_rate"]:
         assert min(shares) >= 0.98
-        counts = [len(sink.taken) for sink in b.sinks[:channels]]
-        assert max(counts) - min(counts) <= 1, f"channels had {counts}"
+    counts = [len(sink.taken) for sink in b.sinks[:channels]]
+    assert max(counts) - min(counts) <= 1, f"channels had {counts}"
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def latency_of_a_flit(dut: Any) -> None:
     bench = Bench(dut)
-    a, b = bench.ports
-    await bench.reset()
-    await bench.run(100)
+    a, _ = await bench.reset()
+    # Not within a keepalive.
+    await bench.run(2 * CONFIG.keepalive_cycles, lambda: bool(int(dut.a_wire_out_valid.value)))
+    await bench.run(CONFIG.phits + 1)
     ready = dut.a_transmit_1_ready
     messages = [(True, True, bytes([1] * 64))]
     a.give([[], messages, [], []])
@@ -269,8 +271,7 @@ async def a_cut_link_is_dead(dut: Any, which: str) -> None:
     if CONFIG.dead_cycles > 5000:
         return
     bench = Bench(dut, take=0.5)
-    a, b = bench.ports
-    await bench.reset()
+    a, b = await bench.reset()
     given = [packets(bench.chance, 3 * FLITS) for _ in range(2)]
     a.give(given[0])
     b.give(given[1])
@@ -325,8 +326,7 @@ async def with_a_peer_of_other_habits(dut: Any, habits: str, noise: str) -> None
         f"{habits} {noise}",
     )
     bench = Bench(dut, noise, take=0.3)
-    port = bench.ports[0]
-    await bench.reset()
+    port, _ = await bench.reset()
     given = [packets(bench.chance, FLITS) for _ in range(2)]
     port.give(given[0])
     for queue, messages in zip(peer.queues, given[1], strict=True):

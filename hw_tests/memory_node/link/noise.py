@@ -35,7 +35,10 @@ NOISES = {
 
 
 class NoisyWire:
-    """Carries what is given to it in a cycle to ``delay`` cycles later, 1 or more; ``cut`` ends it."""
+    """Carries what is given to it in a cycle to ``delay`` cycles later, 1 or more.
+
+    While ``cut``, nothing arrives.
+    """
 
     def __init__(self, noise: str | Noise, phit_bytes: int, *, delay: int, seed: object) -> None:
         self.harmed = 0

@@ -39,7 +39,7 @@ def test_link(
             "delay": delay,
             "latency": latency,
             "full_rate": full_rate,
-            "flits": 400 if preset == "full" else 40,
+            "flits": 120 if preset == "full" else 60,
         },
     )
 
@@ -65,5 +65,7 @@ def test_refuses_what_does_not_fit(option: str, value: int, said: str) -> None:
 
 
 def test_refuses_an_unknown_preset() -> None:
-    with pytest.raises(ValueError, match=f"no configuration 'fast'; known: {', '.join(LINK_PRESETS)}"):
+    with pytest.raises(
+        ValueError, match=f"no configuration 'fast'; known: {', '.join(LINK_PRESETS)}"
+    ):
         configure("fast")
