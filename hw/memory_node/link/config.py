@@ -17,9 +17,9 @@ PHIT_BYTES = (72, 36, 24, 18, 12, 9)
 class LinkConfig:
     """What a link port is generated for; both ends of a link are alike.
 
-    With the defaults a direction carries a flit a fabric cycle as long as a phit takes at most 48
-    cycles from one port to the other (120 ns at 400 MHz): what a flit takes to be acknowledged, and
-    its credit to come back, is then less than ``replay_flits`` and ``buffer_flits`` last.
+    With the defaults a direction carries a flit a fabric cycle as long as a phit takes at most 53
+    cycles from one port to the other (132 ns at 400 MHz): a flit is acknowledged and its credit is
+    back before ``replay_flits`` and ``buffer_flits`` others have been sent.
     """
 
     phit_bytes: int = 72

@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import cocotb
+import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
+from golden.cycles.link import LinkCycles
 from golden.memory_node import (
+    Flit,
     Habits,
     LinkPeer,
     LinkRules,
@@ -19,8 +22,10 @@ from golden.memory_node import (
     Packet,
     Phit,
     PortChecker,
+    phits_of,
 )
-from hw.memory_node.flit import CHANNELS, Flit
+from hw.memory_node.flit import CHANNELS
+from hw.memory_node.flit import Flit as PassedFlit
 from hw.memory_node.link.config import LinkConfig, configure
 from hw_tests.bench import bench_parameters
 from hw_tests.memory_node.link.noise import NOISES, NoisyWire
@@ -121,11 +126,11 @@ class Port:
 
 def payload_of(message: Message) -> int:
     head, tail, data = message
-    return pack(Flit, head=head, tail=tail, payload=int.from_bytes(data, "little"))
+    return pack(PassedFlit, head=head, tail=tail, payload=int.from_bytes(data, "little"))
 
 
 def message_of(payload: int) -> Message:
-    fields = unpack(Flit, payload)
+    fields = unpack(PassedFlit, payload)
     return bool(fields["head"]), bool(fields["tail"]), fields["payload"].to_bytes(64, "little")
 
 
@@ -146,6 +151,22 @@ def packets(chance: random.Random, flits: int) -> list[list[Message]]:
             last = len(payloads) - 1
             of_channel += [(n == 0, n == last, data) for n, data in enumerate(payloads)]
     return messages
+
+
+class CountedWire(NoisyWire):
+    """Corrupts certain filled flits, the first sending of each."""
+
+    lost: set[int]
+    """Which of the wire's filled flits, from 0 on; those that are sent again count, too."""
+
+    def carry(self, phit: Phit | None) -> Phit | None:
+        if phit is not None and phit.first and phit.data[0] & 1:
+            self._filled += 1
+            if self._filled - 1 in self.lost:
+                phit = phit._replace(data=phit.data[:-1] + bytes([phit.data[-1] ^ 1]))
+        return super().carry(phit)
+
+    _filled = 0
 
 
 class Bench:
@@ -221,6 +242,30 @@ async def every_flit_once_and_in_order(dut: Any, noise: str, stalls: str) -> Non
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(noise=["none", "random"])
+async def a_channel_that_is_not_taken_hinders_no_other(dut: Any, noise: str) -> None:
+    """Its buffer fills and no more is sent."""
+    bench = Bench(dut, noise)
+    a, b = await bench.reset()
+    flits = CONFIG.buffer_flits + 10
+    given = packets(bench.chance, flits)
+    for sink in b.sinks[1:]:
+        sink.pause = 1.0
+    a.give(given)
+    all_of_it = len(given[0])
+    assert await bench.run(40_000, lambda: len(b.sinks[0].taken) == all_of_it)
+    await bench.run(CHANNELS * CONFIG.buffer_flits * CONFIG.phits + 2 * CONFIG.retry_cycles)
+    assert [len(sink.taken) for sink in b.sinks[1:]] == [0] * (CHANNELS - 1)
+    assert b.checker.taken == all_of_it + (CHANNELS - 1) * CONFIG.buffer_flits
+    assert a.checker.sent == b.checker.taken
+    for sink in b.sinks[1:]:
+        sink.pause = 0.0
+    counts = sum(map(len, given))
+    assert await bench.run(40_000, lambda: b.taken_count == counts)
+    assert b.taken == given
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.parametrize(channels=[1, 4])
 async def full_rate(dut: Any, channels: int) -> None:
     """In both directions at once, as long as buffers are as deep as the way there and back."""
@@ -265,11 +310,40 @@ async def latency_of_a_flit(dut: Any) -> None:
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(
+    (("delay", "lost"), [(1, 0), (1, 3), (DELAY, 0), (DELAY, 3), (2 * DELAY, 0)]), channels=[1, 4]
+)
+async def cycles_are_those_of_the_model(dut: Any, delay: int, channels: int, lost: int) -> None:
+    bench = Bench(dut)
+    wire = bench.wires[0] = CountedWire("none", CONFIG.phit_bytes, delay=delay, seed=0)
+    bench.wires[1] = NoisyWire("none", CONFIG.phit_bytes, delay=delay, seed=0)
+    a, b = await bench.reset()
+    await bench.run(2 * CONFIG.keepalive_cycles, lambda: bool(int(dut.a_wire_out_valid.value)))
+    await bench.run(CONFIG.phits + 1)
+    packets, lines = (20, 63) if CONFIG.phits == 1 else (20, 9)
+    flits = packets * (lines + 1)
+    wire.lost = {flits * (2 * n + 1) // (2 * lost) for n in range(lost)}
+    message = payload_of((True, True, bench.chance.randbytes(64)))
+    for source in a.sources[:channels]:
+        source.queue = deque([message] * (flits // channels))
+    started = bench.cycle + 1  # a source offers in the cycle after
+    assert await bench.run(100_000, lambda: b.taken_count == flits)
+    model = LinkCycles(
+        phit_bytes=CONFIG.phit_bytes,
+        buffer_flits=CONFIG.buffer_flits,
+        replay_flits=CONFIG.replay_flits,
+        wire_cycles=delay,
+    )
+    predicted = model.fabric_cycles(packets=packets, lines=lines, channels=channels, lost=lost)
+    measured = bench.cycle - 1 - started
+    dut._log.info(f"MODEL {flits} flits: {measured} cycles, predicted {predicted}")
+    assert measured == pytest.approx(predicted, rel=0.01)
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms", skip=CONFIG.dead_cycles > 5000)
 @cocotb.parametrize(which=["both", "a_to_b"])
 async def a_cut_link_is_dead(dut: Any, which: str) -> None:
     """Both ports say so, send nothing and take what they are given; what came, stays."""
-    if CONFIG.dead_cycles > 5000:
-        return
     bench = Bench(dut, take=0.5)
     a, b = await bench.reset()
     given = [packets(bench.chance, 3 * FLITS) for _ in range(2)]
@@ -307,6 +381,30 @@ async def an_idle_link_lives(dut: Any) -> None:
         assert not port.dead
         assert port.checker.flits_out > 10
         assert port.checker.sent == 0
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms", skip=CONFIG.dead_cycles > 5000)
+async def an_acknowledgement_of_what_was_never_sent_is_not_used(dut: Any) -> None:
+    """As from a port that was reset alone: nothing is taken for sent, and the link is dead."""
+    bench = Bench(dut)
+    a, _ = await bench.reset()
+    flit = Flit(sequence=0, acknowledge=200, retry=True).encode()
+    phits: deque[Phit | None] = deque()
+    a.give([[(True, True, bytes(64))] * 2 * CONFIG.replay_flits] + [[]] * 3)
+    edge = RisingEdge(dut.clk)
+    for _ in range(2 * CONFIG.dead_retries * CONFIG.retry_cycles):
+        await edge
+        a.step()
+        if a.dead:
+            break
+        if not phits:
+            phits.extend([*phits_of(flit, CONFIG.phit_bytes), *[None] * 8])
+        a.drive(phits.popleft())
+    assert a.dead
+    # No more went out than may be kept, and all of that again and again.
+    kept = min(CONFIG.replay_flits, CONFIG.buffer_flits)
+    assert a.checker.sent == kept
+    assert a.checker.sent_again == pytest.approx((CONFIG.dead_retries - 1) * kept, abs=kept)
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")

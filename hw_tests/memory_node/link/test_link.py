@@ -14,7 +14,7 @@ from hw_tests.memory_node.link.link_pair import LinkPair
 @pytest.mark.parametrize(
     ("preset", "options", "delay", "latency", "full_rate"),
     [
-        ("full", {}, 48, 11, True),
+        ("full", {}, 53, 11, True),
         ("tiny", {}, 3, 19, False),
         (
             "tiny",
