@@ -1,0 +1,88 @@
+"""A packet and its flits' payloads (docs/memory-node-spec.md, "Packets")."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["LINE_BYTES", "Operation", "Packet", "Status"]
+
+LINE_BYTES = 64
+
+_FIELDS = {
+    "destination": 1,
+    "source": 1,
+    "operation": 1,
+    "status": 1,
+    "tag": 2,
+    "lines": 2,
+    "address": 6,
+}
+"""Bytes of each, the first at the lowest address."""
+
+
+class Operation(enum.IntEnum):
+    """What a packet asks or answers."""
+
+    READ = 1
+    WRITE = 2
+    READ_DATA = 3
+    WRITE_DONE = 4
+    MESSAGE = 5
+    REFUSED = 6
+
+
+class Status(enum.IntEnum):
+    """How a request ended."""
+
+    OK = 0
+    BOUNDS = 1
+    OWNER = 2
+    OPERATION = 3
+    FORMAT = 4
+    MEMORY = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packet:
+    """A head and its lines.
+
+    ``operation`` and ``status`` are plain numbers, for packets that are wrong; ``data`` is that of
+    the flits after the head, whatever ``lines`` says.
+    """
+
+    destination: int
+    source: int
+    operation: int
+    status: int = 0
+    tag: int = 0
+    lines: int = 0
+    address: int = 0
+    data: bytes = b""
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """Of its flits: the first is the head, the last the tail."""
+        if len(self.data) % LINE_BYTES:
+            raise ValueError(f"data of a packet is whole lines, got {len(self.data)} bytes")
+        head = b"".join(
+            getattr(self, name).to_bytes(size, "little") for name, size in _FIELDS.items()
+        )
+        lines = range(0, len(self.data), LINE_BYTES)
+        return [
+            head.ljust(LINE_BYTES, b"\0"),
+            *(self.data[at : at + LINE_BYTES] for at in lines),
+        ]
+
+    @staticmethod
+    def of(payloads: Sequence[bytes]) -> Packet:
+        """The packet of the flits from a head to its tail."""
+        head, *lines = payloads
+        values, at = {}, 0
+        for name, size in _FIELDS.items():
+            values[name] = int.from_bytes(head[at : at + size], "little")
+            at += size
+        if any(head[at:]):
+            raise ValueError("a head has something where it should be zero")
+        return Packet(**values, data=b"".join(lines))

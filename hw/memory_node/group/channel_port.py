@@ -1,0 +1,211 @@
+"""Where the links of a group meet at a memory channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.axi.bus import BURST_INCR, AXI4Signature
+from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
+from hw.memory_node.config import MemoryNodeConfig
+from hw.memory_node.flit import PACKET_LINES
+from hw.memory_node.group.layouts import Line, Stripe
+from hw.memory_node.round_robin import round_robin
+from hw.storage import NEVER_BOTH
+from hw.stream.fifo import StreamFifo
+
+__all__ = ["ChannelPort"]
+
+
+class ChannelPort(wiring.Component):
+    """Bursts of all links on one AXI4 port, taken in turn.
+
+    Each link has its own AXI ID, so that what it gets comes in the order in which it asked. A read
+    is asked for when there is room for all its data; data and answers are always taken.
+
+    Members
+    -------
+    reads : In(stream of :class:`~hw.memory_node.group.layouts.Stripe`), one for each link
+    available : Out(links)
+        A line is there for this link.
+    fetch, last, fetched : In(links), In(links), Out(links)
+        Who wants a line (only while ``available``), and whether it is the last of a stripe; who
+        gets one in this cycle. Turns are stripes: links that go over the channels in step would
+        otherwise wait for each other at every one.
+    line : Out(:data:`~hw.memory_node.group.layouts.Line`)
+        That of the cycle before.
+    writes, data : In(stream of Stripe), In(stream of lines), one for each link
+        Bursts and what they write.
+    written : Out(stream of a bit), one for each link
+        For each burst, whether it was answered with an error.
+    axi : Out(:class:`~hw.axi.bus.AXI4Signature`)
+    """
+
+    reads: Any
+    available: Any
+    fetch: Any
+    last: Any
+    fetched: Any
+    line: Any
+    writes: Any
+    data: Any
+    written: Any
+    axi: Any
+
+    def __init__(self, config: MemoryNodeConfig) -> None:
+        self._config = config
+        links = config.group_links
+        stripes = stream.Signature(Stripe(config))
+        super().__init__(
+            {
+                "reads": In(stripes).array(links),
+                "available": Out(links),
+                "fetch": In(links),
+                "last": In(links),
+                "fetched": Out(links),
+                "line": Out(Line),
+                "writes": In(stripes).array(links),
+                "data": In(stream.Signature(LINE_BITS)).array(links),
+                "written": Out(stream.Signature(1)).array(links),
+                "axi": Out(
+                    AXI4Signature(
+                        addr_width=config.channel_address_bits,
+                        data_width=LINE_BITS,
+                        id_width=config.id_width,
+                    )
+                ),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        axi = self.axi
+        for name in ("ar", "aw"):
+            m.d.comb += [
+                getattr(axi, f"{name}size").eq(LINE_BYTE_BITS),
+                getattr(axi, f"{name}burst").eq(BURST_INCR),
+            ]
+        self._read(m)
+        self._write(m)
+        return m
+
+    def _address(self, m: Any, name: str, link: Any, burst: Any) -> None:
+        """Puts ``burst`` on an address channel."""
+        axi = self.axi
+        m.d.sync += [
+            getattr(axi, f"{name}valid").eq(1),
+            getattr(axi, f"{name}id").eq(link),
+            getattr(axi, f"{name}addr").eq(burst.line << LINE_BYTE_BITS),
+            getattr(axi, f"{name}len").eq(burst.lines - 1),
+        ]
+
+    def _read(self, m: Any) -> None:
+        axi, links = self.axi, self._config.group_links
+        depth = self._config.read_buffer_lines
+        m.submodules.lines = lines = Memory(
+            shape=Line, depth=links * depth, init=[], attrs=NEVER_BOTH
+        )
+        put_port, get_port = lines.write_port(), lines.read_port()
+
+        asking = Signal(links)
+        fetching = Signal(links)
+        free = Signal()
+        m.d.comb += [
+            free.eq(~axi.arvalid | axi.arready),
+            fetching.eq(self.fetch),
+            axi.rready.eq(1),
+            put_port.en.eq(axi.rvalid),
+            put_port.data.data.eq(axi.rdata),
+            put_port.data.error.eq(axi.rresp[1]),
+            get_port.en.eq(fetching.any()),
+            self.line.eq(get_port.data),
+        ]
+        chosen = round_robin(m, asking, advance=asking.any() & free)
+        turn = round_robin(m, fetching, advance=fetching.any())
+        served, owner, owned = Signal.like(turn), Signal.like(turn), Signal()
+        m.d.comb += served.eq(Mux(owned & fetching.bit_select(owner, 1), owner, turn))
+        with m.If(fetching.any()):
+            m.d.sync += [owner.eq(served), owned.eq(~self.last.bit_select(served, 1))]
+        with m.If(axi.arready):
+            m.d.sync += axi.arvalid.eq(0)
+        for link, burst in enumerate(self.reads):
+            room = Signal(range(depth + 1), init=depth, name=f"room_{link}")
+            stored = Signal(range(depth + 1), name=f"stored_{link}")
+            put, get = (Signal(range(depth), name=f"{name}_{link}") for name in ("put", "get"))
+            mine, arrives, leaves = (
+                Signal(name=f"{name}_{link}") for name in ("mine", "arrives", "leaves")
+            )
+            m.d.comb += [
+                asking[link].eq(burst.valid & (burst.payload.lines <= room)),
+                mine.eq(asking[link] & (chosen == link)),
+                burst.ready.eq(mine & free),
+                arrives.eq(axi.rvalid & (axi.rid == link)),
+                leaves.eq(fetching[link] & (served == link)),
+                self.fetched[link].eq(leaves),
+                self.available[link].eq(stored != 0),
+            ]
+            with m.If(burst.ready):
+                self._address(m, "ar", link, burst.payload)
+                m.d.sync += room.eq(room - burst.payload.lines + leaves)
+            with m.Elif(leaves):
+                m.d.sync += room.eq(room + 1)
+            with m.If(arrives & ~leaves):
+                m.d.sync += stored.eq(stored + 1)
+            with m.Elif(leaves & ~arrives):
+                m.d.sync += stored.eq(stored - 1)
+            with m.If(arrives):
+                m.d.comb += put_port.addr.eq(put + link * depth)
+                m.d.sync += put.eq(put + 1)
+            with m.If(leaves):
+                m.d.comb += get_port.addr.eq(get + link * depth)
+                m.d.sync += get.eq(get + 1)
+
+    def _write(self, m: Any) -> None:
+        axi, config = self.axi, self._config
+        links = config.group_links
+        # Lines and burst ends wait here; what comes out of it is early in the cycle.
+        m.submodules.outgoing = outgoing = StreamFifo(shape=LINE_BITS + 1, depth=4, early=True)
+        asking = Signal(links)
+        left = Signal(range(PACKET_LINES + 1))
+        owner = Signal(range(links))
+        moving, free = Signal(), Signal()
+        m.d.comb += [
+            asking.eq(Cat(burst.valid for burst in self.writes)),
+            moving.eq(outgoing.i.valid & outgoing.i.ready),
+            # The data of a burst never come before its address.
+            free.eq((~axi.awvalid | axi.awready) & ((left == 0) | ((left == 1) & moving))),
+            Cat(axi.wdata, axi.wlast).eq(outgoing.o.payload),
+            axi.wvalid.eq(outgoing.o.valid),
+            axi.wstrb.eq((1 << LINE_BYTES) - 1),
+            outgoing.o.ready.eq(axi.wready),
+            axi.bready.eq(1),
+        ]
+        chosen = round_robin(m, asking, advance=asking.any() & free)
+        with m.If(axi.awready):
+            m.d.sync += axi.awvalid.eq(0)
+        with m.If(moving):
+            m.d.sync += left.eq(left - 1)
+        for link, (burst, lines) in enumerate(zip(self.writes, self.data, strict=True)):
+            m.d.comb += burst.ready.eq(asking[link] & (chosen == link) & free)
+            with m.If(burst.ready):
+                self._address(m, "aw", link, burst.payload)
+                m.d.sync += [left.eq(burst.payload.lines), owner.eq(link)]
+            with m.If((owner == link) & (left != 0)):
+                m.d.comb += [
+                    outgoing.i.valid.eq(lines.valid),
+                    outgoing.i.payload.eq(Cat(lines.payload, left == 1)),
+                    lines.ready.eq(outgoing.i.ready),
+                ]
+            # Holds the answers of all bursts that can be under way.
+            stripes = -(-(PACKET_LINES - 1) // config.stripe_lines) + 1
+            depth = config.requests * -(-stripes // config.group_channels)
+            m.submodules[f"written_{link}"] = written = StreamFifo(shape=1, depth=depth, early=True)
+            wiring.connect(m, written.o, wiring.flipped(self.written[link]))
+            m.d.comb += [
+                written.i.valid.eq(axi.bvalid & (axi.bid == link)),
+                written.i.payload.eq(axi.bresp[1]),
+            ]
