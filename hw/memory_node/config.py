@@ -61,6 +61,10 @@ class MemoryNodeConfig:
     """Lines that a link may deliver ahead of memory, a power of two from 64 to 4096: a write
     goes to memory when all of it is here."""
 
+    write_queue_lines: int = 32
+    """Lines that a link may have waiting at each channel while others have their turn, 4 to 1024.
+    Short stripes need fewer."""
+
     read_buffer_lines: int = 256
     """Lines that a channel may deliver ahead of a link, a power of two from 64 to 4096."""
 
@@ -76,6 +80,7 @@ class MemoryNodeConfig:
                 )
         _check("interleave_bytes", self.interleave_bytes, LINE_BYTES, 4096, power_of_two=True)
         _check("requests", self.requests, 2, 64, power_of_two=True)
+        _check("write_queue_lines", self.write_queue_lines, 4, 1024)
         for name in ("write_buffer_lines", "read_buffer_lines"):
             _check(name, getattr(self, name), PACKET_LINES, 4096, power_of_two=True)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -19,6 +19,9 @@ from hw.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["ChannelPort"]
+
+_BURSTS = 8
+"""Bursts of a link that wait at a channel to be written."""
 
 
 class ChannelPort(wiring.Component):
@@ -106,7 +109,7 @@ class ChannelPort(wiring.Component):
     def _read(self, m: Any) -> None:
         axi, links = self.axi, self._config.group_links
         depth = self._config.read_buffer_lines
-        m.submodules.lines = lines = Memory(
+        m.submodules.read_lines = lines = Memory(
             shape=Line, depth=links * depth, init=[], attrs=NEVER_BOTH
         )
         put_port, get_port = lines.write_port(), lines.read_port()
@@ -167,45 +170,58 @@ class ChannelPort(wiring.Component):
     def _write(self, m: Any) -> None:
         axi, config = self.axi, self._config
         links = config.group_links
-        # Lines and burst ends wait here; what comes out of it is early in the cycle.
-        m.submodules.outgoing = outgoing = StreamFifo(shape=LINE_BITS + 1, depth=4, early=True)
         asking = Signal(links)
         left = Signal(range(PACKET_LINES + 1))
         owner = Signal(range(links))
+        # Addresses go ahead of data, which follow in their order.
+        turn_layout = data.StructLayout({"link": range(links), "lines": left.shape()})
+        m.submodules.turns = turns = StreamFifo(shape=turn_layout, depth=4, early=True)
+        turn: Any = turns.i.payload
+        next_turn: Any = turns.o.payload
         moving, free = Signal(), Signal()
         m.d.comb += [
-            asking.eq(Cat(burst.valid for burst in self.writes)),
-            moving.eq(outgoing.i.valid & outgoing.i.ready),
-            # The data of a burst never come before its address.
-            free.eq((~axi.awvalid | axi.awready) & ((left == 0) | ((left == 1) & moving))),
-            Cat(axi.wdata, axi.wlast).eq(outgoing.o.payload),
-            axi.wvalid.eq(outgoing.o.valid),
+            moving.eq(axi.wvalid & axi.wready),
+            free.eq((~axi.awvalid | axi.awready) & turns.i.ready),
+            turns.i.valid.eq(asking.any() & free),
+            turns.o.ready.eq((left == 0) | ((left == 1) & moving)),
+            axi.wlast.eq(left == 1),
             axi.wstrb.eq((1 << LINE_BYTES) - 1),
-            outgoing.o.ready.eq(axi.wready),
             axi.bready.eq(1),
         ]
         chosen = round_robin(m, asking, advance=asking.any() & free)
         with m.If(axi.awready):
             m.d.sync += axi.awvalid.eq(0)
-        with m.If(moving):
+        with m.If(turns.o.valid & turns.o.ready):
+            m.d.sync += [left.eq(next_turn.lines), owner.eq(next_turn.link)]
+        with m.Elif(moving):
             m.d.sync += left.eq(left - 1)
-        for link, (burst, lines) in enumerate(zip(self.writes, self.data, strict=True)):
-            m.d.comb += burst.ready.eq(asking[link] & (chosen == link) & free)
-            with m.If(burst.ready):
-                self._address(m, "aw", link, burst.payload)
-                m.d.sync += [left.eq(burst.payload.lines), owner.eq(link)]
-            with m.If((owner == link) & (left != 0)):
-                m.d.comb += [
-                    outgoing.i.valid.eq(lines.valid),
-                    outgoing.i.payload.eq(Cat(lines.payload, left == 1)),
-                    lines.ready.eq(outgoing.i.ready),
-                ]
-            # Holds the answers of all bursts that can be under way.
-            stripes = -(-(PACKET_LINES - 1) // config.stripe_lines) + 1
-            depth = config.requests * -(-stripes // config.group_channels)
-            m.submodules[f"written_{link}"] = written = StreamFifo(shape=1, depth=depth, early=True)
+        # Answers of all bursts that can be under way.
+        stripes = -(-(PACKET_LINES - 1) // config.stripe_lines) + 1
+        answers = config.requests * -(-stripes // config.group_channels)
+        for link in range(links):
+            # A link goes on to the next channel while another one has this.
+            bursts = StreamFifo(shape=Stripe(config), depth=_BURSTS, early=True)
+            lines = StreamFifo(shape=LINE_BITS, depth=config.write_queue_lines, early=True)
+            written = StreamFifo(shape=1, depth=answers, early=True)
+            m.submodules[f"bursts_{link}"] = bursts
+            m.submodules[f"lines_{link}"] = lines
+            m.submodules[f"written_{link}"] = written
+            wiring.connect(m, wiring.flipped(self.writes[link]), bursts.i)
+            wiring.connect(m, wiring.flipped(self.data[link]), lines.i)
             wiring.connect(m, written.o, wiring.flipped(self.written[link]))
+            burst: Any = bursts.o
             m.d.comb += [
+                asking[link].eq(burst.valid),
+                burst.ready.eq((chosen == link) & free),
                 written.i.valid.eq(axi.bvalid & (axi.bid == link)),
                 written.i.payload.eq(axi.bresp[1]),
             ]
+            with m.If(burst.valid & burst.ready):
+                self._address(m, "aw", link, burst.payload)
+                m.d.comb += [turn.link.eq(link), turn.lines.eq(burst.payload.lines)]
+            with m.If((owner == link) & (left != 0)):
+                m.d.comb += [
+                    axi.wvalid.eq(lines.o.valid),
+                    axi.wdata.eq(lines.o.payload),
+                    lines.o.ready.eq(axi.wready),
+                ]
