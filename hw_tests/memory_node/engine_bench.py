@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import cocotb
@@ -21,6 +22,7 @@ from golden.memory_node.node import (
     PacketFlit,
     channel_of,
     flits_of,
+    packet_of,
     packets_in,
 )
 from golden.memory_node.packet import LINE_BYTES, Operation, Packet, Status
@@ -258,6 +260,32 @@ async def errors_of_memory(dut: Any, name: str, stalls: str) -> None:
     # More often where errors are.
     await bench.run(packets=80, wrong=0.0)
     assert any(each["MEMORY"] for each in bench.events)
+
+
+@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.parametrize(habit=HABITS)
+async def what_is_done_can_be_read(dut: Any, habit: str) -> None:
+    """A read on another link, asked for as soon as a write is answered."""
+    bench = Bench(dut, "odd", stalls="heavy", habit=habit)
+    await bench.reset(base=0, size=len(bench.group.memory))
+    edge = RisingEdge(dut.clk)
+    for index in range(12):
+        write = Packet(
+            destination=NODE,
+            source=OWNER,
+            operation=Operation.WRITE,
+            lines=(1, 9, 24)[index % 3],
+            address=LINE_BYTES * bench.rng.randrange(1000),
+            data=lines_of(bench.rng, (1, 9, 24)[index % 3]),
+        )
+        read = replace(write, operation=Operation.READ, data=b"")
+        for source, sink, packet in zip(bench.sources, bench.sinks, (write, read), strict=True):
+            source.queue.extend(map(to_port, flits_of(packet)))
+            sink.taken.clear()
+            while not (sink.taken and sink.taken[-1] >> 1 & 1):
+                await edge
+        found = packet_of([from_port(each) for each in bench.sinks[1].taken])
+        assert found.data == write.data, f"write {index}"
 
 
 @cocotb.test(timeout_time=5, timeout_unit="ms")

@@ -37,8 +37,8 @@ class AnswerMaker(wiring.Component):
         For each write that it is in memory, and whether there was an error.
     available : In(channels)
         A channel has a line.
-    fetch, last, fetched : Out(channels), Out(1), In(channels)
-        Takes a line of a channel, the last of a stripe; it does so in this cycle.
+    fetch : Out(channels)
+        Takes a line of a channel.
     lines : In(:data:`~hw.memory_node.group.layouts.Line`), one for each channel
         What was taken in the cycle before.
     o : Out(FlitStream)
@@ -54,8 +54,6 @@ class AnswerMaker(wiring.Component):
     stored: Any
     available: Any
     fetch: Any
-    last: Any
-    fetched: Any
     lines: Any
     o: Any
     answered: Any
@@ -73,8 +71,6 @@ class AnswerMaker(wiring.Component):
                 "stored": In(stream.Signature(1)),
                 "available": In(channels),
                 "fetch": Out(channels),
-                "last": Out(1),
-                "fetched": In(channels),
                 "lines": In(Line).array(channels),
                 "o": Out(FlitStream),
                 "answered": Out(1),
@@ -117,15 +113,13 @@ class AnswerMaker(wiring.Component):
             now.channel.eq(channel),
             now.status.eq(answer.status),
             walker.step_lines.eq(1),
-            self.last.eq(walker.lines == 1),
         ]
         with m.If(reading):
-            with m.If(may & there):
-                m.d.comb += self.fetch.bit_select(channel, 1).eq(1)
             m.d.comb += [
+                self.fetch.bit_select(channel, 1).eq(moving),
                 now.data.eq(1),
                 now.last.eq(walker.last),
-                moving.eq((self.fetch & self.fetched).any()),
+                moving.eq(may & there),
                 walker.step.eq(moving),
                 self.answered.eq(moving & walker.last),
             ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR, AXI4Signature
+from hw.dram.request import step
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import PACKET_LINES
@@ -35,12 +36,8 @@ class ChannelPort(wiring.Component):
     reads : In(stream of :class:`~hw.memory_node.group.layouts.Stripe`), one for each link
     available : Out(links)
         A line is there for this link.
-    fetch, last, fetched : In(links), In(links), Out(links)
-        Who wants a line (only while ``available``), and whether it is the last of a stripe; who
-        gets one in this cycle. Turns are stripes: links that go over the channels in step would
-        otherwise wait for each other at every one.
-    line : Out(:data:`~hw.memory_node.group.layouts.Line`)
-        That of the cycle before.
+    fetch, lines : In(links), Out(:data:`~hw.memory_node.group.layouts.Line`), one for each link
+        Takes a line (only while ``available``); that of the cycle before.
     writes, data : In(stream of Stripe), In(stream of lines), one for each link
         Bursts and what they write.
     written : Out(stream of a bit), one for each link
@@ -51,9 +48,7 @@ class ChannelPort(wiring.Component):
     reads: Any
     available: Any
     fetch: Any
-    last: Any
-    fetched: Any
-    line: Any
+    lines: Any
     writes: Any
     data: Any
     written: Any
@@ -68,9 +63,7 @@ class ChannelPort(wiring.Component):
                 "reads": In(stripes).array(links),
                 "available": Out(links),
                 "fetch": In(links),
-                "last": In(links),
-                "fetched": Out(links),
-                "line": Out(Line),
+                "lines": Out(Line).array(links),
                 "writes": In(stripes).array(links),
                 "data": In(stream.Signature(LINE_BITS)).array(links),
                 "written": Out(stream.Signature(1)).array(links),
@@ -109,46 +102,34 @@ class ChannelPort(wiring.Component):
     def _read(self, m: Any) -> None:
         axi, links = self.axi, self._config.group_links
         depth = self._config.read_buffer_lines
-        m.submodules.read_lines = lines = Memory(
-            shape=Line, depth=links * depth, init=[], attrs=NEVER_BOTH
-        )
-        put_port, get_port = lines.write_port(), lines.read_port()
-
         asking = Signal(links)
-        fetching = Signal(links)
         free = Signal()
-        m.d.comb += [
-            free.eq(~axi.arvalid | axi.arready),
-            fetching.eq(self.fetch),
-            axi.rready.eq(1),
-            put_port.en.eq(axi.rvalid),
-            put_port.data.data.eq(axi.rdata),
-            put_port.data.error.eq(axi.rresp[1]),
-            get_port.en.eq(fetching.any()),
-            self.line.eq(get_port.data),
-        ]
+        m.d.comb += [free.eq(~axi.arvalid | axi.arready), axi.rready.eq(1)]
         chosen = round_robin(m, asking, advance=asking.any() & free)
-        turn = round_robin(m, fetching, advance=fetching.any())
-        served, owner, owned = Signal.like(turn), Signal.like(turn), Signal()
-        m.d.comb += served.eq(Mux(owned & fetching.bit_select(owner, 1), owner, turn))
-        with m.If(fetching.any()):
-            m.d.sync += [owner.eq(served), owned.eq(~self.last.bit_select(served, 1))]
         with m.If(axi.arready):
             m.d.sync += axi.arvalid.eq(0)
         for link, burst in enumerate(self.reads):
+            # A memory of its own, or links that go over the channels in step would wait for each
+            # other at every one.
+            lines = Memory(shape=Line, depth=depth, init=[], attrs=NEVER_BOTH)
+            m.submodules[f"read_lines_{link}"] = lines
+            put_port, get_port = lines.write_port(), lines.read_port()
             room = Signal(range(depth + 1), init=depth, name=f"room_{link}")
             stored = Signal(range(depth + 1), name=f"stored_{link}")
             put, get = (Signal(range(depth), name=f"{name}_{link}") for name in ("put", "get"))
-            mine, arrives, leaves = (
-                Signal(name=f"{name}_{link}") for name in ("mine", "arrives", "leaves")
-            )
+            arrives = Signal(name=f"arrives_{link}")
+            leaves = self.fetch[link]
             m.d.comb += [
                 asking[link].eq(burst.valid & (burst.payload.lines <= room)),
-                mine.eq(asking[link] & (chosen == link)),
-                burst.ready.eq(mine & free),
+                burst.ready.eq(asking[link] & (chosen == link) & free),
                 arrives.eq(axi.rvalid & (axi.rid == link)),
-                leaves.eq(fetching[link] & (served == link)),
-                self.fetched[link].eq(leaves),
+                put_port.addr.eq(put),
+                put_port.en.eq(arrives),
+                put_port.data.data.eq(axi.rdata),
+                put_port.data.error.eq(axi.rresp[1]),
+                get_port.addr.eq(get),
+                get_port.en.eq(leaves),
+                self.lines[link].eq(get_port.data),
                 self.available[link].eq(stored != 0),
             ]
             with m.If(burst.ready):
@@ -156,15 +137,10 @@ class ChannelPort(wiring.Component):
                 m.d.sync += room.eq(room - burst.payload.lines + leaves)
             with m.Elif(leaves):
                 m.d.sync += room.eq(room + 1)
-            with m.If(arrives & ~leaves):
-                m.d.sync += stored.eq(stored + 1)
-            with m.Elif(leaves & ~arrives):
-                m.d.sync += stored.eq(stored - 1)
+            step(m, stored, up=arrives, down=leaves)
             with m.If(arrives):
-                m.d.comb += put_port.addr.eq(put + link * depth)
                 m.d.sync += put.eq(put + 1)
             with m.If(leaves):
-                m.d.comb += get_port.addr.eq(get + link * depth)
                 m.d.sync += get.eq(get + 1)
 
     def _write(self, m: Any) -> None:

@@ -108,7 +108,6 @@ class GroupEngine(wiring.Component):
             self.events[link].eq(maker.events),
             self.events[link].line_written.eq(mover.written),
             maker.available.eq(Cat(port.available[link] for port in ports)),
-            maker.fetched.eq(Cat(port.fetched[link] for port in ports)),
         ]
         for index, port in enumerate(ports):
             wiring.connect(m, reader.bursts[index], port.reads[link])
@@ -117,6 +116,5 @@ class GroupEngine(wiring.Component):
             wiring.connect(m, port.written[link], collector.answers[index])
             m.d.comb += [
                 port.fetch[link].eq(maker.fetch[index]),
-                port.last[link].eq(maker.last),
-                maker.lines[index].eq(port.line),
+                maker.lines[index].eq(port.lines[link]),
             ]
