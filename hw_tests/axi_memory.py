@@ -6,7 +6,7 @@ import functools
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,16 +57,17 @@ class Burst:
     address: int
     beats: int
     cycle: int
+    ident: int = 0
     done: int = field(default=0)
 
 
 class AxiMemory:
-    """Subordinate on the ports ``PREFIX_*`` of ``dut``; in order, one ID.
+    """Subordinate on the ports ``PREFIX_*`` of ``dut``; in order within an ID.
 
-    It checks at every cycle: bursts have ID 0, for which answers in order are the only legal ones;
-    they are INCR, full width, aligned, inside the memory and within a 4 KB page; WLAST is where it
-    should be; write data does not come before its address is valid; a channel that waits holds its
-    payload. A violation raises ``AssertionError`` in the test.
+    It checks at every cycle: bursts have an ID that there is; they are INCR, full width, aligned,
+    inside the memory and within a 4 KB page; WLAST is where it should be; write data does not come
+    before its address is valid; a channel that waits holds its payload. A violation raises
+    ``AssertionError`` in the test.
 
     Parameters
     ----------
@@ -76,6 +77,9 @@ class AxiMemory:
         For each channel (``ar r aw w b``) the probability that it pauses in a cycle.
     habit:
         One of :data:`HABITS`.
+    ids:
+        IDs that there are. Read data of different ones come mixed at random, and so do answers to
+        writes.
     shared:
         At most one beat, read or write, moves in a cycle; reads go first.
     reset:
@@ -83,6 +87,8 @@ class AxiMemory:
     read_error, write_error:
         Asked for each beat read (index since the memory was made) and each burst written; true
         answers with ``error``. A failing burst is written nevertheless.
+    failing:
+        Addresses of lines that do so whenever they are in a burst.
     """
 
     def __init__(
@@ -94,12 +100,14 @@ class AxiMemory:
         *,
         stalls: Mapping[str, float] | None = None,
         habit: str = HABITS[0],
+        ids: int = 1,
         shared: bool = False,
         reset: Any = None,
         seed: int = 1,
         read_error: Callable[[int], bool] = lambda index: False,
         write_error: Callable[[int], bool] = lambda index: False,
         error: Response = Response.SLVERR,
+        failing: Container[int] = (),
     ) -> None:
         self.memory = memory
         self.stalls = dict(stalls or {})
@@ -110,6 +118,8 @@ class AxiMemory:
         self.read_error = read_error
         self.write_error = write_error
         self.error = error
+        self.failing = failing
+        self.ids = ids
         self.cycle = 0
         self.reads: list[Burst] = []
         self.writes: list[Burst] = []
@@ -137,7 +147,8 @@ class AxiMemory:
         self._to_read: deque[Burst] = deque()
         self._to_write: deque[Burst] = deque()
         self._data: deque[tuple[int, ...]] = deque()
-        self._to_answer: deque[tuple[int, int]] = deque()
+        self._to_answer: deque[tuple[Burst, int, int]] = deque()
+        self._reading: Burst | None = None
         for name in ("bid", "rid"):
             self._drive(name, 0)
         self._forget()
@@ -149,6 +160,7 @@ class AxiMemory:
         self._to_write.clear()
         self._data.clear()
         self._to_answer.clear()
+        self._reading = None
         for name in ("arready", "awready", "wready", "bvalid", "rvalid"):
             self._drive(name, 0)
 
@@ -183,13 +195,13 @@ class AxiMemory:
         beats = length + 1
         end = address + beats * self._beat_bytes
         what = f"{channel} burst of {beats} beats at {address:#x}"
-        assert ident == 0, f"{what} has ID {ident}"
+        assert ident < self.ids, f"{what} has ID {ident}"
         assert burst == 1, f"{what} is of type {burst}"
         assert 1 << size == self._beat_bytes, f"{what} has size {size}"
         assert address % self._beat_bytes == 0, f"{what} is not aligned"
         assert address // 4096 == (end - 1) // 4096, f"{what} crosses 4 KB"
         assert end <= self.memory.size, f"{what} leaves the memory of {self.memory.size} bytes"
-        return Burst(address, beats, self.cycle)
+        return Burst(address, beats, self.cycle, ident)
 
     def _addresses(self, channel: str, queue: deque[Burst], log: list[Burst]) -> None:
         if self._get(f"{channel}valid"):
@@ -237,7 +249,9 @@ class AxiMemory:
             if last:
                 self._to_write.popleft()
                 index = len(self.writes) - len(self._to_write) - 1
-                self._to_answer.append((self.cycle, self.error if self.write_error(index) else 0))
+                lines = range(burst.address, burst.address + burst.beats * size, size)
+                failed = self.write_error(index) or any(line in self.failing for line in lines)
+                self._to_answer.append((burst, self.cycle, self.error if failed else 0))
 
     def _ready(self) -> None:
         """Says what will be taken in the next cycle; what is offered now, is then, too."""
@@ -275,21 +289,24 @@ class AxiMemory:
         if driven["rvalid"] and self._get("rready"):
             self.read_cycles.append(self.cycle)
             self._drive("rvalid", 0)
-            self._to_read[0].done += 1
-            if self._to_read[0].done == self._to_read[0].beats:
-                self._to_read.popleft()
+            assert self._reading is not None
+            self._reading.done += 1
+            if self._reading.done == self._reading.beats:
+                self._to_read.remove(self._reading)
         if (
             self._to_read
             and not driven["rvalid"]
             and self.cycle - self._to_read[0].cycle >= self._latency
             and not self._pause("r")
         ):
-            burst = self._to_read[0]
+            burst = self._reading = self._to_read[self._choose(self._to_read)]
             place = burst.address + burst.done * self._beat_bytes
             line = self.memory[place : place + self._beat_bytes]
+            failed = self.read_error(len(self.read_cycles)) or place in self.failing
             self._drive("rdata", int.from_bytes(line.tobytes(), "little"))
+            self._drive("rid", burst.ident)
             self._drive("rlast", int(burst.done == burst.beats - 1))
-            self._drive("rresp", self.error if self.read_error(len(self.read_cycles)) else 0)
+            self._drive("rresp", self.error if failed else 0)
             self._drive("rvalid", 1)
 
         if driven["bvalid"] and self._get("bready"):
@@ -298,12 +315,25 @@ class AxiMemory:
         if (
             self._to_answer
             and not driven["bvalid"]
-            and self.cycle - self._to_answer[0][0] >= self._latency
+            and self.cycle - self._to_answer[0][1] >= self._latency
             and not self._pause("b")
         ):
-            self._drive("bresp", self._to_answer.popleft()[1])
+            chosen = self._choose([burst for burst, *_ in self._to_answer])
+            burst, _, response = self._to_answer[chosen]
+            del self._to_answer[chosen]
+            self._drive("bid", burst.ident)
+            self._drive("bresp", response)
             self._drive("bvalid", 1)
         self._ready()
+
+    def _choose(self, bursts: Sequence[Burst]) -> int:
+        """Whose turn it is: of the oldest burst of each ID one at random."""
+        if self.ids == 1:
+            return 0
+        oldest: dict[int, int] = {}
+        for index, burst in enumerate(bursts):
+            oldest.setdefault(burst.ident, index)
+        return self._random.choice(list(oldest.values()))
 
     async def _run(self) -> None:
         edge = RisingEdge(self._clock)

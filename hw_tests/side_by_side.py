@@ -26,7 +26,12 @@ class SideBySide(wiring.Component):
         m: Any = Module()
         for name, component in self._components.items():
             m.submodules[name] = component
-            wiring.connect(m, wiring.flipped(getattr(self, name)), component)
+            # Amaranth does not connect interfaces that hold arrays of interfaces.
+            inner = component.signature.flatten(component)
+            outer = component.signature.flatten(getattr(self, name))
+            for (_, member, inside), (_, _, outside) in zip(inner, outer, strict=True):
+                target, source = (outside, inside) if member.flow is Out else (inside, outside)
+                m.d.comb += target.eq(source)
         return m
 
 

@@ -11,6 +11,7 @@ __all__ = [
     "DDR4_1600_8GBIT_X16",
     "DDR4_1600_16GBIT_X8",
     "DDR4_2400_8GBIT_X8",
+    "DDR4_3200_8GBIT_X8",
     "PARTS",
     "TINY",
     "DramPart",
@@ -90,6 +91,32 @@ DDR4_2400_8GBIT_X8 = DramPart(
 )
 """Eight 8 Gbit x8 dies at DDR4-2400 (CL 16)."""
 
+DDR4_3200_8GBIT_X8 = DramPart(
+    name="ddr4_3200_8gbit_x8",
+    geometry=DDR4_2400_8GBIT_X8.geometry,
+    timing=DramTiming(
+        tck_ps=625,
+        cl=22,
+        cwl=16,
+        t_rcd=22,
+        t_rp=22,
+        t_ras=52,
+        t_rc=74,
+        t_ccd_s=4,
+        t_ccd_l=8,
+        t_rrd_s=4,
+        t_rrd_l=8,
+        t_faw=34,
+        t_wr=24,
+        t_wtr_s=4,
+        t_wtr_l=12,
+        t_rtp=12,
+        t_rfc=560,
+        t_refi=12480,
+    ),
+)
+"""Eight 8 Gbit x8 dies at DDR4-3200, speed bin 3200AA (22-22-22; JESD79-4, speed bin tables)."""
+
 TINY = DramPart(
     name="tiny",
     geometry=DramGeometry(bank_groups=4, rows=4, columns=256),
@@ -98,7 +125,14 @@ TINY = DramPart(
 """128 KB with the paper's timing but short, frequent refreshes: for tests, not a real part."""
 
 PARTS = {
-    item.name: item for item in (DDR4_1600_16GBIT_X8, DDR4_1600_8GBIT_X16, DDR4_2400_8GBIT_X8, TINY)
+    item.name: item
+    for item in (
+        DDR4_1600_16GBIT_X8,
+        DDR4_1600_8GBIT_X16,
+        DDR4_2400_8GBIT_X8,
+        DDR4_3200_8GBIT_X8,
+        TINY,
+    )
 }
 
 

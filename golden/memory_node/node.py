@@ -1,0 +1,171 @@
+"""What a memory-node does with packets (docs/memory-node-spec.md, "Packets" and "The node")."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from golden.memory_node.packet import LINE_BYTES, Operation, Packet, Status
+
+__all__ = [
+    "Group",
+    "MemoryNode",
+    "PacketFlit",
+    "Sent",
+    "channel_of",
+    "flits_of",
+    "packet_of",
+    "packets_in",
+]
+
+_MOST_LINES = 64
+_REQUEST_CHANNELS = (0, 1)
+_RESPONSES = 2
+
+
+class PacketFlit(NamedTuple):
+    """A flit as it is on one virtual channel."""
+
+    head: bool
+    tail: bool
+    payload: bytes
+
+
+class Sent(NamedTuple):
+    """A packet that leaves a node."""
+
+    link: int
+    channel: int
+    flits: tuple[PacketFlit, ...]
+
+
+def flits_of(packet: Packet) -> tuple[PacketFlit, ...]:
+    """A packet as it goes over a virtual channel."""
+    payloads = packet.payloads
+    last = len(payloads) - 1
+    return tuple(PacketFlit(index == 0, index == last, each) for index, each in enumerate(payloads))
+
+
+def packet_of(flits: Sequence[PacketFlit]) -> Packet:
+    """The packet that these flits are."""
+    return Packet.of([each.payload for each in flits])
+
+
+def packets_in(flits: Iterable[PacketFlit]) -> Iterator[tuple[PacketFlit, ...]]:
+    """The packets of a virtual channel: each from a head to the next tail; what is between is of no
+    packet."""
+    packet: list[PacketFlit] = []
+    for flit in flits:
+        if packet or flit.head:
+            packet.append(flit)
+            if flit.tail:
+                yield tuple(packet)
+                packet = []
+
+
+def channel_of(address: int, *, channels: int, interleave_bytes: int) -> tuple[int, int]:
+    """The memory channel that holds a byte of a group's memory, and where it is there."""
+    stripe, offset = divmod(address, interleave_bytes)
+    turn, channel = divmod(stripe, channels)
+    return channel, turn * interleave_bytes + offset
+
+
+@dataclass
+class Group:
+    """A share of the memory and who may use it."""
+
+    memory: bytearray
+    base: int = 0
+    size: int = 0
+    owner: int = 0
+    failing: set[int] = field(default_factory=set)
+    """Addresses of lines for which memory answers with an error; they are read and written
+    nevertheless."""
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def answer(self, node: int, flits: Sequence[PacketFlit]) -> tuple[PacketFlit, ...]:
+        """Does the request that came as ``flits``, in a packet, and answers it."""
+        # What is beyond the fields is of no meaning in a request.
+        head = Packet.of([flits[0].payload[:14].ljust(LINE_BYTES, b"\0")])
+        status = self._check(node, head, flits)
+        lines = [self.base + head.address + LINE_BYTES * each for each in range(head.lines % 65)]
+        data = b""
+        operation = Operation.REFUSED
+        if head.operation == Operation.READ:
+            operation = Operation.READ_DATA
+            if status is Status.OK:
+                data = bytes(self.memory[lines[0] : lines[0] + LINE_BYTES * head.lines])
+                self.counts["lines_read"] += head.lines
+                if self.failing.intersection(lines):
+                    data += bytes(LINE_BYTES)
+                    self.counts[f"refused_{Status.MEMORY.name}"] += 1
+        elif head.operation == Operation.WRITE:
+            operation = Operation.WRITE_DONE
+            if status is Status.OK:
+                for line, flit in zip(lines, flits[1:], strict=True):
+                    self.memory[line : line + LINE_BYTES] = flit.payload
+                self.counts["lines_written"] += head.lines
+                if self.failing.intersection(lines):
+                    status = Status.MEMORY
+        self.counts["requests"] += 1
+        if status is not Status.OK:
+            self.counts[f"refused_{status.name}"] += 1
+        return flits_of(
+            Packet(
+                destination=head.source,
+                source=node,
+                operation=operation,
+                status=status,
+                tag=head.tag,
+                lines=head.lines,
+                address=head.address,
+                data=data,
+            )
+        )
+
+    def _check(self, node: int, head: Packet, flits: Sequence[PacketFlit]) -> Status:
+        write = head.operation == Operation.WRITE
+        if head.destination != node or head.operation not in (Operation.READ, Operation.WRITE):
+            return Status.OPERATION
+        if head.source != self.owner:
+            return Status.OWNER
+        wrong = (
+            not 1 <= head.lines <= _MOST_LINES
+            or head.address % LINE_BYTES
+            or len(flits) - 1 != (head.lines if write else 0)
+            or any(flit.head for flit in flits[1:])
+        )
+        if wrong:
+            return Status.FORMAT
+        end = head.address + LINE_BYTES * head.lines
+        if end > self.size or self.base + self.size > len(self.memory):
+            return Status.BOUNDS
+        return Status.OK
+
+
+class MemoryNode:
+    """A node with all its links and groups; packets are done one after the other."""
+
+    def __init__(
+        self, *, node: int, links: int, groups: int, group_bytes: int, date_line: bool = False
+    ) -> None:
+        self.node = node
+        self.date_line = date_line
+        self.groups = [Group(bytearray(group_bytes)) for _ in range(groups)]
+        self.counts: Counter[tuple[str, int]] = Counter()
+        """Packets that passed through, and that were dropped, by the link on which they came."""
+        self._group_links = links // groups
+
+    def take(self, link: int, channel: int, flits: tuple[PacketFlit, ...]) -> Sent | None:
+        """What leaves the node because this packet came; None if nothing does."""
+        group, number = divmod(link, self._group_links)
+        if len(self.groups) == 2 and flits[0].payload[0] != self.node:
+            self.counts["passed", link] += 1
+            other = (1 - group) * self._group_links + number
+            return Sent(other, channel | self.date_line, flits)
+        if channel not in _REQUEST_CHANNELS:
+            self.counts["dropped", link] += 1
+            return None
+        return Sent(link, _RESPONSES, self.groups[group].answer(self.node, flits))

@@ -1,0 +1,138 @@
+"""Configuration of a memory-node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hw.dram.config import ControllerConfig
+from hw.dram.presets import (
+    DDR4_2400_8GBIT_X8,
+    DDR4_3200_8GBIT_X8,
+    TINY,
+    DramPart,
+)
+from hw.line import AXI_BURST_LINES, LINE_BYTES
+from hw.memory_node.flit import PACKET_LINES
+
+__all__ = ["MEMORY_NODE_PRESETS", "MemoryNodeConfig"]
+
+
+def _check(name: str, value: int, low: int, high: int, *, power_of_two: bool = False) -> None:
+    kind = "a power of two" if power_of_two else "an integer"
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or not low <= value <= high
+        or (power_of_two and value & (value - 1))
+    ):
+        raise ValueError(f"{name} must be {kind} from {low} to {high}, got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryNodeConfig:
+    """What a node is generated for; the defaults are the paper's (Kwon and Rhu, Table II).
+
+    Raises ``ValueError`` for what cannot be built.
+    """
+
+    links: int = 6
+    """Links of the node, 1 to 16: ``links / groups`` to each group."""
+
+    groups: int = 2
+    """Groups, 1 to 4, each with a share of links and channels. With two the node is a stop of
+    ``links / 2`` rings."""
+
+    channels: int = 10
+    """Memory channels of the node, ``channels / groups`` to each group, 16 there at most."""
+
+    part: DramPart = DDR4_3200_8GBIT_X8
+    """DRAM of a channel; with another memory its capacity still counts."""
+
+    controller: ControllerConfig = field(default_factory=ControllerConfig)
+    """Of each DDR4 channel."""
+
+    interleave_bytes: int = 4096
+    """What goes to one channel before the next, a power of two from 64 to 4096."""
+
+    requests: int = 16
+    """Requests of a link that are taken and not yet answered, a power of two from 2 to 64."""
+
+    write_buffer_lines: int = 256
+    """Lines that a link may deliver ahead of memory, a power of two from 64 to 4096: a write
+    goes to memory when all of it is here."""
+
+    write_queue_lines: int = 32
+    """Lines that a link may have waiting at each channel while others have their turn, 4 to 1024.
+    Short stripes need fewer."""
+
+    read_buffer_lines: int = 256
+    """Lines that a channel may deliver ahead of a link, a power of two from 64 to 4096."""
+
+    def __post_init__(self) -> None:
+        _check("groups", self.groups, 1, 4)
+        _check("links", self.links, 1, 16)
+        _check("channels", self.channels, 1, 16 * self.groups)
+        for name in ("links", "channels"):
+            value = getattr(self, name)
+            if value % self.groups:
+                raise ValueError(
+                    f"{name} must be a multiple of the {self.groups} groups, got {value!r}"
+                )
+        _check("interleave_bytes", self.interleave_bytes, LINE_BYTES, 4096, power_of_two=True)
+        _check("requests", self.requests, 2, 64, power_of_two=True)
+        _check("write_queue_lines", self.write_queue_lines, 4, 1024)
+        for name in ("write_buffer_lines", "read_buffer_lines"):
+            _check(name, getattr(self, name), PACKET_LINES, 4096, power_of_two=True)
+
+    @property
+    def group_links(self) -> int:
+        """Links of a group."""
+        return self.links // self.groups
+
+    @property
+    def group_channels(self) -> int:
+        """Memory channels of a group."""
+        return self.channels // self.groups
+
+    @property
+    def ring(self) -> bool:
+        """Whether packets for other nodes pass through."""
+        return self.groups == 2
+
+    @property
+    def channel_bytes(self) -> int:
+        """Memory of a channel."""
+        return self.part.geometry.capacity_bytes
+
+    @property
+    def channel_address_bits(self) -> int:
+        """Width of the byte addresses of a channel."""
+        return self.channel_bytes.bit_length() - 1
+
+    @property
+    def group_bytes(self) -> int:
+        """Memory of a group."""
+        return self.group_channels * self.channel_bytes
+
+    @property
+    def stripe_lines(self) -> int:
+        """Lines that go to one channel before the next: at most the 4 KB of an AXI burst."""
+        return AXI_BURST_LINES if self.group_channels == 1 else self.interleave_bytes // LINE_BYTES
+
+    @property
+    def id_width(self) -> int:
+        """Bits of the AXI IDs: each link of the group has its own."""
+        return max(1, (self.group_links - 1).bit_length())
+
+
+MEMORY_NODE_PRESETS = {
+    "paper": MemoryNodeConfig(),
+    "paper_ddr4_2400": MemoryNodeConfig(part=DDR4_2400_8GBIT_X8),
+    "tiny": MemoryNodeConfig(
+        links=2,
+        channels=2,
+        part=TINY,
+        requests=8,
+    ),
+}
+"""Nodes by name: the paper's, the same with slower memory, and one for tests."""
