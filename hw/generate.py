@@ -26,6 +26,8 @@ from hw.float.sqrt import FloatSqrt
 from hw.kernel.config import KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.kernel.unit import RuleUnit
+from hw.memory_node.link.config import LINK_PRESETS, LinkConfig
+from hw.memory_node.link.port import LinkPort
 from hw.pim.bank.bank import PimBank
 from hw.pim.config import PIM_PRESETS, PimConfig
 from hw.pim.pool import PimPool
@@ -42,6 +44,7 @@ class Machines(NamedTuple):
 
     module: ModuleConfig
     pim: PimConfig
+    link: LinkConfig = LINK_PRESETS["full"]
     clock_gate_cell: str = "bufgce"
     """Of the designs that have clock gates, one of :data:`hw.clocking.CLOCK_GATE_CELLS`."""
 
@@ -159,6 +162,12 @@ def _pool(machines: Machines) -> Design:
     return Design(PimPool(config, part), described, _pim_changes(config))
 
 
+def _link_port(machines: Machines) -> Design:
+    config = machines.link
+    options = [] if config == LINK_PRESETS["full"] else None
+    return Design(LinkPort(config), asdict(config), options)
+
+
 class Design(NamedTuple):
     """A component and what it was made for, as plain values."""
 
@@ -183,6 +192,7 @@ DESIGNS: dict[str, Callable[[Machines], Design]] = {
     "axdimm": _module,
     "pim_bank": _bank,
     "pim_pool": _pool,
+    "link_port": _link_port,
 }
 """Each design by its name."""
 

@@ -1,0 +1,24 @@
+"""The memory-node's links, written from docs/memory-node-spec.md alone."""
+
+from .checker import LinkRules, PortChecker, RuleBroken
+from .flit import FLIT_BYTES, Flit, crc32c
+from .packet import Operation, Packet, Status
+from .peer import Habits, LinkPeer
+from .phits import Phit, PhitReader, phits_of
+
+__all__ = [
+    "FLIT_BYTES",
+    "Flit",
+    "Habits",
+    "LinkPeer",
+    "LinkRules",
+    "Operation",
+    "Packet",
+    "Phit",
+    "PhitReader",
+    "PortChecker",
+    "RuleBroken",
+    "Status",
+    "crc32c",
+    "phits_of",
+]

@@ -1,0 +1,102 @@
+"""How many fabric cycles flits take over a link of the memory-node.
+
+A closed formula. From the specification (docs/memory-node-spec.md): phits, credits, what is kept to
+be sent again, going back. Fitted to the RTL, by its source: the stages between these events, named
+constants below. It holds for a link whose other direction has nothing of its own to send and whose
+receiver takes flits at once; with one phit a flit the other direction makes no difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["LinkCycles"]
+
+_FLIT_BYTES = 72
+
+# Stages of a port, in fabric cycles.
+BEGIN_TO_WIRE = 4
+"""From the choice of a flit until its first phit is on the wire."""
+CUT = 1
+"""More, if it has several phits."""
+WIRE_TO_DECISION = 4
+"""From its last phit's arrival until it is decided what becomes of it."""
+ENTRY_TO_BEGIN = 1
+"""From taking a flit from a user until it can be chosen."""
+DECISION_TO_USER = 2
+"""From taking a flit from the wire until a user can have it."""
+DECISION_TO_REPORT = 1
+"""From taking or missing a flit until the choice of one that tells so."""
+USER_TO_REPORT = 1
+"""From a user's taking a flit until the choice of one that tells so."""
+DECISION_TO_ROOM = 2
+"""From the arrival of such a report until another flit is taken from a user, or until the choice of
+the flit to which the sender goes back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkCycles:
+    """A link, and what goes over it when."""
+
+    phit_bytes: int
+    buffer_flits: int
+    """Of a virtual channel."""
+    replay_flits: int
+    wire_cycles: int
+    """From a port to the other."""
+
+    @property
+    def interval_fabric_cycles(self) -> int:
+        """From a flit to the next, at best."""
+        return _FLIT_BYTES // self.phit_bytes
+
+    @property
+    def latency_fabric_cycles(self) -> int:
+        """From taking a flit from a user at one end to its being there for one at the other."""
+        return ENTRY_TO_BEGIN + self._way + DECISION_TO_USER
+
+    @property
+    def acknowledged_fabric_cycles(self) -> int:
+        """From taking a flit until its place in what is kept has another's."""
+        return ENTRY_TO_BEGIN + self._way + DECISION_TO_REPORT + self._way + DECISION_TO_ROOM
+
+    @property
+    def credited_fabric_cycles(self) -> int:
+        """From taking a flit until its place in the buffer at the other end has another's."""
+        # What acknowledges the flit begins before, and has to end.
+        to_report = max(
+            DECISION_TO_USER + USER_TO_REPORT, DECISION_TO_REPORT + self.interval_fabric_cycles
+        )
+        return ENTRY_TO_BEGIN + self._way + to_report + self._way + DECISION_TO_ROOM
+
+    @property
+    def retry_fabric_cycles(self) -> int:
+        """What a flit that is lost costs, if the port at the other end sees it come and that it is
+        wrong: from its beginning to its beginning again."""
+        return self._way + DECISION_TO_REPORT + self._way + DECISION_TO_ROOM
+
+    @property
+    def _way(self) -> int:
+        """From the choice of a flit to the decision at the other end."""
+        phits = self.interval_fabric_cycles
+        cut = CUT + phits - 1 if phits > 1 else 0
+        return BEGIN_TO_WIRE + cut + self.wire_cycles + WIRE_TO_DECISION
+
+    def fabric_cycles(self, *, packets: int, lines: int, channels: int = 1, lost: int = 0) -> int:
+        """From taking the first flit of so many packets, each of a head and so many lines, at one
+        end to the last one's being there at the other, with ``channels`` alike, and with ``lost``
+        of the flits lost, far from each other; less where a sender waits for acknowledgements or
+        credits anyway, if it then has more to do than to wait."""
+        before = packets * (1 + lines) - 1
+        interval = self.interval_fabric_cycles
+        begins = unhindered = before * interval
+        for window, fabric_cycles in (
+            (self.replay_flits, self.acknowledged_fabric_cycles),
+            (self.buffer_flits * channels, self.credited_fabric_cycles),
+        ):
+            rounds, rest = divmod(before, window)
+            begins = max(begins, rounds * fabric_cycles + rest * interval)
+        # A sender that is never idle has to end a flit before it goes back.
+        grid = interval if begins == unhindered else 1
+        again = -(-self.retry_fabric_cycles // grid) * grid
+        return begins + self.latency_fabric_cycles + lost * again

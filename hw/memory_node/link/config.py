@@ -1,0 +1,117 @@
+"""Configuration of a link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from hw.memory_node.link.wire import FLIT_BYTES
+
+__all__ = ["LINK_PRESETS", "OPTIONS", "PHIT_BYTES", "LinkConfig", "configure"]
+
+PHIT_BYTES = (72, 36, 24, 18, 12, 9)
+"""Widths of a wire: each carries a flit in a whole number of phits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkConfig:
+    """What a link port is generated for; both ends of a link are alike.
+
+    With the defaults a direction carries a flit a fabric cycle as long as a phit takes at most 53
+    cycles from one port to the other (132 ns at 400 MHz): a flit is acknowledged and its credit is
+    back before ``replay_flits`` and ``buffer_flits`` others have been sent.
+    """
+
+    phit_bytes: int = 72
+    """What the wire carries in a cycle, one of :data:`PHIT_BYTES`."""
+
+    buffer_flits: int = 128
+    """Flits that wait at a receiver, of each virtual channel, 2 to 255."""
+
+    replay_flits: int = 128
+    """Flits that a sender keeps until they are acknowledged: a power of two from 4 to 128."""
+
+    retry_cycles: int = 256
+    """Without progress, after which a receiver asks again and a sender goes back: more than a flit
+    and its acknowledgement take together."""
+
+    keepalive_cycles: int = 64
+    """At most from one flit to the next."""
+
+    dead_cycles: int = 1 << 16
+    """Without a right flit, after which a link is dead; also from reset on, so that it is to be
+    longer than from the first port's reset to the other's."""
+
+    dead_retries: int = 64
+    """Times in a row that a sender goes back without progress until the link is dead, 2 to 255."""
+
+    def __post_init__(self) -> None:
+        if self.phit_bytes not in PHIT_BYTES:
+            raise ValueError(
+                f"phit_bytes must be one of {', '.join(map(str, PHIT_BYTES))}, "
+                f"got {self.phit_bytes!r}; a flit of {FLIT_BYTES} bytes has to be whole phits"
+            )
+        _check("buffer_flits", self.buffer_flits, 2, 255, "credits are counted modulo 256")
+        _check("replay_flits", self.replay_flits, 4, 128, "half of the sequence numbers")
+        if self.replay_flits & (self.replay_flits - 1):
+            raise ValueError(
+                f"replay_flits must be a power of two, got {self.replay_flits}; "
+                f"take {1 << self.replay_flits.bit_length() - 1}"
+            )
+        longest = 1 << 24
+        least = 4 * self.phits + 16
+        _check("retry_cycles", self.retry_cycles, least, longest, "a flit's way there and back")
+        _check(
+            "keepalive_cycles", self.keepalive_cycles, self.phits, longest, "a flit has to fit in"
+        )
+        least = 4 * self.keepalive_cycles
+        _check("dead_cycles", self.dead_cycles, least, longest, "some keepalives may be lost")
+        _check("dead_retries", self.dead_retries, 2, 255, "a retry may be lost")
+
+    @property
+    def phits(self) -> int:
+        """Phits of a flit."""
+        return FLIT_BYTES // self.phit_bytes
+
+
+def _check(name: str, value: int, low: int, high: int, reason: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(
+            f"{name} must be an integer from {low} to {high}, got {value!r}; {reason}: "
+            f"take {_nearest(value, low, high)}"
+        )
+
+
+def _nearest(value: Any, low: int, high: int) -> int:
+    return high if isinstance(value, int) and value > high else low
+
+
+LINK_PRESETS = {
+    "full": LinkConfig(),
+    "tiny": LinkConfig(
+        phit_bytes=9,
+        buffer_flits=4,
+        replay_flits=8,
+        retry_cycles=128,
+        keepalive_cycles=32,
+        dead_cycles=2048,
+        dead_retries=16,
+    ),
+}
+"""Named configurations: 64 bytes of payload a cycle, and a small one for tests."""
+
+OPTIONS = tuple(item.name for item in fields(LinkConfig))
+"""What :func:`configure` takes."""
+
+
+def configure(preset: str = "full", **options: Any) -> LinkConfig:
+    """The preset with ``options`` changed.
+
+    Raises ``ValueError`` for an unknown preset or option and for values that do not fit.
+    """
+    if preset not in LINK_PRESETS:
+        raise ValueError(f"no configuration {preset!r}; known: {', '.join(LINK_PRESETS)}")
+    for name in options:
+        if name not in OPTIONS:
+            raise ValueError(f"no configuration option {name!r}; known: {', '.join(OPTIONS)}")
+    return replace(LINK_PRESETS[preset], **options)

@@ -1,0 +1,118 @@
+"""A link port."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.memory_node.flit import CHANNELS, FlitStream
+from hw.memory_node.link.config import LinkConfig
+from hw.memory_node.link.receiver import LinkReceiver
+from hw.memory_node.link.transmitter import LinkTransmitter
+from hw.memory_node.link.wire import WireSignature
+
+__all__ = ["COUNTER_BITS", "LINK_COUNTERS", "LinkPort"]
+
+COUNTER_BITS = 48
+
+LINK_COUNTERS = ("sent", "sent_again", "taken", "discarded")
+
+
+class LinkPort(wiring.Component):
+    """One end of a link: flits of four virtual channels, in order within each, over a wire that
+    may lose and corrupt (docs/memory-node-spec.md, "Link layer").
+
+    A flit that a port has taken from ``transmit`` comes out of ``receive`` of the other port once
+    and unharmed, or the link is dead. What a dead link's port has received stays to be taken, and
+    may end within a packet.
+
+    Parameters
+    ----------
+    config
+        The link; both ends have the same.
+
+    Members
+    -------
+    transmit : In(FlitStream), one a virtual channel
+        What to send; a dead link takes and drops it.
+    receive : Out(FlitStream), one a virtual channel
+        What the other port sent.
+    wire_out : Out(:class:`~hw.memory_node.link.wire.WireSignature`)
+        To the other port.
+    wire_in : In(:class:`~hw.memory_node.link.wire.WireSignature`)
+        From the other port.
+    dead : Out(1)
+        The link does not work any more; until reset.
+    sent : Out(48)
+        Filled flits sent for the first time. All counts are since reset.
+    sent_again : Out(48)
+        Filled flits sent for another time.
+    taken : Out(48)
+        Filled flits taken from the wire into a buffer.
+    discarded : Out(48)
+        Flits of the wire that were wrong or incomplete, or filled and not taken.
+    """
+
+    transmit: Any
+    receive: Any
+    wire_out: Any
+    wire_in: Any
+    dead: Any
+    sent: Any
+    sent_again: Any
+    taken: Any
+    discarded: Any
+
+    def __init__(self, config: LinkConfig) -> None:
+        self._config = config
+        wire = WireSignature(phit_bytes=config.phit_bytes)
+        super().__init__(
+            {
+                "transmit": In(FlitStream).array(CHANNELS),
+                "receive": Out(FlitStream).array(CHANNELS),
+                "wire_out": Out(wire),
+                "wire_in": In(wire),
+                "dead": Out(1),
+                **{name: Out(COUNTER_BITS) for name in LINK_COUNTERS},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        m.submodules.transmitter = transmitter = LinkTransmitter(self._config)
+        m.submodules.receiver = receiver = LinkReceiver(self._config)
+        wiring.connect(m, transmitter.wire, wiring.flipped(self.wire_out))
+        wiring.connect(m, receiver.wire, wiring.flipped(self.wire_in))
+        for channel in range(CHANNELS):
+            wiring.connect(m, transmitter.transmit[channel], wiring.flipped(self.transmit[channel]))
+            wiring.connect(m, receiver.receive[channel], wiring.flipped(self.receive[channel]))
+        m.d.comb += [
+            transmitter.heard.eq(receiver.heard),
+            transmitter.report.eq(receiver.report),
+            transmitter.due.eq(receiver.due),
+            receiver.told.eq(transmitter.told),
+            transmitter.enable.eq(~self.dead),
+            receiver.enable.eq(~self.dead),
+        ]
+        silent = Signal(range(self._config.dead_cycles))
+        with m.If(receiver.right):
+            m.d.sync += silent.eq(0)
+        with m.Else():
+            m.d.sync += silent.eq(silent + 1)
+            with m.If(silent == self._config.dead_cycles - 1):
+                m.d.sync += self.dead.eq(1)
+        with m.If(transmitter.gave_up):
+            m.d.sync += self.dead.eq(1)
+        counted = {
+            "sent": transmitter.sent,
+            "sent_again": transmitter.sent_again,
+            "taken": receiver.taken,
+            "discarded": receiver.discarded,
+        }
+        for name, event in counted.items():
+            count = getattr(self, name)
+            m.d.sync += count.eq(count + event)
+        return m

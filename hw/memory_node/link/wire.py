@@ -1,0 +1,56 @@
+"""What goes over the wire: the layout of a flit, and the signals of a direction."""
+
+from __future__ import annotations
+
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import Out
+
+from hw.memory_node.flit import LINE_BYTES
+
+__all__ = ["CHECKED_BITS", "FLIT_BYTES", "Heard", "Report", "WireFlit", "WireSignature"]
+
+Report = data.StructLayout({"acknowledge": 8, "retry": 1, "credits": 8, "credit_channel": 2})
+"""What each flit tells of the other direction."""
+
+WireFlit = data.StructLayout(
+    {
+        "filled": 1,
+        "head": 1,
+        "tail": 1,
+        "channel": 2,
+        "sequence": 8,
+        "report": Report,
+        "payload": 8 * LINE_BYTES,
+        "crc": 32,
+    }
+)
+"""A flit on the wire."""
+
+FLIT_BYTES = WireFlit.size // 8
+CHECKED_BITS = WireFlit["crc"].offset
+"""Those before the CRC."""
+
+Heard = data.StructLayout({"valid": 1, "report": Report})
+"""What a right flit told; of one that came a few cycles ago."""
+
+
+class WireSignature(wiring.Signature):
+    """One direction of a link, as its sender has it. There is no ready.
+
+    Parameters
+    ----------
+    phit_bytes
+        What it carries in a cycle.
+
+    Members
+    -------
+    valid : Out(1)
+        There is a phit.
+    first : Out(1)
+        It is the first of a flit.
+    data : Out(8 * phit_bytes)
+        The phit: the flit's lowest bytes come first.
+    """
+
+    def __init__(self, *, phit_bytes: int) -> None:
+        super().__init__({"valid": Out(1), "first": Out(1), "data": Out(8 * phit_bytes)})

@@ -1,0 +1,71 @@
+"""Links of the memory-node: what goes in comes out at the other end, whatever the wire does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hw.memory_node.link.config import LINK_PRESETS, OPTIONS, configure
+from hw_tests.bench import run_bench
+from hw_tests.memory_node.link.link_pair import LinkPair
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "delay", "latency", "full_rate"),
+    [
+        ("full", {}, 53, 11, True),
+        ("tiny", {}, 3, 19, False),
+        (
+            "tiny",
+            {"phit_bytes": 36, "buffer_flits": 24, "replay_flits": 32},
+            4,
+            13,
+            True,
+        ),
+    ],
+    ids=["full", "tiny", "two_phits"],
+)
+def test_link(
+    preset: str, options: dict[str, Any], delay: int, latency: int, full_rate: bool
+) -> None:
+    run_bench(
+        LinkPair(configure(preset, **options)),
+        top="link_pair",
+        module="hw_tests.memory_node.link.link_bench",
+        parameters={
+            "preset": preset,
+            "options": options,
+            "delay": delay,
+            "latency": latency,
+            "full_rate": full_rate,
+            "flits": 120 if preset == "full" else 60,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("phit_bytes", 64, "phit_bytes must be one of 72, 36, 24, 18, 12, 9, got 64"),
+        ("buffer_flits", 256, "from 2 to 255, got 256; credits are counted modulo 256: take 255"),
+        ("replay_flits", 3, "from 4 to 128, got 3"),
+        ("replay_flits", 100, "a power of two, got 100; take 64"),
+        ("retry_cycles", 10, "retry_cycles must be an integer from 20"),
+        ("keepalive_cycles", 0, "keepalive_cycles must be an integer from 1"),
+        ("dead_cycles", 100, "dead_cycles must be an integer from 256"),
+        ("dead_retries", True, "got True"),
+        ("phits", 8, f"no configuration option 'phits'; known: {', '.join(OPTIONS)}"),
+    ],
+)
+def test_refuses_what_does_not_fit(option: str, value: int, said: str) -> None:
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011
+        configure(**{option: value})
+    assert said in str(refusal.value)
+
+
+def test_refuses_an_unknown_preset() -> None:
+    with pytest.raises(
+        ValueError, match=f"no configuration 'fast'; known: {', '.join(LINK_PRESETS)}"
+    ):
+        configure("fast")
