@@ -13,6 +13,7 @@ from hw.dram.presets import (
 )
 from hw.line import AXI_BURST_LINES, LINE_BYTES
 from hw.memory_node.flit import PACKET_LINES
+from hw.memory_node.link.config import LINK_PRESETS, LinkConfig
 
 __all__ = ["MEMORY_NODE_PRESETS", "MemoryNodeConfig"]
 
@@ -51,6 +52,9 @@ class MemoryNodeConfig:
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     """Of each DDR4 channel."""
 
+    link: LinkConfig = LINK_PRESETS["full"]
+    """Each link."""
+
     interleave_bytes: int = 4096
     """What goes to one channel before the next, a power of two from 64 to 4096."""
 
@@ -83,6 +87,11 @@ class MemoryNodeConfig:
         _check("write_queue_lines", self.write_queue_lines, 4, 1024)
         for name in ("write_buffer_lines", "read_buffer_lines"):
             _check(name, getattr(self, name), PACKET_LINES, 4096, power_of_two=True)
+        if self.group_bytes > 1 << 48:
+            raise ValueError(
+                f"a group has at most {1 << 48} bytes, the range of an address; "
+                f"got {self.group_bytes}"
+            )
 
     @property
     def group_links(self) -> int:

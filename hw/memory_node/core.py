@@ -1,0 +1,135 @@
+"""A memory-node between its links and its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.axi.bus import AXI4LiteSignature, AXI4Signature
+from hw.csr.bank import CSR_DATA_WIDTH
+from hw.line import LINE_BITS
+from hw.memory_node.config import MemoryNodeConfig
+from hw.memory_node.flit import CHANNELS, FlitStream
+from hw.memory_node.group.engine import GroupEngine
+from hw.memory_node.link.port import COUNTER_BITS, LINK_COUNTERS
+from hw.memory_node.registers.node_registers import REGISTERS_ADDR_WIDTH, NodeRegisters
+from hw.memory_node.ring.detour import Detour
+from hw.memory_node.ring.stop import RingStop
+
+__all__ = ["NodeCore"]
+
+
+class NodeCore(wiring.Component):
+    """Groups, stops of rings and registers: all of a node but its links and its memory.
+
+    Members
+    -------
+    s_axi : In(AXI4-Lite, 64 bits)
+        Registers.
+    receive, transmit : In(FlitStream), Out(FlitStream), for each link one a virtual channel
+    dead : In(links)
+        Links that are dead.
+    sent, sent_again, taken, discarded : In(48), one for each link
+        Counts of the link port, for the registers.
+    memory : Out(:class:`~hw.axi.bus.AXI4Signature`), one for each channel
+        Those of group 0 first.
+    """
+
+    s_axi: Any
+    receive: Any
+    transmit: Any
+    dead: Any
+    memory: Any
+
+    def __init__(self, config: MemoryNodeConfig) -> None:
+        self._config = config
+        links = config.links
+        lite = AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
+        axi = AXI4Signature(
+            addr_width=config.channel_address_bits,
+            data_width=LINE_BITS,
+            id_width=config.id_width,
+        )
+        super().__init__(
+            {
+                "s_axi": In(lite),
+                "receive": In(FlitStream).array(links, CHANNELS),
+                "transmit": Out(FlitStream).array(links, CHANNELS),
+                "dead": In(links),
+                **{name: In(COUNTER_BITS).array(links) for name in LINK_COUNTERS},
+                "memory": Out(axi).array(config.channels),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        config = self._config
+        m.submodules.registers = registers = NodeRegisters(config)
+        wiring.connect(m, wiring.flipped(self.s_axi), registers.s_axi)
+        m.d.comb += registers.dead.eq(self.dead)
+        for link in range(config.links):
+            m.d.comb += [
+                getattr(registers, name)[link].eq(getattr(self, name)[link])
+                for name in LINK_COUNTERS
+            ]
+
+        # In a ring, links of the same number of both groups are the sides of a stop.
+        sides = 2 if config.ring else 1
+        requests: list[Any] = [None] * config.links
+        answers: list[Any] = [None] * config.links
+        dropped: list[Any] = [None] * config.links
+        for number in range(config.links // sides):
+            m.submodules[f"stop_{number}"] = stop = RingStop(sides)
+            links = [number + side * config.group_links for side in range(sides)]
+            m.d.comb += [
+                stop.node.eq(registers.node),
+                stop.date_line.eq(registers.date_line),
+                stop.dead.eq(Cat(self.dead[link] for link in links)),
+            ]
+            for side, link in enumerate(links):
+                for channel in range(CHANNELS):
+                    wiring.connect(
+                        m,
+                        wiring.flipped(self.receive[link][channel]),
+                        stop.receive[side][channel],
+                    )
+                    wiring.connect(
+                        m,
+                        stop.transmit[side][channel],
+                        wiring.flipped(self.transmit[link][channel]),
+                    )
+                requests[link], answers[link] = stop.requests[side], stop.answers[side]
+                # Nobody here waits for a response.
+                response = stop.responses[side]
+                dropped[link] = response.valid & response.payload.tail
+                m.d.comb += [
+                    response.ready.eq(1),
+                    registers.passed[link].eq(stop.passed[side]),
+                ]
+        m.d.comb += registers.dropped.eq(Cat(dropped))
+
+        for index in range(config.groups):
+            m.submodules[f"group_{index}"] = engine = GroupEngine(config)
+            m.submodules[f"detour_{index}"] = detour = Detour(config.group_links)
+            first = index * config.group_links
+            m.d.comb += [
+                engine.node.eq(registers.node),
+                engine.allocation.eq(registers.allocations[index]),
+                detour.dead.eq(self.dead[first : first + config.group_links]),
+            ]
+            for number in range(config.group_links):
+                link = first + number
+                wiring.connect(m, requests[link], engine.requests[number])
+                wiring.connect(m, engine.answers[number], detour.i[number])
+                wiring.connect(m, detour.o[number], answers[link])
+                m.d.comb += registers.events[link].eq(engine.events[number])
+            for number in range(config.group_channels):
+                wiring.connect(
+                    m,
+                    engine.memory[number],
+                    wiring.flipped(self.memory[index * config.group_channels + number]),
+                )
+        return m

@@ -1,0 +1,143 @@
+"""The memory-node: links, groups and the controllers of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.axi.bus import AXI4LiteSignature, AXI4Signature
+from hw.csr.bank import CSR_DATA_WIDTH
+from hw.dram.controller import Ddr4Controller
+from hw.dram.dfi import DfiController
+from hw.line import LINE_BITS
+from hw.memory_node.config import MemoryNodeConfig
+from hw.memory_node.core import NodeCore
+from hw.memory_node.flit import CHANNELS
+from hw.memory_node.link.port import LINK_COUNTERS, LinkPort
+from hw.memory_node.link.wire import WireSignature
+from hw.memory_node.registers.node_registers import REGISTERS_ADDR_WIDTH
+
+__all__ = ["AxiPort", "MemoryNode", "ddr4_channels"]
+
+_OUTSIDE = ("dram", "dfi", "m_axi")
+
+
+class AxiPort(wiring.Component):
+    """A channel whose memory is behind an AXI4 port of the node.
+
+    Members
+    -------
+    s_axi, m_axi : In(AXI4Signature), Out(AXI4Signature)
+    """
+
+    s_axi: Any
+    m_axi: Any
+
+    def __init__(self, config: MemoryNodeConfig) -> None:
+        axi = AXI4Signature(
+            addr_width=config.channel_address_bits,
+            data_width=LINE_BITS,
+            id_width=config.id_width,
+        )
+        super().__init__({"s_axi": In(axi), "m_axi": Out(axi)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        wiring.connect(m, wiring.flipped(self.s_axi), wiring.flipped(self.m_axi))
+        return m
+
+
+def ddr4_channels(
+    config: MemoryNodeConfig, kind: type[Ddr4Controller | DfiController] = Ddr4Controller
+) -> list[Any]:
+    """The DDR4 controllers of a node, of this kind."""
+    return [
+        kind(
+            geometry=config.part.geometry,
+            timing=config.part.timing,
+            addr_width=config.channel_address_bits,
+            id_width=config.id_width,
+            config=config.controller,
+        )
+        for _ in range(config.channels)
+    ]
+
+
+class MemoryNode(wiring.Component):
+    """A memory-node (docs/memory-node-spec.md).
+
+    Parameters
+    ----------
+    config
+        The node.
+    memories
+        For each channel, group 0's first, a component with a member ``s_axi``,
+        In(:class:`~hw.axi.bus.AXI4Signature`), that keeps ``config.channel_bytes``. It may have one
+        of the members ``dram``, ``dfi`` and ``m_axi``, which go to the outside; its other inputs
+        stay 0. By default DDR4 controllers.
+
+    Members
+    -------
+    s_axi : In(AXI4-Lite, 64 bits)
+        Registers.
+    wire_in, wire_out : In(WireSignature), Out(WireSignature), one for each link
+    dram0, dram1, ... : of the memories
+    """
+
+    s_axi: Any
+    wire_in: Any
+    wire_out: Any
+
+    def __init__(self, config: MemoryNodeConfig, memories: Sequence[Any] | None = None) -> None:
+        self._config = config
+        self._memories = list(memories or ddr4_channels(config))
+        if len(self._memories) != config.channels:
+            raise ValueError(
+                f"memories must be one for each of {config.channels} channels, "
+                f"got {len(self._memories)}"
+            )
+        wire = WireSignature(phit_bytes=config.link.phit_bytes)
+        lite = AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
+        super().__init__(
+            {
+                "s_axi": In(lite),
+                "wire_in": In(wire).array(config.links),
+                "wire_out": Out(wire).array(config.links),
+                **{
+                    f"{name}{index}": memory.signature.members[name]
+                    for index, memory in enumerate(self._memories)
+                    for name in _OUTSIDE
+                    if name in memory.signature.members
+                },
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        config = self._config
+        m.submodules.core = core = NodeCore(config)
+        wiring.connect(m, wiring.flipped(self.s_axi), core.s_axi)
+        ports: list[Any] = [LinkPort(config.link) for _ in range(config.links)]
+        for index, port in enumerate(ports):
+            m.submodules[f"link_{index}"] = port
+            wiring.connect(m, wiring.flipped(self.wire_in[index]), port.wire_in)
+            wiring.connect(m, port.wire_out, wiring.flipped(self.wire_out[index]))
+            for channel in range(CHANNELS):
+                wiring.connect(m, port.receive[channel], core.receive[index][channel])
+                wiring.connect(m, core.transmit[index][channel], port.transmit[channel])
+            m.d.comb += [
+                getattr(core, name)[index].eq(getattr(port, name)) for name in LINK_COUNTERS
+            ]
+        m.d.comb += core.dead.eq(Cat(port.dead for port in ports))
+        for index, memory in enumerate(self._memories):
+            m.submodules[f"memory_{index}"] = memory
+            wiring.connect(m, core.memory[index], memory.s_axi)
+            for name in _OUTSIDE:
+                if name in memory.signature.members:
+                    outside = getattr(self, f"{name}{index}")
+                    wiring.connect(m, getattr(memory, name), wiring.flipped(outside))
+        return m

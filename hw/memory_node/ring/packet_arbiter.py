@@ -1,0 +1,54 @@
+"""Several streams of packets into one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.memory_node.flit import Flit, FlitStream
+from hw.memory_node.round_robin import round_robin
+
+__all__ = ["PacketArbiter"]
+
+
+class PacketArbiter(wiring.Component):
+    """Packets in turn, whole ones; a flit a cycle.
+
+    Members
+    -------
+    i : In(FlitStream), one for each input
+        Whole packets.
+    o : Out(FlitStream)
+    """
+
+    i: Any
+    o: Any
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__({"i": In(FlitStream).array(inputs), "o": Out(FlitStream)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        valid = Cat(each.valid for each in self.i)
+        inside = Signal()
+        owner = Signal(range(len(self.i)))
+        source = Signal.like(owner)
+        # Nobody else gets in between once a flit has been offered.
+        starts = valid.any() & ~inside
+        turn = round_robin(m, valid, advance=starts)
+        ends = self.o.valid & self.o.ready & self.o.payload.tail
+        m.d.comb += [
+            source.eq(Mux(inside, owner, turn)),
+            self.o.valid.eq(valid.bit_select(source, 1)),
+            self.o.payload.eq(data.View(Flit, Array(Cat(each.payload) for each in self.i)[source])),
+        ]
+        for number, each in enumerate(self.i):
+            m.d.comb += each.ready.eq(self.o.ready & (source == number))
+        with m.If(starts):
+            m.d.sync += [owner.eq(turn), inside.eq(~ends)]
+        with m.Elif(ends):
+            m.d.sync += inside.eq(0)
+        return m
