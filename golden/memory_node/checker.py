@@ -114,6 +114,8 @@ class PortChecker:
         """When the oldest flit that is kept was sent."""
         self._told_acknowledge = 0
         self._told_credits = [0] * CHANNELS
+        self._told_by = [0] * CHANNELS
+        """The last flit that told of each channel."""
 
     @property
     def taken(self) -> int:
@@ -255,17 +257,15 @@ class PortChecker:
         known = self._known
         if position < 0:
             self._broken("number", f"{flit.sequence} was never sent: {flit}")
-        if position == self._next:
-            return
-        if position > self._next:
-            if position > known.acknowledged:
-                self._broken("number", f"{position} after {self._next - 1}: {flit}")
-            return
+        if position > max(self._next, known.acknowledged):
+            self._broken("number", f"{position} after {self._next - 1}: {flit}")
         if self._turn is None:
             return
         since = known.cycle - self._turn - 2 * self._rules.phits
         if position < self._acknowledged.at(since):
-            self._broken("went back", f"to {position}, which is acknowledged")
+            self._broken("sent again", f"{position}, which is acknowledged")
+        if position >= self._next:
+            return
         asked = any(cycle >= since and to == position for cycle, to in self._asked_back)
         # It begins to wait when it goes back, and may be within a flit then.
         waited = known.cycle + self._rules.phits - max(self._tried, self._progress.at(since))
@@ -289,6 +289,9 @@ class PortChecker:
                 "credits", f"channel {channel}: {flit.credits} with {taken} taken, after {told}"
             )
         self._told_credits[channel] = taken - behind
+        self._told_by[channel] = self.flits_out
+        if self.flits_out - min(self._told_by) > 256:
+            self._broken("credits", f"a channel is not told of for 256 flits: {self._told_by}")
         if flit.retry:
             self._check_retry()
 

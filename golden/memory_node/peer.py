@@ -61,7 +61,7 @@ class LinkPeer:
         self._past: deque[tuple[int, tuple[int, ...]]] = deque()
         self._told: tuple[int, ...] | None = None
         """Credits of each channel, and the acknowledgement."""
-        self._turn = 0
+        self._flits = 0
 
     def step(self, received: Phit | None) -> Phit | None:
         """One cycle: what comes in it, and what it sends in it, of which that is not yet a part."""
@@ -139,8 +139,9 @@ class LinkPeer:
             return
         told = self._told or (0,) * (CHANNELS + 1)
         news = [channel for channel in range(CHANNELS) if told[channel] != report[1][channel]]
-        self._turn = (self._turn + 1) % CHANNELS
-        channel = self._chance.choice(news or [self._turn])
+        self._flits += 1
+        turn = self._flits // 4 % CHANNELS
+        channel = self._chance.choice(news) if news and self._flits % 4 else turn
         self._told = (
             *(new if at == channel else told[at] for at, new in enumerate(report[1])),
             report[0],

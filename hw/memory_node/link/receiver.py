@@ -182,14 +182,23 @@ class LinkReceiver(wiring.Component):
         return again
 
     def _credits(self, m: Any, passed: Any) -> tuple[Any, Any, Any]:
-        """The virtual channel to tell of, how many flits of it were passed on, and whether that
-        is news; without news of any, all have their turn, since a flit that told may be lost."""
+        """The virtual channel to tell of, how many flits of it were passed on, and whether there
+        is news. Every 64th flit tells of the next channel whether there is news of it or not,
+        since the flit that told the last may be lost."""
         counts = data.ArrayLayout(8, CHANNELS)
         passed_on, due = Signal(counts), Signal(CHANNELS)
         last = Signal(range(CHANNELS))
-        chosen = next_in_turn(m, due, last, name="credit_channel")
+        flits = Signal(data.StructLayout({"between": 6, "channel": 2}))
+        chosen = Signal(range(CHANNELS))
+        m.d.comb += chosen.eq(next_in_turn(m, due, last, name="news_channel"))
+        with m.If(flits.between.all()):
+            m.d.comb += chosen.eq(flits.channel)
         with m.If(self.told):
-            m.d.sync += [last.eq(chosen), due.bit_select(chosen, 1).eq(0)]
+            m.d.sync += [
+                flits.as_value().eq(flits.as_value() + 1),
+                last.eq(chosen),
+                due.bit_select(chosen, 1).eq(0),
+            ]
         for channel in range(CHANNELS):
             with m.If(passed[channel]):
                 m.d.sync += [passed_on[channel].eq(passed_on[channel] + 1), due[channel].eq(1)]
