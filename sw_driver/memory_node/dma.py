@@ -20,7 +20,8 @@ _PACKET_BYTES = PACKET_LINES * LINE_BYTES
 """The 4 KB messages of the paper (Figure 9)."""
 
 _LINK_REQUESTS = 8
-"""That a link has under way: enough for the time from a request to the end of its answer."""
+"""Reads, and writes, that a link has under way: enough for the time from a request to the end of
+its answer. A node takes twice as many of a link."""
 
 _EXCHANGE_CYCLES = 64
 """From one look at what has come to the next: the time of a packet."""
@@ -71,7 +72,10 @@ class _Request:
 
 @dataclass(eq=False)
 class _Link:
-    waiting: deque[_Request] = field(default_factory=deque)
+    waiting: tuple[deque[_Request], deque[_Request]] = field(
+        default_factory=lambda: (deque(), deque())
+    )
+    """Reads, and writes: data go in both directions at once."""
     under_way: dict[int, _Request] = field(default_factory=dict)
     """By tag."""
     coming: dict[int, list[bytes]] = field(default_factory=dict)
@@ -79,7 +83,15 @@ class _Link:
 
     @property
     def load(self) -> int:
-        return len(self.waiting) + len(self.under_way)
+        return sum(map(len, self.waiting)) + len(self.under_way)
+
+    def next(self) -> _Request | None:
+        """What is to be sent: reads and writes in turn, as far as there are."""
+        counts = [0, 0]
+        for request in self.under_way.values():
+            counts[request.write] += 1
+        ways = [way for way in (False, True) if self.waiting[way] and counts[way] < _LINK_REQUESTS]
+        return self.waiting[min(ways, key=counts.__getitem__)].popleft() if ways else None
 
 
 class DmaNetwork:
@@ -101,6 +113,8 @@ class DmaNetwork:
         self._refused: dict[int, str] = {}
         self._tickets = 0
         self._tag = 0
+        self._abandoned: set[int] = set()
+        """Tags of what was asked again over another link: the node may answer there, too."""
 
     def local(self, device: int) -> NDArray[np.uint8]:
         """As of the protocol."""
@@ -156,7 +170,8 @@ class DmaNetwork:
         links = [link for link in self._side(side) if not self._ports.dead(device, link)]
         if links:
             each = self._links[device]
-            each[min(links, key=lambda link: each[link].load)].waiting.append(request)
+            least = min(links, key=lambda link: each[link].load)
+            each[least].waiting[request.write].append(request)
         else:
             what = f"device {device} reaches its {side.name.lower()} memory-node no more"
             self._over(request, f"{what}: all links between them are dead")
@@ -180,20 +195,21 @@ class DmaNetwork:
                     self._take(device, link, channel, flit)
                     moved = True
                 if link.load and self._ports.dead(device, number):
-                    orphans = [*link.under_way.values(), *link.waiting]
+                    orphans = [*link.under_way.values(), *link.waiting[0], *link.waiting[1]]
+                    self._abandoned.update(link.under_way)
                     link.under_way.clear()
-                    link.waiting.clear()
+                    for each in link.waiting:
+                        each.clear()
                     for request in orphans:
                         self._enqueue(device, side, request)
-                while link.waiting and len(link.under_way) < _LINK_REQUESTS:
-                    self._send(device, side, number, link)
+                while request := link.next():
+                    self._send(device, side, number, request)
                     moved = True
         return moved
 
-    def _send(self, device: int, side: Side, number: int, link: _Link) -> None:
-        request = link.waiting.popleft()
-        self._tag = (self._tag + 1) % _TAGS
-        link.under_way[self._tag] = request
+    def _send(self, device: int, side: Side, number: int, request: _Request) -> None:
+        self._tag = self._free_tag()
+        self._links[device][number].under_way[self._tag] = request
         node = (device if side is Side.RIGHT else device - 1) % self._ports.devices
         place = slice(request.local, request.local + request.nbytes)
         packet = Packet(
@@ -208,6 +224,12 @@ class DmaNetwork:
         )
         self._ports.send(device, number, REQUESTS, packet.flits())
 
+    def _free_tag(self) -> int:
+        tag = (self._tag + 1) % _TAGS
+        while tag in self._abandoned:
+            tag = (tag + 1) % _TAGS
+        return tag
+
     def _take(self, device: int, link: _Link, channel: int, flit: Flit) -> None:
         payloads = link.coming.setdefault(channel, [])
         payloads.append(flit.payload)
@@ -216,6 +238,9 @@ class DmaNetwork:
         answer = Packet.of(payloads)
         payloads.clear()
         request = link.under_way.pop(answer.tag, None)
+        if answer.tag in self._abandoned:
+            self._abandoned.remove(answer.tag)
+            return
         if request is None:
             raise RemoteMemoryError(
                 f"memory-node {answer.source} answered device {device} what it had not asked"

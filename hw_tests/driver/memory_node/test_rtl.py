@@ -1,0 +1,209 @@
+"""Device-nodes on memory-nodes in RTL: every byte, every count, dead links, bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hw.memory_node.config import MEMORY_NODE_PRESETS
+from sw_driver.errors import ClosedError, RemoteMemoryError
+from sw_driver.memory_node import DeviceNode, Direction, Placement
+from sw_driver.memory_node.backends.golden import GoldenNetwork
+from sw_driver.memory_node.backends.rtl import RtlNetwork
+from sw_driver.memory_node.dma import DmaNetwork
+from sw_driver.memory_node.packets import LINE_BYTES, Operation, Packet
+from sw_driver.memory_node.streams import Work
+from sw_driver.transport import DeviceFault
+
+TINY = MEMORY_NODE_PRESETS["tiny"]
+WIDE = replace(TINY, links=4, link=replace(TINY.link, dead_cycles=1024))
+OUT, BACK = Direction.LOCAL_TO_REMOTE, Direction.REMOTE_TO_LOCAL
+LOCAL_BYTES = 1 << 20
+PACKET_BYTES = 4096
+
+
+@pytest.fixture
+def pair() -> Iterator[RtlNetwork]:
+    """Two devices and two nodes."""
+    network = RtlNetwork(devices=2, config=TINY, local_bytes=LOCAL_BYTES)
+    yield network
+    network.close()
+
+
+def _random_copies(network: DmaNetwork, devices: int, copies: int) -> list[bytes]:
+    """Copies of random sizes on random streams of all devices; what is in their memories then."""
+    work = Work(network)
+    numbers = np.random.default_rng(5)
+    nodes = [DeviceNode(work, number, page_bytes=PACKET_BYTES) for number in range(devices)]
+    for device in nodes:
+        values = numbers.integers(0, 256, LOCAL_BYTES // 2, np.uint8)
+        first = device.cuda_malloc(LOCAL_BYTES // 2)
+        device.write(first, values)
+    streams = [[device.stream() for _ in range(3)] for device in nodes]
+    for _ in range(copies):
+        number = int(numbers.integers(devices))
+        device, stream = nodes[number], streams[number][numbers.integers(3)]
+        lines = int(numbers.integers(1, 300))
+        source = LINE_BYTES * int(numbers.integers(LOCAL_BYTES // 2 // LINE_BYTES - lines))
+        size = LINE_BYTES * lines
+        try:
+            remote = device.cuda_malloc_remote(size, placement=numbers.choice(list(Placement)))
+            back = device.cuda_malloc(size)
+        except MemoryError:
+            continue
+        device.cuda_memcpy_async(remote, source, size, OUT, stream)
+        device.cuda_memcpy_async(back, remote, size, BACK, stream)
+    for each in streams:
+        for stream in each:
+            stream.synchronize()
+    return [network.local(number).tobytes() for number in range(devices)]
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_memories_are_those_with_golden_nodes(devices: int) -> None:
+    golden = GoldenNetwork(
+        devices=devices, links=TINY.links, local_bytes=LOCAL_BYTES, share_bytes=TINY.group_bytes
+    )
+    network = RtlNetwork(devices=devices, config=TINY, local_bytes=LOCAL_BYTES)
+    try:
+        assert _random_copies(network, devices, 60) == _random_copies(golden, devices, 60)
+    finally:
+        network.close()
+
+
+def test_the_same_calls_take_the_same_cycles() -> None:
+    cycles = []
+    for _ in range(2):
+        network = RtlNetwork(devices=2, config=TINY, local_bytes=LOCAL_BYTES)
+        _random_copies(network, 2, 10)
+        cycles.append(network.cycles())
+        network.close()
+    assert cycles[0] == cycles[1] > 0
+
+
+def test_no_output_depends_on_an_input_in_the_same_cycle(pair: RtlNetwork) -> None:
+    device = DeviceNode(Work(pair), 0, page_bytes=PACKET_BYTES)
+    there, remote = device.cuda_malloc(60_000), device.cuda_malloc_remote(60_000)
+    stream = device.stream()
+    for _ in range(2):
+        device.cuda_memcpy_async(remote, there, 60_000, OUT, stream)
+        device.cuda_memcpy_async(there, remote, 60_000, BACK, stream)
+    while not stream.idle:
+        assert pair.ports.consistent(64)
+        pair.advance(1)
+
+
+def test_counts(pair: RtlNetwork) -> None:
+    device = DeviceNode(Work(pair), 1, page_bytes=PACKET_BYTES)
+    size = 10 * PACKET_BYTES
+    there, remote = device.cuda_malloc(size), device.cuda_malloc_remote(size)
+    device.cuda_memcpy_async(remote, there, size, OUT)
+    device.cuda_memcpy_async(there, remote, size // 2, BACK)
+    device.synchronize()
+    # Device 1 has node 0 at its left side, as the owner of its group 1, and group 0 of node 1.
+    lines = size // 2 // LINE_BYTES
+    for node, mine in ((0, 1), (1, 0)):
+        registers = pair.ports.registers[node]
+        counts = {
+            name: [registers.link(link, name) for link in range(2)]
+            for name in ("requests", "lines_written", "lines_read", "taken", "sent")
+        }
+        expected = {name: [0, 0] for name in counts} | {
+            name: [count if link == mine else 0 for link in range(2)]
+            for name, count in (
+                ("requests", 5 + (3 if node == 0 else 2)),
+                ("lines_written", lines),
+                ("lines_read", (3 if node == 0 else 2) * PACKET_BYTES // LINE_BYTES),
+            )
+        }
+        expected["taken"] = [
+            a + b for a, b in zip(expected["requests"], expected["lines_written"], strict=True)
+        ]
+        expected["sent"] = [
+            a + b for a, b in zip(expected["requests"], expected["lines_read"], strict=True)
+        ]
+        assert counts == expected
+        assert [registers.group(group, "owner") for group in range(2)] == (
+            [0, 2] if node == 0 else [2, 0]
+        )
+        assert registers.node("dead") == 0
+
+
+def test_what_is_not_a_devices_own_is_refused(pair: RtlNetwork) -> None:
+    registers = pair.ports.registers[0]
+    registers.allocate(0, owner=2, base=0, size=TINY.group_bytes)
+    device = DeviceNode(Work(pair), 0, placement=Placement.LOCAL, page_bytes=PACKET_BYTES)
+    left = device.cuda_malloc_remote(TINY.group_bytes)
+    right = device.cuda_malloc_remote(64)
+    there = device.cuda_malloc(64)
+    device.cuda_memcpy_async(right, there, 64, OUT)
+    with pytest.raises(RemoteMemoryError, match=r"memory-node 1 refused 64 bytes.*OWNER"):
+        device.synchronize()
+    registers.allocate(0, owner=0, base=0, size=PACKET_BYTES)
+    device.cuda_memcpy_async(right, there, 64, OUT)
+    device.cuda_memcpy_async(left, there, 64, OUT)
+    device.synchronize()
+    assert registers.group(0, "refused_owner") == 1
+
+
+def test_packets_for_a_device_beyond_pass_through() -> None:
+    network = RtlNetwork(devices=4, config=TINY, local_bytes=LOCAL_BYTES)
+    ports = network.ports
+    data = np.random.default_rng(1).integers(0, 256, PACKET_BYTES, np.uint8).tobytes()
+    # From device 0 through node 1 to device 1, which has it at its left side.
+    message = Packet(2, 0, Operation.MESSAGE, 0, 9, 64, 0, data)
+    ports.send(0, 1, 0, message.flits())
+    ports.advance(400)
+    came = list(ports.received(1, 0))
+    # The date line is in the node that it passed.
+    assert {channel for channel, _ in came} == {1}
+    assert Packet.of([flit.payload for _, flit in came]) == message
+    assert ports.registers[0].link(0, "passed") == 1
+    network.close()
+
+
+def test_a_dead_link_costs_time_only() -> None:
+    network = RtlNetwork(devices=2, config=WIDE, local_bytes=LOCAL_BYTES)
+    work = Work(network)
+    device = DeviceNode(work, 0, page_bytes=PACKET_BYTES)
+    size = 100_000
+    values = np.random.default_rng(2).integers(0, 256, size, np.uint8)
+    there, back = device.cuda_malloc(size), device.cuda_malloc(size)
+    remote = device.cuda_malloc_remote(size)
+    device.write(there, values)
+    stream = device.stream()
+    device.cuda_memcpy_async(remote, there, size, OUT, stream)
+    device.cuda_memcpy_async(back, remote, size, BACK, stream)
+    assert not stream.idle
+    network.advance(300)
+    network.ports.cut(0, 1)
+    stream.synchronize()
+    assert device.read(back, size).tobytes() == values.tobytes()
+    assert [network.ports.dead(0, link) for link in range(4)] == [False, True, False, False]
+    network.ports.cut(0, 0)
+    device.cuda_memcpy_async(back, remote, size, BACK, stream)
+    with pytest.raises(RemoteMemoryError, match="reaches its left memory-node no more"):
+        stream.synchronize()
+    assert network.ports.registers[1].node("dead") != 0
+    network.close()
+
+
+def test_a_register_that_is_not_there(pair: RtlNetwork) -> None:
+    with pytest.raises(DeviceFault, match="memory-node 1 was refused"):
+        pair.ports.registers[0].group(2, "owner")
+
+
+def test_a_closed_network_is_told() -> None:
+    network = RtlNetwork(devices=2, config=TINY, local_bytes=LOCAL_BYTES)
+    network.close()
+    with pytest.raises(ClosedError):
+        network.cycles()
+
+
+@pytest.mark.parametrize("options", [{"devices": 1}, {"config": replace(TINY, groups=1)}])
+def test_refusals(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="expected 2 to 128 devices and nodes with two groups"):
+        RtlNetwork(**{"devices": 2, "config": TINY, "local_bytes": LOCAL_BYTES} | options)

@@ -1,0 +1,218 @@
+"""A network of memory-nodes in RTL, Verilated, with their DDR4, in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hw.memory_node.config import MemoryNodeConfig
+from sw_driver.errors import ClosedError
+from sw_driver.simulator.library import load_library
+from sw_driver.simulator.parts import parts_library
+from sw_driver.transport import DeviceFault, DeviceTimeout
+
+from ..dma import DmaNetwork
+from ..packets import LINE_BYTES, Flit
+from ..registers import NodeRegisters
+
+if TYPE_CHECKING:
+    from hw.sim.assembly import Assembly
+
+__all__ = ["RtlNetwork"]
+
+_OK, _WAITING = 0, 1
+
+_REGISTER_LIMIT_CYCLES = 1000
+"""Cycles that an access to a register may take; a sound one takes five."""
+
+_MOST_FLITS = 4096
+"""That are fetched at once."""
+
+_FLIT = np.dtype(
+    [("channel", "u1"), ("head", "u1"), ("tail", "u1"), ("", "u1"), ("payload", f"V{LINE_BYTES}")]
+)
+
+_u64 = ctypes.c_uint64
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "nm_open": (ctypes.c_void_p, []),
+    "nm_close": (None, [ctypes.c_void_p]),
+    "nm_cycles": (_u64, [ctypes.c_void_p]),
+    "nm_violated": (ctypes.c_int, [ctypes.c_void_p]),
+    "nm_dead": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_cut": (None, [ctypes.c_void_p, ctypes.c_uint]),
+    "nm_advance": (None, [ctypes.c_void_p, _u64]),
+    "nm_consistent": (ctypes.c_int, [ctypes.c_void_p, _u64]),
+    "nm_send": (None, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, _u64]),
+    "nm_receive": (_u64, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, _u64]),
+    "nm_access": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, _u64, _u64, ctypes.POINTER(_u64)],
+    ),
+}
+
+
+class RtlNetwork(DmaNetwork):
+    """``devices`` device-nodes and as many memory-nodes of ``config`` in a ring, see
+    :func:`~hw.sim.memory_node_ring.memory_node_ring`. The clock stands still while no call is made.
+
+    Parameters
+    ----------
+    devices
+        2 to 128.
+    config
+        Of the nodes, with two groups.
+    local_bytes
+        Memory of a device.
+    announce
+        Told when the simulator has to be built first.
+
+    Raises
+    ------
+    BuildError
+        The simulator cannot be built.
+    """
+
+    def __init__(
+        self,
+        *,
+        devices: int = 2,
+        config: MemoryNodeConfig,
+        local_bytes: int,
+        announce: Callable[[str], None] | None = None,
+    ) -> None:
+        if not 2 <= devices <= 128 or not config.ring:
+            raise ValueError(
+                "expected 2 to 128 devices and nodes with two groups, got "
+                f"{devices} and {config.groups}"
+            )
+        self.ports = RtlPorts(devices, config, local_bytes, announce)
+        super().__init__(self.ports)
+
+    def close(self) -> None:
+        """Releases the models."""
+        self.ports.close()
+
+
+class RtlPorts:
+    """The devices' ends of the links, and the registers of the nodes."""
+
+    timed = True
+
+    def __init__(
+        self,
+        devices: int,
+        config: MemoryNodeConfig,
+        local_bytes: int,
+        announce: Callable[[str], None] | None,
+    ) -> None:
+        self.devices = devices
+        self.side_links = config.links // 2
+        self.local_bytes = local_bytes
+        self.share_bytes = config.group_bytes
+
+        def design() -> Assembly:
+            from hw.sim.memory_node_ring import memory_node_ring
+
+            return memory_node_ring(config, devices)
+
+        path = parts_library(
+            design,
+            name="memory_nodes",
+            about=f"the simulator of {devices} memory-nodes",
+            parameters=[repr(config), str(devices)],
+            harness=Path(__file__).with_name("rtl_harness.cpp"),
+            unused=["axdimm", "kernel", "rules", "pim"],
+            announce=announce,
+        )
+        self._library = load_library(path, _SIGNATURES)
+        self._ring = self._library.nm_open()
+        # For a network that nobody closes. Not at the program's end, when others close it.
+        self._finalizer = weakref.finalize(self, self._library.nm_close, self._ring)
+        self._finalizer.atexit = False
+        self._buffer = np.empty(_MOST_FLITS, _FLIT)
+        self.registers = [
+            NodeRegisters(partial(self._read, number), partial(self._write, number))
+            for number in range(devices)
+        ]
+        for number, node in enumerate(self.registers):
+            node.place(identity=2 * number + 1, date_line=number == 0)
+            for group, device in enumerate((number, (number + 1) % devices)):
+                node.allocate(group, owner=2 * device, base=0, size=config.group_bytes)
+
+    def send(self, device: int, link: int, channel: int, flits: list[Flit]) -> None:
+        """As of :class:`~sw_driver.memory_node.dma.Ports`, like the others."""
+        words = np.array(
+            [(channel, head, tail, 0, payload) for head, tail, payload in flits], _FLIT
+        )
+        self._library.nm_send(self._open(), self._link(device, link), words.ctypes.data, len(words))
+
+    def received(self, device: int, link: int) -> Iterator[tuple[int, Flit]]:
+        """As of the protocol."""
+        count = _MOST_FLITS
+        while count == _MOST_FLITS:
+            count = self._library.nm_receive(
+                self._open(), self._link(device, link), self._buffer.ctypes.data, _MOST_FLITS
+            )
+            for channel, head, tail, _, payload in self._buffer[:count].tolist():
+                yield channel, Flit(bool(head), bool(tail), payload)
+
+    def dead(self, device: int, link: int) -> bool:
+        """As of the protocol."""
+        return bool(self._library.nm_dead(self._open(), self._link(device, link)))
+
+    def cut(self, device: int, link: int) -> None:
+        """From now on the device hears nothing of a link."""
+        self._library.nm_cut(self._open(), self._link(device, link))
+
+    def consistent(self, cycles: int) -> bool:
+        """Lets cycles pass; whether no output depended on an input in the same cycle, as must be
+        for parts that are simulated one by one."""
+        return bool(self._library.nm_consistent(self._open(), cycles))
+
+    def advance(self, cycles: int) -> None:
+        """As of the protocol. Raises :class:`~sw_driver.transport.DeviceFault` if the DRAM has seen
+        a violation of its timing."""
+        self._library.nm_advance(self._open(), cycles)
+        if self._library.nm_violated(self._ring):
+            raise DeviceFault("a DRAM of a memory-node has seen a violation of its timing")
+
+    def cycles(self) -> int:
+        """As of the protocol."""
+        return self._library.nm_cycles(self._open())
+
+    def close(self) -> None:
+        """Releases the models."""
+        self._finalizer()
+        self._ring = None
+
+    def _read(self, node: int, offset_bytes: int) -> int:
+        return self._access(node, offset_bytes, 0, write=False)
+
+    def _write(self, node: int, offset_bytes: int, value: int) -> None:
+        self._access(node, offset_bytes, value, write=True)
+
+    def _access(self, node: int, offset_bytes: int, value: int, *, write: bool) -> int:
+        word = _u64(value)
+        status = self._library.nm_access(
+            self._open(), node, write, offset_bytes, _REGISTER_LIMIT_CYCLES, ctypes.byref(word)
+        )
+        what = f"the register at {offset_bytes:#x} of memory-node {2 * node + 1}"
+        if status == _WAITING:
+            raise DeviceTimeout(f"{what} did not answer in {_REGISTER_LIMIT_CYCLES} cycles")
+        if status != _OK:
+            raise DeviceFault(f"{what} was refused")
+        return word.value
+
+    def _link(self, device: int, link: int) -> int:
+        return device * 2 * self.side_links + link
+
+    def _open(self) -> Any:
+        if self._ring is None:
+            raise ClosedError("the network was closed: make another one")
+        return self._ring

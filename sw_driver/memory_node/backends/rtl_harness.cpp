@@ -1,0 +1,291 @@
+// Runs Verilated memory-nodes in a ring, with the devices' ends of their links, in the calling
+// process.
+//
+// No output of a part depends combinationally on an input: in a cycle, values are moved between the
+// parts, then each of them has both edges of the clock. At the falling edge it takes its inputs.
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include <unistd.h>
+#include <verilated.h>
+
+#include "parts.h"
+
+namespace {
+
+constexpr unsigned kChannels = 4;
+constexpr unsigned kLineBytes = 64;
+
+enum Status { kOk = 0, kWaiting = 1, kRefused = 2 };
+
+// A flit on a virtual channel, as Python has it.
+struct Flit {
+    uint8_t channel;
+    uint8_t head;
+    uint8_t tail;
+    uint8_t unused;
+    uint8_t payload[kLineBytes];
+};
+
+// As in hw/memory_node/flit.py: head, tail, payload from the lowest bit on.
+constexpr unsigned kWords = (2 + 8 * kLineBytes + 31) / 32;
+
+template <typename Port> void put(Port& port, const Flit& flit) {
+    static_assert(sizeof port == 4 * kWords, "another flit");
+    uint32_t payload[kLineBytes / 4];
+    std::memcpy(payload, flit.payload, kLineBytes);
+    uint32_t words[kWords];
+    words[0] = flit.head | flit.tail << 1 | payload[0] << 2;
+    for (unsigned i = 1; i < kWords - 1; ++i) words[i] = payload[i - 1] >> 30 | payload[i] << 2;
+    words[kWords - 1] = payload[kWords - 2] >> 30;
+    std::memcpy(&port, words, sizeof port);
+}
+
+template <typename Port> Flit get(const Port& port, unsigned channel) {
+    static_assert(sizeof port == 4 * kWords, "another flit");
+    uint32_t words[kWords];
+    std::memcpy(words, &port, sizeof port);
+    uint32_t payload[kLineBytes / 4];
+    for (unsigned i = 0; i < kWords - 1; ++i) payload[i] = words[i] >> 2 | words[i + 1] << 30;
+    Flit flit = {static_cast<uint8_t>(channel), static_cast<uint8_t>(words[0] & 1),
+                 static_cast<uint8_t>(words[0] >> 1 & 1), 0, {}};
+    std::memcpy(flit.payload, payload, kLineBytes);
+    return flit;
+}
+
+// What the device has for a link, and what has come.
+struct Link {
+    std::array<std::deque<Flit>, kChannels> waiting;
+    std::deque<Flit> arrived;
+};
+
+class Ring {
+public:
+    Ring() : parts_(&context_) {
+        unsigned links = 0;
+        parts_.each_device_port([&](auto& port) {
+            ++links;
+            port.receive_0_ready = port.receive_1_ready = 1;
+            port.receive_2_ready = port.receive_3_ready = 1;
+        });
+        links_.resize(links);
+        parts_.each_memory_node([](auto& node) {
+            node.s_axi_wstrb = 0xff;
+            node.s_axi_bready = node.s_axi_rready = 1;
+        });
+    }
+
+    ~Ring() {
+        // The thread's context may be that of a model that is gone.
+        Verilated::threadContextp(&context_);
+        parts_.each([](auto& part) { part.final(); });
+    }
+
+    bool own_process() const { return getpid() == process_; }
+    uint64_t cycles() const { return cycles_; }
+
+    bool violated() {
+        bool any = false;
+        parts_.each_memory_node([&](auto& node) { any |= node.violation; });
+        return any;
+    }
+
+    bool dead(unsigned link) {
+        unsigned number = 0;
+        bool is = false;
+        parts_.each_device_port([&](auto& port) { is |= number++ == link && port.dead; });
+        return is;
+    }
+
+    void send(unsigned link, const Flit* flits, uint64_t count) {
+        for (uint64_t i = 0; i < count; ++i) links_[link].waiting[flits[i].channel].push_back(flits[i]);
+    }
+
+    uint64_t receive(unsigned link, Flit* flits, uint64_t most) {
+        auto& arrived = links_[link].arrived;
+        uint64_t count = 0;
+        for (; count < most && !arrived.empty(); ++count) {
+            flits[count] = arrived.front();
+            arrived.pop_front();
+        }
+        return count;
+    }
+
+    // The device hears nothing of a link any more.
+    void cut(unsigned link) { cut_.push_back(link); }
+
+    void advance(uint64_t cycles) {
+        for (; cycles != 0; --cycles) tick();
+    }
+
+    // As advance; whether all outputs were in each cycle what they were before the inputs came.
+    bool consistent(uint64_t cycles) {
+        bool same = true;
+        for (; cycles != 0; --cycles) {
+            cycle([&] {
+                const auto outside = free_outputs();
+                parts_.each([](auto& part) { edge(part, false); });
+                same &= parts_.connected() && free_outputs() == outside;
+                parts_.each([](auto& part) { edge(part, true); });
+            });
+        }
+        return same;
+    }
+
+    // An access that has waited too long is given up and must not be followed by another one.
+    int access(unsigned number, bool write, uint64_t offset, uint64_t limit, uint64_t* value) {
+        int status = kRefused;
+        unsigned each = 0;
+        parts_.each_memory_node([&](auto& node) {
+            if (each++ != number) return;
+            status = write ? this->write(node, offset, limit, *value)
+                           : this->read(node, offset, limit, value);
+        });
+        return status;
+    }
+
+private:
+    template <typename Node> int read(Node& node, uint64_t offset, uint64_t limit, uint64_t* value) {
+        node.s_axi_araddr = offset;
+        node.s_axi_arvalid = 1;
+        for (uint64_t i = 0; !node.s_axi_rvalid; ++i) {
+            if (i == limit) return kWaiting;
+            const bool taken = node.s_axi_arready;
+            tick();
+            if (taken) node.s_axi_arvalid = 0;
+        }
+        *value = node.s_axi_rdata;
+        const bool refused = node.s_axi_rresp != 0;
+        tick();
+        return refused ? kRefused : kOk;
+    }
+
+    template <typename Node> int write(Node& node, uint64_t offset, uint64_t limit, uint64_t value) {
+        node.s_axi_awaddr = offset;
+        node.s_axi_wdata = value;
+        node.s_axi_awvalid = node.s_axi_wvalid = 1;
+        for (uint64_t i = 0; !node.s_axi_bvalid; ++i) {
+            if (i == limit) return kWaiting;
+            const bool address_taken = node.s_axi_awready, data_taken = node.s_axi_wready;
+            tick();
+            if (address_taken) node.s_axi_awvalid = 0;
+            if (data_taken) node.s_axi_wvalid = 0;
+        }
+        const bool refused = node.s_axi_bresp != 0;
+        tick();
+        return refused ? kRefused : kOk;
+    }
+
+    // What moves over a channel in this cycle, and then what is offered in the next one.
+    template <typename Port> void before(Port& port, Link& link) {
+        take(link, 0, port.receive_0_valid, port.receive_0_payload);
+        take(link, 1, port.receive_1_valid, port.receive_1_payload);
+        take(link, 2, port.receive_2_valid, port.receive_2_payload);
+        take(link, 3, port.receive_3_valid, port.receive_3_payload);
+        sent(link, 0, port.transmit_0_valid, port.transmit_0_ready);
+        sent(link, 1, port.transmit_1_valid, port.transmit_1_ready);
+        sent(link, 2, port.transmit_2_valid, port.transmit_2_ready);
+        sent(link, 3, port.transmit_3_valid, port.transmit_3_ready);
+    }
+
+    template <typename Port> void after(Port& port, Link& link) {
+        offer(link, 0, port.transmit_0_valid, port.transmit_0_payload);
+        offer(link, 1, port.transmit_1_valid, port.transmit_1_payload);
+        offer(link, 2, port.transmit_2_valid, port.transmit_2_payload);
+        offer(link, 3, port.transmit_3_valid, port.transmit_3_payload);
+    }
+
+    template <typename Payload>
+    void take(Link& link, unsigned channel, bool valid, const Payload& payload) {
+        if (valid) link.arrived.push_back(get(payload, channel));
+    }
+
+    void sent(Link& link, unsigned channel, bool valid, bool ready) {
+        if (valid && ready) link.waiting[channel].pop_front();
+    }
+
+    template <typename Valid, typename Payload>
+    void offer(Link& link, unsigned channel, Valid& valid, Payload& payload) {
+        valid = !link.waiting[channel].empty();
+        if (valid) put(payload, link.waiting[channel].front());
+    }
+
+    void tick() {
+        cycle([this] {
+            parts_.each([](auto& part) {
+                edge(part, false);
+                edge(part, true);
+            });
+        });
+    }
+
+    // A cycle, of which `step` does what the parts do.
+    template <typename Step> void cycle(Step&& step) {
+        unsigned number = 0;
+        parts_.each_device_port([&](auto& port) { before(port, links_[number++]); });
+        parts_.connect();
+        if (!cut_.empty()) cut_wires();
+        step();
+        ++cycles_;
+        number = 0;
+        parts_.each_device_port([&](auto& port) { after(port, links_[number++]); });
+    }
+
+    std::vector<uint8_t> free_outputs() {
+        std::vector<uint8_t> bytes;
+        parts_.each_free_output([&](const auto& port) {
+            const auto* begin = reinterpret_cast<const uint8_t*>(&port);
+            bytes.insert(bytes.end(), begin, begin + sizeof port);
+        });
+        return bytes;
+    }
+
+    void cut_wires() {
+        unsigned number = 0;
+        parts_.each_device_port([&](auto& port) {
+            for (unsigned link : cut_) {
+                if (number == link) port.wire_in_valid = 0;
+            }
+            ++number;
+        });
+    }
+
+    const pid_t process_ = getpid();
+    uint64_t cycles_ = 0;
+    VerilatedContext context_;
+    Parts parts_;
+    std::vector<Link> links_;
+    std::vector<unsigned> cut_;
+};
+
+}  // namespace
+
+extern "C" {
+
+Ring* nm_open() { return new Ring; }
+// In a process that was forked there is nothing to close.
+void nm_close(Ring* ring) {
+    if (ring->own_process()) delete ring;
+}
+uint64_t nm_cycles(Ring* ring) { return ring->cycles(); }
+int nm_violated(Ring* ring) { return ring->violated(); }
+int nm_dead(Ring* ring, unsigned link) { return ring->dead(link); }
+void nm_cut(Ring* ring, unsigned link) { ring->cut(link); }
+void nm_advance(Ring* ring, uint64_t cycles) { ring->advance(cycles); }
+int nm_consistent(Ring* ring, uint64_t cycles) { return ring->consistent(cycles); }
+void nm_send(Ring* ring, unsigned link, const void* flits, uint64_t count) {
+    ring->send(link, static_cast<const Flit*>(flits), count);
+}
+uint64_t nm_receive(Ring* ring, unsigned link, void* flits, uint64_t most) {
+    return ring->receive(link, static_cast<Flit*>(flits), most);
+}
+int nm_access(Ring* ring, unsigned node, int write, uint64_t offset, uint64_t limit,
+              uint64_t* value) {
+    return ring->access(node, write != 0, offset, limit, value);
+}
+
+}  // extern "C"
