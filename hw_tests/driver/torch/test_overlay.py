@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 from torch import nn
 
+from hw.memory_node.config import MEMORY_NODE_PRESETS
 from sw_driver.errors import OutOfMemoryError
 from sw_driver.memory_node import DeviceNode, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
+from sw_driver.memory_node.backends.rtl import RtlNetwork
 from sw_driver.memory_node.streams import Work
 from sw_driver.torch.overlay import MemoryOverlay
 
@@ -118,6 +121,25 @@ def test_training_is_the_same_to_the_last_bit(name: str, options: dict[str, Any]
         pass
     assert device.local_memory.allocations == device.remote_memory.allocations == 0
     assert device.remote_memory.allocations_made > 0
+
+
+def test_training_through_nodes_in_rtl() -> None:
+    torch.manual_seed(1)
+    plain = MODELS["convolutions"]()
+    overlaid = copy.deepcopy(plain)
+    assert sum(each.numel() for each in plain.parameters()) > 300_000
+    tiny = MEMORY_NODE_PRESETS["tiny"]
+    network = RtlNetwork(
+        config=replace(tiny, part=tiny.part.with_capacity(1 << 22)), local_bytes=LOCAL_BYTES
+    )
+    device = DeviceNode(Work(network), page_bytes=4096)
+    assert _train(plain, 3, None) == _train(overlaid, 3, device)
+    assert _state(plain) == _state(overlaid)
+    written = sum(
+        node.link(link, "lines_written") for node in network.ports.registers for link in (0, 1)
+    )
+    assert 64 * written > 2_000_000
+    network.close()
 
 
 def test_what_is_moved_is_what_layers_save() -> None:
