@@ -140,7 +140,6 @@ MEMORY_NODE_PRESETS = {
         links=2,
         channels=2,
         part=DDR4_3200_8GBIT_X8.with_capacity(1 << 20),
-        requests=8,
     ),
 }
 """Nodes by name: the paper's, the same with slower memory, and one for tests."""
