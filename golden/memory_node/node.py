@@ -154,8 +154,11 @@ class MemoryNode:
         self.node = node
         self.date_line = date_line
         self.groups = [Group(bytearray(group_bytes)) for _ in range(groups)]
+        self.dead: set[int] = set()
+        """Links on which nothing leaves any more."""
         self.counts: Counter[tuple[str, int]] = Counter()
-        """Packets that passed through, and that were dropped, by the link on which they came."""
+        """What a group counts, and packets that passed through or were dropped, by the link on
+        which they came."""
         self._group_links = links // groups
 
     def take(self, link: int, channel: int, flits: tuple[PacketFlit, ...]) -> Sent | None:
@@ -168,4 +171,12 @@ class MemoryNode:
         if channel not in _REQUEST_CHANNELS:
             self.counts["dropped", link] += 1
             return None
-        return Sent(link, _RESPONSES, self.groups[group].answer(self.node, flits))
+        used = self.groups[group]
+        used.counts = Counter()
+        answer = used.answer(self.node, flits)
+        for name, count in used.counts.items():
+            self.counts[name, link] += count
+        first, size = group * self._group_links, self._group_links
+        ways = [first + (number + each) % size for each in range(size)]
+        way = next((each for each in ways if each not in self.dead), link)
+        return Sent(way, _RESPONSES, answer)

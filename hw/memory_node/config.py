@@ -8,7 +8,6 @@ from hw.dram.config import ControllerConfig
 from hw.dram.presets import (
     DDR4_2400_8GBIT_X8,
     DDR4_3200_8GBIT_X8,
-    TINY,
     DramPart,
 )
 from hw.line import AXI_BURST_LINES, LINE_BYTES
@@ -140,8 +139,7 @@ MEMORY_NODE_PRESETS = {
     "tiny": MemoryNodeConfig(
         links=2,
         channels=2,
-        part=TINY,
-        requests=8,
+        part=DDR4_3200_8GBIT_X8.with_capacity(1 << 20),
     ),
 }
 """Nodes by name: the paper's, the same with slower memory, and one for tests."""

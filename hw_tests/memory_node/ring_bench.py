@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from golden.memory_node.node import MemoryNode, PacketFlit, flits_of, packets_in
+from golden.memory_node.node import MemoryNode, PacketFlit, flits_of
 from golden.memory_node.packet import Packet
 from hw_tests.bench import bench_parameters
-from hw_tests.memory_node.traffic import from_port, lines_of, to_port
+from hw_tests.memory_node.traffic import (
+    Flits,
+    a_packet,
+    check_mixed,
+    lines_of,
+    quiet,
+    taken,
+    to_port,
+)
 from hw_tests.side_by_side import Side
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource
@@ -28,8 +35,6 @@ STOPS: int = bench_parameters()["stops"]
 LINKS: int = bench_parameters()["links"]
 NODE = 5
 CHANNELS = 4
-
-Flits = tuple[PacketFlit, ...]
 
 
 async def start(dut: Any) -> None:
@@ -40,47 +45,6 @@ async def start(dut: Any) -> None:
     dut.stop_node.value = NODE
     await ClockCycles(dut.clk, 4)
     dut.rst.value = 0
-
-
-def a_packet(rng: random.Random, destination: int, source: int = 0, tag: int = 0) -> Flits:
-    lines = rng.choice((0, 0, 1, 2, rng.randint(1, 8)))
-    return flits_of(
-        Packet(
-            destination=destination,
-            source=source,
-            operation=rng.randint(1, 6),
-            tag=tag,
-            lines=lines,
-            address=64 * rng.getrandbits(40),
-            data=lines_of(rng, lines),
-        )
-    )
-
-
-def taken(sink: StreamSink) -> list[Flits]:
-    """The packets that came; nothing may come between them."""
-    flits = [from_port(each) for each in sink.taken]
-    packets = list(packets_in(flits))
-    assert sum(map(len, packets)) == len(flits), "flits of no packet, or the last has no tail"
-    return packets
-
-
-def check_mixed(found: list[Flits], sources: Iterable[list[Flits]]) -> None:
-    """``found`` has the packets of each source, whole and in its order."""
-    left = [list(reversed(each)) for each in sources]
-    for index, packet in enumerate(found):
-        source = next((each for each in left if each and each[-1] == packet), None)
-        assert source is not None, f"packet {index} was not next of any source: {packet[0]}"
-        source.pop()
-    assert not any(left), f"{sum(map(len, left))} packets did not come"
-
-
-async def quiet(dut: Any, sinks: Iterable[StreamSink], *, cycles: int = 400) -> None:
-    """Waits until nothing has come for so long."""
-    sinks = list(sinks)
-    before = -1
-    while before != (before := sum(len(each.taken) for each in sinks)):
-        await ClockCycles(dut.clk, cycles)
 
 
 @cocotb.test(timeout_time=2, timeout_unit="ms")

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from golden.memory_node.node import PacketFlit, flits_of
+from cocotb.triggers import ClockCycles
+
+from golden.memory_node.node import PacketFlit, flits_of, packets_in
 from golden.memory_node.packet import LINE_BYTES, Operation, Packet
 from hw.memory_node.flit import Flit
-from hw_tests.streams import pack, unpack
+from hw_tests.streams import StreamSink, pack, unpack
 
-__all__ = ["Requester", "from_port", "lines_of", "to_port"]
+__all__ = [
+    "Flits",
+    "Requester",
+    "a_packet",
+    "check_mixed",
+    "from_port",
+    "lines_of",
+    "quiet",
+    "taken",
+    "to_port",
+]
+
+
+Flits = tuple[PacketFlit, ...]
 
 
 def to_port(flit: PacketFlit) -> int:
@@ -139,3 +155,44 @@ class Requester:
             PacketFlit(False, self.rng.random() < 0.5, lines_of(self.rng, 1))
             for _ in range(self.rng.randrange(3))
         ]
+
+
+def a_packet(rng: random.Random, destination: int, source: int = 0, tag: int = 0) -> Flits:
+    lines = rng.choice((0, 0, 1, 2, rng.randint(1, 8)))
+    return flits_of(
+        Packet(
+            destination=destination,
+            source=source,
+            operation=rng.randint(1, 6),
+            tag=tag,
+            lines=lines,
+            address=64 * rng.getrandbits(40),
+            data=lines_of(rng, lines),
+        )
+    )
+
+
+def taken(sink: StreamSink) -> list[Flits]:
+    """The packets that came; nothing may come between them."""
+    flits = [from_port(each) for each in sink.taken]
+    packets = list(packets_in(flits))
+    assert sum(map(len, packets)) == len(flits), "flits of no packet, or the last has no tail"
+    return packets
+
+
+def check_mixed(found: list[Flits], sources: Iterable[list[Flits]]) -> None:
+    """``found`` has the packets of each source, whole and in its order."""
+    left = [list(reversed(each)) for each in sources]
+    for index, packet in enumerate(found):
+        source = next((each for each in left if each and each[-1] == packet), None)
+        assert source is not None, f"packet {index} was not next of any source: {packet[0]}"
+        source.pop()
+    assert not any(left), f"{sum(map(len, left))} packets did not come"
+
+
+async def quiet(dut: Any, sinks: Iterable[StreamSink], *, cycles: int = 400) -> None:
+    """Waits until nothing has come for so long."""
+    sinks = list(sinks)
+    before = -1
+    while before != (before := sum(len(each.taken) for each in sinks)):
+        await ClockCycles(dut.clk, cycles)
