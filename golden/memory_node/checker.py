@@ -43,6 +43,7 @@ class _Known:
     taken: tuple[int, ...]
     acknowledged: int
     passed_on: tuple[int, ...]
+    heard: bool
 
 
 class _Past:
@@ -97,12 +98,14 @@ class PortChecker:
         """When it was last asked for."""
         # What goes out.
         self._out = PhitReader()
-        self._known = _Known(0, 0, (0,) * CHANNELS, 0, (0,) * CHANNELS)
+        self._known = _Known(0, 0, (0,) * CHANNELS, 0, (0,) * CHANNELS, False)
         self._began = -1
         self._record: dict[int, Flit] = {}
         self._next = 0
         """The number that the next filled flit has, if it does not go back."""
         self._sent_of = [0] * CHANNELS
+        self._heard = False
+        """The other port is there."""
         self._acknowledged = _Past()
         self._passed_on = [0] * CHANNELS
         self._asked_back: deque[tuple[int, int]] = deque(maxlen=64)
@@ -176,6 +179,7 @@ class PortChecker:
 
     def _hear(self, flit: Flit) -> None:
         """What a right flit says of what the port sends."""
+        self._heard = True
         oldest = self._acknowledged.now
         position = oldest + (flit.acknowledge - oldest) % 256
         channel = flit.credit_channel
@@ -205,6 +209,7 @@ class PortChecker:
                 tuple(taken.now for taken in self._taken),
                 self._acknowledged.now,
                 tuple(self._passed_on),
+                self._heard,
             )
         elif not self._out.within:
             self._broken("phit of no flit", phit.data.hex())
@@ -227,6 +232,8 @@ class PortChecker:
             return
         self._next += 1
         known = self._known
+        if not known.heard:
+            self._broken("filled flit", "before any came from the other port")
         if self._must_go_back and self._must_go_back[1] == position:
             self._must_go_back = None
         if position == known.acknowledged:

@@ -62,6 +62,7 @@ class LinkPeer:
         self._told: tuple[int, ...] | None = None
         """Credits of each channel, and the acknowledgement."""
         self._flits = 0
+        self._heard = False
 
     def step(self, received: Phit | None) -> Phit | None:
         """One cycle: what comes in it, and what it sends in it, of which that is not yet a part."""
@@ -88,6 +89,7 @@ class LinkPeer:
         if flit is None:
             self._miss()
             return
+        self._heard = True
         ahead = (flit.sequence - self._expected) % 256
         if ahead == 0:
             self._asked = None
@@ -132,7 +134,7 @@ class LinkPeer:
         if self._following == self._end:
             self._let_in()
         filled = self._following < self._end
-        filled = filled and self._chance.random() >= self._habits.idle_flit
+        filled = filled and self._heard and self._chance.random() >= self._habits.idle_flit
         report = self._past[0]
         keepalive = self._quiet >= self._rules.keepalive_cycles // 2
         if not (filled or self._retry or keepalive or (*report[1], report[0]) != self._told):

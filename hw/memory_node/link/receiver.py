@@ -82,8 +82,7 @@ class LinkReceiver(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        valid, right, flit = self._check(m)
-        come = valid & self.enable
+        come, right, flit = self._check(m)
         good = come & right
 
         # Which numbers come when: see "Retry" of docs/memory-node-spec.md. Half of them are ahead,
@@ -92,12 +91,12 @@ class LinkReceiver(wiring.Component):
         expected = Signal(8)
         distance = Signal(8)
         in_turn, ahead, take, discard = (Signal() for _ in range(4))
-        room = Signal(CHANNELS)
+        full = Signal(CHANNELS)
         m.d.comb += [
             distance.eq(flit.sequence - expected),
             in_turn.eq(distance == 0),
             ahead.eq(~distance[-1] & ~in_turn),
-            take.eq(good & flit.filled & in_turn & room.bit_select(flit.channel, 1)),
+            take.eq(good & flit.filled & in_turn & ~full.bit_select(flit.channel, 1)),
             discard.eq(come & (~right | flit.filled & ~take)),
         ]
         m.d.sync += [
@@ -118,10 +117,14 @@ class LinkReceiver(wiring.Component):
                 fifo.i.payload.tail.eq(flit.tail),
                 fifo.i.payload.payload.eq(flit.payload),
                 fifo.i.valid.eq(take & (flit.channel == channel)),
-                room[channel].eq(fifo.i.ready),
                 passed[channel].eq(fifo.o.valid & fifo.o.ready),
             ]
             wiring.connect(m, fifo.o, wiring.flipped(self.receive[channel]))
+            # A cycle late: what is taken out meanwhile, the other end cannot know of.
+            most = self._config.buffer_flits
+            m.d.sync += full[channel].eq(
+                (fifo.level == most) | ((fifo.level == most - 1) & fifo.i.valid)
+            )
 
         again = self._asks(m, wrong=come & (~right | ahead), come=good & in_turn)
         acknowledge_due = Signal()
@@ -159,7 +162,7 @@ class LinkReceiver(wiring.Component):
         checked_valid, checked_right = Signal(), Signal()
         checked = Signal(WireFlit, reset_less=True)
         m.d.sync += [
-            checked_valid.eq(valid),
+            checked_valid.eq(valid & self.enable),
             checked_right.eq(complete & (crc.o == flit.crc)),
             checked.eq(flit),
         ]
