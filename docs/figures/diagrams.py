@@ -35,25 +35,25 @@ def rooms() -> Drawing:
         58,
         [
             ("cli.py", ["the command nearmem"]),
-            ("commands/", ["one thin file a subcommand"]),
+            ("commands/", ["a file a subcommand"]),
             ("system/", ["models of whole systems;", "axdimm/ the platform"]),
         ],
     )
     row(
         128,
-        58,
+        74,
         [
             (
                 "experiments/",
-                ["training, sweeps, studies, baseline,", "speed, validation; their figures"],
+                ["training, sweeps,", "studies, baseline,", "speed, validation"],
             ),
             ("offloading/", ["training of models", "larger than the device"]),
-            ("torch/", ["PyTorch's optimizers with their", "update on the module"]),
+            ("torch/", ["PyTorch's optimizers", "with their update", "on the module"]),
         ],
     )
     row(
-        208,
-        90,
+        224,
+        74,
         [
             (
                 "axdimm/",
@@ -115,7 +115,7 @@ def rooms() -> Drawing:
             ("errors.py", ["what goes wrong, and", "what to do"]),
         ],
     )
-    for above, below in ((106, 126), (186, 206), (298, 318), (410, 430), (478, 498), (574, 594)):
+    for above, below in ((106, 126), (202, 222), (298, 318), (410, 430), (478, 498), (574, 594)):
         drawing.arrow(f"M295 {above} V{below}")
 
     drawing.box(600, 15, 325, 330, "area", "hw: the machine, in Amaranth", heading="title")
@@ -199,7 +199,7 @@ def hardware() -> Drawing:
     drawing.box(30, 194, 170, 232, "product", "kernel/kernel.py", ["settings.py: check"])
     drawing.box(42, 236, 146, 44, "file", "stream/", ["loader ▸ 4 FIFOs"])
     drawing.box(
-        42, 288, 146, 74, "file", "lanes, unit", ["16 FP32 units,", "110 stages, gated clock"]
+        42, 288, 146, 74, "file", "lanes, unit", ["16 FP32 units,", "110 stages,", "gated clock"]
     )
     drawing.box(42, 370, 146, 44, "file", "stream/", ["3 FIFOs ▸ writer"])
     drawing.arrow("M228 212 H202", both=True)

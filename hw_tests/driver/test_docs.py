@@ -11,12 +11,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from html import unescape
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import walk_packages
 
 import pytest
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 
 import sw_driver
 from hw.axdimm.registers import kernel_map
@@ -83,6 +86,31 @@ def test_diagrams_are_what_make_figures_draws(tmp_path: Path) -> None:
     for picture in drawn:
         kept = ROOT / "docs" / "pictures" / picture.name
         assert kept.read_text() == picture.read_text(), f"{kept}: run `make figures`"
+
+
+def test_text_of_diagrams_ends_inside_its_box(tmp_path: Path) -> None:
+    fonts = {"name": ("DejaVu Sans Mono", "bold", 13), "small": ("DejaVu Sans", "normal", 11.5)}
+    number = r'="([\d.]+)"'
+    found = 0
+    for picture in ("hardware", "rooms", "pim"):
+        drawn = (ROOT / "docs" / "pictures" / f"{picture}.svg").read_text()
+        boxes = re.findall(
+            rf"<rect class.* x{number} y{number} width{number} height{number}", drawn
+        )
+        boxes = [tuple(map(float, box)) for box in boxes]
+        for kind, *place, text in re.findall(
+            rf'<text class="(name|small)" x{number} y{number} text-anchor="start">(.*\S.*)</text>',
+            drawn,
+        ):
+            x, y = map(float, place)
+            family, weight, size = fonts[kind]
+            font = FontProperties(family=family, weight=weight)
+            text = unescape(text)
+            extent = TextPath((0, 0), text, size=size, prop=font).get_extents()
+            ends = [at + w for at, top, w, h in boxes if at < x < at + w and top < y < top + h]
+            assert not ends or x + extent.xmax <= min(ends) - 2, f"{picture}: {text}"
+            found += bool(ends)
+    assert found > 50
 
 
 def test_every_picture_is_shown() -> None:

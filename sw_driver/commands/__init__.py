@@ -202,6 +202,8 @@ def open_device(backend: str, options: BackendOptions, *, timeline: Path | None 
     except ValueError as error:
         raise Refusal(str(error)) from error
     except (AxdimmError, RuntimeError, OSError) as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise  # the command line names the file
         raise Failure(str(error)) from error
 
 

@@ -39,7 +39,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--parameters", type=integer(1), default=400_000, metavar="N", help="of each channel"
     )
-    parser.add_argument("--repetitions", type=integer(1), default=5, metavar="N")
+    parser.add_argument(
+        "--repetitions", type=integer(1), default=5, metavar="N", help="(default: 5)"
+    )
     parser.add_argument(
         "--compare",
         action=argparse.BooleanOptionalAction,

@@ -23,6 +23,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a change to it"
     )
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     parser.set_defaults(run=run)
 
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise Refusal("--set changes a configuration: name one")
         if arguments.json:
             print(json.dumps({"module": modules, "pim": pims}))
-        else:
+        elif not arguments.quiet:
             print(f"module: {', '.join(modules)}\npim: {', '.join(pims)}")
         return 0
     # `tiny` is one of each; the module's is meant.
@@ -55,5 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         values = pim_values(settings) if pim else module_values(settings)
     except (SweepError, ValueError) as error:
         raise Refusal(str(error)) from error
-    print(json.dumps(values, indent=2) if arguments.json else toml(values), end="")
+    if arguments.json:
+        print(json.dumps(values, indent=2))
+    elif not arguments.quiet:
+        print(toml(values), end="")
     return 0

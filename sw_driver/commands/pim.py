@@ -138,7 +138,11 @@ def add_parser(subparsers: Any) -> None:
         "work on them, where a pass has works for that, or as is predicted to be faster (default)",
     )
     parser.add_argument(
-        "--seed", type=integer(0, 2**63 - 1), default=1, metavar="N", help="of all that is random"
+        "--seed",
+        type=integer(0, 2**63 - 1),
+        default=1,
+        metavar="N",
+        help="of all that is random (default: 1)",
     )
     parser.add_argument(
         "--validate",

@@ -31,8 +31,12 @@ def add_parser(subparsers: Any) -> None:
         "configurations share a build of the simulator, which takes some twenty seconds. The exit "
         "status is 1 if the model is off by 1 % or more.",
     )
-    parser.add_argument("--configurations", type=integer(1), default=64, metavar="N")
-    parser.add_argument("--seed", type=integer(0), default=1, metavar="S")
+    parser.add_argument(
+        "--configurations", type=integer(1), default=64, metavar="N", help="how many (default: 64)"
+    )
+    parser.add_argument(
+        "--seed", type=integer(0), default=1, metavar="S", help="of the drawing (default: 1)"
+    )
     parser.add_argument("--quiet", action="store_true", help="print the summary only")
     parser.add_argument("--json", action="store_true", help="print JSON only")
     parser.set_defaults(run=run)

@@ -120,6 +120,8 @@ class _Remote:
         reason = getattr(error, "strerror", None) or str(error) or "it ended the connection"
         if "too long" in reason:  # of a Unix socket's 107 bytes
             reason += ": name a shorter runtime directory with NEARMEM_RUNTIME_DIR"
+        if isinstance(error, FileNotFoundError):
+            reason += ": it may still be opening it, with a simulator to build first; try again"
         path = socket_path(self._entry.name)
         return ControlError(
             f"{self._who} answers no requests at {str(path)!r} ({reason})",

@@ -15,6 +15,7 @@ import platformdirs
 from filelock import FileLock
 
 __all__ = [
+    "CacheError",
     "CachedBuild",
     "build_root",
     "cache_root",
@@ -42,6 +43,10 @@ def cache_root() -> Path:
     """Where builds are kept: ``$NEARMEM_CACHE_DIR``, else the user's folder for such things."""
     chosen = os.environ.get("NEARMEM_CACHE_DIR")
     return Path(chosen).resolve() if chosen else platformdirs.user_cache_path("nearmem")
+
+
+class CacheError(OSError):
+    """The folder of a build cannot be written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,29 +115,44 @@ def cached_build(kind: str, key: str, build: Callable[[Path], None], about: str 
     """The folder ``cache_root()/kind/key``, filled by ``build(folder)`` unless it already is.
 
     A build that fails or is interrupted leaves nothing that a later call would take for done.
-    Other processes that want the same folder wait. ``about`` says what it is.
+    Other processes that want the same folder wait. ``about`` says what it is. Raises what ``build``
+    raises, and :class:`CacheError` if the folder cannot be written.
     """
     folder = cache_root() / kind / key
-    folder.parent.mkdir(parents=True, exist_ok=True)
     done = folder / _DONE
     if not done.exists():
-        with FileLock(folder.with_suffix(".lock")):
-            if not done.exists():
-                shutil.rmtree(folder, ignore_errors=True)
-                folder.mkdir()
-                try:
-                    build(folder)
-                except KeyboardInterrupt:  # what is left of one that failed says why
-                    shutil.rmtree(folder, ignore_errors=True)
-                    raise
-                for header in folder.rglob("*.gch"):  # precompiled: large, and of no use any more
-                    header.unlink()
-                (folder / _ABOUT).write_text(about or kind)
-                done.touch()
-                _trim()
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder.with_suffix(".lock")):
+                if not done.exists():
+                    _fill(folder, build, about or kind)
+        except CacheError:  # of a build that this one needs
+            raise
+        except OSError as error:
+            raise CacheError(
+                error.errno,
+                f"{error.strerror or error}: builds are kept there; make room, or name another "
+                "folder with NEARMEM_CACHE_DIR",
+                str(folder),
+            ) from error
     with suppress(OSError):  # kept where one may only read
         done.touch()
     return folder
+
+
+def _fill(folder: Path, build: Callable[[Path], None], about: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        build(folder)
+        for header in folder.rglob("*.gch"):  # precompiled: large, and of no use any more
+            header.unlink()
+        (folder / _ABOUT).write_text(about)
+        (folder / _DONE).touch()
+    except (KeyboardInterrupt, OSError):  # what is left of one that failed says why
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _trim()
 
 
 def _trim() -> None:

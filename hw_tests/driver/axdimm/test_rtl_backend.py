@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import resource
 import signal
@@ -446,9 +447,16 @@ def test_a_failed_build_is_not_taken_for_done(
 
     def fail(target: Path) -> None:
         (target / "half").touch()
-        raise OSError("no space")
+        raise OSError(errno.ENOSPC, "no space")
 
-    with pytest.raises(OSError, match="no space"):
-        cached_build("kind", "key", fail)
+    def needs_another(target: Path) -> None:
+        cached_build("other", "key", fail)
+
+    for build, kind in ((fail, "kind"), (needs_another, "other")):
+        with pytest.raises(OSError, match=r"no space: builds.* NEARMEM_CACHE_DIR: .*key") as caught:
+            cached_build("kind", "key", build)
+        assert caught.value.filename == str(tmp_path / kind / "key")
+        assert str(caught.value).count("NEARMEM_CACHE_DIR") == 1
+        assert not (tmp_path / "kind" / "key").exists()
     folder = cached_build("kind", "key", lambda target: (target / "whole").touch())
     assert sorted(path.name for path in folder.iterdir()) == [".about", ".done", "whole"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import signal
@@ -23,7 +24,7 @@ from hw_tests.driver.transports import SpoilingTransport
 from sw_driver.axdimm import backends
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.registers import kernel_registers
-from sw_driver.cli import main
+from sw_driver.cli import _parser, main
 from sw_driver.commands.sim import _refresh_note
 from sw_driver.experiments.training.trainer import TRAINING_RULES
 from sw_driver.simulator.runtime import BuildError
@@ -125,6 +126,20 @@ def test_a_command_is_needed(arguments: list[str], capsys: pytest.CaptureFixture
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
     assert "nearmem" in capsys.readouterr().out
+
+
+def test_every_command_has_json_and_quiet_and_its_help_the_defaults() -> None:
+    parsers = [_parser()]
+    for parser in parsers:
+        commands = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        parsers += [each for action in commands for each in action.choices.values()]
+        options = [option for action in parser._actions for option in action.option_strings]
+        assert commands or {"--json", "--quiet"} <= set(options), parser.prog
+        for action in parser._actions:
+            if action.option_strings and action.nargs != 0 and action.default not in (None, []):
+                text = parser._get_formatter()._expand_help(action) if action.help else ""
+                assert "default" in text, (parser.prog, *action.option_strings)
+    assert len(parsers) > 20
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

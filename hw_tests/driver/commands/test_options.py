@@ -174,6 +174,14 @@ def test_where_no_file_can_be_made_is_said(
     assert "'/proc" in line
 
 
+def test_where_no_builds_can_be_kept_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEARMEM_CACHE_DIR", "/proc/builds")
+    command = ["sim", "--config", "tiny", "--steps", "1", "--quiet", "--out", str(tmp_path)]
+    assert_refused(capsys, command, ["'/proc/builds/rtl/", "NEARMEM_CACHE_DIR"])
+
+
 def test_a_trace_that_cannot_be_written_is_not_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:

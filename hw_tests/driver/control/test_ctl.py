@@ -1049,6 +1049,14 @@ def test_closing_the_service(directory: Path) -> None:
         client.describe()
 
 
+def test_a_device_that_is_still_being_opened(directory: Path) -> None:
+    with (
+        DeviceLock(parse_device("golden@axdimm0")) as lock,
+        pytest.raises(ControlError, match=r"No such file.*: it may still be opening it.*try again"),
+    ):
+        connect(lock.entry).describe()
+
+
 def test_a_device_that_is_forgotten(directory: Path) -> None:
     device = Scripted(describe=dict)
     with DeviceLock(parse_device("golden@axdimm0")) as lock:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from hw_tests.driver.transports import SpoilingTransport
 from sw_driver.axdimm import Axdimm, BackendOptions
@@ -18,7 +19,12 @@ from sw_driver.axdimm.runs import DramActivity
 from sw_driver.experiments.figures import ceiling_mparams_per_s, fitting_mparams_per_s
 from sw_driver.experiments.training.data import CLASSES, PIXELS, load_split_digits
 from sw_driver.experiments.training.mlp import Mlp
-from sw_driver.experiments.training.report import activity_table, report, summary_table
+from sw_driver.experiments.training.report import (
+    activity_table,
+    report,
+    summary_table,
+    write_loss_curve,
+)
 from sw_driver.experiments.training.trainer import (
     TRAINING_RULES,
     ChannelFigures,
@@ -254,3 +260,14 @@ def test_the_account_is_shown_channel_by_channel() -> None:
         result, timed=False, channels=tuple(replace(c, activity=None) for c in result.channels)
     )
     assert activity_table(report(untimed, backend="golden")) is None
+
+
+def test_the_loss_curve_counts_whole_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k))
+    )
+    write_loss_curve(tmp_path / "loss.png", "Test", {"module": range(20, 0, -1)})
+    (axes,) = drawn[0].axes
+    assert all(tick == int(tick) for tick in axes.get_xticks())

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from hw_tests.driver.refusals import assert_refused
 from hw_tests.driver.trace_reader import assert_sound, read_trace
 from sw_driver.cli import main
-from sw_driver.system.axdimm import experiments, tables
+from sw_driver.system.axdimm import experiments, plots, tables
 from sw_driver.system.reproduction import MARKS, Cell, Experiment, page
 
 SLOW_MODULE = ["--set", "module.read_gb_per_s=1", "--set", "module.write_gb_per_s=1"]
@@ -69,6 +69,30 @@ def test_pictures_are_the_same_each_time(tmp_path: Path, monkeypatch: pytest.Mon
         assert _reproduce("table6", "--quiet", "--out", str(tmp_path / name)) == 0
     one, other = ((tmp_path / name / "table6.svg").read_text() for name in ("one", "other"))
     assert one == other
+
+
+def test_pictures_join_no_models_cut_no_bars_and_hide_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(plots, "_save", lambda figure, path: drawn.append(figure) or path)
+    one = Cell(ours=90, paper=100, mark="predicted")
+    names = [f"{part}: total, s" for part in ("baseline", "module")]
+    names += [f"speedup, {what}" for what in ("backward", "total")]
+    plots.draw_table6([{"": name, "gpt3-a": one, "gpt3-b": one} for name in names], tmp_path)
+    busy = [f"{part} busy, %" for part in "abcd"]
+    plots.draw_bars([{"variant": "x", "total, s": one} | dict.fromkeys(busy, one)] * 9, tmp_path)
+    for figure in drawn:
+        figure.canvas.draw()
+        legends = [each for axes in figure.axes if (each := axes.get_legend())] + figure.legends
+        for axes in figure.axes:
+            assert all(line.get_linestyle() == "None" for line in axes.lines)
+            linear = (axes.get_xscale(), axes.get_yscale()) == ("linear", "linear")
+            assert linear or not axes.patches
+            for legend in legends:
+                box = legend.get_window_extent()
+                assert not any(box.overlaps(bar.get_window_extent()) for bar in axes.patches)
+                assert not any(box.overlaps(line.get_window_extent()) for line in axes.lines)
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,7 @@ def write_loss_curve(path: Path, title: str, curves: Mapping[str, Sequence[float
     if len(curves) > 1:
         axes.legend()
     axes.set_xlabel("step")
+    axes.locator_params("x", integer=True)
     axes.set_ylabel("cross entropy of the batch")
     axes.set_title(f"{title}, optimizer on the simulated AXDIMM")
     axes.set_ylim(bottom=0)

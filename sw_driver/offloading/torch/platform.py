@@ -227,9 +227,10 @@ class Offloading:
     def save(self, path: str | Path, **more: Any) -> None:
         """Writes model, optimizer and ``more``, for ``torch.load``: whole or not at all.
 
-        ``"model"`` and ``"optimizer"`` are state dicts that plain PyTorch loads. When this returns
-        it is on the disk. Raises ``OSError``, and ``RuntimeError`` without an optimizer and between
-        ``backward()`` and ``step()``.
+        ``"model"`` and ``"optimizer"`` are state dicts that plain PyTorch loads; ``more`` has to be
+        what ``torch.load`` takes unless told otherwise: tensors, numbers, words, lists and dicts.
+        When this returns it is on the disk. Raises ``OSError``, and ``RuntimeError`` without an
+        optimizer and between ``backward()`` and ``step()``.
         """
         model, optimizer = self._both()
         state = optimizer.state_dict()
@@ -248,11 +249,18 @@ class Offloading:
     def load(self, path: str | Path) -> dict[str, Any]:
         """Takes a checkpoint of :meth:`save`, and returns it.
 
-        An iteration that was begun is given up. Raises ``ValueError`` for another file,
-        ``RuntimeError`` without an optimizer, and what ``load_state_dict`` raises.
+        An iteration that was begun is given up. Raises ``ValueError`` for another file or a part
+        of one, ``OSError``, ``RuntimeError`` without an optimizer, and what ``load_state_dict``
+        raises.
         """
         model, optimizer = self._both()
-        content = torch.load(path, map_location="cpu")
+        try:
+            content = torch.load(path, map_location="cpu")
+        except Exception as error:
+            if isinstance(error, OSError) and error.filename is not None:
+                raise
+            words = str(error).split("\n")[0] or type(error).__name__
+            raise ValueError(f"{path} is no checkpoint of save(), or not whole: {words}") from error
         if not isinstance(content, dict) or not {"model", "optimizer"} <= content.keys():
             raise ValueError(f"{path} is no checkpoint of save(): expected model and optimizer")
         optimizer.give_up()

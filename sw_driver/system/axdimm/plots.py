@@ -32,7 +32,7 @@ def draw_bars(rows: Sequence[Row], folder: Path) -> list[Path]:
         values = [_value(row, part) for row in rows]
         right.barh(shifted, values, height, label=part.removesuffix(" busy, %"))
     right.set_xlabel("% of the step that a part is busy")
-    right.legend(fontsize="small")
+    figure.legend(fontsize="small", loc="outside lower right", ncols=len(parts))
     return [_save(figure, folder / "further.svg")]
 
 
@@ -43,25 +43,26 @@ def draw_table6(rows: Sequence[Row], folder: Path) -> list[Path]:
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     left, right = figure.subplots(1, 2)
     places = range(len(models))
-    for name, shift, color in (("baseline", -0.3, "#bab0ac"), ("module", 0.1, "#4c78a8")):
-        row = by_name[f"{name}: total, s"]
-        ours = [_value(row, model) for model in models]
-        theirs = [_paper(row, model) for model in models]
+    for what, shift, color in (("baseline", -0.1, "#f58518"), ("module", 0.1, "#4c78a8")):
+        row = by_name[f"{what}: total, s"]
         beside = [place + shift for place in places]
-        left.bar(beside, ours, 0.2, color=color, label=f"{name}, here")
-        beside = [place + 0.2 for place in beside]
-        left.bar(beside, theirs, 0.2, color=color, hatch="///", label=f"{name}, paper")
-    left.set_yscale("log")
-    left.set_ylabel("s a step")
-    for what, color in (("backward", "#f58518"), ("total", "#4c78a8")):
-        row = by_name[f"speedup, {what}"]
         ours = [_value(row, model) for model in models]
         theirs = [_paper(row, model) for model in models]
-        right.plot(places, ours, "o-", color=color, label=f"{what}, here")
-        right.plot(places, theirs, "x--", color=color, label=f"{what}, paper")
+        left.plot(beside, ours, "o", color=color, label=f"{what}, here")
+        left.plot(beside, theirs, "x", color=color, label=f"{what}, paper")
+    left.set_yscale("log")
+    left.set_ylabel("s a step, logarithmic")
+    for what, shift, color in (("backward", -0.3, "#f58518"), ("total", 0.1, "#4c78a8")):
+        row = by_name[f"speedup, {what}"]
+        beside = [place + shift for place in places]
+        ours = [_value(row, model) for model in models]
+        theirs = [_paper(row, model) for model in models]
+        right.bar(beside, ours, 0.2, color=color, label=f"{what}, here")
+        beside = [place + 0.2 for place in beside]
+        right.bar(beside, theirs, 0.2, color=color, hatch="///", label=f"{what}, paper")
     right.set_ylabel("speed-up over the baseline")
     for axes in (left, right):
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
         axes.set_xticks(places, [model.removeprefix("gpt3-") for model in models])
     return [_save(figure, folder / "table6.svg")]
 

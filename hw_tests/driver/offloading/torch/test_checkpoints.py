@@ -130,6 +130,14 @@ def test_files_that_are_no_checkpoint(tmp_path: Path) -> None:
         torch.save(model.state_dict(), tmp_path / "other.pt")
         with pytest.raises(ValueError, match=r"other\.pt is no checkpoint of save\(\)"):
             platform.load(tmp_path / "other.pt")
+        platform.save(tmp_path / "whole.pt", strange=object)
+        whole = (tmp_path / "whole.pt").read_bytes()
+        for content in (b"", b"abc", whole[: len(whole) // 2], whole):
+            (tmp_path / "part.pt").write_bytes(content)
+            with pytest.raises(ValueError, match=r"part\.pt is no checkpoint .*not whole"):
+                platform.load(tmp_path / "part.pt")
+        with pytest.raises(FileNotFoundError, match="none"):
+            platform.load(tmp_path / "none.pt")
 
 
 @pytest.mark.parametrize("seed", range(2))
