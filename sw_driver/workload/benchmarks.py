@@ -1,6 +1,6 @@
 """The networks of Kwon and Rhu's Table III: four for ImageNet, and recurrent layers of DeepBench.
 
-Those for ImageNet are as they are published and as torchvision has them: AlexNet of *One weird
+Those for ImageNet are as published: AlexNet of *One weird
 trick* in one piece, VGG-E without normalization, GoogLeNet with it and without its two side
 classifiers, ResNet-34. The recurrent ones are as DeepBench measures them: the products with the
 inputs are done before, and only the state's count.
@@ -134,7 +134,7 @@ class _Inception(nn.Module):
             (
                 _activated(inputs, one, 1),
                 nn.Sequential(_activated(inputs, reduced_3, 1), _activated(reduced_3, three, 3)),
-                # torchvision's and its own publication's differ here: 3 x 3 and 5 x 5.
+                # 5 x 5 as published, where torchvision has 3 x 3.
                 nn.Sequential(_activated(inputs, reduced_5, 1), _activated(reduced_5, five, 5)),
                 nn.Sequential(nn.MaxPool2d(3, 1, 1), _activated(inputs, pooled, 1)),
             )

@@ -1,0 +1,295 @@
+"""A training step on one of the device-nodes, which all do the same.
+
+Forward and backward pass in the network's order. Meanwhile the feature map of each layer goes to
+the store when it is computed, and comes back for the backward pass, as early as there is room; what
+lies between two layers is computed again instead. Collectives are one after the other, those of the
+backward pass beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+from simpy.events import Event
+
+from sw_driver.machine import Machine
+from sw_driver.runtime.timeline import Timeline
+from sw_driver.workload.layers import Layer
+
+from ..engine import Action, Engine, EngineError
+from .collectives import lane_ns, sent_share
+from .designs import DEVICES, Design, lanes, machine_of
+from .device import WORD_BYTES, Product, array_of, cost_ns, streamed_ns
+
+__all__ = ["MODES", "StepResult", "TrainingStep", "step"]
+
+MODES = ("data", "model")
+"""What is split among the device-nodes: the batch, or the outputs of each layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """A training step."""
+
+    total_ns: int
+    compute_ns: int
+    """Of the device-node, busy; so are the next two."""
+    sync_ns: int
+    overlay_ns: int
+    """What moving takes by itself."""
+    overlay_bytes: int
+    """Out and back."""
+    sync_bytes: int
+    """That each device-node sends."""
+    peak_bytes: int
+    """Of its memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Costs:
+    forward_ns: int
+    between_ns: int
+    again_ns: int
+    """What lies behind the layer: again, and backward."""
+    inputs_ns: int
+    weights_ns: int
+
+
+class TrainingStep:
+    """A step of a network on a design.
+
+    Parameters
+    ----------
+    mode: one of :data:`MODES`.
+    batch: of all device-nodes together.
+    compression: by how much fewer bytes are moved to the store than there are.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        parts: Machine,
+        layers: Sequence[Layer],
+        mode: str,
+        batch: int,
+        *,
+        devices: int = DEVICES,
+        compression: float = 1.0,
+        timeline: Timeline | None = None,
+        record: bool = False,
+    ) -> None:
+        if mode not in MODES:
+            raise EngineError(f"mode is {mode!r}: expected one of {', '.join(MODES)}")
+        if batch < devices or batch % devices:
+            raise EngineError(f"batch is {batch}: expected a multiple of the {devices} devices")
+        self.design, self.layers, self.mode = design, layers, mode
+        self.devices, self.batch = devices, batch
+        self.samples = batch // devices if mode == "data" else batch
+        self.split = 1 if mode == "data" else devices
+        self.compression = compression
+        self.parts = parts
+        self.machine = machine_of(design, parts, devices)
+        self.engine = Engine(self.machine, timeline, record=record)
+        self.array = array_of(parts.device("node"))
+        self.lanes = lanes(design, parts, devices)
+        self.sync_bytes = 0
+
+    def run(self) -> StepResult:
+        engine = self.engine
+        self._pass()
+        total_ns = engine.run()
+        queues = engine.queues
+        overlay = [queues[name].busy_ns for name in ("out", "back") if name in queues]
+        moved = 2 * sum(map(self._moved_bytes, self.layers)) if self.design.stores else 0
+        return StepResult(
+            total_ns=total_ns,
+            compute_ns=queues["compute"].busy_ns,
+            sync_ns=queues["sync"].busy_ns if "sync" in queues else 0,
+            overlay_ns=sum(overlay),
+            overlay_bytes=moved,
+            sync_bytes=self.sync_bytes,
+            peak_bytes=engine.memory("node").peak_bytes,
+        )
+
+    @cached_property
+    def costs(self) -> list[_Costs]:
+        """Of each layer."""
+        return [self._cost(layer) for layer in self.layers]
+
+    def _cost(self, layer: Layer) -> _Costs:
+        samples, array = self.samples, self.array
+        rows, columns = samples * layer.rows, -(-layer.columns // self.split)
+        # As a product, the gradient of a place has its share of what the windows over it gave.
+        across = -(-layer.inputs // layer.rows)
+        deep = -(-layer.depth * columns // across)
+        forward = Product(
+            rows=rows, columns=columns, depth=layer.depth, row_words=samples * layer.inputs
+        )
+        weights = Product(
+            rows=layer.depth,
+            columns=columns,
+            depth=rows,
+            row_words=samples * layer.inputs,
+            accumulates=True,
+        )
+        inputs = Product(rows=rows, columns=across, depth=deep, row_words=rows * columns)
+        before, after = (
+            samples * words // self.split
+            for words in (layer.between_forward, layer.between_backward)
+        )
+        recomputed = before if self.design.stores else 0
+        return _Costs(
+            forward_ns=cost_ns(forward, array),
+            between_ns=streamed_ns(before, array),
+            again_ns=streamed_ns(recomputed + after, array),
+            inputs_ns=0 if layer.first else cost_ns(inputs, array),
+            weights_ns=cost_ns(weights, array),
+        )
+
+    def _output_bytes(self, layer: Layer) -> int:
+        return WORD_BYTES * self.samples * layer.rows * -(-layer.columns // self.split)
+
+    def _moved_bytes(self, layer: Layer) -> int:
+        return ceil(self._output_bytes(layer) / self.compression)
+
+    def _pass(self) -> None:
+        engine, layers = self.engine, self.layers
+        compute = engine.queue("compute")
+        memory = engine.memory("node")
+        forward_done = engine.env.event()
+        out: dict[int, Event] = {}
+        back: dict[int, Event] = {}
+        gathered: dict[int, Event] = {}
+        reduced: dict[int, Event] = {}
+        model = self.mode == "model" and self.devices > 1
+        # A tensor is gathered when the last layer that it depends on is done, and its gradient
+        # complete when the first of those that read it is.
+        ready: dict[int, list[Layer]] = {}
+        for layer in {layer.input: layer for layer in layers if not layer.first}.values():
+            ready.setdefault(layer.needs[-1], []).append(layer)
+        # Backward, each has only its share of what it had gathered, and gathers it once more.
+        again: dict[int, Event] = {}
+        readers: dict[int, int] = {}
+        first_use: dict[int, int] = {}
+        for number, layer in enumerate(layers):
+            readers.setdefault(layer.input, number)
+            first_use.setdefault(layer.weights, number)
+
+        def forward() -> Generator[Event, Any, None]:
+            for number, (layer, cost) in enumerate(zip(layers, self.costs, strict=True)):
+                if layer.input in gathered:
+                    yield gathered[layer.input]
+                yield memory.room(self._output_bytes(layer), ("out", number))
+                yield compute.execute(cost.forward_ns, layer.name, category="forward")
+                if self.design.stores:
+                    out[number] = self._move("out", number)
+                yield compute.execute(cost.between_ns, f"after {layer.name}", category="forward")
+                if model:
+                    for each in ready.get(number, ()):
+                        nbytes = WORD_BYTES * self.batch * each.inputs
+                        gathered[each.input] = self._collective("all-gather", nbytes, each.name)
+            forward_done.succeed()
+            if self.design.stores:
+                engine.process(prefetch(), "prefetch")
+            engine.process(backward(), "backward")
+
+        def prefetch() -> Generator[Event, Any, None]:
+            for number in reversed(range(len(layers))):
+                yield out[number]
+                yield memory.room(self._output_bytes(layers[number]), ("back", number))
+                moved = self._move("back", number)
+                back[number] = moved
+                arrived[number].succeed()
+
+        arrived = [engine.env.event() for _ in layers] if self.design.stores else []
+
+        def backward() -> Generator[Event, Any, None]:
+            for number in reversed(range(len(layers))):
+                layer, cost = layers[number], self.costs[number]
+                if arrived:
+                    yield arrived[number]
+                    yield back[number]
+                if model:
+                    for each in ready.get(number, ()):
+                        yield reduced[each.input]
+                if model and layer.needs and layer.input not in again:
+                    if arrived:
+                        yield arrived[layer.needs[-1]]
+                        yield back[layer.needs[-1]]
+                    nbytes = WORD_BYTES * self.batch * layer.inputs
+                    again[layer.input] = self._collective("all-gather", nbytes, layer.name)
+                yield compute.execute(cost.again_ns, f"behind {layer.name}", category="backward")
+                if cost.inputs_ns:
+                    yield compute.execute(cost.inputs_ns, f"{layer.name} dX", category="backward")
+                    if model and readers[layer.input] == number:
+                        nbytes = WORD_BYTES * self.batch * layer.inputs
+                        reduced[layer.input] = self._collective("all-reduce", nbytes, layer.name)
+                if layer.input in again:
+                    yield again[layer.input]
+                yield compute.execute(cost.weights_ns, f"{layer.name} dW", category="backward")
+                memory.give(("back" if arrived else "out", number))
+                if self.mode == "data" and first_use[layer.weights] == number:
+                    nbytes = WORD_BYTES * layer.parameters
+                    self._collective("all-reduce", nbytes, layer.name)
+
+        engine.process(forward(), "forward")
+
+    def _move(self, way: str, number: int) -> Action:
+        """Out to the stores, in order; or back."""
+        nbytes, stores = self._moved_bytes(self.layers[number]), self.design.stores
+        engine, name = self.engine, self.layers[number].name
+
+        def move() -> Generator[Event, Any, None]:
+            parts = []
+            for index, store in enumerate(stores):
+                part = nbytes // len(stores) + (index < nbytes % len(stores))
+                if way == "out":
+                    yield engine.memory(store).room(part, number)
+                ends = ("node", store) if way == "out" else (store, "node")
+                parts.append(engine.transfer(part, *ends, f"{way} {name}"))
+            yield engine.env.all_of(parts)
+            if way == "out":
+                engine.memory("node").give(("out", number))
+            else:
+                for store in stores:
+                    engine.memory(store).give(number)
+
+        return engine.queue(way).call(move, f"{way} {name}", category="overlay")
+
+    def _collective(self, kind: str, nbytes: int, name: str) -> Event:
+        """On all rings at once; the links' rates are shared with what is moved meanwhile."""
+        engine, lanes_ = self.engine, self.lanes
+        if self.devices == 1:
+            return engine.env.timeout(0)
+        sent = sent_share(kind, self.devices) * nbytes
+        self.sync_bytes += int(sent)
+        # Beside what the links carry, there is what the hops take.
+        part = -(-nbytes // len(lanes_))
+        carried = int(sent / len(lanes_))
+        waiting_ns = max(lane_ns(lane, kind, part) - lane.busy_ns(carried) for lane in lanes_)
+        # What a ring does not get of a link's rate, nobody gets while it is busy.
+        link, ring = self.parts.link("link"), self.parts.link("ring")
+        busy = sent * link.rate(writing=True) / ring.rate(writing=True)
+
+        def run() -> Generator[Event, Any, None]:
+            yield engine.env.timeout(max(waiting_ns, 0))
+            parts = []
+            for port in self.design.ports:
+                if port.rings:
+                    part = int(busy * port.links / self.design.ring_links)
+                    for ends in (("node", port.name), (port.name, "node")):
+                        parts.append(engine.transfer(part, *ends, f"{kind} {name}"))
+            yield engine.env.all_of(parts)
+
+        return engine.queue("sync").call(run, f"{kind} {name}", category="sync")
+
+
+def step(
+    design: Design, parts: Machine, layers: Sequence[Layer], mode: str, batch: int, **options: Any
+) -> StepResult:
+    """A training step; see :class:`TrainingStep`."""
+    return TrainingStep(design, parts, layers, mode, batch, **options).run()
