@@ -14,14 +14,15 @@ __all__ = ["MC_DLA"]
 
 _TABLE_2 = "paper, Table II"
 _DIMMS = 10
+_PEAK_TFLOP_PER_S = 256
+_BUSY_SHARE = 0.25
 
 # The rates that the RTL's links and memory-node could tell enter here, and only here.
 _LINK = given(25, f"{_TABLE_2}: a link's rate in each direction")
-_RING = calibrated(
-    25 * 370 / 450,
-    "what a ring collective gets of a link: NCCL 370 of 450 GB/s, after its protocol's 20 % (NVIDIA, "
-    "NVIDIA/nccl-tests, issue 212); chosen, of what is published, with the paper's mean of "
-    "model-parallel training in sight",
+_PCIE = calibrated(
+    14.2,
+    "of PCIe 3.0 x16's 15.75 GB/s, of which copies reach 12: fitted to the means of MC-DLA(B), 3.5 "
+    "and 2.1 (V-B)",
 )
 _HOP_NS = assumed(100, "a hop: no figure; as the memories' 100 cycles")
 _DIMM_RATE = given(256, f"{_TABLE_2}: a memory-node's ten DDR4-3200 DIMMs")
@@ -46,7 +47,11 @@ MC_DLA = Machine(
         Device(
             name="node",
             memory="node",
-            tflop_per_s=given(256, f"{_TABLE_2}: 1024 PEs of 125 MACs at 1 GHz"),
+            tflop_per_s=calibrated(
+                _PEAK_TFLOP_PER_S * _BUSY_SHARE,
+                f"{_BUSY_SHARE:.0%} of the 256 of {_TABLE_2}, 1024 PEs of 125 MACs at 1 GHz; the "
+                "share is fitted to MC-DLA(S)'s largest loss, 24 % (V-B)",
+            ),
             gb_per_s=given(900, f"{_TABLE_2}: memory bandwidth"),
             launch_ns=given(100, f"{_TABLE_2}: memory access latency, 100 cycles"),
         ),
@@ -58,15 +63,6 @@ MC_DLA = Machine(
             b="port",
             read_gb_per_s=_LINK,
             write_gb_per_s=_LINK,
-            latency_ns=_HOP_NS,
-            sharing="duplex",
-        ),
-        Link(
-            name="ring",
-            a="node",
-            b="port",
-            read_gb_per_s=_RING,
-            write_gb_per_s=_RING,
             latency_ns=_HOP_NS,
             sharing="duplex",
         ),
@@ -83,13 +79,13 @@ MC_DLA = Machine(
             name="pcie",
             a="host",
             b="node",
-            read_gb_per_s=V100_PCIE["read_gb_per_s"],
-            write_gb_per_s=V100_PCIE["write_gb_per_s"],
+            read_gb_per_s=_PCIE,
+            write_gb_per_s=_PCIE,
             latency_ns=V100_PCIE["latency_ns"],
             sharing="duplex",
         ),
     ),
     junctions=("port",),
 )
-"""A device-node, a memory-node and a host; one of the node's links, what collectives get of it, the
-memory-node's DIMMs, and PCIe 3.0 x16."""
+"""A device-node, a memory-node and a host; one of the node's links, the memory-node's
+DIMMs, and PCIe 3.0 x16."""

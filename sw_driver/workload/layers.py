@@ -108,9 +108,7 @@ def _layer(
     trace: Trace, op: Op, batch: int, following: int, after: int, needs: tuple[int, ...]
 ) -> Layer:
     read = [trace.tensors[each] for each in op.reads]
-    weights = max(
-        (each for each in read if each.kind == "parameter"), key=_nbytes, default=None
-    )
+    weights = max((each for each in read if each.kind == "parameter"), key=_nbytes, default=None)
     others = [each for each in read if each.kind != "parameter"]
     if weights is None or not others:
         raise ValueError(f"{trace.name}: operation {op.id} is no product of samples with weights")

@@ -1,8 +1,8 @@
 """The six system designs that the paper evaluates, each as the machine that one device-node sees.
 
 All device-nodes do the same at the same time, so one stands for all. Its links are in ports: those
-that lead to the same store, and those of rings only. A port of memory-nodes carries what collectives
-send as well as what is moved to the store behind it.
+that lead to the same store, and those of rings only. A port of memory-nodes carries what
+collectives send as well as what is moved to the store behind it.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ _PCIE = Port(name="pcie", links=0, rings=False, store="host")
 DESIGNS = {
     each.name: each
     for each in (
-        Design(
-            name="DC-DLA", topology="5", ports=(_RINGS, _PCIE), stores=("host",), on_host=True
-        ),
+        Design(name="DC-DLA", topology="5", ports=(_RINGS, _PCIE), stores=("host",), on_host=True),
         Design(
             name="HC-DLA",
             topology="5",
@@ -118,7 +116,9 @@ def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machin
         memories += [store] if store else []
         if port is _PCIE:
             share = min(devices, DEVICES_OF_A_SWITCH)
-            links.append(_times(replace(pcie, a="node", b=host.name), 1 / share, "a switch's share"))
+            links.append(
+                _times(replace(pcie, a="node", b=host.name), 1 / share, "a switch's share")
+            )
             continue
         why = f"{port.links:g} links"
         if store is None:
@@ -146,15 +146,15 @@ def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machin
 def lanes(design: Design, parts: Machine, devices: int = DEVICES) -> tuple[Lane, ...]:
     """The rings, in both directions, that collectives are spread over. More device-nodes than the
     topology has, or fewer, are as far from each other as its own."""
-    ring, topology = parts.link("ring"), TOPOLOGIES[design.topology]
+    link, topology = parts.link("link"), TOPOLOGIES[design.topology]
     return tuple(
         Lane(
             gaps=tuple(islice(cycle(topology.gaps(nodes)[::way]), devices)),
             gb_per_s=design.link_share * rate.value,
-            hop_ns=int(ring.latency_ns.value),
+            hop_ns=int(link.latency_ns.value),
         )
         for nodes in topology.rings
-        for way, rate in ((1, ring.write_gb_per_s), (-1, ring.read_gb_per_s))
+        for way, rate in ((1, link.write_gb_per_s), (-1, link.read_gb_per_s))
     )
 
 

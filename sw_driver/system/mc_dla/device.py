@@ -35,7 +35,7 @@ class Array:
 
 
 def array_of(device: Device) -> Array:
-    """With the device's rates: other arithmetic is another clock."""
+    """With the device's rates; where it does less than its PEs could, all of them do less."""
     plain = Array()
     mhz = 1e6 * device.tflop_per_s.value / 2 / plain.pes / plain.macs
     return Array(

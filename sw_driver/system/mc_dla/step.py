@@ -8,6 +8,7 @@ backward pass beside it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,6 +98,7 @@ class TrainingStep:
         self.array = array_of(parts.device("node"))
         self.lanes = lanes(design, parts, devices)
         self.sync_bytes = 0
+        self.uses = Counter(layer.weights for layer in layers)
 
     def run(self) -> StepResult:
         engine = self.engine
@@ -132,9 +134,8 @@ class TrainingStep:
         weights = Product(
             rows=layer.depth,
             columns=columns,
-            depth=rows,
-            row_words=samples * layer.inputs,
-            accumulates=True,
+            depth=rows * self.uses[layer.weights],
+            row_words=samples * layer.inputs * self.uses[layer.weights],
         )
         inputs = Product(rows=rows, columns=across, depth=deep, row_words=rows * columns)
         before, after = (
@@ -230,7 +231,9 @@ class TrainingStep:
                         reduced[layer.input] = self._collective("all-reduce", nbytes, layer.name)
                 if layer.input in again:
                     yield again[layer.input]
-                yield compute.execute(cost.weights_ns, f"{layer.name} dW", category="backward")
+                if first_use[layer.weights] == number:
+                    # Of all time steps at once.
+                    yield compute.execute(cost.weights_ns, f"{layer.name} dW", category="backward")
                 memory.give(("back" if arrived else "out", number))
                 if self.mode == "data" and first_use[layer.weights] == number:
                     nbytes = WORD_BYTES * layer.parameters
@@ -271,16 +274,13 @@ class TrainingStep:
         part = -(-nbytes // len(lanes_))
         carried = int(sent / len(lanes_))
         waiting_ns = max(lane_ns(lane, kind, part) - lane.busy_ns(carried) for lane in lanes_)
-        # What a ring does not get of a link's rate, nobody gets while it is busy.
-        link, ring = self.parts.link("link"), self.parts.link("ring")
-        busy = sent * link.rate(writing=True) / ring.rate(writing=True)
 
         def run() -> Generator[Event, Any, None]:
             yield engine.env.timeout(max(waiting_ns, 0))
             parts = []
             for port in self.design.ports:
                 if port.rings:
-                    part = int(busy * port.links / self.design.ring_links)
+                    part = int(sent * port.links / self.design.ring_links)
                     for ends in (("node", port.name), (port.name, "node")):
                         parts.append(engine.transfer(part, *ends, f"{kind} {name}"))
             yield engine.env.all_of(parts)

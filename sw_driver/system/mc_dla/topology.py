@@ -88,11 +88,7 @@ _PLAIN, _OTHER, _LAST = (_devices(order) for order in _CUBE_MESH)
 def _star() -> Topology:
     """Figure 7(a): each memory-node hangs from its device-node, and the third ring passes it on
     the way in and on the way out."""
-    long = [
-        each
-        for number in _CUBE_MESH[2]
-        for each in (f"M{number}", f"D{number}", f"M{number}")
-    ]
+    long = [each for number in _CUBE_MESH[2] for each in (f"M{number}", f"D{number}", f"M{number}")]
     return Topology(
         name="7(a)", rings=(_PLAIN, _OTHER, tuple(long)), unused=(_memories(_CUBE_MESH[0]),)
     )
