@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from .axdimm_platform import AXDIMM_PLATFORM
 from .machine import Machine
-from .mc_dla import MC_DLA
 from .tiny import TINY
 
 __all__ = ["PRESETS"]
 
-PRESETS: dict[str, Machine] = {machine.name: machine for machine in (AXDIMM_PLATFORM, MC_DLA, TINY)}
+PRESETS: dict[str, Machine] = {machine.name: machine for machine in (AXDIMM_PLATFORM, TINY)}
