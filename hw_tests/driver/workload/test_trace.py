@@ -179,7 +179,9 @@ def test_a_spoiled_file_is_refused(
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(TraceError, match="no trace 'gpt-4': give one of alexnet, .*gpt-tiny, gpt3-13b"):
+    with pytest.raises(
+        TraceError, match=r"no trace .gpt-4.: give one of alexnet, .*gpt-tiny, gpt3-13b"
+    ):
         load_trace("gpt-4")
 
 

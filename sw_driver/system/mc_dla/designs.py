@@ -12,12 +12,21 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from sw_driver.machine import Figure, Link, Machine, Memory
-from sw_driver.machine.mc_dla import MC_DLA
+from sw_driver.machine.mc_dla import CATALOGUES, MC_DLA
 
 from .collectives import Lane
 from .topology import LINKS, TOPOLOGIES
 
-__all__ = ["BASELINE", "DESIGNS", "ORACLE", "Design", "Port", "catalogue", "lanes", "machine_of"]
+__all__ = [
+    "BASELINE",
+    "DESIGNS",
+    "SCALE_OUT",
+    "Design",
+    "Port",
+    "catalogue",
+    "lanes",
+    "machine_of",
+]
 
 Changes = Mapping[str, str]
 """Of the catalogue, as ``--set`` has them."""
@@ -94,12 +103,33 @@ DESIGNS = {
 }
 """By the paper's names, in its order."""
 
-BASELINE, ORACLE = DESIGNS["DC-DLA"], DESIGNS["DC-DLA(O)"]
+BASELINE = DESIGNS["DC-DLA"]
+
+_PLANE = Port(name="plane", links=3, store="m_plane")
+
+SCALE_OUT = {
+    each.name: each
+    for each in (
+        Design(
+            name="DC-DLA, switched",
+            topology="5",
+            ports=(Port(name="plane", links=3), _PCIE),
+            stores=("host",),
+            on_host=True,
+        ),
+        Design(name="MC-DLA, switched", topology="5", ports=(_PLANE,), stores=("m_plane",)),
+        Design(name="oracle, switched", topology="5", ports=(Port(name="plane", links=3),)),
+    )
+}
+"""Figure 15: nodes of three links at a plane of switches, over which any of them form rings."""
 
 
-def catalogue(changes: Changes | None = None) -> Machine:
-    """The parts, with changes. Raises :class:`~sw_driver.machine.parts.MachineError`."""
-    return MC_DLA.override(changes or {})
+def catalogue(changes: Changes | None = None, name: str = MC_DLA.name) -> Machine:
+    """The parts of :data:`~sw_driver.machine.mc_dla.CATALOGUES`, with changes.
+
+    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made.
+    """
+    return CATALOGUES[name].override(changes or {})
 
 
 def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machine:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from statistics import fmean, harmonic_mean
+from statistics import harmonic_mean
+from typing import Any
 
 from sw_driver.workload import BENCHMARKS
 from sw_driver.workload.layers import load_layers
 
 from ..reproduction import Progress
-from .designs import BASELINE, DESIGNS, DEVICES, catalogue
-from .step import MODES, StepResult, step
+from .designs import BASELINE, DESIGNS, DEVICES, SCALE_OUT, catalogue
+from .step import MODES, Choices, StepResult, step
 
-__all__ = ["BATCH", "NETWORKS", "Changes", "Runs", "harmonic_mean", "mean_of"]
+__all__ = ["BATCH", "NETWORKS", "Changes", "Runs", "harmonic_mean"]
 
 Changes = Mapping[str, str]
 """Of the parts, as ``--set`` has them."""
@@ -28,6 +29,7 @@ class Runs:
     """Of one set of parts, batch and number of device-nodes."""
 
     changes: Changes = field(default_factory=dict)
+    parts: str = "mc_dla"
     batch: int = BATCH
     devices: int = DEVICES
     compression: Mapping[str, float] = field(default_factory=dict)
@@ -35,13 +37,23 @@ class Runs:
     progress: Progress = lambda _: None
     networks: Sequence[str] = NETWORKS
     modes: Sequence[str] = MODES
+    choices: Choices = field(default_factory=Choices)
 
     def result(self, design: str, network: str, mode: str) -> StepResult:
         """Of one step."""
         self.progress(f"{design}, {network}, {mode}-parallel, batch {self.batch}")
         changes = tuple(sorted(self.changes.items()))
         compression = self.compression.get(design, 1.0)
-        return _result(design, network, mode, changes, self.batch, self.devices, compression)
+        return _result(
+            (*changes, ("", self.parts)),
+            design,
+            network,
+            mode,
+            self.batch,
+            devices=self.devices,
+            compression=compression,
+            choices=self.choices,
+        )
 
     def each(self, mode: str = "") -> Iterable[tuple[str, str]]:
         """Networks and modes; or of one mode."""
@@ -62,27 +74,15 @@ class Runs:
         ]
 
 
-def mean_of(runs: Runs, value: Callable[[str, str], float]) -> float:
-    """The mean over networks and modes."""
-    return fmean(value(*each) for each in runs.each())
-
-
 @cache
 def _result(
-    design: str,
-    network: str,
-    mode: str,
-    changes: tuple[tuple[str, str], ...],
-    batch: int,
-    devices: int,
-    compression: float,
+    parts: tuple[tuple[str, str], ...], design: str, network: str, *arguments: Any, **options: Any
 ) -> StepResult:
+    *changes, (_, name) = parts
     return step(
-        DESIGNS[design],
-        catalogue(dict(changes)),
+        (DESIGNS | SCALE_OUT)[design],
+        catalogue(dict(changes), name),
         load_layers(network),
-        mode,
-        batch,
-        devices=devices,
-        compression=compression,
+        *arguments,
+        **options,
     )

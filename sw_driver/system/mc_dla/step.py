@@ -26,10 +26,21 @@ from .collectives import lane_ns, sent_share
 from .designs import DEVICES, Design, lanes, machine_of
 from .device import WORD_BYTES, Product, array_of, cost_ns, streamed_ns
 
-__all__ = ["MODES", "StepResult", "TrainingStep", "step"]
+__all__ = ["MODES", "Choices", "StepResult", "TrainingStep", "step"]
 
 MODES = ("data", "model")
 """What is split among the device-nodes: the batch, or the outputs of each layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the paper leaves open. Not to gather again means that each device-node keeps all."""
+
+    gathers_again: bool = True
+    weights_at_once: bool = True
+    """The gradient of weights that time steps share: of all at once, or one after the other."""
+    computes_again: bool = True
+    """What lies between layers; or that costs nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +71,9 @@ class _Costs:
     weights_ns: int
 
 
+_PAPERS = Choices()
+
+
 class TrainingStep:
     """A step of a network on a design.
 
@@ -80,6 +94,7 @@ class TrainingStep:
         *,
         devices: int = DEVICES,
         compression: float = 1.0,
+        choices: Choices = _PAPERS,
         timeline: Timeline | None = None,
         record: bool = False,
     ) -> None:
@@ -92,6 +107,7 @@ class TrainingStep:
         self.samples = batch // devices if mode == "data" else batch
         self.split = 1 if mode == "data" else devices
         self.compression = compression
+        self.choices = choices
         self.parts = parts
         self.machine = machine_of(design, parts, devices)
         self.engine = Engine(self.machine, timeline, record=record)
@@ -131,18 +147,20 @@ class TrainingStep:
         forward = Product(
             rows=rows, columns=columns, depth=layer.depth, row_words=samples * layer.inputs
         )
+        at_once = self.uses[layer.weights] if self.choices.weights_at_once else 1
         weights = Product(
             rows=layer.depth,
             columns=columns,
-            depth=rows * self.uses[layer.weights],
-            row_words=samples * layer.inputs * self.uses[layer.weights],
+            depth=rows * at_once,
+            row_words=samples * layer.inputs * at_once,
+            accumulates=at_once < self.uses[layer.weights],
         )
         inputs = Product(rows=rows, columns=across, depth=deep, row_words=rows * columns)
         before, after = (
             samples * words // self.split
             for words in (layer.between_forward, layer.between_backward)
         )
-        recomputed = before if self.design.stores else 0
+        recomputed = before if self.design.stores and self.choices.computes_again else 0
         return _Costs(
             forward_ns=cost_ns(forward, array),
             between_ns=streamed_ns(before, array),
@@ -217,7 +235,8 @@ class TrainingStep:
                 if model:
                     for each in ready.get(number, ()):
                         yield reduced[each.input]
-                if model and layer.needs and layer.input not in again:
+                gathers = model and layer.needs and self.choices.gathers_again
+                if gathers and layer.input not in again:
                     if arrived:
                         yield arrived[layer.needs[-1]]
                         yield back[layer.needs[-1]]
@@ -231,8 +250,7 @@ class TrainingStep:
                         reduced[layer.input] = self._collective("all-reduce", nbytes, layer.name)
                 if layer.input in again:
                     yield again[layer.input]
-                if first_use[layer.weights] == number:
-                    # Of all time steps at once.
+                if first_use[layer.weights] == number or not self.choices.weights_at_once:
                     yield compute.execute(cost.weights_ns, f"{layer.name} dW", category="backward")
                 memory.give(("back" if arrived else "out", number))
                 if self.mode == "data" and first_use[layer.weights] == number:
