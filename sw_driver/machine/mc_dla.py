@@ -92,6 +92,7 @@ MC_DLA = _catalogue(
         "3.5 and 2.1 (V-B)",
     ),
 )
+"""Table II, and what is fitted."""
 
 _HALF = "half of what the data sheet has for TF32 without sparsity, as 64 is of the V100's 125"
 _NINE_TENTHS = "nine tenths of the lanes' rate, as 14.2 are of 15.75"

@@ -301,6 +301,13 @@ def test_compression_shortens_moving_only() -> None:
         step(DESIGNS["DC-DLA"], PARTS, CHAIN, "data", BATCH, compression=ratio) for ratio in (1, 2)
     )
     assert packed.overlay_bytes == plain.overlay_bytes / 2
+    odd = TrainingStep(
+        DESIGNS["MC-DLA(B)"], PARTS, CHAIN, "data", BATCH, compression=7, record=True
+    )
+    expected = odd.run().overlay_bytes
+    assert odd.engine.log is not None
+    moved = [each for each in odd.engine.log.transferred if not each.label.startswith("all")]
+    assert sum(each.nbytes for each in moved) == expected == 2 * 4 * -(-40_000 // 7)
     assert packed.sync_bytes == plain.sync_bytes
     assert packed.overlay_ns < plain.overlay_ns
 
@@ -386,7 +393,7 @@ def test_a_host_as_fast_as_the_links_leaves_the_bands(capsys: pytest.CaptureFixt
 
 def test_what_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, said in (
-        (["figure10"], ["experiment is 'figure10': did you mean figure1", "scaling, all"]),
+        (["figure10"], ["experiment is 'figure10': did you mean figure1", "calibration, all"]),
         (["table4", "--set", "pcie.rate=1"], ["'pcie.rate'", "pcie.read_gb_per_s"]),
         (["figure13", "--set", "node.capacity_bytes=1MiB"], ["'node'", "never room"]),
     ):

@@ -76,8 +76,10 @@ def test_each_time_step_is_a_layer_with_the_same_weights(name: str) -> None:
 
 
 def test_sums_of_weights_gradients_do_not_count_for_each_sample() -> None:
-    layer = load_layers("rnn-lstm-2")[1]
-    assert layer.between_backward < layer.parameters
+    """Twice as wide, a state has twice as much to do, and weights four times."""
+    one, other = (load_layers(f"rnn-lstm-{number}")[1] for number in (1, 2))
+    assert other.between_backward == 2 * one.between_backward
+    assert other.parameters == 4 * one.parameters
 
 
 def test_what_is_no_network_of_samples_is_refused() -> None:
