@@ -16,14 +16,22 @@ from hw_tests.driver.system.gemm_loops import run as run_loops
 from hw_tests.driver.trace_reader import assert_sound, read_trace
 from sw_driver.cli import main
 from sw_driver.machine import MachineError
+from sw_driver.machine.mc_dla import CATALOGUES
 from sw_driver.runtime.timeline import Timeline
 from sw_driver.system.engine import EngineError
 from sw_driver.system.mc_dla.collectives import KINDS, Lane, lane_ns, sent_share, simulate_lane
-from sw_driver.system.mc_dla.designs import DESIGNS, DEVICES, catalogue, lanes, machine_of
+from sw_driver.system.mc_dla.designs import (
+    DESIGNS,
+    DEVICES,
+    SCALE_OUT,
+    catalogue,
+    lanes,
+    machine_of,
+)
 from sw_driver.system.mc_dla.device import Array, Product, array_of, cost_ns, mapping_of
 from sw_driver.system.mc_dla.experiments import EXPERIMENTS, INTRODUCTION
 from sw_driver.system.mc_dla.figures import figure11, figure13
-from sw_driver.system.mc_dla.step import MODES, StepResult, TrainingStep, step
+from sw_driver.system.mc_dla.step import MODES, Choices, StepResult, TrainingStep, step
 from sw_driver.system.mc_dla.topology import TOPOLOGIES
 from sw_driver.system.reproduction import Cell, Experiment
 from sw_driver.workload.layers import Layer, load_layers
@@ -312,6 +320,34 @@ def test_compression_shortens_moving_only() -> None:
     assert packed.overlay_ns < plain.overlay_ns
 
 
+def test_choices_do_what_they_say() -> None:
+    """Of what the paper leaves open: what is gathered, and when weights have their gradients."""
+
+    def run(layers: list[Layer], **chosen: bool) -> StepResult:
+        options = Choices(**chosen)
+        return step(DESIGNS["MC-DLA(B)"], PARTS, layers, "model", BATCH, choices=options)
+
+    plain, kept = run(CHAIN), run(CHAIN, gathers_again=False)
+    assert kept.sync_bytes == plain.sync_bytes * 3 / 4
+    shared = [_layer(number, weights=0) for number in range(4)]
+    assert run(shared, weights_at_once=False).compute_ns > run(shared).compute_ns
+    assert run(CHAIN, weights_at_once=False) == plain
+    assert run(CHAIN, computes_again=False).compute_ns < plain.compute_ns
+
+
+@pytest.mark.parametrize("design", SCALE_OUT)
+def test_a_plane_of_switches_has_rings_of_any_length(design: str) -> None:
+    weights = 4 * 1000 * 1000
+    for devices in (1, 8, 64, 1024):
+        result = step(SCALE_OUT[design], PARTS, CHAIN, "data", 10 * devices, devices=devices)
+        sent = 2 * (devices - 1) / devices * weights
+        assert result.sync_bytes == pytest.approx(len(CHAIN) * sent, abs=len(CHAIN))
+        # By the links' rate, and a message's time and a hop's latency for each hop of the rings.
+        hops_ns = 2 * (devices - 1) * (4096 / 12.5 + HOP_NS) * (devices > 1)
+        each_ns = sent / 75 + hops_ns
+        assert len(CHAIN) * sent / 75 <= result.sync_ns <= 1.02 * len(CHAIN) * each_ns + 1
+
+
 # Designs.
 
 
@@ -328,6 +364,16 @@ def test_stores_and_rings_have_the_papers_rates() -> None:
         name: sum(lane.gb_per_s for lane in lanes(design, PARTS))
         for name, design in DESIGNS.items()
     } == {name: 75 if name == "HC-DLA" else 150 for name in DESIGNS}
+
+
+@pytest.mark.parametrize("name", CATALOGUES)
+def test_every_catalogue_makes_every_machine(name: str) -> None:
+    parts = catalogue(name=name)
+    for design in (*DESIGNS.values(), *SCALE_OUT.values()):
+        machine = machine_of(design, parts)
+        for store in design.stores:
+            assert machine.route("node", store)
+            assert machine.route(store, "node")
 
 
 def test_a_faster_memory_node_or_host_enters_where_it_is_set() -> None:

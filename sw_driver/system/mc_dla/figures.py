@@ -70,7 +70,8 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
             "Each part as long as it is busy in a step; they overlap, and where they share links "
             "both are longer. With half of the links a ring takes twice as long, but for what its "
             "hops take. In words the paper has means only: an overlaying of 12 % is that of "
-            "75 GB/s beside 9, and a PCIe switch of two devices has at most 7.9 for each."
+            "75 GB/s beside 9, and a PCIe switch of two devices has at most 7.9 for each. The "
+            "count, and the ratio behind the 88 %, are not judged."
         ],
     )
 

@@ -71,7 +71,7 @@ class _Costs:
     weights_ns: int
 
 
-_PAPERS = Choices()
+_AS_ABOVE = Choices()
 
 
 class TrainingStep:
@@ -94,7 +94,7 @@ class TrainingStep:
         *,
         devices: int = DEVICES,
         compression: float = 1.0,
-        choices: Choices = _PAPERS,
+        choices: Choices = _AS_ABOVE,
         timeline: Timeline | None = None,
         record: bool = False,
     ) -> None:
@@ -115,10 +115,22 @@ class TrainingStep:
         self.lanes = lanes(design, parts, devices)
         self.sync_bytes = 0
         self.uses = Counter(layer.weights for layer in layers)
+        self._out: list[Event] = []
+        self._back = [self.engine.env.event() for _ in layers]
+        self._gathered: dict[int, Event] = {}
+        self._complete: dict[int, list[Layer]] = {}
+        """By a layer: what is complete after it, and is gathered; by one that reads it each."""
+        self._first_reader: dict[int, int] = {}
+        self._first_use: dict[int, int] = {}
+        for number, layer in enumerate(layers):
+            if self.split > 1 and not layer.first and layer.input not in self._first_reader:
+                self._complete.setdefault(layer.needs[-1], []).append(layer)
+            self._first_reader.setdefault(layer.input, number)
+            self._first_use.setdefault(layer.weights, number)
 
     def run(self) -> StepResult:
         engine = self.engine
-        self._pass()
+        engine.process(self._forward(), "forward")
         total_ns = engine.run()
         queues = engine.queues
         overlay = [queues[name].busy_ns for name in ("out", "back") if name in queues]
@@ -175,89 +187,61 @@ class TrainingStep:
     def _moved_bytes(self, layer: Layer) -> int:
         return ceil(self._output_bytes(layer) / self.compression)
 
-    def _pass(self) -> None:
-        engine, layers = self.engine, self.layers
-        compute = engine.queue("compute")
-        memory = engine.memory("node")
-        forward_done = engine.env.event()
-        out: dict[int, Event] = {}
-        back: dict[int, Event] = {}
-        gathered: dict[int, Event] = {}
-        reduced: dict[int, Event] = {}
-        model = self.mode == "model" and self.devices > 1
-        # A tensor is gathered when the last layer that it depends on is done, and its gradient
-        # complete when the first of those that read it is.
-        ready: dict[int, list[Layer]] = {}
-        for layer in {layer.input: layer for layer in layers if not layer.first}.values():
-            ready.setdefault(layer.needs[-1], []).append(layer)
-        # Backward, each has only its share of what it had gathered, and gathers it once more.
-        again: dict[int, Event] = {}
-        readers: dict[int, int] = {}
-        first_use: dict[int, int] = {}
-        for number, layer in enumerate(layers):
-            readers.setdefault(layer.input, number)
-            first_use.setdefault(layer.weights, number)
-
-        def forward() -> Generator[Event, Any, None]:
-            for number, (layer, cost) in enumerate(zip(layers, self.costs, strict=True)):
-                if layer.input in gathered:
-                    yield gathered[layer.input]
-                yield memory.room(self._output_bytes(layer), ("out", number))
-                yield compute.execute(cost.forward_ns, layer.name, category="forward")
-                if self.design.stores:
-                    out[number] = self._move("out", number)
-                yield compute.execute(cost.between_ns, f"after {layer.name}", category="forward")
-                if model:
-                    for each in ready.get(number, ()):
-                        nbytes = WORD_BYTES * self.batch * each.inputs
-                        gathered[each.input] = self._collective("all-gather", nbytes, each.name)
-            forward_done.succeed()
+    def _forward(self) -> Generator[Event, Any, None]:
+        engine = self.engine
+        for number, (layer, cost) in enumerate(zip(self.layers, self.costs, strict=True)):
+            if layer.input in self._gathered:
+                yield self._gathered[layer.input]
+            yield engine.memory("node").room(self._output_bytes(layer), ("out", number))
+            yield self._compute(cost.forward_ns, layer.name, "forward")
             if self.design.stores:
-                engine.process(prefetch(), "prefetch")
-            engine.process(backward(), "backward")
+                self._out.append(self._move("out", number))
+            yield self._compute(cost.between_ns, f"after {layer.name}", "forward")
+            for each in self._complete.get(number, ()):
+                self._gathered[each.input] = self._collective("all-gather", each)
+        if self.design.stores:
+            engine.process(self._prefetch(), "prefetch")
+        engine.process(self._backward(), "backward")
 
-        def prefetch() -> Generator[Event, Any, None]:
-            for number in reversed(range(len(layers))):
-                yield out[number]
-                yield memory.room(self._output_bytes(layers[number]), ("back", number))
-                moved = self._move("back", number)
-                back[number] = moved
-                arrived[number].succeed()
+    def _prefetch(self) -> Generator[Event, Any, None]:
+        for number in reversed(range(len(self.layers))):
+            yield self._out[number]
+            nbytes = self._output_bytes(self.layers[number])
+            yield self.engine.memory("node").room(nbytes, ("back", number))
+            self._move("back", number)
 
-        arrived = [engine.env.event() for _ in layers] if self.design.stores else []
+    def _backward(self) -> Generator[Event, Any, None]:
+        stores, choices = self.design.stores, self.choices
+        # Each has only its share of what it had gathered, and gathers it once more.
+        again: dict[int, Event] = {}
+        reduced: dict[int, Event] = {}
+        for number in reversed(range(len(self.layers))):
+            layer, cost = self.layers[number], self.costs[number]
+            if stores:
+                yield self._back[number]
+            for each in self._complete.get(number, ()):
+                yield reduced[each.input]
+            exchanged = self.split > 1 and not layer.first
+            if exchanged and choices.gathers_again and layer.input not in again:
+                if stores:
+                    yield self._back[layer.needs[-1]]
+                again[layer.input] = self._collective("all-gather", layer)
+            yield self._compute(cost.again_ns, f"behind {layer.name}", "backward")
+            if not layer.first:
+                yield self._compute(cost.inputs_ns, f"{layer.name} dX", "backward")
+            if exchanged and self._first_reader[layer.input] == number:
+                reduced[layer.input] = self._collective("all-reduce", layer)
+            if layer.input in again:
+                yield again[layer.input]
+            complete = self._first_use[layer.weights] == number
+            if complete or not choices.weights_at_once:
+                yield self._compute(cost.weights_ns, f"{layer.name} dW", "backward")
+            self.engine.memory("node").give(("back" if stores else "out", number))
+            if complete and self.mode == "data":
+                self._collective("all-reduce", layer)
 
-        def backward() -> Generator[Event, Any, None]:
-            for number in reversed(range(len(layers))):
-                layer, cost = layers[number], self.costs[number]
-                if arrived:
-                    yield arrived[number]
-                    yield back[number]
-                if model:
-                    for each in ready.get(number, ()):
-                        yield reduced[each.input]
-                gathers = model and layer.needs and self.choices.gathers_again
-                if gathers and layer.input not in again:
-                    if arrived:
-                        yield arrived[layer.needs[-1]]
-                        yield back[layer.needs[-1]]
-                    nbytes = WORD_BYTES * self.batch * layer.inputs
-                    again[layer.input] = self._collective("all-gather", nbytes, layer.name)
-                yield compute.execute(cost.again_ns, f"behind {layer.name}", category="backward")
-                if cost.inputs_ns:
-                    yield compute.execute(cost.inputs_ns, f"{layer.name} dX", category="backward")
-                    if model and readers[layer.input] == number:
-                        nbytes = WORD_BYTES * self.batch * layer.inputs
-                        reduced[layer.input] = self._collective("all-reduce", nbytes, layer.name)
-                if layer.input in again:
-                    yield again[layer.input]
-                if first_use[layer.weights] == number or not self.choices.weights_at_once:
-                    yield compute.execute(cost.weights_ns, f"{layer.name} dW", category="backward")
-                memory.give(("back" if arrived else "out", number))
-                if self.mode == "data" and first_use[layer.weights] == number:
-                    nbytes = WORD_BYTES * layer.parameters
-                    self._collective("all-reduce", nbytes, layer.name)
-
-        engine.process(forward(), "forward")
+    def _compute(self, duration_ns: int, label: str, category: str) -> Action:
+        return self.engine.queue("compute").execute(duration_ns, label, category=category)
 
     def _move(self, way: str, number: int) -> Action:
         """Out to the stores, in order; or back."""
@@ -278,14 +262,18 @@ class TrainingStep:
             else:
                 for store in stores:
                     engine.memory(store).give(number)
+                self._back[number].succeed()
 
         return engine.queue(way).call(move, f"{way} {name}", category="overlay")
 
-    def _collective(self, kind: str, nbytes: int, name: str) -> Event:
-        """On all rings at once; the links' rates are shared with what is moved meanwhile."""
-        engine, lanes_ = self.engine, self.lanes
+    def _collective(self, kind: str, layer: Layer) -> Event:
+        """Of a layer's input, or its weights: on all rings at once. The links' rates are shared
+        with what is moved meanwhile."""
+        engine, lanes_, name = self.engine, self.lanes, layer.name
         if self.devices == 1:
             return engine.env.timeout(0)
+        words = layer.parameters if self.mode == "data" else self.batch * layer.inputs
+        nbytes = WORD_BYTES * words
         sent = sent_share(kind, self.devices) * nbytes
         self.sync_bytes += int(sent)
         # Beside what the links carry, there is what the hops take.
