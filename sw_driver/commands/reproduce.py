@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
         "paper's and the deviation from it, marked g for given, c for calibrated, and unmarked if "
         "it is predicted. Exit status 1 if a figure is outside of its band.",
     )
-    parser.add_argument("paper", metavar="PAPER", help="axdimm")
+    parser.add_argument("paper", metavar="PAPER", help="axdimm or mc-dla")
     parser.add_argument(
         "experiments",
         nargs="*",

@@ -13,7 +13,10 @@ from .reproduction import Experiment, Progress, page
 
 __all__ = ["PAPERS", "ReproductionError", "reproduce", "write_page"]
 
-PAPERS = {"axdimm": "sw_driver.system.axdimm.experiments"}
+PAPERS = {
+    "axdimm": "sw_driver.system.axdimm.experiments",
+    "mc-dla": "sw_driver.system.mc_dla.experiments",
+}
 """The module of each paper, with its ``EXPERIMENTS`` and the ``INTRODUCTION`` of its page."""
 
 

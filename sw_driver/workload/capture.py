@@ -33,8 +33,9 @@ from hw.rules import PAPER_RULES
 from hw.rules import rule as rule_called
 from hw.rules.update_rule import UpdateRule
 
+from .benchmarks import loss_of, network_with_batch
 from .gpt import gpt_loss, gpt_with_batch
-from .networks import GPTS
+from .networks import NETWORKS, GptConfig
 from .summary import summary_text
 from .trace import SHIPPED, SUFFIX, Op, Tensor, Trace
 
@@ -111,9 +112,14 @@ def capture(
 
 def capture_shipped(name: str) -> Trace:
     """The trace that comes with the package as ``name``, made again; KeyError for others."""
-    config = GPTS[name]
-    origin = {"model": "gpt", **asdict(config)}
-    return capture(lambda: gpt_with_batch(config), gpt_loss, name=name, origin=origin)
+    config = NETWORKS[name]
+    if isinstance(config, GptConfig):
+        origin = {"model": "gpt", **asdict(config)}
+        return capture(lambda: gpt_with_batch(config), gpt_loss, name=name, origin=origin)
+    origin = asdict(config)
+    return capture(
+        lambda: network_with_batch(config), loss_of, name=name, rule="sgd", origin=origin
+    )
 
 
 @contextmanager
@@ -320,12 +326,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m sw_driver.workload.capture", description="Captures shipped traces again."
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GPTS)}; or all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(NETWORKS)}; or all"
+    )
     parser.add_argument("--to", type=Path, default=SHIPPED, help="the folder; else the package's")
     settings = parser.parse_args(arguments)
-    if unknown := set(settings.names) - set(GPTS):
-        parser.error(f"no trace {min(unknown)!r}: choose from {', '.join(GPTS)}")
-    for name in settings.names or GPTS:
+    if unknown := set(settings.names) - set(NETWORKS):
+        parser.error(f"no trace {min(unknown)!r}: choose from {', '.join(NETWORKS)}")
+    for name in settings.names or NETWORKS:
         trace = capture_shipped(name)
         try:
             settings.to.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["GPTS", "GptConfig"]
+__all__ = [
+    "BENCHMARKS",
+    "CELLS",
+    "GPTS",
+    "NETWORKS",
+    "GptConfig",
+    "RecurrentConfig",
+    "VisionConfig",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,3 +56,44 @@ GPTS = {
     "gpt-tiny": GptConfig(n_layers=2, d_model=32, n_heads=2, batch=2, context=16, vocabulary=128),
 }
 """Table 4 of Kim et al., and a tiny one for tests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionConfig:
+    """A classifier for ImageNet's 1000 classes, of images of 224 x 224."""
+
+    network: str
+    batch: int = 64
+    """Of a device, if eight share one of 512."""
+
+
+CELLS = {"vanilla": 1, "lstm": 4, "gru": 3}
+"""Kinds of recurrent layers, and how many gates each has: the products' width in states."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig:
+    """A recurrent layer of DeepBench."""
+
+    cell: str
+    hidden: int
+    steps: int
+    batch: int = 64
+
+
+BENCHMARKS = {
+    "alexnet": VisionConfig(network="alexnet"),
+    "googlenet": VisionConfig(network="googlenet"),
+    "vgg-e": VisionConfig(network="vgg-e"),
+    "resnet-34": VisionConfig(network="resnet-34"),
+    "rnn-gemv": RecurrentConfig(cell="vanilla", hidden=2560, steps=50),
+    "rnn-lstm-1": RecurrentConfig(cell="lstm", hidden=1024, steps=25),
+    "rnn-lstm-2": RecurrentConfig(cell="lstm", hidden=2048, steps=25),
+    "rnn-gru": RecurrentConfig(cell="gru", hidden=2816, steps=187),
+}
+"""Table III of Kwon and Rhu. It has time steps but no widths: these are of DeepBench's training set
+(baidu-research/DeepBench, code/kernels/rnn_problems.h), in which 2560, 1024 and 2816 are those that
+its README shows for these kinds; of its LSTMs with 25 steps 2048 is the next."""
+
+NETWORKS: dict[str, GptConfig | VisionConfig | RecurrentConfig] = {**GPTS, **BENCHMARKS}
+"""All of which traces are shipped."""

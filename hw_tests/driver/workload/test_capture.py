@@ -233,8 +233,9 @@ def test_a_real_step_runs_the_same_products() -> None:
 # The shipped traces.
 
 
-def test_the_tiny_trace_is_what_is_captured() -> None:
-    shipped, again = load_trace("gpt-tiny"), capture_shipped("gpt-tiny")
+@pytest.mark.parametrize("name", ["gpt-tiny", "alexnet", "rnn-lstm-1"])
+def test_a_shipped_trace_is_what_is_captured(name: str) -> None:
+    shipped, again = load_trace(name), capture_shipped(name)
     if again.origin != shipped.origin:
         pytest.skip(f"made by PyTorch {shipped.origin['torch']}, here is {torch.__version__}")
     assert again == shipped

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from sw_driver.runtime.files import replacing
-
-from ..reproduction import Cell, Row
+from ..plotting import ours, save, theirs
+from ..reproduction import Row
 
 __all__ = ["draw_bars", "draw_table6"]
 
@@ -22,18 +20,18 @@ def draw_bars(rows: Sequence[Row], folder: Path) -> list[Path]:
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     places = range(len(names))
-    left.barh(places, [_value(row, "total, s") for row in rows], color="#4c78a8")
+    left.barh(places, [ours(row, "total, s") for row in rows], color="#4c78a8")
     left.set_yticks(places, names)
     left.invert_yaxis()
     left.set_xlabel("s a step")
     height = 0.8 / len(parts)
     for number, part in enumerate(parts):
         shifted = [place + (number - (len(parts) - 1) / 2) * height for place in places]
-        values = [_value(row, part) for row in rows]
+        values = [ours(row, part) for row in rows]
         right.barh(shifted, values, height, label=part.removesuffix(" busy, %"))
     right.set_xlabel("% of the step that a part is busy")
     figure.legend(fontsize="small", loc="outside lower right", ncols=len(parts))
-    return [_save(figure, folder / "further.svg")]
+    return [save(figure, folder / "further.svg")]
 
 
 def draw_table6(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -46,42 +44,22 @@ def draw_table6(rows: Sequence[Row], folder: Path) -> list[Path]:
     for what, shift, color in (("baseline", -0.1, "#f58518"), ("module", 0.1, "#4c78a8")):
         row = by_name[f"{what}: total, s"]
         beside = [place + shift for place in places]
-        ours = [_value(row, model) for model in models]
-        theirs = [_paper(row, model) for model in models]
-        left.plot(beside, ours, "o", color=color, label=f"{what}, here")
-        left.plot(beside, theirs, "x", color=color, label=f"{what}, paper")
+        here = [ours(row, model) for model in models]
+        paper = [theirs(row, model) for model in models]
+        left.plot(beside, here, "o", color=color, label=f"{what}, here")
+        left.plot(beside, paper, "x", color=color, label=f"{what}, paper")
     left.set_yscale("log")
     left.set_ylabel("s a step, logarithmic")
     for what, shift, color in (("backward", -0.3, "#f58518"), ("total", 0.1, "#4c78a8")):
         row = by_name[f"speedup, {what}"]
         beside = [place + shift for place in places]
-        ours = [_value(row, model) for model in models]
-        theirs = [_paper(row, model) for model in models]
-        right.bar(beside, ours, 0.2, color=color, label=f"{what}, here")
+        here = [ours(row, model) for model in models]
+        paper = [theirs(row, model) for model in models]
+        right.bar(beside, here, 0.2, color=color, label=f"{what}, here")
         beside = [place + 0.2 for place in beside]
-        right.bar(beside, theirs, 0.2, color=color, hatch="///", label=f"{what}, paper")
+        right.bar(beside, paper, 0.2, color=color, hatch="///", label=f"{what}, paper")
     right.set_ylabel("speed-up over the baseline")
     for axes in (left, right):
         axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
         axes.set_xticks(places, [model.removeprefix("gpt3-") for model in models])
-    return [_save(figure, folder / "table6.svg")]
-
-
-def _value(row: Row, column: str) -> float:
-    cell = row[column]
-    assert isinstance(cell, Cell)
-    return cell.ours
-
-
-def _paper(row: Row, column: str) -> float:
-    cell = row[column]
-    assert isinstance(cell, Cell)
-    assert cell.paper is not None
-    return cell.paper
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    # With the salt ids are the same each time.
-    with rc_context({"svg.hashsalt": "nearmem"}), replacing(path) as part:
-        figure.savefig(part, format="svg", metadata={"Date": None})
-    return path
+    return [save(figure, folder / "table6.svg")]

@@ -1,0 +1,460 @@
+"""The systems of Kwon and Rhu: rings, the device-node, a step, and the paper's figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import numpy as np
+import pytest
+
+from hw_tests.driver.refusals import assert_refused
+from hw_tests.driver.system.gemm_loops import run as run_loops
+from hw_tests.driver.trace_reader import assert_sound, read_trace
+from sw_driver.cli import main
+from sw_driver.machine import MachineError
+from sw_driver.machine.mc_dla import CATALOGUES
+from sw_driver.runtime.timeline import Timeline
+from sw_driver.system.engine import EngineError
+from sw_driver.system.mc_dla.collectives import KINDS, Lane, lane_ns, sent_share, simulate_lane
+from sw_driver.system.mc_dla.designs import (
+    DESIGNS,
+    DEVICES,
+    SCALE_OUT,
+    catalogue,
+    lanes,
+    machine_of,
+)
+from sw_driver.system.mc_dla.device import Array, Product, array_of, cost_ns, mapping_of
+from sw_driver.system.mc_dla.experiments import EXPERIMENTS, INTRODUCTION
+from sw_driver.system.mc_dla.figures import figure11, figure13
+from sw_driver.system.mc_dla.step import MODES, Choices, StepResult, TrainingStep, step
+from sw_driver.system.mc_dla.topology import TOPOLOGIES
+from sw_driver.system.reproduction import Cell, Experiment
+from sw_driver.workload.layers import Layer, load_layers
+
+PARTS = catalogue()
+HOP_NS = 100
+
+
+def quiet(_: str) -> None:
+    """Progress that nobody sees."""
+
+
+# Rings.
+
+
+def _lane(random: Random) -> Lane:
+    gaps = tuple(random.randint(1, 4) for _ in range(random.randint(2, 6)))
+    return Lane(gaps=gaps, gb_per_s=random.choice((3, 25, 40)), hop_ns=random.choice((0, 100, 900)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_closed_form_is_what_messages_take(kind: str) -> None:
+    random = Random(kind)
+    for _ in range(40):
+        lane, nbytes = _lane(random), random.choice((0, 1, 4096, 40960, random.randint(1, 200_000)))
+        assert lane_ns(lane, kind, nbytes) == simulate_lane(lane, kind, nbytes).now_ns, (
+            lane,
+            nbytes,
+        )
+
+
+def test_large_collectives_take_what_the_textbook_says() -> None:
+    """n - 1 of n parts for each of the one or two rounds; broadcast sends all, behind one fill."""
+    nbytes, rate = 1 << 30, 25
+    for nodes in (2, 8, 16, 1024):
+        lane = Lane(gaps=(1,) * nodes, gb_per_s=rate, hop_ns=HOP_NS)
+        for kind, sent in (("all-gather", 1), ("all-reduce", 2)):
+            expected_ns = sent * (nodes - 1) / nodes * nbytes / rate
+            assert lane_ns(lane, kind, nbytes) == pytest.approx(expected_ns, rel=0.02)
+            assert sent_share(kind, nodes) * nbytes / rate == expected_ns
+        assert lane_ns(lane, "broadcast", nbytes) == pytest.approx(nbytes / rate, rel=0.02)
+
+
+def test_every_node_gets_every_other_part_over_links_that_keep_their_rate() -> None:
+    lane = Lane(gaps=(1, 3, 2), gb_per_s=25, hop_ns=HOP_NS)
+    engine = simulate_lane(lane, "all-gather", 30_000, record=True)
+    engine.check()
+    assert engine.log is not None
+    carried = Counter[str]()
+    for each in engine.log.transferred:
+        carried[each.source] += each.nbytes
+    # Each link carries all parts but that of the participant behind it.
+    assert carried == {f"n{node}": 20_000 for node in range(lane.hops)}
+
+
+def test_topologies_have_the_papers_hops_links_and_memory_nodes() -> None:
+    hops = {"5": (8, 8, 8), "7(a)": (8, 8, 24), "7(b)": (8, 12, 20), "7(c)": (16, 16, 16)}
+    reach = {"5": 0, "7(a)": 2, "7(b)": 2, "7(c)": 6}
+    assert {name: each.hops for name, each in TOPOLOGIES.items()} == hops
+    for name, topology in TOPOLOGIES.items():
+        devices = [f"D{number}" for number in range(DEVICES)]
+        nodes = {node for ends in topology.links for node in ends}
+        assert len(nodes) == (8 if name == "5" else 16)
+        assert {topology.degree(node) for node in nodes} == {6}
+        assert {sum(topology.to_memory(each).values()) for each in devices} == {reach[name]}
+        assert all(len(ends) == 2 for ends in topology.links)
+        for ring in topology.rings:
+            assert sorted(node for node in ring if node.startswith("D")) == devices
+            assert sum(topology.gaps(ring)) == len(ring)
+
+
+def test_the_cube_mesh_is_nvidias() -> None:
+    """Links between two GPUs of a DGX-1 with V100, as nvidia-smi shows them."""
+    double = {(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)}
+    single = {(0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)}
+    expected = {frozenset({f"D{a}", f"D{b}"}): 2 for a, b in double}
+    expected |= {frozenset({f"D{a}", f"D{b}"}): 1 for a, b in single}
+    assert TOPOLOGIES["5"].links == expected
+
+
+# The device-node.
+
+
+def _small(random: Random) -> tuple[Product, Array]:
+    array = Array(
+        pes=random.choice((4, 16)),
+        macs=random.choice((3, 8)),
+        buffer_bytes=random.choice((256, 1024)),
+        gb_per_s=random.choice((4, 16, 64, 200)),
+        latency_ns=0,
+    )
+    rows, columns, depth = (random.randint(1, 60) for _ in range(3))
+    return Product(rows=rows, columns=columns, depth=depth), array
+
+
+def test_a_product_costs_what_its_loops_do() -> None:
+    """Bytes and cycles are exact; the time, which has no order of waves, is close."""
+    random, ratios = Random(1), []
+    for _ in range(80):
+        product, array = _small(random)
+        mapping = mapping_of(product, array)
+        numbers = np.random.default_rng(random.randrange(1 << 30))
+        left = numbers.integers(-9, 9, (product.rows, product.depth))
+        right = numbers.integers(-9, 9, (product.depth, product.columns))
+        done = run_loops(
+            left,
+            right,
+            grid=(mapping.lines, mapping.files),
+            tile=(mapping.tile_rows, mapping.tile_columns),
+            piece=mapping.piece,
+            macs=array.macs,
+            mhz=array.mhz,
+            words_per_ns=array.gb_per_s / 4,
+            buffer_words=array.buffer_bytes // 2 // 4,
+        )
+        assert (done.result == left @ right).all()
+        assert mapping.lines * mapping.files <= array.pes
+        assert mapping.moved_bytes == 4 * done.moved_words
+        assert mapping.cycles(array.macs) == done.cycles
+        least = max(done.cycles, mapping.moved_bytes / array.gb_per_s)
+        assert least <= done.ns + 1e-6
+        ratios.append(mapping.ns(array) / done.ns)
+    # Of products of a few waves; those of networks have many.
+    assert all(0.65 < ratio < 1.25 for ratio in ratios)
+    assert median(ratios) == pytest.approx(1, abs=0.02)
+
+
+def test_large_products_are_bound_by_arithmetic_and_flat_ones_by_memory() -> None:
+    array = Array()
+    cube = Product(rows=8192, columns=8192, depth=8192)
+    assert cost_ns(cube, array) == pytest.approx(8192**3 / 128_000, rel=0.03)
+    flat = Product(rows=1, columns=8192, depth=8192)
+    assert cost_ns(flat, array) == pytest.approx(4 * 8192**2 / 900, rel=0.03)
+    assert cost_ns(replace(flat, accumulates=True), array) > cost_ns(flat, array)
+    windows = replace(cube, row_words=8192 * 8192 // 9)
+    assert mapping_of(windows, array).moved_bytes < mapping_of(cube, array).moved_bytes
+
+
+def test_the_device_node_is_table_2s_at_the_calibrated_share() -> None:
+    array = array_of(PARTS.device("node"))
+    assert (array.pes, array.macs, array.buffer_bytes) == (1024, 125, 32 << 10)
+    assert (array.mhz, array.gb_per_s, array.latency_ns) == (250, 900, 100)
+
+
+# A training step.
+
+
+def _layer(number: int, **changes: int) -> Layer:
+    plain = Layer(
+        name=f"layer{number}",
+        rows=1,
+        columns=1000,
+        depth=1000,
+        weights=number,
+        input=100 + number,
+        first=not number,
+        inputs=1000,
+        needs=(number - 1,) if number else (),
+        between_forward=2000,
+        between_backward=3000,
+    )
+    return replace(plain, **changes)
+
+
+CHAIN = [_layer(number) for number in range(4)]
+BATCH = 80
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_step_moves_each_feature_map_out_and_back(design: str, mode: str) -> None:
+    training = TrainingStep(DESIGNS[design], PARTS, CHAIN, mode, BATCH, record=True)
+    result = training.run()
+    training.engine.check()
+    log = training.engine.log
+    assert log is not None
+    # 10 samples of all outputs, or all samples of an eighth.
+    expected = 4 * len(CHAIN) * BATCH * 1000 // 8
+    ways = {
+        way: sum(each.nbytes for each in log.transferred if each.label.startswith(f"{way} layer"))
+        for way in ("out", "back")
+    }
+    stores = bool(DESIGNS[design].stores)
+    assert ways == {"out": expected * stores, "back": expected * stores}
+    assert result.overlay_bytes == 2 * expected * stores
+    assert all(account.held == {} for account in training.engine.memories.values())
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_collectives_send_what_rings_have_to(design: str) -> None:
+    weights, values = 4 * 1000 * 1000, 4 * BATCH * 1000
+    of_ring = 7 / 8
+    data = step(DESIGNS[design], PARTS, CHAIN, "data", BATCH)
+    assert data.sync_bytes == 2 * of_ring * weights * len(CHAIN)
+    # Forward and backward gathered, and gradients reduced, of all inputs but the first.
+    model = step(DESIGNS[design], PARTS, CHAIN, "model", BATCH)
+    assert model.sync_bytes == (1 + 1 + 2) * of_ring * values * (len(CHAIN) - 1)
+
+
+def test_layers_that_share_weights_or_inputs_are_synchronized_once() -> None:
+    steps = [_layer(number, weights=0) for number in range(4)]
+    branches = [_layer(0), *(_layer(each, input=101, needs=(0,)) for each in (1, 2, 3))]
+    one = step(DESIGNS["DC-DLA"], PARTS, steps, "data", BATCH)
+    assert one.sync_bytes == 2 * 7 / 8 * 4 * 1000 * 1000
+    shared = step(DESIGNS["DC-DLA"], PARTS, branches, "model", BATCH)
+    assert shared.sync_bytes == 4 * 7 / 8 * 4 * BATCH * 1000
+
+
+def test_what_is_moved_and_what_is_synchronized_share_links() -> None:
+    """One step alone on each of the links, and both: each is longer, and all arrives."""
+    big = [_layer(number, rows=100, inputs=100_000) for number in range(4)]
+    mc, dc = (
+        step(DESIGNS[name], PARTS, big, "model", BATCH) for name in ("MC-DLA(B)", "DC-DLA(O)")
+    )
+    assert mc.sync_bytes == dc.sync_bytes
+    assert mc.sync_ns > dc.sync_ns
+    assert mc.overlay_ns > mc.overlay_bytes / 150
+
+
+def test_a_step_is_the_same_each_time_and_all_of_it_is_on_the_timeline(tmp_path: Path) -> None:
+    timeline = Timeline(backend="model", fabric_mhz=1000)
+    one = step(DESIGNS["MC-DLA(B)"], PARTS, CHAIN, "model", BATCH, timeline=timeline)
+    assert one == step(DESIGNS["MC-DLA(B)"], PARTS, CHAIN, "model", BATCH)
+    timeline.write(tmp_path / "step.json")
+    trace = read_trace(tmp_path / "step.json")
+    assert_sound(trace)
+    count = {name: len(slices) for name, slices in trace.tracks.items()}
+    # Two pieces forward, and three backward, but for the first layer's gradient of its input.
+    assert count["queue compute"] == 5 * len(CHAIN) - 1
+    assert count["queue out"] == count["queue back"] == len(CHAIN)
+    assert count["queue sync"] == 3 * (len(CHAIN) - 1)
+
+
+def test_a_step_ends_with_its_longest_part() -> None:
+    for mode in MODES:
+        for name, design in DESIGNS.items():
+            result = step(design, PARTS, load_layers("alexnet"), mode, 512)
+            parts = (result.compute_ns, result.sync_ns, result.overlay_ns)
+            assert max(parts) <= result.total_ns <= sum(parts), (name, mode)
+
+
+def test_memory_is_enough_or_said_to_be_too_small() -> None:
+    layers = load_layers("vgg-e")
+    small = catalogue({"node.capacity_bytes": "2GiB"})
+    free, tight = (
+        step(DESIGNS["MC-DLA(B)"], parts, layers, "data", 512) for parts in (PARTS, small)
+    )
+    assert tight.peak_bytes <= 2 << 30 < free.peak_bytes
+    assert tight.total_ns >= free.total_ns
+    with pytest.raises(EngineError, match="never room for"):
+        step(
+            DESIGNS["MC-DLA(B)"],
+            catalogue({"node.capacity_bytes": "100MiB"}),
+            layers,
+            "data",
+            512,
+        )
+
+
+@pytest.mark.parametrize(
+    ("mode", "batch", "said"),
+    [
+        ("both", 512, "mode is 'both': expected one of data, model"),
+        ("data", 4, "batch is 4: expected a multiple of the 8 devices"),
+        ("data", 100, "batch is 100: expected a multiple"),
+    ],
+)
+def test_a_step_that_cannot_be_is_refused(mode: str, batch: int, said: str) -> None:
+    with pytest.raises(EngineError, match=said):
+        step(DESIGNS["DC-DLA"], PARTS, CHAIN, mode, batch)
+
+
+def test_compression_shortens_moving_only() -> None:
+    plain, packed = (
+        step(DESIGNS["DC-DLA"], PARTS, CHAIN, "data", BATCH, compression=ratio) for ratio in (1, 2)
+    )
+    assert packed.overlay_bytes == plain.overlay_bytes / 2
+    odd = TrainingStep(
+        DESIGNS["MC-DLA(B)"], PARTS, CHAIN, "data", BATCH, compression=7, record=True
+    )
+    expected = odd.run().overlay_bytes
+    assert odd.engine.log is not None
+    moved = [each for each in odd.engine.log.transferred if not each.label.startswith("all")]
+    assert sum(each.nbytes for each in moved) == expected == 2 * 4 * -(-40_000 // 7)
+    assert packed.sync_bytes == plain.sync_bytes
+    assert packed.overlay_ns < plain.overlay_ns
+
+
+def test_choices_do_what_they_say() -> None:
+    """Of what the paper leaves open: what is gathered, and when weights have their gradients."""
+
+    def run(layers: list[Layer], **chosen: bool) -> StepResult:
+        options = Choices(**chosen)
+        return step(DESIGNS["MC-DLA(B)"], PARTS, layers, "model", BATCH, choices=options)
+
+    plain, kept = run(CHAIN), run(CHAIN, gathers_again=False)
+    assert kept.sync_bytes == plain.sync_bytes * 3 / 4
+    shared = [_layer(number, weights=0) for number in range(4)]
+    assert run(shared, weights_at_once=False).compute_ns > run(shared).compute_ns
+    assert run(CHAIN, weights_at_once=False) == plain
+    assert run(CHAIN, computes_again=False).compute_ns < plain.compute_ns
+
+
+@pytest.mark.parametrize("design", SCALE_OUT)
+def test_a_plane_of_switches_has_rings_of_any_length(design: str) -> None:
+    weights = 4 * 1000 * 1000
+    for devices in (1, 8, 64, 1024):
+        result = step(SCALE_OUT[design], PARTS, CHAIN, "data", 10 * devices, devices=devices)
+        sent = 2 * (devices - 1) / devices * weights
+        assert result.sync_bytes == pytest.approx(len(CHAIN) * sent, abs=len(CHAIN))
+        # By the links' rate, and a message's time and a hop's latency for each hop of the rings.
+        hops_ns = 2 * (devices - 1) * (4096 / 12.5 + HOP_NS) * (devices > 1)
+        each_ns = sent / 75 + hops_ns
+        assert len(CHAIN) * sent / 75 <= result.sync_ns <= 1.02 * len(CHAIN) * each_ns + 1
+
+
+# Designs.
+
+
+def test_stores_and_rings_have_the_papers_rates() -> None:
+    rates = {"HC-DLA": 75, "MC-DLA(S)": 50, "MC-DLA(L)": 75, "MC-DLA(B)": 150}
+    for name, rate in rates.items():
+        machine = machine_of(DESIGNS[name], PARTS)
+        found = sum(
+            min(link.write_gb_per_s.value for link, _ in machine.route("node", store))
+            for store in DESIGNS[name].stores
+        )
+        assert found == rate
+    assert {
+        name: sum(lane.gb_per_s for lane in lanes(design, PARTS))
+        for name, design in DESIGNS.items()
+    } == {name: 75 if name == "HC-DLA" else 150 for name in DESIGNS}
+
+
+@pytest.mark.parametrize("name", CATALOGUES)
+def test_every_catalogue_makes_every_machine(name: str) -> None:
+    parts = catalogue(name=name)
+    for design in (*DESIGNS.values(), *SCALE_OUT.values()):
+        machine = machine_of(design, parts)
+        for store in design.stores:
+            assert machine.route("node", store)
+            assert machine.route(store, "node")
+
+
+def test_a_faster_memory_node_or_host_enters_where_it_is_set() -> None:
+    slow = catalogue({"dimms.read_gb_per_s": "20", "dimms.write_gb_per_s": "20"})
+    (hop, _) = machine_of(DESIGNS["MC-DLA(B)"], slow).route("node", "m_left")[1]
+    assert hop.write_gb_per_s.value == 10
+    alone = machine_of(DESIGNS["DC-DLA"], PARTS, devices=1).link("pcie")
+    shared = machine_of(DESIGNS["DC-DLA"], PARTS).link("pcie")
+    assert alone.read_gb_per_s.value == 2 * shared.read_gb_per_s.value
+    with pytest.raises(MachineError, match="did you mean"):
+        catalogue({"dimm.read_gb_per_s": "20"})
+
+
+# The paper's figures.
+
+
+@pytest.fixture(scope="module")
+def speeds() -> Experiment:
+    """Figure 13, whole."""
+    return figure13({}, quiet)
+
+
+def _cells(experiment: Experiment) -> list[Cell]:
+    return [cell for row in experiment.rows for cell in row.values() if isinstance(cell, Cell)]
+
+
+def test_the_quoted_means_are_within_their_bands(speeds: Experiment) -> None:
+    assert not speeds.left
+    assert not figure11({}, quiet).left
+    judged = [cell for cell in _cells(speeds) if cell.paper is not None and cell.band is not None]
+    assert len(judged) == 11
+    assert [cell.mark for cell in judged].count("calibrated") == 4
+
+
+def test_no_design_is_faster_than_the_oracle_and_more_links_are_never_slower(
+    speeds: Experiment,
+) -> None:
+    for row in speeds.rows[:16]:
+        star, local, both, oracle = (
+            float(cell.ours)
+            for name in ("MC-DLA(S)", "MC-DLA(L)", "MC-DLA(B)", "DC-DLA(O)")
+            if isinstance(cell := row[name], Cell)
+        )
+        assert 1 < star <= local <= both <= oracle, row[""]
+
+
+def test_no_more_than_two_rates_are_calibrated() -> None:
+    marks = Counter(
+        (figure.mark, name.partition(".")[0])
+        for name, figure in PARTS.keys.items()
+        if not isinstance(figure, str)
+    )
+    fitted = {part for mark, part in marks if mark == "calibrated"}
+    assert fitted == {"node", "pcie"}
+    assert marks["calibrated", "node"] == 1
+
+
+def test_a_host_as_fast_as_the_links_leaves_the_bands(capsys: pytest.CaptureFixture[str]) -> None:
+    faster = [f"--set=pcie.{way}_gb_per_s=200" for way in ("read", "write")]
+    assert main(["reproduce", "mc-dla", "figure11", *faster]) == 1
+    assert "Outside of its band: HC-DLA: overlaying, less by" in capsys.readouterr().out
+
+
+def test_what_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, said in (
+        (["figure10"], ["experiment is 'figure10': did you mean figure1", "calibration, all"]),
+        (["table4", "--set", "pcie.rate=1"], ["'pcie.rate'", "pcie.read_gb_per_s"]),
+        (["figure13", "--set", "node.capacity_bytes=1MiB"], ["'node'", "never room"]),
+    ):
+        assert_refused(capsys, ["reproduce", "mc-dla", *arguments, "--json"], said)
+
+
+def test_the_page_says_how_it_is_made() -> None:
+    assert "nearmem reproduce mc-dla --out docs/papers" in INTRODUCTION
+    named = {"figure9", "figure11", "figure12", "figure13", "figure14", "table4"}
+    assert named | {"sensitivity", "scaling"} <= set(EXPERIMENTS)
+
+
+def test_results_add_up() -> None:
+    """Overlaying alone takes its bytes by the host's rate, and hops' latencies."""
+    result: StepResult = step(DESIGNS["DC-DLA"], PARTS, load_layers("alexnet"), "data", 512)
+    rate = PARTS.link("pcie").read_gb_per_s.value / 2
+    latency_ns = 2 * 8 * PARTS.link("pcie").latency_ns.value
+    assert result.overlay_ns == pytest.approx(result.overlay_bytes / rate + latency_ns, abs=100)

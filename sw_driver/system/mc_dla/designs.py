@@ -1,0 +1,208 @@
+"""The six system designs that the paper evaluates, each as the machine that one device-node sees.
+
+All device-nodes do the same at the same time, so one stands for all. Its links are in ports: those
+that lead to the same store, and those of rings only. A port of memory-nodes carries what
+collectives send as well as what is moved to the store behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+
+from sw_driver.machine import Figure, Link, Machine, Memory
+from sw_driver.machine.mc_dla import CATALOGUES, MC_DLA
+
+from .collectives import Lane
+from .topology import LINKS, TOPOLOGIES
+
+__all__ = [
+    "BASELINE",
+    "DESIGNS",
+    "SCALE_OUT",
+    "Design",
+    "Port",
+    "catalogue",
+    "lanes",
+    "machine_of",
+]
+
+Changes = Mapping[str, str]
+"""Of the catalogue, as ``--set`` has them."""
+
+DEVICES = 8
+DEVICES_OF_A_SWITCH = 2
+"""NVIDIA's DGX-1: each PCIe switch has two GPUs, and one x16 link to its socket."""
+DEVICES_OF_A_SOCKET = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """Links of a device-node that are alike."""
+
+    name: str
+    links: float
+    rings: bool = True
+    """Whether rings lead over them."""
+    store: str = ""
+    """What is behind them, if anything can be moved there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """How a device-node's links are used."""
+
+    name: str
+    topology: str
+    """Of :data:`~sw_driver.system.mc_dla.topology.TOPOLOGIES`: the rings of its collectives."""
+    ports: tuple[Port, ...]
+    stores: tuple[str, ...] = ()
+    """Where what is moved out goes, in equal parts at the same time; nowhere if there are none."""
+    on_host: bool = False
+    """Whether the stores are the host's memory."""
+
+    @property
+    def ring_links(self) -> float:
+        return sum(port.links for port in self.ports if port.rings)
+
+    @property
+    def link_share(self) -> float:
+        """Of each ring link that the topology has, how much there is here."""
+        return self.ring_links / LINKS
+
+
+_BOTH = (Port(name="left", links=3, store="m_left"), Port(name="right", links=3, store="m_right"))
+_RINGS = Port(name="rings", links=6)
+_PCIE = Port(name="pcie", links=0, rings=False, store="host")
+
+DESIGNS = {
+    each.name: each
+    for each in (
+        Design(name="DC-DLA", topology="5", ports=(_RINGS, _PCIE), stores=("host",), on_host=True),
+        Design(
+            name="HC-DLA",
+            topology="5",
+            ports=(
+                Port(name="rings", links=3),
+                Port(name="cpu", links=3, rings=False, store="host"),
+            ),
+            stores=("host",),
+            on_host=True,
+        ),
+        Design(
+            name="MC-DLA(S)",
+            topology="7(b)",
+            ports=(Port(name="rings", links=4), Port(name="star", links=2, store="m_own")),
+            stores=("m_own",),
+        ),
+        Design(name="MC-DLA(L)", topology="7(c)", ports=_BOTH, stores=("m_left",)),
+        Design(name="MC-DLA(B)", topology="7(c)", ports=_BOTH, stores=("m_left", "m_right")),
+        Design(name="DC-DLA(O)", topology="5", ports=(_RINGS,)),
+    )
+}
+"""By the paper's names, in its order."""
+
+BASELINE = DESIGNS["DC-DLA"]
+
+_PLANE = Port(name="plane", links=3, store="m_plane")
+
+SCALE_OUT = {
+    each.name: each
+    for each in (
+        Design(
+            name="DC-DLA, switched",
+            topology="5",
+            ports=(Port(name="plane", links=3), _PCIE),
+            stores=("host",),
+            on_host=True,
+        ),
+        Design(name="MC-DLA, switched", topology="5", ports=(_PLANE,), stores=("m_plane",)),
+        Design(name="oracle, switched", topology="5", ports=(Port(name="plane", links=3),)),
+    )
+}
+"""Figure 15: nodes of three links at a plane of switches, over which any of them form rings."""
+
+
+def catalogue(changes: Changes | None = None, name: str = MC_DLA.name) -> Machine:
+    """The parts of :data:`~sw_driver.machine.mc_dla.CATALOGUES`, with changes.
+
+    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made.
+    """
+    return CATALOGUES[name].override(changes or {})
+
+
+def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machine:
+    """What one of so many device-nodes has in a design."""
+    link, dimms, pcie = (parts.link(name) for name in ("link", "dimms", "pcie"))
+    host = parts.memory("host")
+    memories, links, ends = [parts.memory("node")], [], []
+    if not design.stores:
+        # The oracle's has no end.
+        endless = Figure(value=1 << 60, source="paper: infinite", mark="given")
+        memories = [replace(memories[0], capacity_bytes=endless)]
+    for port in design.ports:
+        store = _store(parts, port, design)
+        memories += [store] if store else []
+        if port is _PCIE:
+            share = min(devices, DEVICES_OF_A_SWITCH)
+            links.append(
+                _times(replace(pcie, a="node", b=host.name), 1 / share, "a switch's share")
+            )
+            continue
+        why = f"{port.links:g} links"
+        if store is None:
+            links.append(_times(replace(link, name=port.name, b=port.name), port.links, why))
+            ends.append(port.name)
+        elif design.on_host:
+            # As the paper: a socket's memory is fast enough for all of its devices.
+            links.append(_times(replace(link, name=port.name, b=store.name), port.links, why))
+        else:
+            links.append(_times(replace(link, name=port.name, b=port.name), port.links, why))
+            ends.append(port.name)
+            # Each memory-node serves two device-nodes, and each of those has half of two, or of
+            # one if it has one of its own, whose other half idles.
+            half = replace(dimms, name=f"{port.name}_dimms", a=port.name, b=store.name)
+            links.append(_times(half, 1 / 2, "half of a memory-node"))
+    return Machine(
+        name=design.name,
+        memories=tuple(memories),
+        devices=parts.devices,
+        links=tuple(links),
+        junctions=tuple(ends),
+    )
+
+
+def lanes(design: Design, parts: Machine, devices: int = DEVICES) -> tuple[Lane, ...]:
+    """The rings, in both directions, that collectives are spread over. More device-nodes than the
+    topology has, or fewer, are as far from each other as its own."""
+    link, topology = parts.link("link"), TOPOLOGIES[design.topology]
+    return tuple(
+        Lane(
+            gaps=tuple(islice(cycle(topology.gaps(nodes)[::way]), devices)),
+            gb_per_s=design.link_share * rate.value,
+            hop_ns=int(link.latency_ns.value),
+        )
+        for nodes in topology.rings
+        for way, rate in ((1, link.write_gb_per_s), (-1, link.read_gb_per_s))
+    )
+
+
+def _store(parts: Machine, port: Port, design: Design) -> Memory | None:
+    if not port.store:
+        return None
+    if design.on_host:
+        return parts.memory("host")
+    memory = parts.memory("memory_node")
+    half = replace(memory.capacity_bytes, value=memory.capacity_bytes.value // 2)
+    return replace(memory, name=port.store, capacity_bytes=half)
+
+
+def _times(link: Link, count: float, why: str) -> Link:
+    def scaled(figure: Figure) -> Figure:
+        source = f"{figure.source}; {why}"
+        return Figure(value=figure.value * count, source=source, mark=figure.mark)
+
+    return replace(
+        link, read_gb_per_s=scaled(link.read_gb_per_s), write_gb_per_s=scaled(link.write_gb_per_s)
+    )

@@ -1,0 +1,163 @@
+"""What a product takes on a device-node: output-stationary, on an array of PEs.
+
+PEs are a grid. Each keeps a tile of outputs, and for a piece of the depth at a time the rows of its
+line and the columns of its file, which all of a line or file get at once. A PE's buffer is of two
+halves: one is computed on while the other is filled, and holds a tile and such a piece. What fits
+on the grid at once is a wave. The grid's shape and the tile's are chosen for the least time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+
+from sw_driver.machine import Device
+
+__all__ = ["Array", "Mapping", "Product", "array_of", "cost_ns", "mapping_of", "streamed_ns"]
+
+WORD_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Array:
+    """The device-node's PEs (paper, Table II), and the memory they are fed from."""
+
+    pes: int = 1024
+    macs: int = 125
+    """Of each."""
+    buffer_bytes: int = 32 << 10
+    """Of each, both halves."""
+    mhz: float = 1000.0
+    gb_per_s: float = 900.0
+    latency_ns: int = 100
+
+
+def array_of(device: Device) -> Array:
+    """With the device's rates; where it does less than its PEs could, all of them do less."""
+    plain = Array()
+    mhz = 1e6 * device.tflop_per_s.value / 2 / plain.pes / plain.macs
+    return Array(
+        mhz=mhz,
+        gb_per_s=float(device.gb_per_s.value),
+        latency_ns=int(device.launch_ns.value),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """``rows`` by ``depth`` times ``depth`` by ``columns``."""
+
+    rows: int
+    columns: int
+    depth: int
+    row_words: int = 0
+    """Of the left side in memory, if not all ``rows * depth``: a convolution's windows overlap."""
+    accumulates: bool = False
+    """Whether it adds to what is in memory."""
+
+    @property
+    def left_words(self) -> int:
+        return self.row_words or self.rows * self.depth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mapping:
+    """A product on the grid."""
+
+    product: Product
+    lines: int
+    files: int
+    tile_rows: int
+    tile_columns: int
+    piece: int
+    """Of the depth, at a time."""
+
+    @property
+    def waves(self) -> tuple[int, int]:
+        """Down the rows and along the columns."""
+        return (
+            ceil(self.product.rows / (self.lines * self.tile_rows)),
+            ceil(self.product.columns / (self.files * self.tile_columns)),
+        )
+
+    @property
+    def moved_bytes(self) -> int:
+        """From and to memory: the left side for each wave along the columns, the right one for
+        each down the rows, and outputs once."""
+        product, (down, along) = self.product, self.waves
+        outputs = product.rows * product.columns * (1 + product.accumulates)
+        right = product.columns * product.depth
+        return WORD_BYTES * (product.left_words * along + right * down + outputs)
+
+    def cycles(self, macs: int) -> int:
+        """That the PE with most to do computes, in all waves."""
+        product, found = self.product, 0
+        pieces = _parts(product.depth, self.piece)
+        for height, down in _parts(product.rows, self.lines * self.tile_rows):
+            for width, along in _parts(product.columns, self.files * self.tile_columns):
+                outputs = min(height, self.tile_rows) * min(width, self.tile_columns)
+                each = sum(ceil(outputs * depth / macs) * count for depth, count in pieces)
+                found += each * down * along
+        return found
+
+    def ns(self, array: Array) -> float:
+        """The slower of arithmetic and memory, which overlap but for the first piece and the last
+        tile."""
+        compute_ns = 1000 * self.cycles(array.macs) / array.mhz
+        memory_ns = self.moved_bytes / array.gb_per_s
+        waves = self.waves[0] * self.waves[1]
+        pieces = waves * ceil(self.product.depth / self.piece)
+        return max(compute_ns + memory_ns / pieces, memory_ns + compute_ns / pieces)
+
+
+@cache
+def mapping_of(product: Product, array: Array) -> Mapping:
+    """The fastest mapping."""
+    return min(_mappings(product, array), key=lambda each: each.ns(array))
+
+
+@cache
+def cost_ns(product: Product, array: Array) -> int:
+    """What the product takes: its fastest mapping, and the memory's latency."""
+    return array.latency_ns + ceil(mapping_of(product, array).ns(array))
+
+
+def streamed_ns(words: int, array: Array) -> int:
+    """What operations take that only read and write so much."""
+    return array.latency_ns + ceil(WORD_BYTES * words / array.gb_per_s) if words else 0
+
+
+def _mappings(product: Product, array: Array) -> Iterator[Mapping]:
+    words = array.buffer_bytes // 2 // WORD_BYTES
+    lines = 1
+    while lines <= array.pes:
+        files = array.pes // lines
+        most_rows, most_columns = ceil(product.rows / lines), ceil(product.columns / files)
+        tile_rows = 1
+        while True:
+            tile_rows = min(tile_rows, most_rows)
+            # Room for one of the depth beside the tile.
+            tile_columns = min(most_columns, (words - tile_rows) // (tile_rows + 1))
+            if tile_columns < 1:
+                break
+            room = words - tile_rows * tile_columns
+            yield Mapping(
+                product=product,
+                lines=lines,
+                files=files,
+                tile_rows=tile_rows,
+                tile_columns=tile_columns,
+                piece=min(product.depth, room // (tile_rows + tile_columns)),
+            )
+            if tile_rows == most_rows:
+                break
+            tile_rows *= 2
+        lines *= 2
+
+
+def _parts(whole: int, part: int) -> list[tuple[int, int]]:
+    """Sizes of the parts of a whole, and how many there are of each."""
+    count, rest = divmod(whole, part)
+    return [(part, count)] * (count > 0) + [(rest, 1)] * (rest > 0)

@@ -1,0 +1,234 @@
+"""What is not in the paper: how its rates were fitted, other choices, today's devices, and more of
+them than in a box."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import log, sqrt
+
+from ..reproduction import Cell, Experiment, Progress, Row
+from .designs import SCALE_OUT, catalogue
+from .paper import PAPER
+from .runs import Changes, Runs
+from .step import MODES, Choices
+
+__all__ = ["calibration", "choices", "scale_out", "today"]
+
+_B, _L, _S, _DC, _O = "MC-DLA(B)", "MC-DLA(L)", "MC-DLA(S)", "DC-DLA", "DC-DLA(O)"
+_PEAK_TFLOP_PER_S = 256.0
+_LINE_GB_PER_S = 15.75
+
+
+def _arithmetic(tflop_per_s: float) -> Changes:
+    return {"node.tflop_per_s": str(tflop_per_s)}
+
+
+def _host(gb_per_s: float) -> Changes:
+    return {f"pcie.{way}_gb_per_s": str(gb_per_s) for way in ("read", "write")}
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function that falls is 0, to a thousandth; the end that is next to it if nowhere."""
+    while high / low > 1.001:
+        middle = sqrt(low * high)
+        low, high = (middle, high) if function(middle) > 0 else (low, middle)
+    return sqrt(low * high)
+
+
+def _fit(runs: Runs, modes: tuple[str, ...]) -> tuple[float, float]:
+    """The device-node's TFLOP/s from (S)'s largest loss, and then PCIe's GB/s from (B)'s means."""
+
+    def loss(tflop_per_s: float) -> float:
+        tried = replace(runs, changes={**runs.changes, **_arithmetic(tflop_per_s)})
+        return min(tried.shares(_S, _B)) - PAPER["s_of_b_least"]
+
+    tflop_per_s = _root(loss, _PEAK_TFLOP_PER_S / 16, _PEAK_TFLOP_PER_S)
+    node = {**runs.changes, **_arithmetic(tflop_per_s)}
+
+    def excess(gb_per_s: float) -> float:
+        tried = replace(runs, changes={**node, **_host(gb_per_s)})
+        return sum(log(tried.speedup(_B, mode) / PAPER["b"][mode]) for mode in modes)
+
+    return tflop_per_s, _root(excess, 8.0, 24.0)
+
+
+def calibration(changes: Changes, progress: Progress) -> Experiment:
+    """The fit of the two rates again, and what other means would have given."""
+    runs = Runs(changes=changes, progress=progress)
+    rows: list[Row] = []
+    for modes in (MODES, ("data",), ("model",)):
+        tflop_per_s, gb_per_s = _fit(runs, modes)
+        fitted = replace(runs, changes={**changes, **_arithmetic(tflop_per_s), **_host(gb_per_s)})
+        rows.append(
+            {
+                "PCIe fitted to": " and ".join(f"{mode}-parallel" for mode in modes),
+                "node, TFLOP/s": Cell(ours=tflop_per_s, mark="calibrated", digits=1),
+                "of 256, %": Cell(
+                    ours=100 * tflop_per_s / _PEAK_TFLOP_PER_S, mark="calibrated", digits=1
+                ),
+                "PCIe, GB/s": Cell(ours=gb_per_s, mark="calibrated", digits=1),
+                "of its lanes' 15.75, %": Cell(
+                    ours=100 * gb_per_s / _LINE_GB_PER_S, mark="calibrated", digits=0
+                ),
+                **{
+                    f"(B), {mode}-parallel": Cell(
+                        ours=fitted.speedup(_B, mode),
+                        paper=PAPER["b"][mode],
+                        mark="calibrated" if mode in modes else "predicted",
+                    )
+                    for mode in MODES
+                },
+            }
+        )
+    return Experiment(
+        name="calibration",
+        title="The two rates",
+        rows=rows,
+        notes=[
+            "The device-node's rate is from (S)'s largest loss alone, 24 %, on which PCIe has no "
+            "part. All other experiments have the first row's rates, rounded."
+        ],
+    )
+
+
+_CHOICES = {
+    "as above": Choices(),
+    "inputs are not gathered again": Choices(gathers_again=False),
+    "weights' gradients step by step": Choices(weights_at_once=False),
+    "computing again costs nothing": Choices(computes_again=False),
+}
+
+
+def choices(changes: Changes, progress: Progress) -> Experiment:
+    """What the means are if what the paper leaves open was otherwise, with the same rates."""
+    rows: list[Row] = []
+    variants = [(name, changes, each) for name, each in _CHOICES.items()]
+    variants += [
+        ("the device-node at its peak", {**_arithmetic(_PEAK_TFLOP_PER_S), **changes}, Choices()),
+        ("PCIe at 12 GB/s, as copies reach", {**_host(12), **changes}, Choices()),
+        ("PCIe of its own for each device", {**_host(2 * 14.2), **changes}, Choices()),
+        ("a hop takes 1 us", {"link.latency_ns": "1000", **changes}, Choices()),
+    ]
+    for name, changed, chosen in variants:
+        runs = Runs(changes=changed, progress=progress, choices=chosen)
+        plain = not rows
+        cell = partial(Cell, mark="calibrated" if plain else "predicted")
+        rows.append(
+            {
+                "choice": name,
+                **{
+                    f"(B), {mode}-parallel": cell(
+                        ours=runs.speedup(_B, mode), paper=PAPER["b"][mode]
+                    )
+                    for mode in MODES
+                },
+                "(B) of the oracle": Cell(
+                    ours=_least_mean(runs, _B, _O), paper=PAPER["b_of_oracle"], mark="predicted"
+                ),
+                "(L) of (B)": Cell(
+                    ours=_least_mean(runs, _L, _B), paper=PAPER["l_of_b"], mark="predicted"
+                ),
+                "(S) of (B)": Cell(
+                    ours=_least_mean(runs, _S, _B), paper=PAPER["s_of_b"], mark="predicted"
+                ),
+                "(S) of (B), least": cell(
+                    ours=min(runs.shares(_S, _B)), paper=PAPER["s_of_b_least"]
+                ),
+            }
+        )
+    return Experiment(
+        name="choices",
+        title="What the choices do",
+        rows=rows,
+        notes=["The rates are those fitted with the first row's choices."],
+    )
+
+
+def _least_mean(runs: Runs, design: str, of: str) -> float:
+    return runs.speedup(design, over=of)
+
+
+_TODAY = {"mc_dla": "the paper's", "a100": "A100-class", "h100": "H100-class"}
+
+
+def today(changes: Changes, progress: Progress) -> Experiment:
+    """The designs with devices of today."""
+    rows: list[Row] = []
+    for name, text in _TODAY.items():
+        parts, runs = catalogue(changes, name), Runs(changes=changes, progress=progress, parts=name)
+        links, dimms = 6 * parts.link("link").write_gb_per_s.value, parts.link("dimms")
+        row: dict[str, Cell | str] = {"devices": text}
+        for mode in MODES:
+            row[f"DC-DLA of the oracle, {mode}-parallel"] = _predicted(runs.speedup(_DC, mode, _O))
+            row[f"(B) of the oracle, {mode}-parallel"] = _predicted(runs.speedup(_B, mode, _O))
+            row[f"(B) beside DC-DLA, {mode}-parallel"] = _predicted(runs.speedup(_B, mode))
+        row["links, GB/s"] = Cell(ours=links, mark="given", digits=0)
+        row["memory-node, GB/s"] = Cell(ours=dimms.write_gb_per_s.value, mark="given", digits=0)
+        rows.append(row)
+    return Experiment(
+        name="today",
+        title="Devices of today",
+        rows=rows,
+        notes=[
+            "Eight devices, each with six links as fast as two (A100) or three (H100) of theirs, "
+            "and PCIe 4 or 5, of which two share an uplink; sources are in "
+            "`sw_driver/machine/mc_dla.py`. FP32 in memory, TF32 arithmetic at half of its peak. "
+            "The paper's networks and batch. A memory-node serves as much as six links bring, so "
+            "with ten DIMMs of today it, no longer the links, is what moving waits for.",
+        ],
+    )
+
+
+_PER_DEVICE = 64
+_DEVICES = (8, 64, 256, 1024)
+
+
+def scale_out(changes: Changes, progress: Progress) -> Experiment:
+    """Figure 15: devices and memory-nodes at a plane of switches."""
+    switched = {
+        # Two links and a switch from node to node.
+        "link.latency_ns": str(3 * int(catalogue(changes).link("link").latency_ns.value)),
+        **changes,
+    }
+    rows: list[Row] = []
+    alone = Runs(changes=switched, progress=progress, devices=8, batch=8 * _PER_DEVICE)
+    for devices in _DEVICES:
+        runs = replace(alone, devices=devices, batch=devices * _PER_DEVICE, modes=("data",))
+        row: dict[str, Cell | str] = {"devices": f"{devices:,}"}
+        for design in SCALE_OUT:
+            shares = [
+                alone.result(design, *each).total_ns / runs.result(design, *each).total_ns
+                for each in runs.each()
+            ]
+            row[f"{design}, % of 8"] = Cell(
+                ours=100 * len(shares) / sum(1 / share for share in shares),
+                mark="predicted",
+                digits=1,
+            )
+        dc, mc, oracle = SCALE_OUT
+        row["MC-DLA beside DC-DLA"] = _predicted(runs.speedup(mc, "data", dc))
+        row["MC-DLA of the oracle"] = _predicted(runs.speedup(mc, "data", oracle))
+        row["memory-nodes, TB"] = Cell(
+            ours=devices * catalogue(changes).memory("memory_node").capacity_bytes.value / 1e12,
+            mark="given",
+            digits=1,
+        )
+        rows.append(row)
+    return Experiment(
+        name="scaleout",
+        title="Figure 15: a plane of switches",
+        rows=rows,
+        notes=[
+            f"Data-parallel, {_PER_DEVICE} samples for each device; speed of each, of that with 8. "
+            "A node has three links to the plane, over which all devices form rings, and each "
+            "moves to a memory-node; a hop is two links and a switch, 300 ns. In a ring of 1,024 "
+            "each of a network's collectives makes 2,046 hops, of messages of 4 KB: that is what "
+            "slows small networks.",
+        ],
+    )
+
+
+def _predicted(value: float) -> Cell:
+    return Cell(ours=value, mark="predicted")

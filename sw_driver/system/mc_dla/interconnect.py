@@ -1,0 +1,115 @@
+"""Figure 9 and the rings of Figures 5 and 7."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import fmean
+
+from ..reproduction import Cell, Experiment, Progress, Row
+from .collectives import KINDS, Lane, lane_ns, simulate_lane
+from .designs import catalogue
+from .plots import draw_lines
+from .runs import Changes
+from .topology import TOPOLOGIES
+
+__all__ = ["figure9", "topologies"]
+
+_NODES = (2, 3, 4, 6, 8, 10, 12, 14, 16, 32, 64)
+_STEP_BY_STEP = 16
+"""So many nodes are simulated message by message, too."""
+_SYNC_BYTES = 8 << 20
+_SMALL_BYTES = 64 << 10
+
+
+def figure9(changes: Changes, progress: Progress) -> Experiment:
+    """Collectives on one ring, against the number of its nodes."""
+    link = catalogue(changes).link("link")
+
+    def lane(nodes: int) -> Lane:
+        rate, hop_ns = float(link.write_gb_per_s.value), int(link.latency_ns.value)
+        return Lane(gaps=(1,) * nodes, gb_per_s=rate, hop_ns=hop_ns)
+
+    def took(kind: str, nodes: int, nbytes: int) -> int:
+        # Half in each direction, at the same time.
+        return lane_ns(lane(nodes), kind, nbytes // 2)
+
+    rows: list[Row] = []
+    for nodes in _NODES:
+        row: dict[str, Cell | str] = {"nodes": str(nodes)}
+        for kind in KINDS:
+            progress(f"figure 9: {kind}, {nodes} nodes")
+            ns = took(kind, nodes, _SYNC_BYTES)
+            if nodes <= _STEP_BY_STEP:
+                again = simulate_lane(lane(nodes), kind, _SYNC_BYTES // 2).now_ns
+                if again != ns:
+                    raise RuntimeError(
+                        f"{kind}, {nodes} nodes: {ns} ns, message by message {again}"
+                    )
+            row[f"{kind}, us"] = Cell(ours=ns / 1000, mark="predicted", digits=1)
+            row[f"{kind}, x"] = Cell(ours=ns / took(kind, 2, _SYNC_BYTES), mark="predicted")
+        rows.append(row)
+    more = {
+        size: [100 * (took(kind, 16, size) / took(kind, 8, size) - 1) for kind in KINDS]
+        for size in (_SYNC_BYTES, _SMALL_BYTES)
+    }
+    notes = [
+        "x: beside two nodes. 8 MB on one ring, half of them in each direction, in messages of "
+        f"4 KB. Up to {_STEP_BY_STEP} nodes each is simulated message by message, and takes what "
+        "the closed form says, to the nanosecond; the others are of the closed form.",
+        "16 nodes instead of 8, as memory-nodes make them if they take part, cost "
+        + ", ".join(
+            f"{kind} {each:.1f} %" for kind, each in zip(KINDS, more[_SYNC_BYTES], strict=True)
+        )
+        + "; of 64 KB they cost "
+        + ", ".join(f"{each:.0f} %" for each in more[_SMALL_BYTES])
+        + ". The paper calls the first negligible and expects the second (III-B); its figure is a "
+        "picture.",
+    ]
+    return Experiment(
+        name="figure9",
+        title="Figure 9: collectives against nodes",
+        rows=rows,
+        notes=notes,
+        draw=partial(draw_lines, rows, "nodes", "figure9.svg", "time, of that of 2 nodes", " x"),
+    )
+
+
+_HOPS = {"5": (8, 8, 8), "7(a)": (8, 8, 24), "7(b)": (8, 12, 20), "7(c)": (16, 16, 16)}
+
+
+def topologies(changes: Changes, progress: Progress) -> Experiment:
+    """Rings, hops, and how many links reach memory-nodes."""
+    link = catalogue(changes).link("link")
+    rate, hop_ns = float(link.write_gb_per_s.value), int(link.latency_ns.value)
+    rows: list[Row] = []
+    for name, topology in TOPOLOGIES.items():
+        progress(f"figure {name}")
+        row: dict[str, Cell | str] = {"figure": name}
+        for number, (hops, paper) in enumerate(zip(topology.hops, _HOPS[name], strict=True)):
+            cell = Cell(ours=hops, paper=paper, band=0, mark="given", digits=0)
+            row[f"hops of ring {number + 1}"] = cell
+        links = fmean(sum(topology.to_memory(f"D{number}").values()) for number in range(8))
+        row["links to memory-nodes"] = Cell(ours=links, mark="given", digits=0)
+        row["GB/s to them"] = Cell(
+            ours=links * rate,
+            paper={"5": None, "7(a)": 50, "7(b)": 50, "7(c)": 150}[name],
+            mark="given",
+            digits=0,
+        )
+        lanes = [
+            Lane(gaps=topology.gaps(ring), gb_per_s=rate, hop_ns=hop_ns) for ring in topology.rings
+        ]
+        for size, text in ((_SYNC_BYTES, "8 MB"), (_SMALL_BYTES, "64 KB")):
+            ns = max(lane_ns(lane, "all-reduce", size // 2 // len(lanes)) for lane in lanes)
+            row[f"all-reduce of {text}, us"] = Cell(ours=ns / 1000, mark="predicted", digits=1)
+        rows.append(row)
+    return Experiment(
+        name="topologies",
+        title="Figures 5 and 7: rings",
+        rows=rows,
+        notes=[
+            "All-reduce among the 8 device-nodes on all rings in both directions; memory-nodes "
+            "pass messages on. The longest ring is last by what its further hops take, which "
+            "shows in small ones only."
+        ],
+    )

@@ -1,0 +1,301 @@
+"""A training step on one of the device-nodes, which all do the same.
+
+Forward and backward pass in the network's order. Meanwhile the feature map of each layer goes to
+the store when it is computed, and comes back for the backward pass, as early as there is room; what
+lies between two layers is computed again instead. Collectives are one after the other, those of the
+backward pass beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+from simpy.events import Event
+
+from sw_driver.machine import Machine
+from sw_driver.runtime.timeline import Timeline
+from sw_driver.workload.layers import Layer
+
+from ..engine import Action, Engine, EngineError
+from .collectives import lane_ns, sent_share
+from .designs import DEVICES, Design, lanes, machine_of
+from .device import WORD_BYTES, Product, array_of, cost_ns, streamed_ns
+
+__all__ = ["MODES", "Choices", "StepResult", "TrainingStep", "step"]
+
+MODES = ("data", "model")
+"""What is split among the device-nodes: the batch, or the outputs of each layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the paper leaves open. Not to gather again means that each device-node keeps all."""
+
+    gathers_again: bool = True
+    weights_at_once: bool = True
+    """The gradient of weights that time steps share: of all at once, or one after the other."""
+    computes_again: bool = True
+    """What lies between layers; or that costs nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """A training step."""
+
+    total_ns: int
+    compute_ns: int
+    """Of the device-node, busy; so are the next two."""
+    sync_ns: int
+    overlay_ns: int
+    """What moving takes by itself."""
+    overlay_bytes: int
+    """Out and back."""
+    sync_bytes: int
+    """That each device-node sends."""
+    peak_bytes: int
+    """Of its memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Costs:
+    forward_ns: int
+    between_ns: int
+    again_ns: int
+    """What lies behind the layer: again, and backward."""
+    inputs_ns: int
+    weights_ns: int
+
+
+_AS_ABOVE = Choices()
+
+
+class TrainingStep:
+    """A step of a network on a design.
+
+    Parameters
+    ----------
+    mode: one of :data:`MODES`.
+    batch: of all device-nodes together.
+    compression: by how much fewer bytes are moved to the store than there are.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        parts: Machine,
+        layers: Sequence[Layer],
+        mode: str,
+        batch: int,
+        *,
+        devices: int = DEVICES,
+        compression: float = 1.0,
+        choices: Choices = _AS_ABOVE,
+        timeline: Timeline | None = None,
+        record: bool = False,
+    ) -> None:
+        if mode not in MODES:
+            raise EngineError(f"mode is {mode!r}: expected one of {', '.join(MODES)}")
+        if batch < devices or batch % devices:
+            raise EngineError(f"batch is {batch}: expected a multiple of the {devices} devices")
+        self.design, self.layers, self.mode = design, layers, mode
+        self.devices, self.batch = devices, batch
+        self.samples = batch // devices if mode == "data" else batch
+        self.split = 1 if mode == "data" else devices
+        self.compression = compression
+        self.choices = choices
+        self.parts = parts
+        self.machine = machine_of(design, parts, devices)
+        self.engine = Engine(self.machine, timeline, record=record)
+        self.array = array_of(parts.device("node"))
+        self.lanes = lanes(design, parts, devices)
+        self.sync_bytes = 0
+        self.uses = Counter(layer.weights for layer in layers)
+        self._out: list[Event] = []
+        self._back = [self.engine.env.event() for _ in layers]
+        self._gathered: dict[int, Event] = {}
+        self._complete: dict[int, list[Layer]] = {}
+        """By a layer: what is complete after it, and is gathered; by one that reads it each."""
+        self._first_reader: dict[int, int] = {}
+        self._first_use: dict[int, int] = {}
+        for number, layer in enumerate(layers):
+            if self.split > 1 and not layer.first and layer.input not in self._first_reader:
+                self._complete.setdefault(layer.needs[-1], []).append(layer)
+            self._first_reader.setdefault(layer.input, number)
+            self._first_use.setdefault(layer.weights, number)
+
+    def run(self) -> StepResult:
+        engine = self.engine
+        engine.process(self._forward(), "forward")
+        total_ns = engine.run()
+        queues = engine.queues
+        overlay = [queues[name].busy_ns for name in ("out", "back") if name in queues]
+        moved = 2 * sum(map(self._moved_bytes, self.layers)) if self.design.stores else 0
+        return StepResult(
+            total_ns=total_ns,
+            compute_ns=queues["compute"].busy_ns,
+            sync_ns=queues["sync"].busy_ns if "sync" in queues else 0,
+            overlay_ns=sum(overlay),
+            overlay_bytes=moved,
+            sync_bytes=self.sync_bytes,
+            peak_bytes=engine.memory("node").peak_bytes,
+        )
+
+    @cached_property
+    def costs(self) -> list[_Costs]:
+        """Of each layer."""
+        return [self._cost(layer) for layer in self.layers]
+
+    def _cost(self, layer: Layer) -> _Costs:
+        samples, array = self.samples, self.array
+        rows, columns = samples * layer.rows, -(-layer.columns // self.split)
+        # As a product, the gradient of a place has its share of what the windows over it gave.
+        across = -(-layer.inputs // layer.rows)
+        deep = -(-layer.depth * columns // across)
+        forward = Product(
+            rows=rows, columns=columns, depth=layer.depth, row_words=samples * layer.inputs
+        )
+        at_once = self.uses[layer.weights] if self.choices.weights_at_once else 1
+        weights = Product(
+            rows=layer.depth,
+            columns=columns,
+            depth=rows * at_once,
+            row_words=samples * layer.inputs * at_once,
+            accumulates=at_once < self.uses[layer.weights],
+        )
+        inputs = Product(rows=rows, columns=across, depth=deep, row_words=rows * columns)
+        before, after = (
+            samples * words // self.split
+            for words in (layer.between_forward, layer.between_backward)
+        )
+        recomputed = before if self.design.stores and self.choices.computes_again else 0
+        return _Costs(
+            forward_ns=cost_ns(forward, array),
+            between_ns=streamed_ns(before, array),
+            again_ns=streamed_ns(recomputed + after, array),
+            inputs_ns=0 if layer.first else cost_ns(inputs, array),
+            weights_ns=cost_ns(weights, array),
+        )
+
+    def _output_bytes(self, layer: Layer) -> int:
+        return WORD_BYTES * self.samples * layer.rows * -(-layer.columns // self.split)
+
+    def _moved_bytes(self, layer: Layer) -> int:
+        return ceil(self._output_bytes(layer) / self.compression)
+
+    def _forward(self) -> Generator[Event, Any, None]:
+        engine = self.engine
+        for number, (layer, cost) in enumerate(zip(self.layers, self.costs, strict=True)):
+            if layer.input in self._gathered:
+                yield self._gathered[layer.input]
+            yield engine.memory("node").room(self._output_bytes(layer), ("out", number))
+            yield self._compute(cost.forward_ns, layer.name, "forward")
+            if self.design.stores:
+                self._out.append(self._move("out", number))
+            yield self._compute(cost.between_ns, f"after {layer.name}", "forward")
+            for each in self._complete.get(number, ()):
+                self._gathered[each.input] = self._collective("all-gather", each)
+        if self.design.stores:
+            engine.process(self._prefetch(), "prefetch")
+        engine.process(self._backward(), "backward")
+
+    def _prefetch(self) -> Generator[Event, Any, None]:
+        for number in reversed(range(len(self.layers))):
+            yield self._out[number]
+            nbytes = self._output_bytes(self.layers[number])
+            yield self.engine.memory("node").room(nbytes, ("back", number))
+            self._move("back", number)
+
+    def _backward(self) -> Generator[Event, Any, None]:
+        stores, choices = self.design.stores, self.choices
+        # Each has only its share of what it had gathered, and gathers it once more.
+        again: dict[int, Event] = {}
+        reduced: dict[int, Event] = {}
+        for number in reversed(range(len(self.layers))):
+            layer, cost = self.layers[number], self.costs[number]
+            if stores:
+                yield self._back[number]
+            for each in self._complete.get(number, ()):
+                yield reduced[each.input]
+            exchanged = self.split > 1 and not layer.first
+            if exchanged and choices.gathers_again and layer.input not in again:
+                if stores:
+                    yield self._back[layer.needs[-1]]
+                again[layer.input] = self._collective("all-gather", layer)
+            yield self._compute(cost.again_ns, f"behind {layer.name}", "backward")
+            if not layer.first:
+                yield self._compute(cost.inputs_ns, f"{layer.name} dX", "backward")
+            if exchanged and self._first_reader[layer.input] == number:
+                reduced[layer.input] = self._collective("all-reduce", layer)
+            if layer.input in again:
+                yield again[layer.input]
+            complete = self._first_use[layer.weights] == number
+            if complete or not choices.weights_at_once:
+                yield self._compute(cost.weights_ns, f"{layer.name} dW", "backward")
+            self.engine.memory("node").give(("back" if stores else "out", number))
+            if complete and self.mode == "data":
+                self._collective("all-reduce", layer)
+
+    def _compute(self, duration_ns: int, label: str, category: str) -> Action:
+        return self.engine.queue("compute").execute(duration_ns, label, category=category)
+
+    def _move(self, way: str, number: int) -> Action:
+        """Out to the stores, in order; or back."""
+        nbytes, stores = self._moved_bytes(self.layers[number]), self.design.stores
+        engine, name = self.engine, self.layers[number].name
+
+        def move() -> Generator[Event, Any, None]:
+            parts = []
+            for index, store in enumerate(stores):
+                part = nbytes // len(stores) + (index < nbytes % len(stores))
+                if way == "out":
+                    yield engine.memory(store).room(part, number)
+                ends = ("node", store) if way == "out" else (store, "node")
+                parts.append(engine.transfer(part, *ends, f"{way} {name}"))
+            yield engine.env.all_of(parts)
+            if way == "out":
+                engine.memory("node").give(("out", number))
+            else:
+                for store in stores:
+                    engine.memory(store).give(number)
+                self._back[number].succeed()
+
+        return engine.queue(way).call(move, f"{way} {name}", category="overlay")
+
+    def _collective(self, kind: str, layer: Layer) -> Event:
+        """Of a layer's input, or its weights: on all rings at once. The links' rates are shared
+        with what is moved meanwhile."""
+        engine, lanes_, name = self.engine, self.lanes, layer.name
+        if self.devices == 1:
+            return engine.env.timeout(0)
+        words = layer.parameters if self.mode == "data" else self.batch * layer.inputs
+        nbytes = WORD_BYTES * words
+        sent = sent_share(kind, self.devices) * nbytes
+        self.sync_bytes += int(sent)
+        # Beside what the links carry, there is what the hops take.
+        part = -(-nbytes // len(lanes_))
+        carried = int(sent / len(lanes_))
+        waiting_ns = max(lane_ns(lane, kind, part) - lane.busy_ns(carried) for lane in lanes_)
+
+        def run() -> Generator[Event, Any, None]:
+            yield engine.env.timeout(max(waiting_ns, 0))
+            parts = []
+            for port in self.design.ports:
+                if port.rings:
+                    part = int(sent * port.links / self.design.ring_links)
+                    for ends in (("node", port.name), (port.name, "node")):
+                        parts.append(engine.transfer(part, *ends, f"{kind} {name}"))
+            yield engine.env.all_of(parts)
+
+        return engine.queue("sync").call(run, f"{kind} {name}", category="sync")
+
+
+def step(
+    design: Design, parts: Machine, layers: Sequence[Layer], mode: str, batch: int, **options: Any
+) -> StepResult:
+    """A training step; see :class:`TrainingStep`."""
+    return TrainingStep(design, parts, layers, mode, batch, **options).run()
