@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4LiteSignature
-from hw.in_turn import take_turns
+from hw.in_turn import next_in_turn
 
 __all__ = ["AXI4LiteArbiter"]
 
@@ -65,9 +65,10 @@ class AXI4LiteArbiter(wiring.Component):
         asks = Cat(
             Cat(getattr(each, f"{channel}valid") for channel in asking).any() for each in managers
         )
+        following = next_in_turn(m, last, asks)
         with m.If(~busy & asks.any()):
             m.d.sync += busy.eq(1)
-            take_turns(m, last, asks)
+            m.d.sync += last.eq(following)
 
         def chosen(name: str) -> Any:
             return Array(getattr(each, name) for each in managers)[last]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,15 +13,14 @@ from hw.memory_node.flit import CHANNELS, Flit, FlitStream
 from hw.memory_node.link.config import LinkConfig
 from hw.memory_node.link.port import LinkPort
 from hw.memory_node.link.wire import WireSignature
-from hw.memory_node.node import MemoryNode
 from hw.sim.assembly import Assembly, PoweredUp
-from hw.sim.dram_device import Ddr4Device
+from hw.sim.memory_node import SimulatedMemoryNode
 from hw.stream.fifo import StreamFifo
 
-__all__ = ["DevicePort", "SimulatedNode", "memory_node_ring"]
+__all__ = ["memory_node_ring"]
 
 
-class DevicePort(wiring.Component):
+class _DevicePort(wiring.Component):
     """A device's end of a link, with a queue for each virtual channel: no ``ready`` depends on a
     ``valid`` in the same cycle.
 
@@ -65,27 +64,20 @@ class DevicePort(wiring.Component):
         return m
 
 
-class SimulatedNode(wiring.Component):
-    """A memory-node on DRAM that carries data and checks every command.
-
-    Members
-    -------
-    s_axi : as of :class:`~hw.memory_node.node.MemoryNode`
-    wire_in_0, wire_out_0, ... : as of its ``wire_in`` and ``wire_out``
-    violation : Out(1)
-        A channel's DRAM has seen one, see :class:`~hw.sim.dram_device.DramDevice`.
-    """
+class _Node(wiring.Component):
+    """A :class:`~hw.sim.memory_node.SimulatedMemoryNode` with a member for each wire:
+    ``wire_in_0``, ``wire_out_0`` and so on."""
 
     s_axi: Any
     violation: Any
 
     def __init__(self, config: MemoryNodeConfig) -> None:
-        self._config = config
-        self._node = MemoryNode(config)
+        self._node = node = SimulatedMemoryNode(config)
+        self._links = config.links
         wire = WireSignature(phit_bytes=config.link.phit_bytes)
         super().__init__(
             {
-                "s_axi": self._node.signature.members["s_axi"],
+                "s_axi": node.signature.members["s_axi"],
                 **{f"wire_in_{link}": In(wire) for link in range(config.links)},
                 **{f"wire_out_{link}": Out(wire) for link in range(config.links)},
                 "violation": Out(1),
@@ -94,23 +86,13 @@ class SimulatedNode(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        config = self._config
         m.submodules.node = node = self._node
         wiring.connect(m, wiring.flipped(self.s_axi), node.s_axi)
-        for link in range(config.links):
+        for link in range(self._links):
             wire_in, wire_out = (getattr(self, f"wire_{way}_{link}") for way in ("in", "out"))
             wiring.connect(m, wiring.flipped(wire_in), node.wire_in[link])
             wiring.connect(m, node.wire_out[link], wiring.flipped(wire_out))
-        violations = []
-        for channel in range(config.channels):
-            m.submodules[f"dram_{channel}"] = device = Ddr4Device(
-                geometry=config.part.geometry,
-                timing=config.part.timing,
-                check_refresh=config.controller.refresh,
-            )
-            wiring.connect(m, getattr(node, f"dram{channel}"), device.dram)
-            violations.append(device.violation)
-        m.d.comb += self.violation.eq(Cat(violations).any())
+        m.d.comb += self.violation.eq(node.violation)
         return m
 
 
@@ -123,8 +105,8 @@ def memory_node_ring(config: MemoryNodeConfig, devices: int) -> Assembly:
     """
     system = Assembly(
         components={
-            "memory_node": PoweredUp(SimulatedNode(config)),
-            "device_port": PoweredUp(DevicePort(config.link)),
+            "memory_node": PoweredUp(_Node(config)),
+            "device_port": PoweredUp(_DevicePort(config.link)),
         },
         instances={f"node_{number}": "memory_node" for number in range(devices)},
     )

@@ -11,11 +11,11 @@ from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR, AXI4Signature
 from hw.dram.request import step
+from hw.in_turn import round_robin
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import PACKET_LINES
 from hw.memory_node.group.layouts import Line, Stripe
-from hw.memory_node.round_robin import round_robin
 from hw.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
 

@@ -8,8 +8,8 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.in_turn import round_robin
 from hw.memory_node.flit import Flit, FlitStream
-from hw.memory_node.round_robin import round_robin
 
 __all__ = ["PacketArbiter"]
 

@@ -9,7 +9,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from hw.in_turn import take_turns
+from hw.in_turn import next_in_turn
 from hw.pim.config import PimConfig
 from hw.pim.front.words import WordWriteSignature
 from hw.pim.memory.memory_port import host_response_layout, memory_request_layout
@@ -136,11 +136,12 @@ class Rings(wiring.Component):
             control.head != told.tail
             for control, told in zip(self.settings, self.status, strict=True)
         )
+        following = next_in_turn(m, fetched.ring, waiting)
         with m.FSM(name="fetching"):
             with m.State("IDLE"):
                 m.d.sync += [beat.eq(0), got.eq(0)]
                 with m.If(waiting.any() & (done.level < works)):
-                    take_turns(m, fetched.ring, waiting)
+                    m.d.sync += fetched.ring.eq(following)
                     m.next = "READ"
             with m.State("READ"):
                 m.d.comb += reads.eq(~writes)
