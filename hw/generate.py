@@ -26,8 +26,10 @@ from hw.float.sqrt import FloatSqrt
 from hw.kernel.config import KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.kernel.unit import RuleUnit
+from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw.memory_node.link.config import LINK_PRESETS, LinkConfig
 from hw.memory_node.link.port import LinkPort
+from hw.memory_node.node import MemoryNode, ddr4_channels
 from hw.pim.bank.bank import PimBank
 from hw.pim.config import PIM_PRESETS, PimConfig
 from hw.pim.pool import PimPool
@@ -45,6 +47,7 @@ class Machines(NamedTuple):
     module: ModuleConfig
     pim: PimConfig
     link: LinkConfig = LINK_PRESETS["full"]
+    node: MemoryNodeConfig = MEMORY_NODE_PRESETS["paper"]
     clock_gate_cell: str = "bufgce"
     """Of the designs that have clock gates, one of :data:`hw.clocking.CLOCK_GATE_CELLS`."""
 
@@ -168,6 +171,14 @@ def _link_port(machines: Machines) -> Design:
     return Design(LinkPort(config), asdict(config), options)
 
 
+def _memory_node(machines: Machines) -> Design:
+    config = machines.node
+    preset = next((name for name, each in MEMORY_NODE_PRESETS.items() if each == config), None)
+    options = None if preset is None else [f"--node {preset}"] if preset != "paper" else []
+    described = {**asdict(config), "dfi": dfi_timing(config.part.timing)}
+    return Design(MemoryNode(config, ddr4_channels(config, DfiController)), described, options)
+
+
 class Design(NamedTuple):
     """A component and what it was made for, as plain values."""
 
@@ -193,6 +204,7 @@ DESIGNS: dict[str, Callable[[Machines], Design]] = {
     "pim_bank": _bank,
     "pim_pool": _pool,
     "link_port": _link_port,
+    "memory_node": _memory_node,
 }
 """Each design by its name."""
 

@@ -18,6 +18,7 @@ from hw.memory_node.link.port import COUNTER_BITS, LINK_COUNTERS
 from hw.memory_node.registers.node_registers import REGISTERS_ADDR_WIDTH, NodeRegisters
 from hw.memory_node.ring.detour import Detour
 from hw.memory_node.ring.stop import RingStop
+from hw.verilog import Shared
 
 __all__ = ["NodeCore"]
 
@@ -81,8 +82,10 @@ class NodeCore(wiring.Component):
         requests: list[Any] = [None] * config.links
         answers: list[Any] = [None] * config.links
         dropped: list[Any] = [None] * config.links
+        one_stop = RingStop(sides)
         for number in range(config.links // sides):
-            m.submodules[f"stop_{number}"] = stop = RingStop(sides)
+            stop: Any = Shared(one_stop, name="memory_node_ring_stop")
+            m.submodules[f"stop_{number}"] = stop
             links = [number + side * config.group_links for side in range(sides)]
             m.d.comb += [
                 stop.node.eq(registers.node),
@@ -111,9 +114,12 @@ class NodeCore(wiring.Component):
                 ]
         m.d.comb += registers.dropped.eq(Cat(dropped))
 
+        one_engine, one_detour = GroupEngine(config), Detour(config.group_links)
         for index in range(config.groups):
-            m.submodules[f"group_{index}"] = engine = GroupEngine(config)
-            m.submodules[f"detour_{index}"] = detour = Detour(config.group_links)
+            engine: Any = Shared(one_engine, name="memory_node_group_engine")
+            m.submodules[f"group_{index}"] = engine
+            detour: Any = Shared(one_detour, name="memory_node_detour")
+            m.submodules[f"detour_{index}"] = detour
             first = index * config.group_links
             m.d.comb += [
                 engine.node.eq(registers.node),

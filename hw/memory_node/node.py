@@ -20,6 +20,7 @@ from hw.memory_node.flit import CHANNELS
 from hw.memory_node.link.port import LINK_COUNTERS, LinkPort
 from hw.memory_node.link.wire import WireSignature
 from hw.memory_node.registers.node_registers import REGISTERS_ADDR_WIDTH
+from hw.verilog import Shared
 
 __all__ = ["AxiPort", "MemoryNode", "ddr4_channels"]
 
@@ -55,16 +56,14 @@ def ddr4_channels(
     config: MemoryNodeConfig, kind: type[Ddr4Controller | DfiController] = Ddr4Controller
 ) -> list[Any]:
     """The DDR4 controllers of a node, of this kind."""
-    return [
-        kind(
-            geometry=config.part.geometry,
-            timing=config.part.timing,
-            addr_width=config.channel_address_bits,
-            id_width=config.id_width,
-            config=config.controller,
-        )
-        for _ in range(config.channels)
-    ]
+    one = kind(
+        geometry=config.part.geometry,
+        timing=config.part.timing,
+        addr_width=config.channel_address_bits,
+        id_width=config.id_width,
+        config=config.controller,
+    )
+    return [Shared(one, name="memory_node_controller") for _ in range(config.channels)]
 
 
 class MemoryNode(wiring.Component):
@@ -121,7 +120,8 @@ class MemoryNode(wiring.Component):
         config = self._config
         m.submodules.core = core = NodeCore(config)
         wiring.connect(m, wiring.flipped(self.s_axi), core.s_axi)
-        ports: list[Any] = [LinkPort(config.link) for _ in range(config.links)]
+        one = LinkPort(config.link)
+        ports: list[Any] = [Shared(one, name="memory_node_link_port") for _ in range(config.links)]
         for index, port in enumerate(ports):
             m.submodules[f"link_{index}"] = port
             wiring.connect(m, wiring.flipped(self.wire_in[index]), port.wire_in)

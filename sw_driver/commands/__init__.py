@@ -110,13 +110,19 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
 class Presets:
     """Names of presets, which are only loaded when the help text shows them."""
 
-    def __init__(self, pim: bool) -> None:
-        self._pim = pim
+    def __init__(self, of: str = "module") -> None:
+        self._of = of
 
     def __str__(self) -> str:
+        from hw.memory_node.config import MEMORY_NODE_PRESETS
         from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS
 
-        return ", ".join((PIM_KEYS if self._pim else MODULE_KEYS)["preset"].choices)
+        choices = {
+            "module": MODULE_KEYS["preset"].choices,
+            "pim": PIM_KEYS["preset"].choices,
+            "memory-node": MEMORY_NODE_PRESETS,
+        }
+        return ", ".join(choices[self._of])
 
 
 def add_configuration_options(
@@ -130,7 +136,7 @@ def add_configuration_options(
         help=f"configuration, one of %(presets)s{', or a TOML file' if settings else ''} (default: "
         f"{default}, the paper's)",
     )
-    config.presets = Presets(pim)
+    config.presets = Presets("pim" if pim else "module")
     if settings:
         parser.add_argument(
             "--set",

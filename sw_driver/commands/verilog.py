@@ -48,7 +48,14 @@ def add_parser(subparsers: Any) -> None:
         metavar="PRESET",
         help="configuration of the PIM, one of %(presets)s (default: paper)",
     )
-    pim.presets = Presets(pim=True)
+    pim.presets = Presets("pim")
+    node: Any = parser.add_argument(
+        "--node",
+        default="paper",
+        metavar="PRESET",
+        help="configuration of the memory-node, one of %(presets)s (default: paper)",
+    )
+    node.presets = Presets("memory-node")
     parser.add_argument("--lanes", type=integer(1), metavar="N", help="functional units a channel")
     parser.add_argument("--block-bytes", type=integer(1), metavar="N", help="bytes of a block")
     parser.add_argument(
@@ -97,6 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hw.axdimm.config import configure
     from hw.clocking import CLOCK_GATE_CELLS
     from hw.generate import DESIGNS, Machines, generate
+    from hw.memory_node.config import MEMORY_NODE_PRESETS
     from hw.pim.config import configure as configure_pim
     from sw_driver.runtime.files import write_whole
     from sw_driver.simulator.processes import kill_started
@@ -112,9 +120,16 @@ def run(arguments: argparse.Namespace) -> int:
             option = f"--{name.replace('_', '-')}"
             raise Refusal(f"{option} and --set {name}= say the same thing: leave one out")
     options = settings_of(arguments) | own
+    if arguments.node not in MEMORY_NODE_PRESETS:
+        known = ", ".join(MEMORY_NODE_PRESETS)
+        raise Refusal(f"--node is {arguments.node!r}: expected one of {known}")
     try:
         pim = {} if arguments.clocking is None else {"clocking": arguments.clocking}
-        machines = Machines(module=configure(**options), pim=configure_pim(arguments.pim, **pim))
+        machines = Machines(
+            module=configure(**options),
+            pim=configure_pim(arguments.pim, **pim),
+            node=MEMORY_NODE_PRESETS[arguments.node],
+        )
     except ValueError as error:
         raise Refusal(str(error)) from error
     cell = arguments.cell
