@@ -31,6 +31,8 @@ from sw_driver.system.mc_dla.designs import (
 from sw_driver.system.mc_dla.device import Array, Product, array_of, cost_ns, mapping_of
 from sw_driver.system.mc_dla.experiments import EXPERIMENTS, INTRODUCTION
 from sw_driver.system.mc_dla.figures import figure11, figure13
+from sw_driver.system.mc_dla.further import _fit, _root
+from sw_driver.system.mc_dla.runs import Runs
 from sw_driver.system.mc_dla.step import MODES, Choices, StepResult, TrainingStep, step
 from sw_driver.system.mc_dla.topology import TOPOLOGIES
 from sw_driver.system.reproduction import Cell, Experiment
@@ -459,6 +461,17 @@ def test_timelines_are_written_for_perfetto(tmp_path: Path) -> None:
         assert_sound(trace)
         layers = len(load_layers("resnet-34"))
         assert len(trace.tracks["queue out"]) == len(trace.tracks["queue back"]) == layers
+
+
+def test_a_fit_finds_the_rates_that_are_used() -> None:
+    """(S) loses most with AlexNet, so that one is enough for the first rate."""
+    assert _root(lambda value: 7 - value, 1, 100) == pytest.approx(7, rel=1e-3)
+    assert _root(lambda value: -value, 1, 100) == pytest.approx(1, rel=1e-3)
+    tflop_per_s, gb_per_s = _fit(Runs(networks=("alexnet",)), ("data",))
+    assert tflop_per_s == pytest.approx(PARTS.device("node").tflop_per_s.value, rel=0.01)
+    changes = {f"pcie.{way}_gb_per_s": str(gb_per_s) for way in ("read", "write")}
+    fitted = Runs(networks=("alexnet",), changes=changes)
+    assert fitted.speedup("MC-DLA(B)", "data") == pytest.approx(3.5, rel=0.01)
 
 
 def test_what_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
