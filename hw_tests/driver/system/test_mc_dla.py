@@ -31,6 +31,8 @@ from sw_driver.system.mc_dla.designs import (
 from sw_driver.system.mc_dla.device import Array, Product, array_of, cost_ns, mapping_of
 from sw_driver.system.mc_dla.experiments import EXPERIMENTS, INTRODUCTION
 from sw_driver.system.mc_dla.figures import figure11, figure13
+from sw_driver.system.mc_dla.further import _fit, _root
+from sw_driver.system.mc_dla.runs import Runs
 from sw_driver.system.mc_dla.step import MODES, Choices, StepResult, TrainingStep, step
 from sw_driver.system.mc_dla.topology import TOPOLOGIES
 from sw_driver.system.reproduction import Cell, Experiment
@@ -229,6 +231,18 @@ def test_collectives_send_what_rings_have_to(design: str) -> None:
     # Forward and backward gathered, and gradients reduced, of all inputs but the first.
     model = step(DESIGNS[design], PARTS, CHAIN, "model", BATCH)
     assert model.sync_bytes == (1 + 1 + 2) * of_ring * values * (len(CHAIN) - 1)
+
+
+@pytest.mark.parametrize("design", ["DC-DLA", "HC-DLA", "DC-DLA(O)"])
+def test_a_collective_that_nothing_disturbs_takes_what_its_messages_do(design: str) -> None:
+    """Nothing is moved over these rings. Bytes of a lane are rounded, and each port's time."""
+    for columns in (10, 1000):
+        layer = _layer(0, columns=columns)
+        result = step(DESIGNS[design], PARTS, [layer], "data", BATCH)
+        of_rings = lanes(DESIGNS[design], PARTS)
+        part = -(-4 * layer.parameters // len(of_rings))
+        expected = max(lane_ns(lane, "all-reduce", part) for lane in of_rings)
+        assert result.sync_ns == pytest.approx(expected, abs=16)
 
 
 def test_layers_that_share_weights_or_inputs_are_synchronized_once() -> None:
@@ -435,6 +449,29 @@ def test_a_host_as_fast_as_the_links_leaves_the_bands(capsys: pytest.CaptureFixt
     faster = [f"--set=pcie.{way}_gb_per_s=200" for way in ("read", "write")]
     assert main(["reproduce", "mc-dla", "figure11", *faster]) == 1
     assert "Outside of its band: HC-DLA: overlaying, less by" in capsys.readouterr().out
+
+
+def test_timelines_are_written_for_perfetto(tmp_path: Path) -> None:
+    experiment = figure11({}, quiet)
+    assert experiment.draw is not None
+    files = experiment.draw(tmp_path)
+    assert [each.name for each in files] == ["figure11.dc-dla.json.gz", "figure11.mc-dla.json.gz"]
+    for file in files:
+        trace = read_trace(file)
+        assert_sound(trace)
+        layers = len(load_layers("resnet-34"))
+        assert len(trace.tracks["queue out"]) == len(trace.tracks["queue back"]) == layers
+
+
+def test_a_fit_finds_the_rates_that_are_used() -> None:
+    """(S) loses most with AlexNet, so that one is enough for the first rate."""
+    assert _root(lambda value: 7 - value, 1, 100) == pytest.approx(7, rel=1e-3)
+    assert _root(lambda value: -value, 1, 100) == pytest.approx(1, rel=1e-3)
+    tflop_per_s, gb_per_s = _fit(Runs(networks=("alexnet",)), ("data",))
+    assert tflop_per_s == pytest.approx(PARTS.device("node").tflop_per_s.value, rel=0.01)
+    changes = {f"pcie.{way}_gb_per_s": str(gb_per_s) for way in ("read", "write")}
+    fitted = Runs(networks=("alexnet",), changes=changes)
+    assert fitted.speedup("MC-DLA(B)", "data") == pytest.approx(3.5, rel=0.01)
 
 
 def test_what_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 
+from sw_driver.runtime.timeline import Timeline
+from sw_driver.workload.layers import load_layers
+
 from ..reproduction import Cell, Experiment, Progress, Row
-from .designs import DESIGNS, DEVICES_OF_A_SOCKET
+from .designs import DESIGNS, DEVICES_OF_A_SOCKET, catalogue
 from .paper import PAPER
 from .plots import draw_bars
-from .runs import Changes, Runs, harmonic_mean
-from .step import MODES
+from .runs import BATCH, Changes, Runs, harmonic_mean
+from .step import MODES, step
 
 __all__ = ["BAND", "figure11", "figure12", "figure13"]
 
@@ -71,9 +75,25 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
             "both are longer. With half of the links a ring takes twice as long, but for what its "
             "hops take. In words the paper has means only: an overlaying of 12 % is that of "
             "75 GB/s beside 9, and a PCIe switch of two devices has at most 7.9 for each. The "
-            "count, and the ratio behind the 88 %, are not judged."
+            "count, and the ratio behind the 88 %, are not judged. `--out DIR` writes timelines of "
+            f"{_SHOWN} in data-parallel training, for Perfetto."
         ],
+        draw=partial(_timelines, changes),
     )
+
+
+_SHOWN = "resnet-34"
+
+
+def _timelines(changes: Changes, folder: Path) -> list[Path]:
+    files = []
+    for design in (_DC, _B):
+        timeline = Timeline(backend="model", fabric_mhz=1000)
+        parts, layers = catalogue(changes), load_layers(_SHOWN)
+        step(DESIGNS[design], parts, layers, "data", BATCH, timeline=timeline)
+        files.append(folder / f"figure11.{design[:6].lower()}.json.gz")
+        timeline.write(files[-1])
+    return files
 
 
 def figure12(changes: Changes, progress: Progress) -> Experiment:

@@ -276,10 +276,12 @@ class TrainingStep:
         nbytes = WORD_BYTES * words
         sent = sent_share(kind, self.devices) * nbytes
         self.sync_bytes += int(sent)
-        # Beside what the links carry, there is what the hops take.
+        # Beside what the links carry, there is what the hops take; one hop is in the transfers.
         part = -(-nbytes // len(lanes_))
         carried = int(sent / len(lanes_))
-        waiting_ns = max(lane_ns(lane, kind, part) - lane.busy_ns(carried) for lane in lanes_)
+        waiting_ns = max(
+            lane_ns(lane, kind, part) - lane.busy_ns(carried) - lane.hop_ns for lane in lanes_
+        )
 
         def run() -> Generator[Event, Any, None]:
             yield engine.env.timeout(max(waiting_ns, 0))
