@@ -16,6 +16,13 @@ from hw.axdimm.module import Axdimm
 from hw.axdimm.registers import WINDOW_BYTES, registers_text
 from hw.csr.register_map import elaborated
 from hw.kernel.kernel import Kernel
+from hw.memory_node.node import MemoryNode
+from hw.memory_node.registers.node_registers import (
+    GROUPS_OFFSET_BYTES,
+    LINKS_OFFSET_BYTES,
+    MEMORY_NODE_RDL,
+    PART_BYTES,
+)
 from hw.pim.pool import PimPool
 from hw.pim.registers.pool_registers import (
     PIM_RDL,
@@ -201,6 +208,13 @@ def registers_of(component: Any, configuration: Mapping[str, Any]) -> Registers 
         slots = f"slot[{configuration['works']}] @ {SLOTS_OFFSET_BYTES:#x} += {SLOT_BYTES:#x}"
         maps = f"    pim_pool pool @ 0x0;\n    pim_ring {rings};\n    pim_slot {slots};\n"
         return _joined(PIM_RDL.read_text(), maps)
+    if isinstance(component, MemoryNode):
+        groups = f"group[{configuration['groups']}] @ {GROUPS_OFFSET_BYTES:#x}"
+        links = f"link[{configuration['links']}] @ {LINKS_OFFSET_BYTES:#x}"
+        maps = "    memory_node node @ 0x0;\n"
+        maps += f"    memory_node_group {groups} += {PART_BYTES:#x};\n"
+        maps += f"    memory_node_link {links} += {PART_BYTES:#x};\n"
+        return _joined(MEMORY_NODE_RDL.read_text(), maps)
     return None
 
 
