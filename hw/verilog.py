@@ -269,7 +269,7 @@ class _Modules:
         if text not in self._names:
             words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(component).__name__)
             name = plain = f"{self._top}_{words.lower().strip('_')}"
-            while name in self.texts:
+            while name in self.texts or name in self._platform.components:
                 name = f"{plain}_{int(name[len(plain) + 1 :] or 1) + 1}"
             self._names[text] = name
             self.texts[name] = text.replace(_UNNAMED, name, 1)

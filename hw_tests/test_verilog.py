@@ -55,6 +55,52 @@ class Placed(wiring.Component):
         return m
 
 
+class Byte(wiring.Component):
+    """A byte in, a byte out."""
+
+    a: Any
+    y: Any
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(8), "y": Out(8)})
+
+
+class Inverter(Byte):
+    """Its module is called as the class, with the top's name before it."""
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.d.comb += self.y.eq(~self.a)
+        return m
+
+
+class Doubler(Byte):
+    """Another module."""
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.d.comb += self.y.eq(self.a << 1)
+        return m
+
+
+class NamedAlike(Byte):
+    """Has a shared module with the name that another one would have."""
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        m.submodules.one = one = Inverter()
+        m.submodules.other = other = Shared(Doubler(), name="top_inverter")
+        ports: Any = other
+        m.d.comb += [one.a.eq(self.a), ports.a.eq(one.y), self.y.eq(ports.y)]
+        return m
+
+
+def test_a_module_does_not_take_the_name_of_a_shared_one() -> None:
+    text = to_verilog(NamedAlike(), "top")
+    modules = re.findall(r"^module (\w+)", text, re.MULTILINE)
+    assert sorted(modules) == ["top", "top_inverter", "top_inverter_2"]
+
+
 def test_different_units_of_one_name_are_refused() -> None:
     first, second = unit(product_rule()), unit(sum_rule())
     assert first.module_name == second.module_name == "rule_unit"

@@ -84,7 +84,7 @@ class NodeCore(wiring.Component):
         dropped: list[Any] = [None] * config.links
         one_stop = RingStop(sides)
         for number in range(config.links // sides):
-            stop: Any = Shared(one_stop, name="memory_node_ring_stop")
+            stop: Any = Shared(one_stop, name="node_ring_stop")
             m.submodules[f"stop_{number}"] = stop
             links = [number + side * config.group_links for side in range(sides)]
             m.d.comb += [
@@ -114,12 +114,11 @@ class NodeCore(wiring.Component):
                 ]
         m.d.comb += registers.dropped.eq(Cat(dropped))
 
-        one_engine, one_detour = GroupEngine(config), Detour(config.group_links)
+        one_engine = GroupEngine(config)
         for index in range(config.groups):
-            engine: Any = Shared(one_engine, name="memory_node_group_engine")
+            engine: Any = Shared(one_engine, name="node_group_engine")
             m.submodules[f"group_{index}"] = engine
-            detour: Any = Shared(one_detour, name="memory_node_detour")
-            m.submodules[f"detour_{index}"] = detour
+            m.submodules[f"detour_{index}"] = detour = Detour(config.group_links)
             first = index * config.group_links
             m.d.comb += [
                 engine.node.eq(registers.node),

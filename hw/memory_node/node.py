@@ -63,7 +63,7 @@ def ddr4_channels(
         id_width=config.id_width,
         config=config.controller,
     )
-    return [Shared(one, name="memory_node_controller") for _ in range(config.channels)]
+    return [Shared(one, name="node_controller") for _ in range(config.channels)]
 
 
 class MemoryNode(wiring.Component):
@@ -121,7 +121,7 @@ class MemoryNode(wiring.Component):
         m.submodules.core = core = NodeCore(config)
         wiring.connect(m, wiring.flipped(self.s_axi), core.s_axi)
         one = LinkPort(config.link)
-        ports: list[Any] = [Shared(one, name="memory_node_link_port") for _ in range(config.links)]
+        ports: list[Any] = [Shared(one, name="node_link_port") for _ in range(config.links)]
         for index, port in enumerate(ports):
             m.submodules[f"link_{index}"] = port
             wiring.connect(m, wiring.flipped(self.wire_in[index]), port.wire_in)

@@ -8,6 +8,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.in_turn import round_robin
 from hw.memory_node.flit import (
     CHANNELS,
     LINE_BYTES,
@@ -23,7 +24,6 @@ from hw.memory_node.link.port import LinkPort
 from hw.memory_node.link.wire import WireSignature
 from hw.memory_node.ring.entry import LinkEntry
 from hw.memory_node.ring.packet_arbiter import PacketArbiter
-from hw.memory_node.round_robin import round_robin
 
 __all__ = ["DeviceNode", "Transfer"]
 

@@ -145,6 +145,9 @@ class MemoryOverlay:
     what is under way only; when it is full, moves wait for those before them. What is not on the
     CPU, parameters, buffers and small tensors stay where they are.
 
+    Raises :class:`~sw_driver.errors.OutOfMemoryError`, in the forward pass, if remote memory is
+    full, or if a storage does not fit into the device's memory.
+
     Parameters
     ----------
     recomputed
@@ -153,9 +156,6 @@ class MemoryOverlay:
         So many storages are asked for before the backward pass needs them, the last saved first.
     least_bytes
         Smaller storages stay.
-
-    Raises :class:`~sw_driver.errors.OutOfMemoryError`, in the forward pass, if remote memory is
-    full, or if a storage does not fit into the device's memory.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""``python -m hw_tests.driver.pim.long_sums [--rtl]``: what cutting long sums into pieces brings.
+"""``python -m hw_tests.driver.pim.long_sums [rtl]``: what cutting long sums into pieces brings.
 
 By the cycle model: cycles of one work, and of what ``split`` makes of it from the first offer
 until the last is seen to have completed, with the shares of all adders and of 1,024 bytes a cycle
-if each operand is read once. With ``--rtl`` five shapes in RTL beside the model; the memory must be
+if each operand is read once. With ``rtl`` five shapes in RTL beside the model; the memory must be
 the same bit for bit, and the result that of the sum as one work.
 """
 
@@ -119,4 +119,4 @@ def _compared(config: PimConfig, whole: Work, works: list[Work]) -> str:
 
 if __name__ == "__main__":
     build_quickly()
-    main("--rtl" in sys.argv[1:])
+    main("rtl" in sys.argv[1:])
