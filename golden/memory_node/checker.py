@@ -43,6 +43,7 @@ class _Known:
     taken: tuple[int, ...]
     acknowledged: int
     passed_on: tuple[int, ...]
+    heard: bool
 
 
 class _Past:
@@ -95,14 +96,18 @@ class PortChecker:
         self._gap_ended = -1
         self._asked: int | None = None
         """When it was last asked for."""
+        self._owed: int | None = None
+        """When something came again that is to be acknowledged again."""
         # What goes out.
         self._out = PhitReader()
-        self._known = _Known(0, 0, (0,) * CHANNELS, 0, (0,) * CHANNELS)
+        self._known = _Known(0, 0, (0,) * CHANNELS, 0, (0,) * CHANNELS, False)
         self._began = -1
         self._record: dict[int, Flit] = {}
         self._next = 0
         """The number that the next filled flit has, if it does not go back."""
         self._sent_of = [0] * CHANNELS
+        self._heard = False
+        """The other port is there."""
         self._acknowledged = _Past()
         self._passed_on = [0] * CHANNELS
         self._asked_back: deque[tuple[int, int]] = deque(maxlen=64)
@@ -114,6 +119,8 @@ class PortChecker:
         """When the oldest flit that is kept was sent."""
         self._told_acknowledge = 0
         self._told_credits = [0] * CHANNELS
+        self._told_by = [0] * CHANNELS
+        """The last flit that told of each channel."""
 
     @property
     def taken(self) -> int:
@@ -160,6 +167,8 @@ class PortChecker:
                 self._expected.grow(cycle, expected + 1)
             else:
                 self.discarded += 1
+                if distance >= 128 and self._owed is None:
+                    self._owed = cycle
         if distance == 0:
             if self._gap_since is not None:
                 self._gap_ended = cycle
@@ -174,6 +183,7 @@ class PortChecker:
 
     def _hear(self, flit: Flit) -> None:
         """What a right flit says of what the port sends."""
+        self._heard = True
         oldest = self._acknowledged.now
         position = oldest + (flit.acknowledge - oldest) % 256
         channel = flit.credit_channel
@@ -203,6 +213,7 @@ class PortChecker:
                 tuple(taken.now for taken in self._taken),
                 self._acknowledged.now,
                 tuple(self._passed_on),
+                self._heard,
             )
         elif not self._out.within:
             self._broken("phit of no flit", phit.data.hex())
@@ -225,6 +236,8 @@ class PortChecker:
             return
         self._next += 1
         known = self._known
+        if not known.heard:
+            self._broken("filled flit", "before any came from the other port")
         if self._must_go_back and self._must_go_back[1] == position:
             self._must_go_back = None
         if position == known.acknowledged:
@@ -255,17 +268,15 @@ class PortChecker:
         known = self._known
         if position < 0:
             self._broken("number", f"{flit.sequence} was never sent: {flit}")
-        if position == self._next:
-            return
-        if position > self._next:
-            if position > known.acknowledged:
-                self._broken("number", f"{position} after {self._next - 1}: {flit}")
-            return
+        if position > max(self._next, known.acknowledged):
+            self._broken("number", f"{position} after {self._next - 1}: {flit}")
         if self._turn is None:
             return
         since = known.cycle - self._turn - 2 * self._rules.phits
         if position < self._acknowledged.at(since):
-            self._broken("went back", f"to {position}, which is acknowledged")
+            self._broken("sent again", f"{position}, which is acknowledged")
+        if position >= self._next:
+            return
         asked = any(cycle >= since and to == position for cycle, to in self._asked_back)
         # It begins to wait when it goes back, and may be within a flit then.
         waited = known.cycle + self._rules.phits - max(self._tried, self._progress.at(since))
@@ -281,6 +292,8 @@ class PortChecker:
                 f"{flit.acknowledge} with {known.expected} taken, after {self._told_acknowledge}",
             )
         self._told_acknowledge = known.expected - behind
+        if self._owed is not None and known.cycle > self._owed:
+            self._owed = None
         channel = flit.credit_channel
         taken, told = known.taken[channel], self._told_credits[channel]
         behind = (taken - flit.credits) % 256
@@ -289,6 +302,9 @@ class PortChecker:
                 "credits", f"channel {channel}: {flit.credits} with {taken} taken, after {told}"
             )
         self._told_credits[channel] = taken - behind
+        self._told_by[channel] = self.flits_out
+        if self.flits_out - min(self._told_by) > 256:
+            self._broken("credits", f"a channel is not told of for 256 flits: {self._told_by}")
         if flit.retry:
             self._check_retry()
 
@@ -315,6 +331,8 @@ class PortChecker:
         due = self._expected.at(self._cycle - late)
         if self._told_acknowledge < due:
             self._broken("acknowledge", f"{due} is not told")
+        if overdue(self._owed):
+            self._broken("acknowledge", f"{self._expected.now} is not told again")
         for channel, taken in enumerate(self._taken):
             due = taken.at(self._cycle - late - CHANNELS * rules.phits)
             if self._told_credits[channel] < due:

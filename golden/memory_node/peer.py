@@ -61,7 +61,8 @@ class LinkPeer:
         self._past: deque[tuple[int, tuple[int, ...]]] = deque()
         self._told: tuple[int, ...] | None = None
         """Credits of each channel, and the acknowledgement."""
-        self._turn = 0
+        self._flits = 0
+        self._heard = False
 
     def step(self, received: Phit | None) -> Phit | None:
         """One cycle: what comes in it, and what it sends in it, of which that is not yet a part."""
@@ -88,6 +89,7 @@ class LinkPeer:
         if flit is None:
             self._miss()
             return
+        self._heard = True
         ahead = (flit.sequence - self._expected) % 256
         if ahead == 0:
             self._asked = None
@@ -132,15 +134,16 @@ class LinkPeer:
         if self._following == self._end:
             self._let_in()
         filled = self._following < self._end
-        filled = filled and self._chance.random() >= self._habits.idle_flit
+        filled = filled and self._heard and self._chance.random() >= self._habits.idle_flit
         report = self._past[0]
         keepalive = self._quiet >= self._rules.keepalive_cycles // 2
         if not (filled or self._retry or keepalive or (*report[1], report[0]) != self._told):
             return
         told = self._told or (0,) * (CHANNELS + 1)
         news = [channel for channel in range(CHANNELS) if told[channel] != report[1][channel]]
-        self._turn = (self._turn + 1) % CHANNELS
-        channel = self._chance.choice(news or [self._turn])
+        self._flits += 1
+        turn = self._flits // 4 % CHANNELS
+        channel = self._chance.choice(news) if news and self._flits % 4 else turn
         self._told = (
             *(new if at == channel else told[at] for at, new in enumerate(report[1])),
             report[0],

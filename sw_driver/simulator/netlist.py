@@ -272,7 +272,7 @@ def _flatten(
                 else:
                     nets[port].append(-1)
         inner = modules.get(cell["type"])
-        if inner is None or not inner["cells"]:
+        if inner is None:
             kept = {port: [net for net in each if net >= 0] for port, each in nets.items()}
             leaves.append(_Leaf(f"{path}{name}", cell, kept))
             continue

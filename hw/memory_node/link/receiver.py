@@ -82,8 +82,7 @@ class LinkReceiver(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        valid, right, flit = self._check(m)
-        come = valid & self.enable
+        come, right, flit = self._check(m)
         good = come & right
 
         # Which numbers come when: see "Retry" of docs/memory-node-spec.md. Half of them are ahead,
@@ -92,12 +91,12 @@ class LinkReceiver(wiring.Component):
         expected = Signal(8)
         distance = Signal(8)
         in_turn, ahead, take, discard = (Signal() for _ in range(4))
-        room = Signal(CHANNELS)
+        full = Signal(CHANNELS)
         m.d.comb += [
             distance.eq(flit.sequence - expected),
             in_turn.eq(distance == 0),
             ahead.eq(~distance[-1] & ~in_turn),
-            take.eq(good & flit.filled & in_turn & room.bit_select(flit.channel, 1)),
+            take.eq(good & flit.filled & in_turn & ~full.bit_select(flit.channel, 1)),
             discard.eq(come & (~right | flit.filled & ~take)),
         ]
         m.d.sync += [
@@ -118,10 +117,14 @@ class LinkReceiver(wiring.Component):
                 fifo.i.payload.tail.eq(flit.tail),
                 fifo.i.payload.payload.eq(flit.payload),
                 fifo.i.valid.eq(take & (flit.channel == channel)),
-                room[channel].eq(fifo.i.ready),
                 passed[channel].eq(fifo.o.valid & fifo.o.ready),
             ]
             wiring.connect(m, fifo.o, wiring.flipped(self.receive[channel]))
+            # A cycle late: what is taken out meanwhile, the other end cannot know of.
+            most = self._config.buffer_flits
+            m.d.sync += full[channel].eq(
+                (fifo.level == most) | ((fifo.level == most - 1) & fifo.i.valid)
+            )
 
         again = self._asks(m, wrong=come & (~right | ahead), come=good & in_turn)
         acknowledge_due = Signal()
@@ -144,7 +147,7 @@ class LinkReceiver(wiring.Component):
         m.submodules.assembler = assembler = PhitAssembler(phit_bytes=self._config.phit_bytes)
         m.submodules.crc = crc = FlitCrc()
         wiring.connect(m, assembler.wire, wiring.flipped(self.wire))
-        m.d.comb += crc.i.eq(assembler.flit[:CHECKED_BITS])
+        m.d.comb += [crc.valid.eq(assembler.valid), crc.i.eq(assembler.flit[:CHECKED_BITS])]
         valid, complete, flit = assembler.valid, assembler.complete, assembler.flit
         for stage in range(FlitCrc.latency):
             next_valid = Signal(name=f"valid_{stage}")
@@ -159,7 +162,7 @@ class LinkReceiver(wiring.Component):
         checked_valid, checked_right = Signal(), Signal()
         checked = Signal(WireFlit, reset_less=True)
         m.d.sync += [
-            checked_valid.eq(valid),
+            checked_valid.eq(valid & self.enable),
             checked_right.eq(complete & (crc.o == flit.crc)),
             checked.eq(flit),
         ]
@@ -182,14 +185,23 @@ class LinkReceiver(wiring.Component):
         return again
 
     def _credits(self, m: Any, passed: Any) -> tuple[Any, Any, Any]:
-        """The virtual channel to tell of, how many flits of it were passed on, and whether that
-        is news; without news of any, all have their turn, since a flit that told may be lost."""
+        """The virtual channel to tell of, how many flits of it were passed on, and whether there
+        is news. Every 64th flit tells of the next channel whether there is news of it or not,
+        since the flit that told the last may be lost."""
         counts = data.ArrayLayout(8, CHANNELS)
         passed_on, due = Signal(counts), Signal(CHANNELS)
         last = Signal(range(CHANNELS))
-        chosen = next_in_turn(m, due, last, name="credit_channel")
+        flits = Signal(data.StructLayout({"between": 6, "channel": 2}))
+        chosen = Signal(range(CHANNELS))
+        m.d.comb += chosen.eq(next_in_turn(m, due, last, name="news_channel"))
+        with m.If(flits.between.all()):
+            m.d.comb += chosen.eq(flits.channel)
         with m.If(self.told):
-            m.d.sync += [last.eq(chosen), due.bit_select(chosen, 1).eq(0)]
+            m.d.sync += [
+                flits.as_value().eq(flits.as_value() + 1),
+                last.eq(chosen),
+                due.bit_select(chosen, 1).eq(0),
+            ]
         for channel in range(CHANNELS):
             with m.If(passed[channel]):
                 m.d.sync += [passed_on[channel].eq(passed_on[channel] + 1), due[channel].eq(1)]

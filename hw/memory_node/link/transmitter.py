@@ -31,7 +31,7 @@ class LinkTransmitter(wiring.Component):
 
     Virtual channels that have a flit and room at the other end are served in turn, flit by flit. A
     flit is on the wire five cycles after it was taken if nothing waits before it, with more than
-    one phit six.
+    one phit six. None is sent before the other end has been heard.
 
     Parameters
     ----------
@@ -114,9 +114,12 @@ class LinkTransmitter(wiring.Component):
         busy = Signal(range(config.phits))
         quiet = Signal(range(config.keepalive_cycles))
         idle, fill, start = Signal(), Signal(), Signal()
+        answered = Signal()
+        with m.If(self.heard.valid):
+            m.d.sync += answered.eq(1)
         m.d.comb += [
             idle.eq(self.enable & (busy == 0)),
-            fill.eq(idle & (following != end)),
+            fill.eq(idle & answered & (following != end)),
             start.eq(fill | (idle & (self.due | (quiet == config.keepalive_cycles - 1)))),
             self.told.eq(start),
             self.sent.eq(fill & (following == unsent)),
@@ -222,7 +225,7 @@ class LinkTransmitter(wiring.Component):
                 made.payload.eq(kept.flit.payload),
             ]
         m.submodules.crc = crc = FlitCrc()
-        m.d.comb += crc.i.eq(made.as_value()[:CHECKED_BITS])
+        m.d.comb += [crc.valid.eq(made_valid), crc.i.eq(made.as_value()[:CHECKED_BITS])]
         valid, checked = made_valid, made.as_value()[:CHECKED_BITS]
         for stage in range(FlitCrc.latency):
             next_valid = Signal(name=f"valid_{stage}")

@@ -63,14 +63,16 @@ def test_paths_go_through_modules_and_wires() -> None:
             "from": ("FDRE", {"C": 1, "D": "0", "Q": 2}),
             "u": ("inner", {"a": 2, "y": 3, "same": 4}),
             "v": ("inner", {"a": 3, "y": 5}),
-            "w": ("inner", {"a": 4, "y": 6}),
+            "wires": ("wires", {"a": 4, "same": 9}),
+            "w": ("inner", {"a": 9, "y": 6}),
             "to": ("FDRE", {"C": 1, "D": 5, "Q": 7}),
             "also": ("FDRE", {"C": 1, "D": 6, "Q": 8}),
         }
     )
-    for name in ("u", "v", "w"):
+    wires = module({}, a=("input", [2]), same=("output", [2]))
+    for name in ("u", "v", "w", "wires"):
         top["cells"][name]["port_directions"] = {"a": "input", "y": "output", "same": "output"}
-    path = longest_path({"top": top, "inner": inner}, "top")
+    path = longest_path({"top": top, "inner": inner, "wires": wires}, "top")
     assert path.levels == 2
     assert path.cells == ("from (FDRE)", "u.one (LUT1)", "v.one (LUT1)", "to (FDRE)")
 

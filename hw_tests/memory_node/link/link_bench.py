@@ -206,6 +206,13 @@ class Bench:
                 return True
         return False
 
+    async def wake(self) -> None:
+        """Until the ports have heard each other and neither is within a flit."""
+        wire = self._dut.a_wire_out_valid
+        await self.run(CONFIG.keepalive_cycles + 4 * DELAY)
+        await self.run(CONFIG.keepalive_cycles + 1, lambda: bool(int(wire.value)))
+        await self.run(CONFIG.phits + 1)
+
     def silence(self) -> None:
         """No more noise."""
         for wire in self.wires:
@@ -266,6 +273,29 @@ async def a_channel_that_is_not_taken_hinders_no_other(dut: Any, noise: str) -> 
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
+async def what_has_come_is_not_sent_again(dut: Any) -> None:
+    """A sender that goes back as no acknowledgement came, goes on where the next one says."""
+    bench = Bench(dut)
+    bench.wires = [NoisyWire("none", CONFIG.phit_bytes, delay=1, seed=0) for _ in range(2)]
+    a, b = await bench.reset()
+    await bench.wake()
+    kept = min(CONFIG.replay_flits, CHANNELS * CONFIG.buffer_flits)
+    given = packets(bench.chance, kept)
+    a.give(given)
+    bench.wires[1].cut = True
+    assert await bench.run(
+        2 * (CONFIG.retry_cycles + kept * CONFIG.phits), lambda: a.checker.sent_again == 1
+    )
+    assert a.checker.sent == kept
+    bench.wires[1].cut = False
+    counts = sum(map(len, given))
+    assert await bench.run(20_000, lambda: b.taken_count == counts)
+    assert b.taken == given
+    # Those that begin on the way there and back.
+    assert a.checker.sent_again <= 3 + 24 // CONFIG.phits
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.parametrize(channels=[1, 4])
 async def full_rate(dut: Any, channels: int) -> None:
     """In both directions at once, as long as buffers are as deep as the way there and back."""
@@ -295,9 +325,7 @@ async def full_rate(dut: Any, channels: int) -> None:
 async def latency_of_a_flit(dut: Any) -> None:
     bench = Bench(dut)
     a, _ = await bench.reset()
-    # Not within a keepalive.
-    await bench.run(2 * CONFIG.keepalive_cycles, lambda: bool(int(dut.a_wire_out_valid.value)))
-    await bench.run(CONFIG.phits + 1)
+    await bench.wake()
     ready = dut.a_transmit_1_ready
     messages = [(True, True, bytes([1] * 64))]
     a.give([[], messages, [], []])
@@ -318,8 +346,7 @@ async def cycles_are_those_of_the_model(dut: Any, delay: int, channels: int, los
     wire = bench.wires[0] = CountedWire("none", CONFIG.phit_bytes, delay=delay, seed=0)
     bench.wires[1] = NoisyWire("none", CONFIG.phit_bytes, delay=delay, seed=0)
     a, b = await bench.reset()
-    await bench.run(2 * CONFIG.keepalive_cycles, lambda: bool(int(dut.a_wire_out_valid.value)))
-    await bench.run(CONFIG.phits + 1)
+    await bench.wake()
     packets, lines = (20, 63) if CONFIG.phits == 1 else (20, 9)
     flits = packets * (lines + 1)
     wire.lost = {flits * (2 * n + 1) // (2 * lost) for n in range(lost)}
@@ -409,20 +436,22 @@ async def an_acknowledgement_of_what_was_never_sent_is_not_used(dut: Any) -> Non
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.parametrize(
-    habits=["eager", "slow", "nervous"],
+    habits=["eager", "slow", "nervous", "asleep"],
     noise=["none", "heavy"],
 )
 async def with_a_peer_of_other_habits(dut: Any, habits: str, noise: str) -> None:
-    """It pauses within flits, tells late, asks and goes back without a reason."""
+    """It pauses within flits, tells late, asks and goes back without a reason, or is reset late."""
     peer = LinkPeer(
         RULES,
         {
             "eager": Habits(),
             "slow": Habits(pause=0.3, hold=0.6, late_cycles=CONFIG.retry_cycles // 3),
             "nervous": Habits(go_back=0.02, ask=0.02, idle_flit=0.3, pause=0.05),
+            "asleep": Habits(),
         }[habits],
         f"{habits} {noise}",
     )
+    asleep = min(CONFIG.dead_cycles * 3 // 4, 3000) if habits == "asleep" else 0
     bench = Bench(dut, noise, take=0.3)
     port, _ = await bench.reset()
     given = [packets(bench.chance, FLITS) for _ in range(2)]
@@ -432,10 +461,11 @@ async def with_a_peer_of_other_habits(dut: Any, habits: str, noise: str) -> None
     counts = [sum(map(len, messages)) for messages in given]
     arrives = None
     edge = RisingEdge(dut.clk)
-    for _ in range(60_000):
+    for cycle in range(60_000):
         await edge
         arrives, came = bench.wires[0].carry(port.step()), arrives
-        port.drive(bench.wires[1].carry(peer.step(came)))
+        awake = cycle >= asleep
+        port.drive(bench.wires[1].carry(peer.step(came)) if awake else None)
         if [sum(map(len, peer.taken)), port.taken_count] == counts:
             break
     assert peer.taken == given[0]

@@ -39,7 +39,7 @@ def test_link(
             "delay": delay,
             "latency": latency,
             "full_rate": full_rate,
-            "flits": 120 if preset == "full" else 60,
+            "flits": {72: 120, 36: 70, 9: 25}[configure(preset, **options).phit_bytes],
         },
     )
 
