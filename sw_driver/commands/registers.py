@@ -51,6 +51,14 @@ CHAPTERS = (
         "0x1000. What can be written are lower halves: a manager of 32 bits on the bus of 64 needs "
         "no other strobes than those of its 32 bits, and reads each half by itself.\n",
     ),
+    _Chapter(
+        "memory_node/registers/memory_node.rdl",
+        ("memory_node", "memory_node_group", "memory_node_link"),
+        "## Of the memory-node\n\nFrom `hw/memory_node/registers/memory_node.rdl`. "
+        "Registers of eight bytes (little endian) on AXI4-Lite: the node's from 0, those of each "
+        "group, 128 bytes a group, from 0x400, then those of each link, 128 bytes a link, from "
+        "0x800. Any bytes of a register can be written by themselves.\n",
+    ),
 )
 
 MAPS = {name: chapter.file for chapter in CHAPTERS for name in chapter.maps}
