@@ -96,6 +96,8 @@ class PortChecker:
         self._gap_ended = -1
         self._asked: int | None = None
         """When it was last asked for."""
+        self._owed: int | None = None
+        """When something came again that is to be acknowledged again."""
         # What goes out.
         self._out = PhitReader()
         self._known = _Known(0, 0, (0,) * CHANNELS, 0, (0,) * CHANNELS, False)
@@ -165,6 +167,8 @@ class PortChecker:
                 self._expected.grow(cycle, expected + 1)
             else:
                 self.discarded += 1
+                if distance >= 128 and self._owed is None:
+                    self._owed = cycle
         if distance == 0:
             if self._gap_since is not None:
                 self._gap_ended = cycle
@@ -288,6 +292,8 @@ class PortChecker:
                 f"{flit.acknowledge} with {known.expected} taken, after {self._told_acknowledge}",
             )
         self._told_acknowledge = known.expected - behind
+        if self._owed is not None and known.cycle > self._owed:
+            self._owed = None
         channel = flit.credit_channel
         taken, told = known.taken[channel], self._told_credits[channel]
         behind = (taken - flit.credits) % 256
@@ -325,6 +331,8 @@ class PortChecker:
         due = self._expected.at(self._cycle - late)
         if self._told_acknowledge < due:
             self._broken("acknowledge", f"{due} is not told")
+        if overdue(self._owed):
+            self._broken("acknowledge", f"{self._expected.now} is not told again")
         for channel, taken in enumerate(self._taken):
             due = taken.at(self._cycle - late - CHANNELS * rules.phits)
             if self._told_credits[channel] < due:

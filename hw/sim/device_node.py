@@ -254,8 +254,9 @@ class DeviceNode(wiring.Component):
                 & sent.bit_select(slot, 1)
                 & (head.tag[8:] == asked.turn)
                 & (head.operation != Operation.MESSAGE)
-                # What the end of a link cut short is no answer.
+                # What the end of a link cut short is no answer, and no request.
                 & ~(port.dead & (sink.lines < head.lines) & ~write)
+                & (head.status != Status.FORMAT)
             )
             as_asked = (
                 (head.operation == expected)

@@ -54,10 +54,10 @@ CHAPTERS = (
     _Chapter(
         "memory_node/registers/memory_node.rdl",
         ("memory_node", "memory_node_group", "memory_node_link"),
-        "## Of a memory-node\n\nFrom `hw/memory_node/registers/memory_node.rdl`. "
+        "## Of the memory-node\n\nFrom `hw/memory_node/registers/memory_node.rdl`. "
         "Registers of eight bytes (little endian) on AXI4-Lite: the node's from 0, those of each "
         "group, 128 bytes a group, from 0x400, then those of each link, 128 bytes a link, from "
-        "0x800.\n",
+        "0x800. Any bytes of a register can be written by themselves.\n",
     ),
 )
 

@@ -20,7 +20,7 @@ _WORD = 32
 
 
 class FlitCrc(wiring.Component):
-    """CRC-32C of the 68 bytes of a cycle, two cycles later.
+    """CRC-32C of the 68 bytes of a cycle, two cycles later and until others come.
 
     Each bit of a CRC is a parity of some of the bits. Each stage is at most two levels of lookup
     tables with six inputs: the first has the parities within each of the 17 words of 32 bits, the
@@ -28,6 +28,8 @@ class FlitCrc(wiring.Component):
 
     Members
     -------
+    valid : In(1)
+        There are bytes. Without, nothing is computed, which makes simulation faster.
     i : In(544)
         The bytes, the first in the lowest bits.
     o : Out(32)
@@ -36,11 +38,12 @@ class FlitCrc(wiring.Component):
 
     latency = 2
 
+    valid: Any
     i: Any
     o: Any
 
     def __init__(self) -> None:
-        super().__init__({"i": In(CHECKED_BITS), "o": Out(32)})
+        super().__init__({"valid": In(1), "i": In(CHECKED_BITS), "o": Out(32)})
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
@@ -49,9 +52,10 @@ class FlitCrc(wiring.Component):
         partial = [Signal(32, name=f"word_{at // _WORD}", reset_less=True) for at in words]
         for at, parity in zip(words, partial, strict=True):
             word = self.i[at : at + _WORD]
-            m.d.sync += parity.eq(
-                Cat((word & (mask >> at & (1 << _WORD) - 1)).xor() for mask in masks)
-            )
+            with m.If(self.valid):
+                m.d.sync += parity.eq(
+                    Cat((word & (mask >> at & (1 << _WORD) - 1)).xor() for mask in masks)
+                )
         whole = Signal(32, reset_less=True)
         total: Any = constant
         for parity in partial:

@@ -147,7 +147,7 @@ class LinkReceiver(wiring.Component):
         m.submodules.assembler = assembler = PhitAssembler(phit_bytes=self._config.phit_bytes)
         m.submodules.crc = crc = FlitCrc()
         wiring.connect(m, assembler.wire, wiring.flipped(self.wire))
-        m.d.comb += crc.i.eq(assembler.flit[:CHECKED_BITS])
+        m.d.comb += [crc.valid.eq(assembler.valid), crc.i.eq(assembler.flit[:CHECKED_BITS])]
         valid, complete, flit = assembler.valid, assembler.complete, assembler.flit
         for stage in range(FlitCrc.latency):
             next_valid = Signal(name=f"valid_{stage}")

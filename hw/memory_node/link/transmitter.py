@@ -225,7 +225,7 @@ class LinkTransmitter(wiring.Component):
                 made.payload.eq(kept.flit.payload),
             ]
         m.submodules.crc = crc = FlitCrc()
-        m.d.comb += crc.i.eq(made.as_value()[:CHECKED_BITS])
+        m.d.comb += [crc.valid.eq(made_valid), crc.i.eq(made.as_value()[:CHECKED_BITS])]
         valid, checked = made_valid, made.as_value()[:CHECKED_BITS]
         for stage in range(FlitCrc.latency):
             next_valid = Signal(name=f"valid_{stage}")

@@ -273,6 +273,29 @@ async def a_channel_that_is_not_taken_hinders_no_other(dut: Any, noise: str) -> 
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
+async def what_has_come_is_not_sent_again(dut: Any) -> None:
+    """A sender that goes back as no acknowledgement came, goes on where the next one says."""
+    bench = Bench(dut)
+    bench.wires = [NoisyWire("none", CONFIG.phit_bytes, delay=1, seed=0) for _ in range(2)]
+    a, b = await bench.reset()
+    await bench.wake()
+    kept = min(CONFIG.replay_flits, CHANNELS * CONFIG.buffer_flits)
+    given = packets(bench.chance, kept)
+    a.give(given)
+    bench.wires[1].cut = True
+    assert await bench.run(
+        2 * (CONFIG.retry_cycles + kept * CONFIG.phits), lambda: a.checker.sent_again == 1
+    )
+    assert a.checker.sent == kept
+    bench.wires[1].cut = False
+    counts = sum(map(len, given))
+    assert await bench.run(20_000, lambda: b.taken_count == counts)
+    assert b.taken == given
+    # Those that begin on the way there and back.
+    assert a.checker.sent_again <= 3 + 24 // CONFIG.phits
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.parametrize(channels=[1, 4])
 async def full_rate(dut: Any, channels: int) -> None:
     """In both directions at once, as long as buffers are as deep as the way there and back."""
