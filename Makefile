@@ -39,8 +39,8 @@ baseline: $(INSTALLED) ## Measures Adam on this machine's CPU, beside the simula
 sweep: $(INSTALLED) ## Measures all combinations of settings (ARGS="--axis lanes=4,16 ...")
 	@$(BIN)/nearmem sweep $(ARGS)
 
-reproduce: $(INSTALLED) ## Makes the AXDIMM paper's tables and figures of training again (ARGS=table6)
-	@$(BIN)/nearmem reproduce axdimm $(ARGS)
+reproduce: $(INSTALLED) ## Makes a paper's tables and figures of training again (PAPER=mc-dla ARGS=figure13)
+	@$(BIN)/nearmem reproduce $(or $(PAPER),axdimm) $(ARGS)
 
 registers: $(INSTALLED) ## Writes docs/registers.md and the C header from the register map
 	@$(BIN)/nearmem registers $(ARGS)

@@ -15,10 +15,10 @@ from hw_tests.driver.refusals import assert_refused
 from hw_tests.driver.system.gemm_loops import run as run_loops
 from hw_tests.driver.trace_reader import assert_sound, read_trace
 from sw_driver.cli import main
-from sw_driver.machine import MachineError
+from sw_driver.machine import Machine, MachineError
 from sw_driver.machine.mc_dla import CATALOGUES
 from sw_driver.runtime.timeline import Timeline
-from sw_driver.system.engine import EngineError
+from sw_driver.system.engine import Engine, EngineError
 from sw_driver.system.mc_dla.collectives import KINDS, Lane, lane_ns, sent_share, simulate_lane
 from sw_driver.system.mc_dla.designs import (
     DESIGNS,
@@ -243,6 +243,66 @@ def test_a_collective_that_nothing_disturbs_takes_what_its_messages_do(design: s
         part = -(-4 * layer.parameters // len(of_rings))
         expected = max(lane_ns(lane, "all-reduce", part) for lane in of_rings)
         assert result.sync_ns == pytest.approx(expected, abs=16)
+
+
+def _whole() -> Machine:
+    """All of MC-DLA(B): eight devices, and between each two a memory-node with what passes it."""
+    link, dimms, half = PARTS.link("link"), PARTS.link("dimms"), PARTS.memory("memory_node")
+    rate = replace(link.write_gb_per_s, value=3 * link.write_gb_per_s.value)
+    links = []
+    for number in range(DEVICES):
+        for name, device in ((f"right{number}", number), (f"left{number}", (number + 1) % DEVICES)):
+            ends = {"a": f"d{device}", "b": f"p{number}"}
+            links.append(replace(link, name=name, read_gb_per_s=rate, write_gb_per_s=rate, **ends))
+        ends = {"a": f"p{number}", "b": f"m{number}"}
+        links.append(replace(dimms, name=f"dimms{number}", **ends))
+    return Machine(
+        name="whole",
+        memories=tuple(
+            replace(memory, name=f"{letter}{number}")
+            for letter, memory in (("d", PARTS.memory("node")), ("m", half))
+            for number in range(DEVICES)
+        ),
+        devices=(),
+        links=tuple(links),
+        junctions=tuple(f"p{number}" for number in range(DEVICES)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("moved", "sent"), [(9_000_000, 0), (0, 9_000_000), (9_000_000, 5_000_000)]
+)
+@pytest.mark.parametrize("out", [True, False])
+def test_one_device_node_stands_for_all(moved: int, sent: int, out: bool) -> None:
+    """What one of them takes to move and to send, both at once, all eight take together."""
+    one = Engine(machine_of(DESIGNS["MC-DLA(B)"], PARTS), record=True)
+    for side in ("left", "right"):
+        ends = ("node", f"m_{side}")
+        one.transfer(moved, *(ends if out else ends[::-1]), "moved")
+        for pair in (("node", side), (side, "node")):
+            one.transfer(sent, *pair, "sent")
+    whole = Engine(_whole(), record=True)
+    for number in range(DEVICES):
+        after, before = (number + 1) % DEVICES, (number - 1) % DEVICES
+        for node in (number, before):
+            ends = (f"d{number}", f"m{node}")
+            whole.transfer(moved, *(ends if out else ends[::-1]), "moved")
+        for other in (after, before):
+            whole.transfer(sent, f"d{number}", f"d{other}", "sent")
+    one.run()
+    whole.run()
+    for engine in (one, whole):
+        engine.check()
+        assert engine.log is not None
+    ends = [
+        {each.label: each.end_ns for each in engine.log.transferred if each.nbytes}
+        for engine in (one, whole)
+        if engine.log is not None
+    ]
+    assert ends[0].keys() == ends[1].keys()
+    for label, end_ns in ends[0].items():
+        # What goes to the next device has a hop more, and begins to share links later.
+        assert ends[1][label] == pytest.approx(end_ns, abs=2 * HOP_NS + 2)
 
 
 def test_layers_that_share_weights_or_inputs_are_synchronized_once() -> None:
