@@ -121,6 +121,8 @@ class PortChecker:
         self._told_credits = [0] * CHANNELS
         self._told_by = [0] * CHANNELS
         """The last flit that told of each channel."""
+        self._without_news: deque[int] = deque(maxlen=8)
+        """What the last flits told of since there was news."""
 
     @property
     def taken(self) -> int:
@@ -295,6 +297,7 @@ class PortChecker:
         if self._owed is not None and known.cycle > self._owed:
             self._owed = None
         channel = flit.credit_channel
+        news = tuple(self._told_credits) != known.taken
         taken, told = known.taken[channel], self._told_credits[channel]
         behind = (taken - flit.credits) % 256
         if behind > taken - told:
@@ -305,6 +308,12 @@ class PortChecker:
         self._told_by[channel] = self.flits_out
         if self.flits_out - min(self._told_by) > 256:
             self._broken("credits", f"a channel is not told of for 256 flits: {self._told_by}")
+        if news:
+            self._without_news.clear()
+        else:
+            self._without_news.append(channel)
+        if len(self._without_news) == 8 and len(set(self._without_news)) < CHANNELS:
+            self._broken("credits", f"only these are told of: {list(self._without_news)}")
         if flit.retry:
             self._check_retry()
 

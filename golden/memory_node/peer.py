@@ -61,7 +61,7 @@ class LinkPeer:
         self._past: deque[tuple[int, tuple[int, ...]]] = deque()
         self._told: tuple[int, ...] | None = None
         """Credits of each channel, and the acknowledgement."""
-        self._flits = 0
+        self._turn = 0
         self._heard = False
 
     def step(self, received: Phit | None) -> Phit | None:
@@ -141,9 +141,10 @@ class LinkPeer:
             return
         told = self._told or (0,) * (CHANNELS + 1)
         news = [channel for channel in range(CHANNELS) if told[channel] != report[1][channel]]
-        self._flits += 1
-        turn = self._flits // 4 % CHANNELS
-        channel = self._chance.choice(news) if news and self._flits % 4 else turn
+        if news and self._chance.random() < 0.8:
+            channel = self._chance.choice(news)
+        else:
+            channel = self._turn = (self._turn + 1) % CHANNELS
         self._told = (
             *(new if at == channel else told[at] for at, new in enumerate(report[1])),
             report[0],

@@ -435,6 +435,37 @@ async def an_acknowledgement_of_what_was_never_sent_is_not_used(dut: Any) -> Non
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
+async def a_flit_without_room_is_not_taken(dut: Any) -> None:
+    """It has to come again; what was taken before is not harmed."""
+    bench = Bench(dut)
+    a, _ = await bench.reset()
+    most = CONFIG.buffer_flits
+    messages: list[Message] = [(True, True, bytes([n] * 64)) for n in range(most + 1)]
+    flits = [
+        Flit(filled=True, sequence=n, head=True, tail=True, payload=data)
+        for n, (_, _, data) in enumerate(messages)
+    ]
+    edge = RisingEdge(dut.clk)
+
+    async def send(flits: Sequence[Flit]) -> None:
+        quiet: list[Phit | None] = [None] * 20
+        coming = [phit for flit in flits for phit in phits_of(flit.encode(), CONFIG.phit_bytes)]
+        for phit in [*coming, *quiet]:
+            await edge
+            a.step()
+            a.drive(phit)
+
+    a.sinks[0].pause = 1.0
+    await send(flits)
+    assert a.checker.taken == most
+    a.check_counters()
+    a.sinks[0].pause = 0.0
+    await send([Flit(sequence=most + 1)] * most)
+    await send(flits[-1:])
+    assert a.taken[0] == messages
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.parametrize(
     habits=["eager", "slow", "nervous", "asleep"],
     noise=["none", "heavy"],
