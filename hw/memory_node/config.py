@@ -54,7 +54,7 @@ class MemoryNodeConfig:
     link: LinkConfig = LINK_PRESETS["full"]
     """Each link."""
 
-    interleave_bytes: int = 4096
+    interleave_bytes: int = 1024
     """What goes to one channel before the next, a power of two from 64 to 4096."""
 
     requests: int = 16

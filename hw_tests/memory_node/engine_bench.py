@@ -223,7 +223,7 @@ async def random_requests(dut: Any, name: str, stalls: str, habit: str) -> None:
     pages = 3 * bench.shape["links"]
     base = LINE_BYTES * bench.rng.randrange(100)
     await bench.reset(base=base, size=min(whole - base, 4096 * pages))
-    await bench.run(packets=40 if stalls == "heavy" else 100, wrong=0.25)
+    await bench.run(packets=25 if stalls == "heavy" else 60, wrong=0.25)
     refused = [sum(each[status.name] for each in bench.events) for status in Status]
     assert stalls == "heavy" or all(refused[1:5]), f"not every refusal was seen: {refused}"
 
@@ -231,7 +231,7 @@ async def random_requests(dut: Any, name: str, stalls: str, habit: str) -> None:
 @cocotb.test(timeout_time=5, timeout_unit="ms")
 @cocotb.parametrize(name=list(GROUPS))
 async def up_to_the_end_of_the_memory(dut: Any, name: str) -> None:
-    """An allocation of the last pages; then one that reaches a line beyond."""
+    """An allocation of the last pages."""
     bench = Bench(dut, name)
     whole = len(bench.group.memory)
     size = 4096 * 3 * bench.shape["links"]
@@ -257,9 +257,30 @@ async def errors_of_memory(dut: Any, name: str, stalls: str) -> None:
     """Lines for which memory answers with an error, to reads and to writes."""
     bench = Bench(dut, name, stalls=stalls, failing=40)
     await bench.reset(base=0, size=len(bench.group.memory))
-    # More often where errors are.
-    await bench.run(packets=80, wrong=0.0)
+    await bench.run(packets=50, wrong=0.0)
     assert any(each["MEMORY"] for each in bench.events)
+
+
+@cocotb.test(timeout_time=5, timeout_unit="ms")
+@cocotb.parametrize(name=list(GROUPS))
+async def asks_for_no_more_than_it_holds(dut: Any, name: str) -> None:
+    """Whole reads, whose answers nobody takes for a while: no line is lost."""
+    bench = Bench(dut, name)
+    await bench.reset(base=0, size=len(bench.group.memory))
+    sent: list[list[PacketFlit]] = []
+    for source, sink in zip(bench.sources, bench.sinks, strict=True):
+        sink.pause = 1.0
+        packet = Packet(destination=NODE, source=OWNER, operation=Operation.READ, lines=64)
+        flits = [
+            flit for page in range(20) for flit in flits_of(replace(packet, address=4096 * page))
+        ]
+        source.queue.extend(map(to_port, flits))
+        sent.append(flits)
+    await ClockCycles(dut.clk, 1000)
+    for sink in bench.sinks:
+        sink.pause = 0.0
+    await bench.answers([20] * len(sent))
+    bench.check(sent)
 
 
 @cocotb.test(timeout_time=5, timeout_unit="ms")
@@ -297,7 +318,7 @@ async def keeps_links_and_memory_busy(dut: Any, name: str, kind: str) -> None:
     size = len(bench.group.memory)
     await bench.reset(base=0, size=size)
     share = size // links // 4096
-    packets = 24 if kind != "both" else 64
+    packets = 24 if kind != "both" else 48
     order = {
         "reads": [Operation.READ] * packets,
         "writes": [Operation.WRITE] * packets,

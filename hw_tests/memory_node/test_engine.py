@@ -13,8 +13,11 @@ from hw_tests.side_by_side import SideBySide
 _PART = TINY.with_capacity(1 << 19)
 
 CONFIGS = {
-    # A number of channels that is no power of two, stripes within a packet.
-    "odd": MemoryNodeConfig(links=4, channels=6, part=_PART, interleave_bytes=512, requests=8),
+    # A number of channels that is no power of two, stripes within a packet, and read buffers that
+    # hold less than may be asked for.
+    "odd": MemoryNodeConfig(
+        links=4, channels=6, part=_PART, interleave_bytes=512, requests=8, read_buffer_lines=64
+    ),
     "tiny": replace(MEMORY_NODE_PRESETS["tiny"], part=_PART),
     # Many links to few channels, a line each.
     "lines": MemoryNodeConfig(
