@@ -23,8 +23,8 @@ _LINK_REQUESTS = 8
 """Reads, and writes, that a link has under way: enough for the time from a request to the end of
 its answer. A node takes twice as many of a link."""
 
-_EXCHANGE_CYCLES = 64
-"""From one look at what has come to the next: the time of a packet."""
+_EXCHANGE_CYCLES = 32
+"""From one look at what has come to the next: half of the time of a packet."""
 
 _TAGS = 1 << 16
 
