@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hw.checks import check_int
 from hw.dram.config import ControllerConfig
 from hw.dram.presets import (
     DDR4_2400_8GBIT_X8,
@@ -15,17 +16,6 @@ from hw.memory_node.flit import PACKET_LINES
 from hw.memory_node.link.config import LINK_PRESETS, LinkConfig
 
 __all__ = ["MEMORY_NODE_PRESETS", "MemoryNodeConfig"]
-
-
-def _check(name: str, value: int, low: int, high: int, *, power_of_two: bool = False) -> None:
-    kind = "a power of two" if power_of_two else "an integer"
-    if (
-        not isinstance(value, int)
-        or isinstance(value, bool)
-        or not low <= value <= high
-        or (power_of_two and value & (value - 1))
-    ):
-        raise ValueError(f"{name} must be {kind} from {low} to {high}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +62,20 @@ class MemoryNodeConfig:
     """Lines that a channel may deliver ahead of a link, a power of two from 64 to 4096."""
 
     def __post_init__(self) -> None:
-        _check("groups", self.groups, 1, 4)
-        _check("links", self.links, 1, 16)
-        _check("channels", self.channels, 1, 16 * self.groups)
+        check_int("groups", self.groups, 1, 4)
+        check_int("links", self.links, 1, 16)
+        check_int("channels", self.channels, 1, 16 * self.groups)
         for name in ("links", "channels"):
             value = getattr(self, name)
             if value % self.groups:
                 raise ValueError(
                     f"{name} must be a multiple of the {self.groups} groups, got {value!r}"
                 )
-        _check("interleave_bytes", self.interleave_bytes, LINE_BYTES, 4096, power_of_two=True)
-        _check("requests", self.requests, 2, 64, power_of_two=True)
-        _check("write_queue_lines", self.write_queue_lines, 4, 1024)
+        check_int("interleave_bytes", self.interleave_bytes, LINE_BYTES, 4096, power_of_two=True)
+        check_int("requests", self.requests, 2, 64, power_of_two=True)
+        check_int("write_queue_lines", self.write_queue_lines, 4, 1024)
         for name in ("write_buffer_lines", "read_buffer_lines"):
-            _check(name, getattr(self, name), PACKET_LINES, 4096, power_of_two=True)
+            check_int(name, getattr(self, name), PACKET_LINES, 4096, power_of_two=True)
         if self.group_bytes > 1 << 48:
             raise ValueError(
                 f"a group has at most {1 << 48} bytes, the range of an address; "

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from hw.checks import check_int
 from hw.clocking import check_clocking
 from hw.pim.placement import Placement, ThermalWeights, place
 
@@ -28,17 +29,6 @@ layers, see :attr:`~hw.pim.vault.geometry.VaultGeometry.address_layout`."""
 
 COUNTINGS = ("units", "pairs")
 """What ``total`` counts: multipliers and adders together, or pairs of one of each."""
-
-
-def _check_int(name: str, value: int, low: int, high: int, *, power_of_two: bool = False) -> None:
-    kind = "a power of two" if power_of_two else "an integer"
-    if (
-        not isinstance(value, int)
-        or isinstance(value, bool)
-        or not low <= value <= high
-        or (power_of_two and value & (value - 1))
-    ):
-        raise ValueError(f"{name} must be {kind} from {low} to {high}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,25 +76,25 @@ class PimConfig:
     not depend on it."""
 
     def __post_init__(self) -> None:
-        _check_int("rows", self.rows, 1, 8)
-        _check_int("columns", self.columns, 1, 8)
+        check_int("rows", self.rows, 1, 8)
+        check_int("columns", self.columns, 1, 8)
         if self.banks > 32:
             raise ValueError(
                 f"rows times columns must be 32 banks or fewer, got {self.rows} x {self.columns}; "
                 f"the registers have a bit for each of 32"
             )
-        _check_int("total", self.total, 1, 1024)
+        check_int("total", self.total, 1, 1024)
         if self.counting not in COUNTINGS:
             raise ValueError(f"counting must be one of {COUNTINGS}, got {self.counting!r}")
         if not isinstance(self.weights, ThermalWeights):
             raise ValueError(f"weights must be ThermalWeights, got {self.weights!r}")
         if not isinstance(self.clock_mhz, int | float) or not 0 < self.clock_mhz <= 10_000:
             raise ValueError(f"clock_mhz must be from above 0 to 10000, got {self.clock_mhz!r}")
-        _check_int("bank_bytes", self.bank_bytes, 1 << 10, 1 << 30, power_of_two=True)
-        _check_int("buffer_bytes", self.buffer_bytes, 1 << 13, 1 << 20, power_of_two=True)
-        _check_int("state_words", self.state_words, 64, 4096, power_of_two=True)
-        _check_int("works", self.works, 2, 32, power_of_two=True)
-        _check_int("rings", self.rings, 1, 4)
+        check_int("bank_bytes", self.bank_bytes, 1 << 10, 1 << 30, power_of_two=True)
+        check_int("buffer_bytes", self.buffer_bytes, 1 << 13, 1 << 20, power_of_two=True)
+        check_int("state_words", self.state_words, 64, 4096, power_of_two=True)
+        check_int("works", self.works, 2, 32, power_of_two=True)
+        check_int("rings", self.rings, 1, 4)
         check_clocking(self.clocking)
         _ = self.placement  # which refuses what cannot be placed
 
