@@ -94,6 +94,8 @@ ALSO_NAMED = {
     # What a store does with gradients itself, and the rule without state for what is frozen.
     "sw_driver/offloading/store.py": {"accumulate", "fill", "sum_squares"},
     "sw_driver/offloading/torch/platform.py": {"sgd"},
+    # That of the networks whose traces have no optimizer's state.
+    "sw_driver/workload/capture.py": {"sgd"},
     # The GPT's optimizers beside those of PyTorch; copies take time in its report.
     "sw_driver/experiments/training/gpt.py": {
         *("adagrad", "adam", "adamw", "amsgrad", "lion", "momentum", "nesterov", "rmsprop", "sgd"),

@@ -37,6 +37,7 @@ GOLDEN_USERS = {
     "experiments/baseline/measure.py",
     "experiments/training/gpt.py",
     "experiments/training/trainer.py",
+    "memory_node/backends/golden.py",
     "package/vectors.py",
     "pim/backends/cycles.py",
     "pim/backends/golden.py",

@@ -75,7 +75,7 @@ def test_pictures_join_no_models_cut_no_bars_and_hide_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr(plots, "save", lambda figure, path: drawn.append(figure) or path)
     one = Cell(ours=90, paper=100, mark="predicted")
     names = [f"{part}: total, s" for part in ("baseline", "module")]
     names += [f"speedup, {what}" for what in ("backward", "total")]
