@@ -9,9 +9,10 @@ import enum
 
 from amaranth.lib import data, stream
 
+from hw.line import LINE_BYTES
+
 __all__ = [
     "CHANNELS",
-    "LINE_BYTES",
     "PACKET_LINES",
     "Flit",
     "FlitStream",
@@ -19,9 +20,6 @@ __all__ = [
     "Operation",
     "Status",
 ]
-
-LINE_BYTES = 64
-"""Payload of a flit, and a line of the memory."""
 
 PACKET_LINES = 64
 """Most lines that a packet carries: the 4 KB messages of the paper (Figure 9)."""

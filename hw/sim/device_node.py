@@ -9,9 +9,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.in_turn import round_robin
+from hw.line import LINE_BYTES
 from hw.memory_node.flit import (
     CHANNELS,
-    LINE_BYTES,
     PACKET_LINES,
     Flit,
     FlitStream,

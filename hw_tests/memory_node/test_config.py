@@ -8,7 +8,7 @@ import pytest
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw.memory_node.node import AxiPort, MemoryNode
-from hw.verilog import ports_of
+from hw.verilog import ports_of, to_verilog
 
 
 def test_the_papers_node() -> None:
@@ -19,6 +19,12 @@ def test_the_papers_node() -> None:
     fabric_ns = 4 * paper.part.timing.tck_ps / 1000
     assert 64 * paper.channels / fabric_ns == 256.0
     assert MEMORY_NODE_PRESETS["paper_ddr4_2400"].part.timing.tck_ps == 833
+
+
+def test_slower_memory_becomes_verilog() -> None:
+    """As the other presets do, in ``test_generate.py`` and the benches."""
+    node = MemoryNode(MEMORY_NODE_PRESETS["paper_ddr4_2400"])
+    assert "module memory_node (" in to_verilog(node, "memory_node")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Device-nodes on memory-nodes in RTL: every byte, every count, dead links, bandwidth."""
+"""Device-nodes on memory-nodes in RTL: every byte, every count, dead links, refusals."""
 
 from __future__ import annotations
 
