@@ -104,6 +104,12 @@ class Offloading:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "an offloaded model's parameters lie in a store, so that it can be neither copied nor "
+            "pickled: save its state_dict(), or load that into another model"
+        )
+
     def close(self) -> None:
         """Takes all hooks off the model, with its parameters back in it, outside of any limit.
 
