@@ -11,7 +11,13 @@ import pytest
 
 from hw.dram.config import ControllerConfig
 from hw.dram.controller import Ddr4Controller
-from hw.dram.presets import DDR4_1600_8GBIT_X16, DDR4_1600_16GBIT_X8, DDR4_2400_8GBIT_X8, TINY
+from hw.dram.presets import (
+    DDR4_1600_8GBIT_X16,
+    DDR4_1600_16GBIT_X8,
+    DDR4_2400_8GBIT_X8,
+    DDR4_3200_8GBIT_X8,
+    TINY,
+)
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.collisions import with_useless_collisions
@@ -22,6 +28,7 @@ PARTS = [
     TINY,
     DDR4_1600_8GBIT_X16.with_capacity(2 << 20),
     DDR4_2400_8GBIT_X8.with_capacity(2 << 20),
+    DDR4_3200_8GBIT_X8.with_capacity(2 << 20),
 ]
 # No refresh is put off, so that each closes the rows.
 TIGHT = replace(
