@@ -7,7 +7,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,12 @@ _LUTS = {
 """Lookup tables that a memory or shift register made of them takes (AMD UG574)."""
 
 _BRAM18 = {"RAMB18E2": 1, "RAMB36E2": 2}
+
+_MODULE = re.compile(r"^(?:\(\*[^\n]*\*\)\n)*module (\w+)\s*\(.*?^endmodule\n", re.M | re.S)
+_INSTANCE = re.compile(r"^  (\w+) (?:#\(.*?\) )?\w+ \(", re.M | re.S)
+
+_PART_CHARACTERS = 250_000
+"""Of Verilog, mapped at once: Yosys in WebAssembly has 4 GB, and 1.3 million take more."""
 
 
 class SynthesisError(RuntimeError):
@@ -105,18 +112,6 @@ def _mapping(top: str) -> str:
     )
 
 
-def _cells(text: str, script: str) -> dict[str, int]:
-    """Counts of cells by name after ``script``, cached by content.
-
-    Modules are kept apart: each is mapped once and counted as often as it is instantiated.
-    """
-    folder = cached_build(
-        "synth", content_key([text, script]), lambda folder: run_yosys(folder, text, script)
-    )
-    cells = json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]
-    return {name: int(count) for name, count in cells.items()}
-
-
 def dsp_cells(text: str, *, top: str) -> dict[str, int]:
     """How many DSP blocks of each type the module ``top`` of ``text`` takes, by cell name.
 
@@ -126,7 +121,10 @@ def dsp_cells(text: str, *, top: str) -> dict[str, int]:
         f"read_verilog design.v; synth_xilinx -family xcup -noiopad -noclkbuf -top {top} "
         f"-run begin:map_memory; tee -q -o stat.json stat -json -top {top}"
     )
-    return {name: n for name, n in _cells(text, script).items() if "DSP" in name}
+    key = content_key([text, script])
+    folder = cached_build("synth", key, lambda folder: run_yosys(folder, text, script))
+    cells = json.loads((folder / "stat.json").read_text())["design"]["num_cells_by_type"]
+    return {name: int(count) for name, count in cells.items() if "DSP" in name}
 
 
 def design_resources(text: str, *, top: str) -> dict[str, int]:
@@ -136,16 +134,65 @@ def design_resources(text: str, *, top: str) -> dict[str, int]:
     Synthesized and mapped, but neither placed nor optimized across modules; lookup tables used as
     memory are among the ``luts``. Raises :class:`SynthesisError`.
     """
+    modules = {each[1]: each[0] for each in _MODULE.finditer(text)}
+    inside = {
+        name: [kind for kind in dict.fromkeys(_INSTANCE.findall(module)) if kind in modules]
+        for name, module in modules.items()
+    }
+    mapped: dict[str, dict[str, int]] = {}
+    """Cells by type of each module, without what is in the modules within it."""
+
+    def map_part(name: str) -> None:
+        below = [name]
+        for each in below:
+            below += [kind for kind in inside[each] if kind not in below and kind not in mapped]
+        if sum(len(modules[each]) for each in below) > _PART_CHARACTERS:
+            for kind in inside[name]:
+                if kind not in mapped:
+                    map_part(kind)
+            below = [name]
+        known = sorted({kind for each in below for kind in inside[each]} - {*below})
+        part = "".join(modules[each] for each in (*below, *known))
+        mapped.update(_map_part(part, name, known))
+
+    def total(name: str) -> Counter[str]:
+        cells: Counter[str] = Counter()
+        for kind, count in mapped[name].items():
+            if kind not in totals:
+                totals[kind] = total(kind) if kind in mapped else Counter({kind: 1})
+            for cell, number in totals[kind].items():
+                cells[cell] += count * number
+        return cells
+
+    totals: dict[str, Counter[str]] = {}
+    map_part(top)
+    return count_resources(total(top))
+
+
+def _map_part(text: str, top: str, known: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Cells by type of each module of ``text``, in which those ``known`` are left as they are."""
     rest = _mapping(top)
-    try:
-        cells = _cells(text, f"read_verilog design.v; {rest}")
-    except SynthesisError as error:
-        # Yosys 0.70 makes two wires of the same name in pim_bank, unless it makes up all names.
-        if "count_id(wire->name)" not in str(error):
-            raise
-        hidden = f"hierarchy -top {top}; proc; rename -hide */w:* */x:* %d"
-        cells = _cells(text, f"read_verilog design.v; {hidden}; {rest}")
-    return count_resources(cells)
+    # Memories stay memories: each word of one that is written at fixed places would be registers
+    # with a multiplexer for each reader, which takes more memory than Yosys has.
+    read = "; ".join(["read_verilog -nomem2reg design.v", *(f"blackbox {each}" for each in known)])
+
+    def synthesize(folder: Path) -> None:
+        try:
+            run_yosys(folder, text, f"{read}; {rest}")
+        except SynthesisError as error:
+            # Yosys 0.70 makes two wires of one name in pim_bank, unless it makes up all names.
+            if "count_id(wire->name)" not in str(error):
+                raise
+            hidden = f"hierarchy -top {top}; proc; rename -hide */w:* */x:* %d"
+            run_yosys(folder, text, f"{read}; {hidden}; {rest}")
+
+    key = content_key([text, read, rest])
+    folder = cached_build("synth", key, synthesize, f"{top}, mapped for UltraScale+")
+    modules = json.loads((folder / "stat.json").read_text())["modules"]
+    return {
+        name.removeprefix("\\"): {k: int(n) for k, n in module["num_cells_by_type"].items()}
+        for name, module in modules.items()
+    }
 
 
 def kernel_resources(config: KernelConfig) -> dict[str, int]:
