@@ -43,7 +43,7 @@ _LUTS = {
 
 _BRAM18 = {"RAMB18E2": 1, "RAMB36E2": 2}
 
-_MODULE = re.compile(r"^(?:\(\*[^\n]*\*\)\n)*module (\w+)\s*\(.*?^endmodule\n", re.M | re.S)
+_MODULE = re.compile(r"^(?:\(\*[^\n]*\*\)\n)*module (\w+)\b.*?^endmodule\n", re.M | re.S)
 _INSTANCE = re.compile(r"^  (\w+) (?:#\(.*?\) )?\w+ \(", re.M | re.S)
 
 _PART_CHARACTERS = 250_000
