@@ -9,11 +9,14 @@ status 2, a job that failed is status 1.
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from types import FrameType
 from typing import Any, cast
@@ -53,6 +56,10 @@ class _Completion(argparse.Action):
         parser.exit()
 
 
+_OF_WRITING = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""Errors of standard output, if no file is named: who writes a file names it."""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="nearmem", description="Near-memory training hardware, simulated.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print name and version")
@@ -71,6 +78,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _complain(error: Exception) -> None:
     print(f"nearmem: {' '.join(str(error).split())}", file=sys.stderr)
+
+
+def _drop_output() -> None:
+    """Leaves nothing that Python would write to standard output at its end."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,7 +120,9 @@ def _run(argv: Sequence[str] | None) -> int:
     warnings.filterwarnings("ignore", ".* created but never used")
     try:
         arguments = _parser().parse_args(argv)
-        return arguments.run(arguments)
+        status = arguments.run(arguments)
+        sys.stdout.flush()  # what cannot be written is an error here, not at the program's end
+        return status
     except Refusal as refusal:
         _complain(refusal)
         return 2
@@ -115,9 +132,15 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as leaving:  # --help
         return leaving.code if isinstance(leaving.code, int) else 0
     except OSError as error:
-        if error.filename is None:
+        if error.filename is not None:
+            _complain(Refusal(f"{str(error.filename)!r}: {error.strerror}"))
+            return 2
+        if error.errno not in _OF_WRITING:
             raise
-        _complain(Refusal(f"{str(error.filename)!r}: {error.strerror}"))
+        _drop_output()
+        if error.errno == errno.EPIPE:  # nobody reads on
+            return 1
+        _complain(Refusal(f"standard output: {error.strerror}"))
         return 2
 
 

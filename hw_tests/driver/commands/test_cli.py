@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -170,6 +171,25 @@ def test_bash_completes(
     command = ["bash", "-c", script, "bash", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == offered
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [["--version"], ["config", "axdimm"], ["cache"]])
+def test_output_that_cannot_be_written(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "sw_driver.cli", *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "nearmem: standard output: No space left on device\n"
+
+
+def test_output_that_nobody_reads() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "sw_driver.cli", "config", "axdimm"]
+    with os.fdopen(writes, "w") as pipe:
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_zsh_has_a_completion(capsys: pytest.CaptureFixture[str]) -> None:
