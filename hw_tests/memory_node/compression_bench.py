@@ -38,9 +38,7 @@ def a_block(rng: np.random.Generator, lines: int, kind: str) -> bytes:
 
 def lines_of(data: bytes) -> list[int]:
     """Lines as numbers."""
-    return [
-        int.from_bytes(data[at : at + LINE_BYTES], "little") for at in range(0, len(data), 64)
-    ]
+    return [int.from_bytes(data[at : at + LINE_BYTES], "little") for at in range(0, len(data), 64)]
 
 
 def plain(block: bytes) -> list[int]:

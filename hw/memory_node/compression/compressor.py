@@ -17,9 +17,10 @@ from hw.memory_node.compression.words import (
     StoredLine,
     compacted,
     mask_lines,
+    ones,
+    ones_before,
     rotated,
     words_of,
-    zeros_before,
 )
 from hw.memory_node.flit import PACKET_LINES
 from hw.memory_node.link.port import COUNTER_BITS
@@ -37,7 +38,10 @@ _PACKED_LINES = 16
 _PACKED_ROOM = 8
 """What may come of lines that have been read when no more are."""
 
-_Block = data.StructLayout({"lines": range(PACKET_LINES + 1), "stored": range(PACKET_LINES + 1)})
+_Block = data.StructLayout(
+    {"lines": range(PACKET_LINES + 1), "stored": range(PACKET_LINES + 1), "masks": range(3)}
+)
+"""``masks``: lines of them, none if it is not compressed."""
 _Stored = data.StructLayout({"line": LINE_BITS, "flags": WORDS})
 
 
@@ -112,7 +116,7 @@ class ZeroCompressor(wiring.Component):
             ]
         lane = number[: (MASKS - 1).bit_length()]
         begins = lane == 0
-        total = words + WORDS - zeros_before(m, flags)[WORDS]
+        total = words + ones(flags)
         m.d.comb += [
             store.addr.eq(put),
             store.data.line.eq(line.line),
@@ -133,12 +137,15 @@ class ZeroCompressor(wiring.Component):
                 all_words.eq(total),
                 block_lines.eq(number + 1),
             ]
-        smaller = mask_lines(block_lines) + (all_words + WORDS - 1 >> WORDS.bit_length() - 1)
+        masks_first = mask_lines(block_lines)
+        fewest = masks_first + (all_words + WORDS - 1 >> WORDS.bit_length() - 1)
+        smaller = fewest < block_lines
         for queue in queues:
             m.d.comb += [
                 queue.i.valid.eq(ended),
                 queue.i.payload.lines.eq(block_lines),
-                queue.i.payload.stored.eq(Mux(smaller < block_lines, smaller, block_lines)),
+                queue.i.payload.stored.eq(Mux(smaller, fewest, block_lines)),
+                queue.i.payload.masks.eq(Mux(smaller, masks_first, 0)),
             ]
 
     def _pack(self, m: Any, store: Any, blocks: Any, packed: StreamFifo, got: Any) -> None:
@@ -162,16 +169,21 @@ class ZeroCompressor(wiring.Component):
             read.valid.eq(go),
             read.first.eq(number == 0),
             read.last.eq(last),
-            read.whole.eq(blocks.payload.stored == blocks.payload.lines),
+            read.whole.eq(blocks.payload.masks == 0),
         ]
         flags = Signal(WORDS)
         m.d.comb += flags.eq(store.data.flags | read.whole.replicate(WORDS))
-        zeros = zeros_before(m, flags)
         counted: Any = Signal(mark)
         line, counted_flags = Signal(LINE_BITS, reset_less=True), Signal(WORDS, reset_less=True)
-        counted_zeros = [Signal.like(each, name=f"counted_{i}") for i, each in enumerate(zeros)]
-        m.d.sync += [counted.eq(read), line.eq(store.data.line), counted_flags.eq(flags)]
-        m.d.sync += [now.eq(then) for now, then in zip(counted_zeros, zeros, strict=True)]
+        zeros = [Signal(4, name=f"zeros_before_{place}") for place in range(WORDS)]
+        count = Signal(range(WORDS + 1))
+        m.d.sync += [
+            counted.eq(read),
+            line.eq(store.data.line),
+            counted_flags.eq(flags),
+            count.eq(ones(flags)),
+            Cat(zeros).eq(Cat(ones_before(~flags))),
+        ]
 
         # Words go together, and it is known where they go.
         held, base = Signal(range(WORDS + 1)), Signal(range(WORDS + 1))
@@ -179,14 +191,14 @@ class ZeroCompressor(wiring.Component):
         fills, flush = Signal(), Signal()
         m.d.comb += [
             base.eq(Mux(counted.first, 0, held)),
-            total.eq(base + WORDS - counted_zeros[WORDS]),
+            total.eq(base + count),
             fills.eq(counted.valid & (total > WORDS)),
             flush.eq(ended & held.any()),
         ]
         m.d.sync += ended.eq(counted.valid & counted.last)
         with m.If(counted.valid):
             m.d.sync += held.eq(Mux(fills, total - WORDS, total))
-        together = compacted(m, words_of(line), counted_flags, counted_zeros)
+        together = compacted(m, words_of(line), counted_flags, zeros)
         words = [Signal.like(word, name=f"together_{i}") for i, word in enumerate(together)]
         gives, moves, turn = Signal(), Signal(), Signal(range(WORDS))
         old, keep, take = (Signal(WORDS, name=name) for name in ("old", "keep", "take"))
@@ -201,7 +213,7 @@ class ZeroCompressor(wiring.Component):
             keep.eq(below & ~fills.replicate(WORDS)),
             take.eq(Mux(fills, beyond, reached & ~below)),
         ]
-        m.d.sync += [now.eq(then) for now, then in zip(words, together, strict=True)]
+        m.d.sync += Cat(words).eq(Cat(together))
 
         # The line that is being filled.
         filling = [Signal.like(word, name=f"filling_{i}") for i, word in enumerate(words)]
@@ -217,7 +229,7 @@ class ZeroCompressor(wiring.Component):
         """Gives a block: its masks, if it is compressed, and its words."""
         number, block = Signal(range(PACKET_LINES)), Signal(range(_BLOCKS))
         lines, stored = blocks.payload.lines, blocks.payload.stored
-        from_masks = (stored != lines) & (number < mask_lines(lines))
+        from_masks = number < blocks.payload.masks
         last = number == stored - 1
         moved = self.o.valid & self.o.ready
         m.d.comb += [

@@ -16,10 +16,11 @@ from hw.memory_node.compression.words import (
     BlockLine,
     StoredLine,
     mask_lines,
+    ones,
+    ones_before,
     rotated,
     spread,
     words_of,
-    zeros_before,
 )
 from hw.memory_node.flit import PACKET_LINES
 from hw.memory_node.link.port import COUNTER_BITS
@@ -35,6 +36,8 @@ _GIVEN_ROOM = 4
 """What may come after it has been seen that no more is taken."""
 
 _Block = data.StructLayout({"lines": range(PACKET_LINES + 1), "whole": 1})
+_Needed = data.StructLayout({"flags": WORDS, "count": range(WORDS + 1), "last": 1})
+"""For a line: which words it has, how many they are, and whether it ends its block."""
 
 
 class ZeroExpander(wiring.Component):
@@ -113,63 +116,62 @@ class ZeroExpander(wiring.Component):
 
     def _fill(self, m: Any, masks: Any, blocks: Any, words: Any, given: StreamFifo) -> None:
         """Makes a line a cycle of masks and words."""
-        asked, counted, go = (Signal(name=name) for name in ("asked", "counted", "go"))
-        counts, asks = Signal(), Signal()
-        m.d.comb += [counts.eq(go | ~counted), asks.eq(counts | ~asked)]
-
-        # The mask of a line.
+        # The mask of a line, and how many words it takes.
         number, block = Signal(range(PACKET_LINES)), Signal(range(_BLOCKS))
+        m.submodules.needs = needs = StreamFifo(shape=_Needed, depth=_BLOCKS, early=True)
+        asked, asks, ends = Signal(), Signal(), Signal()
         flags, last = Signal(WORDS), Signal()
-        ends = number == blocks.payload.lines - 1
-        m.d.comb += [masks.addr.eq(Cat(number[-1], block)), blocks.ready.eq(asks & ends)]
         mask = masks.data.word_select(number[: (MASKS - 1).bit_length()], WORDS)
-        with m.If(asks):
-            m.d.sync += [
-                asked.eq(blocks.valid),
-                flags.eq(mask | blocks.payload.whole.replicate(WORDS)),
-                last.eq(ends),
-            ]
-            with m.If(blocks.valid):
-                m.d.sync += [number.eq(Mux(ends, 0, number + 1)), block.eq(block + ends)]
-
-        # How many zeros are before each word.
-        zeros = zeros_before(m, flags)
-        counted_zeros = [Signal.like(each, name=f"counted_{i}") for i, each in enumerate(zeros)]
-        counted_flags, counted_last = Signal(WORDS), Signal()
-        with m.If(counts):
-            m.d.sync += [counted.eq(asked), counted_flags.eq(flags), counted_last.eq(last)]
-            m.d.sync += [now.eq(then) for now, then in zip(counted_zeros, zeros, strict=True)]
-
-        # Words of the line before that are left, and as many of the next as are needed.
-        left, needs = Signal(range(WORDS)), Signal()
-        rest = Signal(LINE_BITS, reset_less=True)
-        wanted = WORDS - counted_zeros[WORDS]
         m.d.comb += [
-            needs.eq(wanted > left),
-            go.eq(counted & (~needs | words.valid) & (given.level <= _FIFO_LINES - _GIVEN_ROOM)),
-            words.ready.eq(go & needs),
+            asks.eq(blocks.valid & (needs.level < _BLOCKS - 2)),
+            ends.eq(number == blocks.payload.lines - 1),
+            masks.addr.eq(Cat(number[-1], block)),
+            blocks.ready.eq(asks & ends),
+            needs.i.valid.eq(asked),
+            needs.i.payload.flags.eq(flags),
+            needs.i.payload.count.eq(ones(flags)),
+            needs.i.payload.last.eq(last),
         ]
-        turn, line_flags, moved, line_last = Signal.like(left), Signal(WORDS), Signal(), Signal()
-        line_zeros = [Signal.like(each, name=f"line_{i}") for i, each in enumerate(zeros)]
-        window = [Signal(LINE_BITS // WORDS, name=f"window_{i}") for i in range(WORDS)]
         m.d.sync += [
-            moved.eq(go),
-            turn.eq(left),
-            line_flags.eq(counted_flags),
-            line_last.eq(counted_last),
+            asked.eq(asks),
+            flags.eq(mask | blocks.payload.whole.replicate(WORDS)),
+            last.eq(ends),
         ]
-        m.d.sync += [now.eq(then) for now, then in zip(line_zeros, counted_zeros, strict=True)]
+        with m.If(asks):
+            m.d.sync += [number.eq(Mux(ends, 0, number + 1)), block.eq(block + ends)]
+
+        # Words that are left of a line, and the next line if they are not enough.
+        line: Any = needs.o.payload
+        left, more, room = Signal(range(WORDS)), Signal(), Signal()
+        rest = Signal(LINE_BITS, reset_less=True)
+        window = [Signal(LINE_BITS // WORDS, name=f"window_{i}") for i in range(WORDS)]
+        turn, moved, moved_line = Signal.like(left), Signal(), Signal.like(line)
+        ranks = [Signal(4, name=f"rank_{place}") for place in range(WORDS)]
+        go = needs.o.valid & room & (~more | words.valid)
+        m.d.comb += [
+            more.eq(line.count > left),
+            needs.o.ready.eq(room & (~more | words.valid)),
+            words.ready.eq(needs.o.valid & room & more),
+        ]
+        m.d.sync += [
+            room.eq(given.level <= _FIFO_LINES - _GIVEN_ROOM),
+            moved.eq(go),
+            moved_line.eq(line),
+            turn.eq(left),
+            Cat(ranks).eq(Cat(ones_before(line.flags))),
+        ]
         pairs = zip(words_of(rest), words_of(words.payload), strict=True)
         for place, (old, new) in enumerate(pairs):
             m.d.sync += window[place].eq(Mux(place + left >= WORDS, old, new))
         with m.If(go):
-            m.d.sync += left.eq(Mux(counted_last, 0, left + Mux(needs, WORDS, 0) - wanted))
-            with m.If(needs):
+            # A line more makes no difference modulo 16.
+            m.d.sync += left.eq(Mux(line.last, 0, left - line.count))
+            with m.If(more):
                 m.d.sync += rest.eq(words.payload)
 
         # Each word to its place.
         m.d.comb += [
             given.i.valid.eq(moved),
-            given.i.payload.line.eq(spread(rotated(m, window, turn), line_flags, line_zeros)),
-            given.i.payload.last.eq(line_last),
+            given.i.payload.line.eq(spread(rotated(m, window, turn), moved_line.flags, ranks)),
+            given.i.payload.last.eq(moved_line.last),
         ]

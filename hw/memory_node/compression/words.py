@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data
 
 from hw.line import LINE_BITS
@@ -18,10 +18,11 @@ __all__ = [
     "StoredLine",
     "compacted",
     "mask_lines",
+    "ones",
+    "ones_before",
     "rotated",
     "spread",
     "words_of",
-    "zeros_before",
 ]
 
 WORDS = 16
@@ -55,21 +56,15 @@ def mask_lines(lines: Any) -> Any:
     return Mux(lines > MASKS, 2, 1)
 
 
-def zeros_before(m: Any, flags: Any) -> list[Any]:
-    """How many of the flags before each are 0; of 17, the last of which counts all."""
-    counts: list[Any] = []
-    for number in range(WORDS + 1):
-        count = Signal(range(WORDS + 1), name=f"zeros_before_{number}")
-        m.d.comb += count.eq(_ones([~flags[index] for index in range(number)]))
-        counts.append(count)
-    return counts
+def ones(flags: Any) -> Any:
+    """How many of the flags are set."""
+    half = len(flags) // 2
+    return ones(flags[:half]) + ones(flags[half:]) if half else flags
 
 
-def _ones(bits: Sequence[Any]) -> Any:
-    if len(bits) < 2:
-        return Cat(bits)
-    half = len(bits) // 2
-    return _ones(bits[:half]) + _ones(bits[half:])
+def ones_before(flags: Any) -> list[Any]:
+    """For each flag how many of those before it are set, in 4 bits."""
+    return [(ones(flags[:number]) | Const(0, 4))[:4] for number in range(WORDS)]
 
 
 def compacted(m: Module, words: Sequence[Any], flags: Any, zeros: Sequence[Any]) -> list[Any]:
@@ -78,7 +73,7 @@ def compacted(m: Module, words: Sequence[Any], flags: Any, zeros: Sequence[Any])
     A word goes down by the zeros before it: first by 0 to 3 places, then by 0, 4, 8 or 12, so that
     no two meet.
     """
-    places = [(words[at], flags[at], zeros[at][:4]) for at in range(WORDS)]
+    places = [(words[at], flags[at], zeros[at]) for at in range(WORDS)]
     for unit in (1, WORDS // 4):
         reached: list[Any] = []
         for place in range(WORDS):
@@ -114,11 +109,14 @@ def rotated(m: Module, words: Sequence[Any], amount: Any) -> list[Any]:
     return list(words)
 
 
-def spread(words: Sequence[Any], flags: Any, zeros: Sequence[Any]) -> Any:
-    """A line that has the words, in their order, where the flags are, and zeros elsewhere."""
+def spread(words: Sequence[Any], flags: Any, ranks: Sequence[Any]) -> Any:
+    """A line that has the words, in their order, where the flags are, and zeros elsewhere.
+
+    ``ranks`` are the numbers of words before each place.
+    """
     places: list[Any] = []
-    for place in range(WORDS):
-        number = (place - zeros[place])[: place.bit_length()]
-        word = Cat(words[: place + 1]).word_select(number, _WORD_BITS)
+    for place, rank in enumerate(ranks):
+        sources = Cat(words[: place + 1])
+        word = sources.word_select(rank[: place.bit_length()], _WORD_BITS)
         places.append(Mux(flags[place], word, 0))
     return Cat(places)
