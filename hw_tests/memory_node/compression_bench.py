@@ -12,10 +12,12 @@ from cocotb.triggers import ClockCycles
 
 from golden.memory_node.compression import compressed
 from hw.memory_node.compression.words import BlockLine, StoredLine
+from hw_tests.bench import bench_parameters
 from hw_tests.side_by_side import Side
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack
 
+PARAMETERS = bench_parameters()
 LINE_BYTES = 64
 SHARES = {"zeros": 0.0, "one": 1 / 1024, "sparse": 0.1, "relu": 0.45, "most": 0.95, "dense": 1.0}
 """Of words that are not zero."""
@@ -158,4 +160,25 @@ async def a_line_a_cycle(dut: Any) -> None:
     await bench.until("expander", sum(len(block) // LINE_BYTES for block in smaller))
     cycles = bench.sinks["expander"].cycles
     assert {after - before for before, after in pairwise(cycles)} == {1}
-    dut._log.info("first line of %d after %d cycles", len(cycles), cycles[0])
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def from_the_last_line_to_the_first(dut: Any) -> None:
+    """How long the compressor takes, and that the expander waits for masks that come late."""
+    bench = Bench(dut, "none")
+    await bench.start()
+    block = bytes(LINE_BYTES * 40) + a_block(np.random.default_rng(2), 24, "most")
+    bench.sources["compressor"].queue.extend(plain(block))
+    cycles = dict.fromkeys(("in", "out"), 0)
+    while bench.counts("compressor") < (64, 1):
+        await ClockCycles(dut.clk, 1)
+        lines_in, lines_out = bench.counts("compressor")
+        cycles["in"] += lines_in < 64
+        cycles["out"] += lines_out < 1
+    assert cycles["out"] - cycles["in"] == PARAMETERS["latency_cycles"]
+    await bench.until("compressor", len(stored(block)))
+    for payload in bench.sinks["compressor"].taken:
+        bench.sources["expander"].queue.append(payload)
+        await ClockCycles(dut.clk, 60)
+    back = await bench.until("expander", 64)
+    assert b"".join(each["line"].to_bytes(64, "little") for each in back) == block

@@ -17,6 +17,7 @@ def test_compressor_and_expander() -> None:
         SideBySide({"compressor": ZeroCompressor(), "expander": ZeroExpander()}),
         top="compression",
         module="hw_tests.memory_node.compression_bench",
+        parameters={"latency_cycles": 4},
     )
 
 

@@ -48,9 +48,8 @@ _Stored = data.StructLayout({"line": LINE_BITS, "flags": WORDS})
 class ZeroCompressor(wiring.Component):
     """Compresses blocks of 1 to 64 lines (docs/memory-node-spec.md, "Compression").
 
-    A block is kept until it is known whether it gets smaller; the first of its lines leaves ten
-    cycles after its last one has come. One line a cycle in; as many cycles as a block has lines, at
-    the most, are between the last lines of two blocks that leave.
+    A block is kept until it is known whether it gets smaller; if it does, its first line leaves four
+    cycles after its last one has come. One line a cycle in.
 
     Members
     -------

@@ -44,7 +44,7 @@ class ZeroExpander(wiring.Component):
     """What :class:`~hw.memory_node.compression.compressor.ZeroCompressor` took, of what it gave.
 
     One line a cycle out as long as what it needs has come; masks come while the lines of the block
-    before go out. The first line leaves nine cycles after its words have come.
+    before go out.
 
     Members
     -------
