@@ -48,7 +48,7 @@ _Stored = data.StructLayout({"line": LINE_BITS, "flags": WORDS})
 class ZeroCompressor(wiring.Component):
     """Compresses blocks of 1 to 64 lines (docs/memory-node-spec.md, "Compression").
 
-    A block is kept until it is known whether it gets smaller; if it does, its first line leaves four
+    A block is kept until it is known whether it gets smaller; if so, its first line leaves four
     cycles after its last one has come. One line a cycle in.
 
     Members
