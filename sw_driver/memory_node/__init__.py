@@ -5,7 +5,8 @@ Kwon and Rhu, "Beyond the Memory Wall: A Case for Memory-centric HPC System for 
 """
 
 from .address_space import Placement
+from .compression import CompressionStatistics
 from .device import DeviceNode, Direction
 from .streams import Event, Stream
 
-__all__ = ["DeviceNode", "Direction", "Event", "Placement", "Stream"]
+__all__ = ["CompressionStatistics", "DeviceNode", "Direction", "Event", "Placement", "Stream"]

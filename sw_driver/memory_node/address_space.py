@@ -133,7 +133,7 @@ class AddressSpace:
         nbytes = self._sizes.get(address)
         if nbytes is None or self.is_remote(address) != remote:
             kind = "remote" if remote else "local"
-            start = self._start_of(address)
+            start = self.start_of(address)
             if start is not None:
                 raise InteriorPointerError(
                     f"{address:#x} is inside the allocation at {start:#x}, or of the other kind: "
@@ -161,7 +161,7 @@ class AddressSpace:
 
         Raises :class:`CopyRangeError`.
         """
-        start = self._start_of(address)
+        start = self.start_of(address)
         left = 0 if start is None else start + self._sizes[start] - address
         if nbytes < 1 or nbytes > left:
             expected = (
@@ -196,7 +196,8 @@ class AddressSpace:
         if found:
             yield found
 
-    def _start_of(self, address: int) -> int | None:
+    def start_of(self, address: int) -> int | None:
+        """Where the allocation begins that ``address`` is in; None if it is in none."""
         index = bisect(self._starts, address) - 1
         if index < 0:
             return None

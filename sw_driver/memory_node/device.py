@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import AlignmentError, CopyRangeError, HostBufferError, InvalidOptionError
 from ..memory.allocator import MemoryStatistics
 from .address_space import AddressSpace, Placement
+from .compression import BLOCK_BYTES, CompressionStatistics
 from .network import LINE_BYTES, NodeNetwork, Piece
 from .streams import Stream, Work
 
@@ -62,6 +64,9 @@ class DeviceNode:
         )
         self._memory: NDArray[np.uint8] = network.local(number)
         self._default = work.stream(number)
+        self._page_bytes = page_bytes
+        self._compressed: set[int] = set()
+        """Addresses of such allocations."""
 
     @property
     def local_memory(self) -> MemoryStatistics:
@@ -72,6 +77,11 @@ class DeviceNode:
     def remote_memory(self) -> MemoryStatistics:
         """How its shares of the memory-nodes are used."""
         return self._space.remote
+
+    @property
+    def compression(self) -> CompressionStatistics:
+        """What has been moved of compressed allocations."""
+        return replace(self._network.compression(self.number))
 
     def cuda_malloc(self, nbytes: int) -> int:
         """Allocates ``nbytes`` of the device's own memory; the address is a multiple of 64.
@@ -84,16 +94,31 @@ class DeviceNode:
         """Frees what :meth:`cuda_malloc` gave. Copies from or to it must have ended."""
         self._space.free(address, remote=False)
 
-    def cuda_malloc_remote(self, nbytes: int, *, placement: Placement | None = None) -> int:
+    def cuda_malloc_remote(
+        self, nbytes: int, *, placement: Placement | None = None, compressed: bool = False
+    ) -> int:
         """Allocates ``nbytes`` in the memory-nodes; the address is a multiple of 64.
 
-        Raises :class:`~sw_driver.errors.OutOfMemoryError`.
+        What is copied to a ``compressed`` one goes over the links without its zeros, in blocks of
+        4 KB; it occupies as much.
+
+        Raises :class:`~sw_driver.errors.OutOfMemoryError`, or
+        :class:`~sw_driver.errors.InvalidOptionError` if pages are not whole blocks.
         """
-        return self._space.allocate_remote(nbytes, placement or self._placement)
+        if compressed and self._page_bytes % BLOCK_BYTES:
+            raise InvalidOptionError(
+                f"compressed with pages of {self._page_bytes} bytes: expected page_bytes of the "
+                f"device to be a multiple of {BLOCK_BYTES}"
+            )
+        address = self._space.allocate_remote(nbytes, placement or self._placement)
+        if compressed:
+            self._compressed.add(address)
+        return address
 
     def cuda_free_remote(self, address: int) -> None:
         """Frees what :meth:`cuda_malloc_remote` gave. Copies from or to it must have ended."""
         self._space.free(address, remote=True)
+        self._compressed.discard(address)
 
     def stream(self) -> Stream:
         """A new stream, beside the default one."""
@@ -110,8 +135,9 @@ class DeviceNode:
         """Queues a copy between the device's own memory and remote memory.
 
         Memory-nodes move lines of 64 bytes: ``dst`` and ``src`` must be multiples of 64, and so
-        must ``nbytes`` unless the copy ends where the allocation at ``dst`` does. What is copied is
-        what is there when the copy's turn has come.
+        must ``nbytes`` unless the copy ends where the allocation at ``dst`` does. Of a compressed
+        allocation whole blocks are copied: from a multiple of 4096 bytes in it, and as many, or to
+        its end. What is copied is what is there when the copy's turn has come.
 
         Raises :class:`~sw_driver.errors.CopyRangeError`,
         :class:`~sw_driver.errors.AlignmentError` or
@@ -140,12 +166,31 @@ class DeviceNode:
                 f"the allocation at {dst:#x}",
                 nbytes=nbytes,
             )
-        lines = -(-nbytes // LINE_BYTES) * LINE_BYTES
         local, remote = (src, dst) if writes else (dst, src)
+        start = self._space.start_of(remote)
+        compressed = start in self._compressed
+        if compressed and start is not None:
+            whole = self._space.check(remote, nbytes) == nbytes or not nbytes % BLOCK_BYTES
+            if (remote - start) % BLOCK_BYTES or not whole:
+                raise AlignmentError(
+                    f"{nbytes} bytes from byte {remote - start} of a compressed allocation on: "
+                    f"expected multiples of {BLOCK_BYTES}, or all that is left of it",
+                    nbytes=nbytes,
+                )
+        lines = -(-nbytes // LINE_BYTES) * LINE_BYTES
         pieces = []
         for side, place, size in self._space.stretches(remote, lines):
             assert side is not None
-            pieces.append(Piece(side=side, write=writes, local=local, remote=place, nbytes=size))
+            pieces.append(
+                Piece(
+                    side=side,
+                    write=writes,
+                    local=local,
+                    remote=place,
+                    nbytes=size,
+                    compressed=compressed,
+                )
+            )
             local += size
         (stream or self._default).copy(pieces)
 

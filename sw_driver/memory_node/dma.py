@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RemoteMemoryError
+from .compression import BLOCK_BYTES, CompressionStatistics, compress, expand
 from .network import LINE_BYTES, Piece, Side
-from .packets import PACKET_LINES, REQUESTS, Flit, Operation, Packet, Status
+from .packets import REQUESTS, Flit, Operation, Packet, Status
 
 __all__ = ["DmaNetwork", "Ports"]
-
-_PACKET_BYTES = PACKET_LINES * LINE_BYTES
-"""The 4 KB messages of the paper (Figure 9)."""
 
 _LINK_REQUESTS = 8
 """Reads, and writes, that a link has under way: enough for the time from a request to the end of
@@ -68,6 +66,9 @@ class _Request:
     local: int
     remote: int
     nbytes: int
+    compressed: bool
+    stored: int
+    """Bytes that go over the link."""
 
 
 @dataclass(eq=False)
@@ -99,6 +100,8 @@ class DmaNetwork:
 
     A transfer is cut into packets of at most 4 KB, which go to the link of their side that has the
     least to do. When a link dies, the others of its side do what it has not.
+
+    Of compressed blocks it keeps a table of how many bytes each is stored in.
     """
 
     def __init__(self, ports: Ports) -> None:
@@ -113,6 +116,9 @@ class DmaNetwork:
         self._refused: dict[int, str] = {}
         self._tickets = 0
         self._tag = 0
+        self._stored: dict[tuple[int, Side, int], int] = {}
+        """Bytes of compressed blocks, by device, side and address in the share."""
+        self._compression = [CompressionStatistics() for _ in range(ports.devices)]
         self._abandoned: set[int] = set()
         """Tags of what was asked again over another link: the node may answer there, too."""
 
@@ -123,15 +129,18 @@ class DmaNetwork:
     def start(self, device: int, piece: Piece) -> int:
         """As of the protocol."""
         self._tickets += 1
-        offsets = range(0, piece.nbytes, _PACKET_BYTES)
+        offsets = range(0, piece.nbytes, BLOCK_BYTES)
         self._left[self._tickets] = len(offsets)
         for offset in offsets:
+            nbytes = min(BLOCK_BYTES, piece.nbytes - offset)
             request = _Request(
                 self._tickets,
                 piece.write,
                 piece.local + offset,
                 piece.remote + offset,
-                min(_PACKET_BYTES, piece.nbytes - offset),
+                nbytes,
+                piece.compressed,
+                nbytes,
             )
             self._enqueue(device, piece.side, request)
         self._exchange()
@@ -157,6 +166,10 @@ class DmaNetwork:
             cycles -= step
             if (len(self._left), sum(not left for left in self._left.values())) != before:
                 return
+
+    def compression(self, device: int) -> CompressionStatistics:
+        """As of the protocol."""
+        return self._compression[device]
 
     def cycles(self) -> int:
         """As of the protocol."""
@@ -192,7 +205,7 @@ class DmaNetwork:
             for number, link in enumerate(links):
                 side = Side.LEFT if number < self._ports.side_links else Side.RIGHT
                 for channel, flit in self._ports.received(device, number):
-                    self._take(device, link, channel, flit)
+                    self._take(device, side, link, channel, flit)
                     moved = True
                 if link.load and self._ports.dead(device, number):
                     orphans = [*link.under_way.values(), *link.waiting[0], *link.waiting[1]]
@@ -212,15 +225,21 @@ class DmaNetwork:
         self._links[device][number].under_way[self._tag] = request
         node = (device if side is Side.RIGHT else device - 1) % self._ports.devices
         place = slice(request.local, request.local + request.nbytes)
+        data = self._memories[device][place].tobytes() if request.write else b""
+        if request.compressed:
+            data = compress(data)
+            stored = self._stored.get((device, side, request.remote), request.nbytes)
+            # More is of what was there before, and is not written yet.
+            request.stored = len(data) or min(stored, request.nbytes)
         packet = Packet(
             destination=2 * node + 1,
             source=2 * device,
             operation=Operation.WRITE if request.write else Operation.READ,
             status=0,
             tag=self._tag,
-            lines=request.nbytes // LINE_BYTES,
+            lines=request.stored // LINE_BYTES,
             address=request.remote,
-            data=self._memories[device][place].tobytes() if request.write else b"",
+            data=data,
         )
         self._ports.send(device, number, REQUESTS, packet.flits())
 
@@ -230,7 +249,7 @@ class DmaNetwork:
             tag = (tag + 1) % _TAGS
         return tag
 
-    def _take(self, device: int, link: _Link, channel: int, flit: Flit) -> None:
+    def _take(self, device: int, side: Side, link: _Link, channel: int, flit: Flit) -> None:
         payloads = link.coming.setdefault(channel, [])
         payloads.append(flit.payload)
         if not flit.tail:
@@ -252,7 +271,15 @@ class DmaNetwork:
                 f"{request.remote:#x} of device {device}: {Status(answer.status).name}",
             )
             return
-        if not request.write:
+        if request.write:
+            block = device, side, request.remote
+            self._stored.pop(block, None)
+            if request.stored < request.nbytes:
+                self._stored[block] = request.stored
+        else:
             place = slice(request.local, request.local + request.nbytes)
-            self._memories[device][place] = np.frombuffer(answer.data, np.uint8)
+            data = expand(answer.data, request.nbytes) if request.compressed else answer.data
+            self._memories[device][place] = np.frombuffer(data, np.uint8)
+        if request.compressed:
+            self._compression[device].count(request.write, request.nbytes, request.stored)
         self._over(request)

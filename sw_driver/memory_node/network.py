@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .compression import CompressionStatistics
+
 __all__ = ["LINE_BYTES", "NodeNetwork", "Piece", "Side"]
 
 LINE_BYTES = 64
@@ -34,6 +36,9 @@ class Piece:
     remote: int
     """Byte address in the share."""
     nbytes: int
+    compressed: bool = False
+    """In blocks of 4 KB without their zeros: ``remote`` is the start of one, and so is the end, or
+    it is where all that was written ended."""
 
 
 class NodeNetwork(Protocol):
@@ -59,6 +64,10 @@ class NodeNetwork(Protocol):
 
         Raises :class:`~sw_driver.errors.RemoteMemoryError` if a memory-node refused it.
         """
+        ...
+
+    def compression(self, device: int) -> CompressionStatistics:
+        """What has been compressed of the device's transfers since the beginning."""
         ...
 
     def advance(self, cycles: int) -> None:

@@ -21,7 +21,7 @@ from torch.multiprocessing.reductions import (  # pyright: ignore[reportMissingI
 )
 
 from sw_driver.errors import OutOfMemoryError
-from sw_driver.memory_node import DeviceNode, Direction, Event
+from sw_driver.memory_node import CompressionStatistics, DeviceNode, Direction, Event
 
 __all__ = ["CHEAP", "MemoryOverlay", "OverlayStatistics"]
 
@@ -56,6 +56,8 @@ class OverlayStatistics:
     """Computed again, not moved."""
     waits: int = 0
     """How often something was not there yet when it was needed."""
+    compression: CompressionStatistics | None = None
+    """Of all compressed copies of the device, in whole lines; when the overlay has been left."""
 
 
 class _View(NamedTuple):
@@ -156,6 +158,8 @@ class MemoryOverlay:
         So many storages are asked for before the backward pass needs them, the last saved first.
     least_bytes
         Smaller storages stay.
+    compressed
+        What is moved goes over the links without its zeros.
     """
 
     def __init__(
@@ -166,6 +170,7 @@ class MemoryOverlay:
         recomputed: tuple[type[nn.Module], ...] = CHEAP,
         prefetched: int = 2,
         least_bytes: int = 4096,
+        compressed: bool = False,
     ) -> None:
         if prefetched < 0 or least_bytes < 0:
             raise ValueError(
@@ -177,6 +182,8 @@ class MemoryOverlay:
         self._cheap = recomputed
         self._prefetched = prefetched
         self._least_bytes = least_bytes
+        self._compressed = compressed
+        self._before_all = device.compression
         self._out, self._back = device.stream(), device.stream()
         self._count = 0
         self._kept: set[StorageWeakRef] = set()
@@ -221,6 +228,8 @@ class MemoryOverlay:
         self._out.synchronize()
         self._back.synchronize()
         self._collect()
+        if self._compressed:
+            self.statistics.compression = self._device.compression.since(self._before_all)
 
     # Forward: what layers save.
 
@@ -299,7 +308,7 @@ class MemoryOverlay:
         assert values is not None
         place.size = values.numel()
         staged = self._room(place.size)
-        place.remote = self._device.cuda_malloc_remote(place.size)
+        place.remote = self._device.cuda_malloc_remote(place.size, compressed=self._compressed)
         self._device.write(staged, values.numpy())
         self._device.cuda_memcpy_async(
             place.remote, staged, place.size, Direction.LOCAL_TO_REMOTE, self._out

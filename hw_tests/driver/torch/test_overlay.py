@@ -107,7 +107,10 @@ def _state(model: nn.Module) -> dict[str, bytes]:
     return {name: each.numpy().tobytes() for name, each in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("options", [{}, {"prefetched": 0}, {"recomputed": ()}, {"prefetched": 50}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"prefetched": 0}, {"recomputed": ()}, {"prefetched": 50}, {"compressed": True}],
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_training_is_the_same_to_the_last_bit(name: str, options: dict[str, Any]) -> None:
     torch.manual_seed(1)
@@ -150,6 +153,41 @@ def test_what_is_moved_is_what_layers_save() -> None:
     expected = 4 * 4 * (3 * 20 * 20 + 8 * 18 * 18 + 8 * 16 * 16)
     assert overlay.statistics.bytes_out == overlay.statistics.bytes_back == expected
     assert overlay.statistics.bytes_recomputed == 0
+
+
+@pytest.mark.parametrize("recomputed", [(), None])
+def test_what_is_moved_compressed_follows_from_the_zeros(
+    recomputed: tuple[Any, ...] | None,
+) -> None:
+    options = {} if recomputed is None else {"recomputed": recomputed}
+    words: list[Any] = []
+
+    class Watched(DeviceNode):
+        def write(self, address: int, values: Any) -> None:
+            words.append(values.copy().view("<u4"))
+            super().write(address, values)
+
+    network = GoldenNetwork(local_bytes=LOCAL_BYTES, share_bytes=1 << 23)
+    device = Watched(Work(network), page_bytes=4096)
+    torch.manual_seed(1)
+    model = MODELS["convolutions"]()
+    for step in range(2):
+        words.clear()
+        with MemoryOverlay(model, device, compressed=True, **options) as overlay:
+            inputs, targets = torch.randn(8, 3, 16, 16), torch.randint(10, (8,))
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+        lines = 0
+        for saved in words:
+            for block in (saved[at : at + 1024] for at in range(0, len(saved), 1024)):
+                size = -(-len(block) // 16)
+                used = sum(map(bool, block.tolist()))
+                lines += min(size, -(-size // 32) - (-used // 16))
+        found = overlay.statistics.compression
+        assert found is not None
+        assert (found.bytes_out, found.moved_out) == (overlay.statistics.bytes_out, 64 * lines)
+        assert (found.bytes_back, found.moved_back) == (found.bytes_out, found.moved_out)
+        assert found.ratio > 1.2
+        assert step == 0 or device.compression.bytes_out > found.bytes_out
 
 
 def test_what_is_cheap_is_computed_again() -> None:

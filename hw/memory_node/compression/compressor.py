@@ -1,0 +1,249 @@
+"""Leaves out the zeros of blocks on their way to a memory-node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.line import LINE_BITS
+from hw.memory_node.compression.words import (
+    MASKS,
+    WORDS,
+    BlockLine,
+    StoredLine,
+    compacted,
+    mask_lines,
+    ones,
+    ones_before,
+    rotated,
+    words_of,
+)
+from hw.memory_node.flit import PACKET_LINES
+from hw.memory_node.link.port import COUNTER_BITS
+from hw.storage import NEVER_BOTH
+from hw.stream.fifo import StreamFifo
+
+__all__ = ["ZeroCompressor"]
+
+_BLOCKS = 16
+"""That are inside at once, whole or in part."""
+
+_STORE_LINES = 2 * PACKET_LINES
+
+_PACKED_LINES = 16
+_PACKED_ROOM = 8
+"""What may come of lines that have been read when no more are."""
+
+_Block = data.StructLayout(
+    {"lines": range(PACKET_LINES + 1), "stored": range(PACKET_LINES + 1), "masks": range(3)}
+)
+"""``masks``: lines of them, none if it is not compressed."""
+_Stored = data.StructLayout({"line": LINE_BITS, "flags": WORDS})
+
+
+class ZeroCompressor(wiring.Component):
+    """Compresses blocks of 1 to 64 lines (docs/memory-node-spec.md, "Compression").
+
+    A block is kept until it is known whether it gets smaller; if so, its first line leaves four
+    cycles after its last one has come. One line a cycle in.
+
+    Members
+    -------
+    i : In(stream of :class:`~hw.memory_node.compression.words.BlockLine`)
+        Blocks, of which none has more than 64 lines.
+    o : Out(stream of :class:`~hw.memory_node.compression.words.StoredLine`)
+        What is stored of them.
+    lines_in, lines_out : Out(48)
+        Lines taken and given since reset.
+    """
+
+    i: Any
+    o: Any
+    lines_in: Any
+    lines_out: Any
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i": In(stream.Signature(BlockLine)),
+                "o": Out(stream.Signature(StoredLine)),
+                "lines_in": Out(COUNTER_BITS),
+                "lines_out": Out(COUNTER_BITS),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        m.submodules.store = store = Memory(
+            shape=_Stored, depth=_STORE_LINES, init=[], attrs=NEVER_BOTH
+        )
+        m.submodules.masks = masks = Memory(
+            shape=LINE_BITS, depth=2 * _BLOCKS, init=[], attrs={"ram_style": "distributed"}
+        )
+        queues = [StreamFifo(shape=_Block, depth=_BLOCKS, early=True) for _ in range(2)]
+        m.submodules.to_read, m.submodules.to_send = to_read, to_send = queues
+        m.submodules.packed = packed = StreamFifo(shape=LINE_BITS, depth=_PACKED_LINES, early=True)
+        got = Signal(range(2 * _STORE_LINES))
+        room = to_send.level < _BLOCKS - 3
+        self._take(m, store.write_port(), masks.write_port(granularity=WORDS), queues, got, room)
+        self._pack(m, store.read_port(), to_read.o, packed, got)
+        self._send(m, masks.read_port(domain="comb"), to_send.o, packed.o)
+        return m
+
+    def _take(
+        self, m: Any, store: Any, masks: Any, queues: list[StreamFifo], got: Any, room: Any
+    ) -> None:
+        """Keeps lines and their masks, and counts what is not zero."""
+        line: Any = Signal(BlockLine, reset_less=True)
+        flags = Signal(WORDS, reset_less=True)
+        present, ended = Signal(), Signal()
+        put, block = Signal.like(got), Signal(range(_BLOCKS))
+        number, words = Signal(range(PACKET_LINES)), Signal(range(WORDS * PACKET_LINES + 1))
+        all_words, block_lines = Signal.like(words), Signal(range(PACKET_LINES + 1))
+        taken = self.i.valid & self.i.ready
+        m.d.comb += self.i.ready.eq(room & ((put - got)[: len(put)] < _STORE_LINES - 1))
+        m.d.sync += present.eq(taken)
+        with m.If(taken):
+            m.d.sync += [
+                line.eq(self.i.payload),
+                flags.eq(Cat(word.any() for word in words_of(self.i.payload.line))),
+                self.lines_in.eq(self.lines_in + 1),
+            ]
+        lane = number[: (MASKS - 1).bit_length()]
+        begins = lane == 0
+        total = words + ones(flags)
+        m.d.comb += [
+            store.addr.eq(put),
+            store.data.line.eq(line.line),
+            store.data.flags.eq(flags),
+            store.en.eq(present),
+            masks.addr.eq(Cat(number[-1], block)),
+            # The first of a line of masks makes the others zero.
+            masks.data.eq(Cat(flags, Mux(begins, 0, flags).replicate(MASKS - 1))),
+            masks.en.eq(Mux(present, Mux(begins, -1, 1 << lane), 0)),
+        ]
+        m.d.sync += ended.eq(present & line.last)
+        with m.If(present):
+            m.d.sync += [
+                put.eq(put + 1),
+                number.eq(Mux(line.last, 0, number + 1)),
+                words.eq(Mux(line.last, 0, total)),
+                block.eq(block + line.last),
+                all_words.eq(total),
+                block_lines.eq(number + 1),
+            ]
+        masks_first = mask_lines(block_lines)
+        fewest = masks_first + (all_words + WORDS - 1 >> WORDS.bit_length() - 1)
+        smaller = fewest < block_lines
+        for queue in queues:
+            m.d.comb += [
+                queue.i.valid.eq(ended),
+                queue.i.payload.lines.eq(block_lines),
+                queue.i.payload.stored.eq(Mux(smaller, fewest, block_lines)),
+                queue.i.payload.masks.eq(Mux(smaller, masks_first, 0)),
+            ]
+
+    def _pack(self, m: Any, store: Any, blocks: Any, packed: StreamFifo, got: Any) -> None:
+        """Reads blocks that are complete, and puts words into lines. All words of a block that is
+        not compressed count as if they were not zero.
+
+        A full line waits for the next word or the end of its block, so that there is never more
+        than one to give.
+        """
+        number = Signal(range(PACKET_LINES))
+        last = number == blocks.payload.lines - 1
+        go = blocks.valid & (packed.level <= _PACKED_LINES - _PACKED_ROOM)
+        m.d.comb += [store.addr.eq(got), store.en.eq(go), blocks.ready.eq(go & last)]
+        with m.If(go):
+            m.d.sync += [got.eq(got + 1), number.eq(Mux(last, 0, number + 1))]
+
+        # What is read, and how many zeros are before each word.
+        mark = data.StructLayout({"valid": 1, "first": 1, "last": 1, "whole": 1})
+        read: Any = Signal(mark)
+        m.d.sync += [
+            read.valid.eq(go),
+            read.first.eq(number == 0),
+            read.last.eq(last),
+            read.whole.eq(blocks.payload.masks == 0),
+        ]
+        flags = Signal(WORDS)
+        m.d.comb += flags.eq(store.data.flags | read.whole.replicate(WORDS))
+        counted: Any = Signal(mark)
+        line, counted_flags = Signal(LINE_BITS, reset_less=True), Signal(WORDS, reset_less=True)
+        zeros = [Signal(4, name=f"zeros_before_{place}") for place in range(WORDS)]
+        count = Signal(range(WORDS + 1))
+        m.d.sync += [
+            counted.eq(read),
+            line.eq(store.data.line),
+            counted_flags.eq(flags),
+            count.eq(ones(flags)),
+            Cat(zeros).eq(Cat(ones_before(~flags))),
+        ]
+
+        # Words go together, and it is known where they go.
+        held, base = Signal(range(WORDS + 1)), Signal(range(WORDS + 1))
+        total, ended = Signal(range(2 * WORDS + 1)), Signal()
+        fills, flush = Signal(), Signal()
+        m.d.comb += [
+            base.eq(Mux(counted.first, 0, held)),
+            total.eq(base + count),
+            fills.eq(counted.valid & (total > WORDS)),
+            flush.eq(ended & held.any()),
+        ]
+        m.d.sync += ended.eq(counted.valid & counted.last)
+        with m.If(counted.valid):
+            m.d.sync += held.eq(Mux(fills, total - WORDS, total))
+        together = compacted(m, words_of(line), counted_flags, zeros)
+        words = [Signal.like(word, name=f"together_{i}") for i, word in enumerate(together)]
+        gives, moves, turn = Signal(), Signal(), Signal(range(WORDS))
+        old, keep, take = (Signal(WORDS, name=name) for name in ("old", "keep", "take"))
+        below = Cat(base > place for place in range(WORDS))
+        reached = Cat(total > place for place in range(WORDS))
+        beyond = Cat(total > place + WORDS for place in range(WORDS))
+        m.d.sync += [
+            gives.eq(fills | flush),
+            moves.eq(counted.valid),
+            turn.eq(base),
+            old.eq(below | flush.replicate(WORDS)),
+            keep.eq(below & ~fills.replicate(WORDS)),
+            take.eq(Mux(fills, beyond, reached & ~below)),
+        ]
+        m.d.sync += Cat(words).eq(Cat(together))
+
+        # The line that is being filled.
+        filling = [Signal.like(word, name=f"filling_{i}") for i, word in enumerate(words)]
+        given: list[Any] = []
+        for place, word in enumerate(rotated(m, words, turn)):
+            kept = filling[place]
+            given.append(Mux(old[place], kept, word))
+            with m.If(moves):
+                m.d.sync += kept.eq(Mux(keep[place], kept, Mux(take[place], word, 0)))
+        m.d.comb += [packed.i.valid.eq(gives), packed.i.payload.eq(Cat(given))]
+
+    def _send(self, m: Any, masks: Any, blocks: Any, packed: Any) -> None:
+        """Gives a block: its masks, if it is compressed, and its words."""
+        number, block = Signal(range(PACKET_LINES)), Signal(range(_BLOCKS))
+        lines, stored = blocks.payload.lines, blocks.payload.stored
+        from_masks = number < blocks.payload.masks
+        last = number == stored - 1
+        moved = self.o.valid & self.o.ready
+        m.d.comb += [
+            masks.addr.eq(Cat(number[0], block)),
+            self.o.valid.eq(blocks.valid & (from_masks | packed.valid)),
+            self.o.payload.line.eq(Mux(from_masks, masks.data, packed.payload)),
+            self.o.payload.last.eq(last),
+            self.o.payload.lines.eq(lines),
+            self.o.payload.stored.eq(stored),
+            packed.ready.eq(moved & ~from_masks),
+            blocks.ready.eq(moved & last),
+        ]
+        with m.If(moved):
+            m.d.sync += [
+                number.eq(Mux(last, 0, number + 1)),
+                block.eq(block + last),
+                self.lines_out.eq(self.lines_out + 1),
+            ]
