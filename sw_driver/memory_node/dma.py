@@ -42,6 +42,10 @@ class Ports(Protocol):
         """Queues flits for a link."""
         ...
 
+    def unsent(self, device: int, link: int) -> int:
+        """Flits that wait for a link."""
+        ...
+
     def received(self, device: int, link: int) -> Iterable[tuple[int, Flit]]:
         """What has come since the last call, each with its virtual channel."""
         ...
@@ -86,12 +90,21 @@ class _Link:
     def load(self) -> int:
         return sum(map(len, self.waiting)) + len(self.under_way)
 
-    def next(self) -> _Request | None:
-        """What is to be sent: reads and writes in turn, as far as there are."""
+    def next(self, unsent: int) -> _Request | None:
+        """What is to be sent where so many flits wait: reads and writes in turn, as far as there
+        are. A write is held back until no more wait than go before the next look: what a read asks
+        would wait behind all data of writes otherwise.
+        """
         counts = [0, 0]
         for request in self.under_way.values():
             counts[request.write] += 1
-        ways = [way for way in (False, True) if self.waiting[way] and counts[way] < _LINK_REQUESTS]
+        ways = [
+            way
+            for way in (False, True)
+            if self.waiting[way]
+            and counts[way] < _LINK_REQUESTS
+            and not (way and unsent > _EXCHANGE_CYCLES)
+        ]
         return self.waiting[min(ways, key=counts.__getitem__)].popleft() if ways else None
 
 
@@ -215,7 +228,7 @@ class DmaNetwork:
                         each.clear()
                     for request in orphans:
                         self._enqueue(device, side, request)
-                while request := link.next():
+                while request := link.next(self._ports.unsent(device, number)):
                     self._send(device, side, number, request)
                     moved = True
         return moved

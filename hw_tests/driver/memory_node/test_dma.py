@@ -52,8 +52,13 @@ class SlowLinks:
 
     def send(self, device: int, link: int, channel: int, flits: list[Flit]) -> None:
         assert [flit.head for flit in flits] == [True] + [False] * (len(flits) - 1)
+        # Reads that come later do not wait behind more data than keep the link busy.
+        assert len(flits) == 1 or self.unsent(device, link) <= 32
         self._asked[device, link].append((channel, flits))
         self.packets[device, link] += 1
+
+    def unsent(self, device: int, link: int) -> int:
+        return sum(len(flits) for _, flits in self._asked[device, link])
 
     def received(self, device: int, link: int) -> Iterator[tuple[int, Flit]]:
         while self._arrived[device, link]:

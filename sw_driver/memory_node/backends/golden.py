@@ -67,6 +67,9 @@ class _GoldenPorts:
         answers = self._answers.setdefault((device, link), deque())
         answers.extend((sent.channel, Flit(*flit)) for flit in sent.flits)
 
+    def unsent(self, device: int, link: int) -> int:
+        return 0
+
     def received(self, device: int, link: int) -> Iterator[tuple[int, Flit]]:
         answers = self._answers.get((device, link), deque())
         while answers:

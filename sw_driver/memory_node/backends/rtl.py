@@ -43,6 +43,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "nm_open": (ctypes.c_void_p, []),
     "nm_close": (None, [ctypes.c_void_p]),
     "nm_cycles": (_u64, [ctypes.c_void_p]),
+    "nm_waiting": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
     "nm_violated": (ctypes.c_int, [ctypes.c_void_p]),
     "nm_dead": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint]),
     "nm_cut": (None, [ctypes.c_void_p, ctypes.c_uint]),
@@ -151,6 +152,10 @@ class RtlPorts:
             [(channel, head, tail, 0, payload) for head, tail, payload in flits], _FLIT
         )
         self._library.nm_send(self._open(), self._link(device, link), words.ctypes.data, len(words))
+
+    def unsent(self, device: int, link: int) -> int:
+        """As of the protocol."""
+        return self._library.nm_waiting(self._open(), self._link(device, link))
 
     def received(self, device: int, link: int) -> Iterator[tuple[int, Flit]]:
         """As of the protocol."""

@@ -115,6 +115,12 @@ public:
         return count;
     }
 
+    uint64_t waiting(unsigned link) const {
+        uint64_t flits = 0;
+        for (const auto& channel : links_[link].waiting) flits += channel.size();
+        return flits;
+    }
+
     // The device hears nothing of a link any more.
     void cut(unsigned link) { cut_.push_back(link); }
 
@@ -283,6 +289,7 @@ void nm_send(Ring* ring, unsigned link, const void* flits, uint64_t count) {
 uint64_t nm_receive(Ring* ring, unsigned link, void* flits, uint64_t most) {
     return ring->receive(link, static_cast<Flit*>(flits), most);
 }
+uint64_t nm_waiting(Ring* ring, unsigned link) { return ring->waiting(link); }
 int nm_access(Ring* ring, unsigned node, int write, uint64_t offset, uint64_t limit,
               uint64_t* value) {
     return ring->access(node, write != 0, offset, limit, value);
