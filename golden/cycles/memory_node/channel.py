@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..controller import Controller
@@ -31,10 +32,12 @@ STORED_WRITES = 16
 """Whose data the controller has, before they are admitted (``hw/dram/frontend.py``)."""
 
 # Pipeline latencies, from the RTL's source, in fabric cycles.
+ASK_TO_GRANT = 2
 GRANT_TO_ADDRESS = 1
+GRANT_TO_BEAT = 3
 BEAT_TO_LINE = 1
 """From a beat of a read until who made it can have the line."""
-MOVED_TO_BEAT = 1
+MOVED_TO_BEAT = 2
 """From a line's going to a channel's queue until its beat."""
 
 
@@ -70,7 +73,8 @@ class ChannelPort:
         self.reads: list[Burst | None] = [None for _ in links]
         """What each link asks for."""
         self.read_room = [config.read_buffer_lines for _ in links]
-        self.writes: list[deque[Burst]] = [deque() for _ in links]
+        self.writes: list[deque[tuple[int, Burst]]] = [deque() for _ in links]
+        """Its bursts, and from when on they may have their turn."""
         self.write_room = [config.write_queue_lines for _ in links]
         self._space = config.channel.write_buffer_lines
         self._turns: deque[tuple[int, Burst]] = deque()
@@ -87,8 +91,20 @@ class ChannelPort:
         ):
             clock.start(process)
 
-    def ask(self) -> None:
-        """There is another burst, or room for one."""
+    def read(self, link: int, burst: Burst) -> None:
+        """The link asks for it; only when it asks for nothing else."""
+        self.reads[link] = burst
+        self._asked.open()
+
+    def write(self, link: int, burst: Burst) -> None:
+        """The same of a write, of which more may wait."""
+        ready = self._clock.now + ASK_TO_GRANT
+        self.writes[link].append((ready, burst))
+        self._clock.call(ready, self._asked.open)
+
+    def taken(self, link: int, lines: int) -> None:
+        """The link has taken so much of what was read."""
+        self.read_room[link] += lines
         self._asked.open()
 
     def moving(self) -> None:
@@ -99,11 +115,7 @@ class ChannelPort:
         last = 0
         while True:
             waiting = self._waiting[False]
-            link = self._next(
-                last,
-                lambda each: (burst := self.reads[each]) is not None
-                and burst.stripe.lines <= self.read_room[each],
-            )
+            link = self._next(last, self._has_read)
             if link is None or len(waiting) > ADDRESSES:
                 yield self._asked
                 continue
@@ -120,18 +132,26 @@ class ChannelPort:
     def _grant_writes(self) -> Process:
         last = 0
         while True:
-            link = self._next(last, lambda each: bool(self.writes[each]))
+            link = self._next(last, self._has_write)
             if link is None or len(self._turns) == TURNS or self._addresses > ADDRESSES:
                 yield self._asked
                 continue
-            self._turns.append((self._clock.now + 2, self.writes[link].popleft()))
+            self._turns.append((self._clock.now + GRANT_TO_BEAT, self.writes[link].popleft()[1]))
             self._addresses += 1
             last = link
             self._turned.open()
             self.changed.open()
             yield self._clock.now + 1
 
-    def _next(self, last, asks) -> int | None:  # type: ignore[no-untyped-def]
+    def _has_read(self, link: int) -> bool:
+        burst = self.reads[link]
+        return burst is not None and burst.stripe.lines <= self.read_room[link]
+
+    def _has_write(self, link: int) -> bool:
+        bursts = self.writes[link]
+        return bool(bursts) and bursts[0][0] <= self._clock.now
+
+    def _next(self, last: int, asks: Callable[[int], bool]) -> int | None:
         links = self._config.links
         return next((each for n in range(links) if asks(each := (last + 1 + n) % links)), None)
 
@@ -151,10 +171,10 @@ class ChannelPort:
                 while self._space < lines or len(self._waiting[True]) == STORED_WRITES:
                     yield self._turned
                 self._space -= lines
-                # They come one by one, and go so.
-                yield max(clock.now, start + MOVED_TO_BEAT) + lines
+                yield max(clock.now, start + MOVED_TO_BEAT)
                 self.write_room[burst.link] += lines
                 self.changed.open()
+                yield clock.now + lines
                 left -= lines
                 piece += 1
             self._addresses -= 1
@@ -212,7 +232,7 @@ class ChannelPort:
                 last, lines = columns[-1]
                 burst.stored = last + lines - 1 + COLUMN_TO_ANSWERED
                 for start, lines in columns:
-                    self._free(start + lines + times.write_latency + COLUMN_TO_SPACE, lines)
+                    self._free(start + times.write_latency + COLUMN_TO_SPACE, lines)
             else:
                 latency = times.read_latency + COLUMN_TO_BEAT + BEAT_TO_LINE
                 burst.lines = [(start + latency, lines) for start, lines in columns]

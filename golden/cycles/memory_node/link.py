@@ -19,13 +19,13 @@ DIGIT_BITS = 4
 (``hw/memory_node/group/stripes.py``)."""
 
 # Pipeline latencies, from the RTL's source, in fabric cycles.
-FLIT_TO_JOB = 3
+FLIT_TO_JOB = 4
 """From a request's last flit until it can be handed out."""
-JOB_TO_BURST = 2
+JOB_TO_BURST = 3
 BURST_TO_DATA = 1
-LINE_TO_FLIT = 2
-"""From a line's being there, or the word that a write is stored, until the flit of it."""
 STORED_TO_ANSWER = 3
+DECISION_TO_FLIT = 3
+"""From taking a line for an answer, or deciding that a write is done, until the flit of it."""
 STOP = 2
 """Through the stop of a ring, in and out."""
 
@@ -152,8 +152,7 @@ class GroupLink:
             yield job.begin
             for burst in job.bursts:
                 port = self._ports[burst.stripe.channel]
-                port.reads[number] = burst
-                port.ask()
+                port.read(number, burst)
                 while port.reads[number] is not None:
                     yield port.changed
                 yield self._clock.now + 1
@@ -172,8 +171,7 @@ class GroupLink:
                 port = self._ports[burst.stripe.channel]
                 while len(port.writes[number]) == WRITE_BURSTS:
                     yield port.changed
-                port.writes[number].append(burst)
-                port.ask()
+                port.write(number, burst)
                 left = burst.stripe.lines
                 while left:
                     lines = min(left, piece_lines)
@@ -182,15 +180,15 @@ class GroupLink:
                     port.write_room[number] -= lines
                     burst.moved.append((clock.now + BURST_TO_DATA, lines))
                     port.moving()
-                    yield clock.now + lines
                     self._room += lines
                     self._changed.open()
                     left -= lines
+                    yield clock.now + lines
 
     def _answer(self) -> Process:
         clock, config = self._clock, self._config
         interval = config.flit_fabric_cycles
-        way = STOP + config.wire.latency_fabric_cycles
+        way = DECISION_TO_FLIT + STOP + config.wire.latency_fabric_cycles
         sent = 0.0
         for _ in self._requests:
             while not self._open:
@@ -207,12 +205,10 @@ class GroupLink:
                 for piece, (start, lines) in enumerate(burst.lines):
                     head = number == piece == 0
                     # The head goes when the first line is there.
-                    sent = max(sent, start + LINE_TO_FLIT - interval) + interval * head
-                    sent = max(sent + lines * interval, start + LINE_TO_FLIT + lines - 1)
+                    sent = max(sent, start - interval) + interval * head
+                    sent = max(sent + lines * interval, start + lines - 1)
                 yield ceil(sent)
-                port = self._ports[burst.stripe.channel]
-                port.read_room[self._number] += burst.stripe.lines
-                port.ask()
+                self._ports[burst.stripe.channel].taken(self._number, burst.stripe.lines)
             if job.request.write:
                 sent += interval
                 yield ceil(sent)
