@@ -40,9 +40,7 @@ def answered_fabric_cycles(
     clock = Clock()
     state = state or ChannelState.after_idle(config.channel)
     ports = [ChannelPort(clock, config, state) for _ in range(config.channels)]
-    links = [
-        GroupLink(clock, config, ports, number, each) for number, each in enumerate(requests)
-    ]
+    links = [GroupLink(clock, config, ports, number, each) for number, each in enumerate(requests)]
     clock.run()
     for link, each in zip(links, requests, strict=True):
         assert len(link.answered) == len(each), "a request was never answered"

@@ -35,6 +35,7 @@ STORED_WRITES = 16
 ASK_TO_GRANT = 2
 GRANT_TO_ADDRESS = 1
 GRANT_TO_BEAT = 3
+"""Of a write's data, if they are there."""
 BEAT_TO_LINE = 1
 """From a beat of a read until who made it can have the line."""
 MOVED_TO_BEAT = 2
@@ -58,7 +59,11 @@ class Burst:
 
 
 class ChannelPort:
-    """All links' bursts to a channel: reads and writes in turn, link by link."""
+    """All links' bursts to a channel: reads and writes, each link by link in turn.
+
+    Lines come and go one a cycle, so that the place of a whole piece counts as free from its first
+    line's going on.
+    """
 
     def __init__(self, clock: Clock, config: GroupCycles, state: ChannelState) -> None:
         self._clock, self._config = clock, config
@@ -122,9 +127,7 @@ class ChannelPort:
             burst, self.reads[link], last = self.reads[link], None, link
             assert burst is not None
             self.read_room[link] -= burst.stripe.lines
-            waiting.append(
-                (self._clock.now + GRANT_TO_ADDRESS + ADDRESS_TO_ADMISSION, burst)
-            )
+            waiting.append((self._clock.now + GRANT_TO_ADDRESS + ADDRESS_TO_ADMISSION, burst))
             self._ready.open()
             self.changed.open()
             yield self._clock.now + 1
@@ -190,9 +193,7 @@ class ChannelPort:
             if controller.stopped < clock.now:
                 controller.resume()
                 self._serve()
-            ready = [
-                waiting[0][0] if waiting else NEVER for waiting in self._waiting
-            ]
+            ready = [waiting[0][0] if waiting else NEVER for waiting in self._waiting]
             room = self._level_below(config.queue_depth)
             low = max(room, self._level_below(LOW_LEVEL + 1))
             same, other = max(room, ready[writing]), max(room, ready[not writing])
@@ -225,7 +226,7 @@ class ChannelPort:
 
     def _serve(self) -> None:
         """Takes what the controller has decided about the oldest bursts."""
-        clock, times = self._clock, self._times
+        times = self._times
         for columns in self._controller.served:
             burst = self._queued.popleft()
             if burst.write:

@@ -186,7 +186,7 @@ class GroupLink:
                     yield clock.now + lines
 
     def _answer(self) -> Process:
-        clock, config = self._clock, self._config
+        config = self._config
         interval = config.flit_fabric_cycles
         way = DECISION_TO_FLIT + STOP + config.wire.latency_fabric_cycles
         sent = 0.0
