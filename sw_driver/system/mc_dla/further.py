@@ -180,7 +180,7 @@ def today(changes: Changes, progress: Progress) -> Experiment:
             "`sw_driver/machine/mc_dla.py`. FP32 in memory, TF32 arithmetic at half of its peak. "
             "The paper's networks and batch. Rates of the RTL are by its cycle model: links with "
             "packets of 4 KB, a memory-node while all links read and write "
-            "([remote memory](../remote-memory.md#the-cycles-of-a-group)); links of 150 GB/s "
+            "([methods](../methods.md#the-cycles-of-a-memory-nodes-group)); links of 150 GB/s "
             "leave it idle for a third of the time. A memory-node serves as much as six links "
             "bring, so with ten DIMMs of today it, no longer the links, is what moving waits for.",
         ],
