@@ -6,11 +6,14 @@ How many there are of each and how they are joined is the design's
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
+
 from .machine import Machine
 from .measured import V100_PCIE
-from .parts import Device, Figure, Link, Memory, assumed, calibrated, given
+from .parts import Device, Figure, Link, Memory, assumed, calibrated, given, predicted
 
-__all__ = ["CATALOGUES", "MC_DLA"]
+__all__ = ["CATALOGUES", "MC_DLA", "MC_DLA_RTL", "parts_of"]
 
 _TABLE_2 = "paper, Table II"
 _LATENCY = given(100, f"{_TABLE_2}: memory access latency, 100 cycles at 1 GHz")
@@ -52,11 +55,17 @@ def _catalogue(
             ),
         ),
         links=(
-            _link("link", "node", "port", link_gb_per_s, _HOP),
-            _link("dimms", "port", "memory_node", dimms_gb_per_s, _LATENCY, sharing="half"),
+            *_to_memory_node(link_gb_per_s, dimms_gb_per_s),
             _link("pcie", "host", "node", pcie_gb_per_s, V100_PCIE["latency_ns"]),
         ),
         junctions=("port",),
+    )
+
+
+def _to_memory_node(link_gb_per_s: Figure, dimms_gb_per_s: Figure) -> tuple[Link, Link]:
+    return (
+        _link("link", "node", "port", link_gb_per_s, _HOP),
+        _link("dimms", "port", "memory_node", dimms_gb_per_s, _LATENCY, sharing="half"),
     )
 
 
@@ -83,7 +92,6 @@ MC_DLA = _catalogue(
         "largest loss, 24 % (V-B)",
     ),
     gb_per_s=given(900, f"{_TABLE_2}: memory bandwidth"),
-    # What the RTL's links and memory-node reach would enter in the next two.
     link_gb_per_s=given(25, f"{_TABLE_2}: a link's rate in each direction"),
     dimms_gb_per_s=given(256, f"{_TABLE_2}: a memory-node's ten DDR4-3200 DIMMs"),
     pcie_gb_per_s=calibrated(
@@ -126,3 +134,27 @@ CATALOGUES = {
     )
 }
 """By name. Those of today have the paper's number of links, each as fast as two or three."""
+
+MC_DLA_RTL = "mc_dla_rtl"
+"""As :data:`MC_DLA`, with the rates that the RTL of the paper's memory-node has by the model of its
+cycles; computed when it is asked for."""
+
+
+def parts_of(name: str) -> Machine:
+    """The catalogue of this name, of :data:`CATALOGUES` or :data:`MC_DLA_RTL`."""
+    return _with_rtl_rates() if name == MC_DLA_RTL else CATALOGUES[name]
+
+
+@cache
+def _with_rtl_rates() -> Machine:
+    # What few need, and takes some seconds.
+    from hw.memory_node.config import MEMORY_NODE_PRESETS
+
+    from .memory_node import link_gb_per_s, memory_gb_per_s
+
+    node, source = MEMORY_NODE_PRESETS["paper"], "cycle model of the RTL's memory-node"
+    links = _to_memory_node(
+        predicted(link_gb_per_s(node), f"{source}: reads of 4 KB"),
+        predicted(memory_gb_per_s(node), f"{source}: all links both ways"),
+    )
+    return replace(MC_DLA, name=MC_DLA_RTL, links=(*links, MC_DLA.link("pcie")))

@@ -19,10 +19,11 @@ __all__ = [
     "assumed",
     "calibrated",
     "given",
+    "predicted",
 ]
 
-MARKS = ("given", "calibrated", "assumed")
-"""By a paper or a data sheet; fitted to measurements; or neither."""
+MARKS = ("given", "calibrated", "predicted", "assumed")
+"""By a paper or a data sheet; fitted to measurements; by a model that is held to RTL; or none."""
 
 SHARINGS = ("duplex", "half")
 
@@ -53,8 +54,13 @@ def calibrated(value: int | float, source: str) -> Figure:
     return Figure(value=value, source=source, mark="calibrated")
 
 
+def predicted(value: int | float, source: str) -> Figure:
+    """By a model of the RTL's cycles, which ``source`` names."""
+    return Figure(value=value, source=source, mark="predicted")
+
+
 def assumed(value: int | float, source: str) -> Figure:
-    """Neither; ``source`` says why it is plausible."""
+    """None of these; ``source`` says why it is plausible."""
     return Figure(value=value, source=source, mark="assumed")
 
 

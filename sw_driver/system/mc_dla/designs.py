@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from sw_driver.machine import Figure, Link, Machine, Memory
-from sw_driver.machine.mc_dla import CATALOGUES, MC_DLA
+from sw_driver.machine.mc_dla import MC_DLA, parts_of
 
 from .collectives import Lane
 from .topology import LINKS, TOPOLOGIES
@@ -125,11 +125,11 @@ SCALE_OUT = {
 
 
 def catalogue(changes: Changes | None = None, name: str = MC_DLA.name) -> Machine:
-    """The parts of :data:`~sw_driver.machine.mc_dla.CATALOGUES`, with changes.
+    """The parts of this name (:func:`~sw_driver.machine.mc_dla.parts_of`), with changes.
 
     Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made.
     """
-    return CATALOGUES[name].override(changes or {})
+    return parts_of(name).override(changes or {})
 
 
 def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machine:
