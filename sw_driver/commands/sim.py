@@ -124,7 +124,8 @@ def add_parser(subparsers: Any) -> None:
         "--wave-cycles",
         type=integer(1),
         metavar="N",
-        help="fabric cycles that the waveform is of (default: all)",
+        help="fabric cycles that the waveform is of, less those in which a channel is idle and its "
+        "clock stands still (default: all)",
     )
     parser.add_argument(
         "--dram-trace", type=output_file, metavar="FILE", help="write every DRAM command (CSV)"
