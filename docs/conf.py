@@ -11,6 +11,7 @@ import gc
 import os
 import re
 import sys
+from collections import defaultdict
 from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,6 +24,7 @@ from amaranth import Elaboratable
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.domains.python import PythonDomain
 from sphinx.environment import BuildEnvironment
 from sphinx.ext.autodoc.mock import mock
 from sphinx.ext.napoleon import Config
@@ -220,6 +222,33 @@ def resolve_name(
     )
 
 
+class IndexedPythonDomain(PythonDomain):
+    """Looks a name up among those that end as it does, where Sphinx goes through all objects."""
+
+    _few: dict[str, Any] | None = None
+    _indexed = 0
+
+    @property
+    def objects(self) -> dict[str, Any]:
+        return super().objects if self._few is None else self._few
+
+    def find_obj(
+        self, env: Any, modname: str, classname: str, name: str, *how: Any
+    ) -> list[tuple[str, Any]]:
+        known = self.objects
+        if self._indexed != len(known):  # names are looked up when all are known
+            self._indexed = len(known)
+            self._names: defaultdict[str, list[str]] = defaultdict(list)
+            for each in known:
+                self._names[each.rpartition(".")[2]].append(each)
+        last = name.removesuffix("()").rpartition(".")[2]
+        self._few = {each: known[each] for each in self._names.get(last, ())}
+        try:
+            return super().find_obj(env, modname, classname, name, *how)
+        finally:
+            self._few = None
+
+
 def collapse_navigation(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
@@ -230,6 +259,7 @@ def collapse_navigation(
 
 def setup(app: Sphinx) -> None:
     """Connects the functions above."""
+    app.add_domain(IndexedPythonDomain, override=True)
     app.connect("builder-inited", write_module_pages)
     app.connect("autodoc-skip-member", skip_members)
     app.connect("autodoc-process-signature", component_signature)

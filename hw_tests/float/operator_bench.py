@@ -1,11 +1,18 @@
-"""cocotb side of the operator tests: plays vectors and compares every result."""
+"""cocotb side of the operator tests: plays vectors and compares every result.
+
+All operators of a format play at the same time: the simulator asks in every step whether the clock
+of any of them rises, which takes longer than what one of them does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import cocotb
 import numpy as np
+from cocotb.triggers import gather
 
 from golden import floats
 from hw_tests.bench import bench_parameters
@@ -22,15 +29,24 @@ def flush(values: Any) -> Any:
     return np.where(np.abs(values) < LEAST_NORMAL, np.copysign(np.float32(0), values), values)
 
 
-def compare(vectors: Any, got: Any, expected: Any) -> None:
-    """Fails with the first mismatches, operands and all."""
-    bad = np.flatnonzero(got != expected)
-    lines = [
-        f"{' '.join(f'{word:08x}' for word in vectors[i])}: got {got[i]:08x}, "
-        f"expected {expected[i]:08x}"
-        for i in bad[:10]
-    ]
-    assert not len(bad), f"{len(bad)} of {len(got)} results differ\n" + "\n".join(lines)
+async def check(
+    dut: Any, name: str, vectors: Any, expected: Any, densities: Mapping[int, int]
+) -> None:
+    """Plays the operator ``name`` so many of the vectors at each density, one after the other.
+
+    Fails with the first mismatches, operands and all.
+    """
+    for density, count in densities.items():
+        part, vectors = vectors[:count], vectors[count:]
+        right, expected = expected[:count], expected[count:]
+        got = (await play(dut, name, part, results=1, density=density))[:, 0]
+        bad = np.flatnonzero(got != right)
+        lines = [
+            f"{' '.join(f'{word:08x}' for word in part[i])}: got {got[i]:08x}, "
+            f"expected {right[i]:08x}"
+            for i in bad[:10]
+        ]
+        assert not len(bad), f"{name}: {len(bad)} of {len(got)} results differ\n" + "\n".join(lines)
 
 
 @cocotb.test(timeout_time=100, timeout_unit="ms")
@@ -38,30 +54,44 @@ async def exhaustive(dut: Any) -> None:
     """Every operand (pair) of a small format in each of several depths, against the exact model."""
     parameters = bench_parameters()
     form = floats.BinaryFormat(**parameters["format"])
-    operation = parameters["operation"]
-    count = 1 << (1 + form.exponent_bits + form.fraction_bits)
-    numbers = range(count)
-    if OPERANDS[operation] == 1:
-        tuples = [(a,) for a in numbers]
-    else:
-        tuples = [(a, b) for a in numbers for b in numbers]
-    function = getattr(floats, operation)
-    expected = np.array([function(form, *operands) for operands in tuples], dtype=np.uint32)
-    vectors = np.array(tuples, dtype=np.uint32)
-    for name in parameters["names"]:
-        got = await play(dut, name, vectors, results=1, density=parameters["density"])
-        compare(vectors, got[:, 0], expected)
+    numbers = range(1 << (1 + form.exponent_bits + form.fraction_bits))
+    playing = []
+    for operation, names in parameters["names"].items():
+        tuples = [*product(numbers, repeat=OPERANDS[operation])]
+        function = getattr(floats, operation)
+        expected = np.array([function(form, *operands) for operands in tuples], dtype=np.uint32)
+        vectors = np.array(tuples, dtype=np.uint32)
+        densities = {parameters["density"]: len(vectors)}
+        playing += [check(dut, name, vectors, expected, densities) for name in names]
+    await gather(*playing)
 
 
 @cocotb.test(timeout_time=100, timeout_unit="ms")
 async def fp32(dut: Any) -> None:
     """Random and directed FP32 operands, against numpy, in each of several depths: the default one
-    at several densities, the others shorter. Without subnormals what is less than the least normal
-    number is flushed here: in double it is exact, or a quotient that is far enough from it."""
+    at several densities, the others shorter."""
     parameters = bench_parameters()
-    operation = parameters["operation"]
-    a, b = fp32_operands(parameters["seed"], sum(parameters["counts"].values()), operation)
-    flushed = not parameters["subnormals"]
+    playing = []
+    for operation, names in parameters["names"].items():
+        counts = parameters["counts"][operation]
+        vectors, expected = fp32_vectors(
+            operation, sum(counts.values()), parameters["seed"], parameters["subnormals"]
+        )
+        for name in names:
+            chosen = counts if name in parameters["defaults"] else parameters["short"]
+            densities = {int(density): count for density, count in chosen.items()}
+            playing.append(check(dut, name, vectors, expected, densities))
+    await gather(*playing)
+
+
+def fp32_vectors(operation: str, count: int, seed: int, subnormals: bool) -> tuple[Any, Any]:
+    """Operands, both kinds of them in any part, and numpy's results.
+
+    Without subnormals what is less than the least normal number is flushed here: in double it is
+    exact, or a quotient that is far enough from it.
+    """
+    a, b = fp32_operands(seed, count, operation)
+    flushed = not subnormals
     x, y = (flush(each.view(np.float32)) if flushed else each.view(np.float32) for each in (a, b))
     with np.errstate(all="ignore"):
         if operation in ARITHMETIC:
@@ -81,12 +111,5 @@ async def fp32(dut: Any) -> None:
             result = np.where(zeros, zero, np.maximum(x, y))
     expected = np.where(np.isnan(result), np.uint32(0x7FC00000), result.view(np.uint32))
     vectors = np.stack([a, b][: OPERANDS[operation]], axis=1)
-    # A share of both kinds of operands for each density.
-    mixed = np.random.default_rng(parameters["seed"]).permutation(len(vectors))
-    for name in parameters["names"]:
-        order = mixed
-        counts = parameters["counts" if name == parameters["default"] else "short"]
-        for density, count in counts.items():
-            part, order = order[:count], order[count:]
-            got = await play(dut, name, vectors[part], results=1, density=int(density))
-            compare(vectors[part], got[:, 0], expected[part])
+    mixed = np.random.default_rng(seed).permutation(len(vectors))
+    return vectors[mixed], expected[mixed]

@@ -64,8 +64,7 @@ def simulator(subnormals: bool) -> str:
     )
 
 
-def run(kind: type[FloatOperator], fmt: FloatFormat, testcase: str, **parameters: Any) -> None:
-    operators = [kind(format=fmt, stages=stages) for stages in depths(kind, fmt)]
+def run(fmt: FloatFormat, testcase: str, **parameters: Any) -> None:
     run_bench(
         simulator(fmt.subnormals),
         top=PLAYER_TOP,
@@ -73,8 +72,12 @@ def run(kind: type[FloatOperator], fmt: FloatFormat, testcase: str, **parameters
         testcase=testcase,
         build_args=PLAYER_BUILD_ARGS,
         parameters={
-            "operation": kind.operation,
-            "names": [operator.module_name for operator in operators],
+            "names": {
+                operation: [
+                    kind(format=fmt, stages=stages).module_name for stages in depths(kind, fmt)
+                ]
+                for operation, kind in KINDS.items()
+            },
             **parameters,
         },
         optimization="-O1",
@@ -83,24 +86,23 @@ def run(kind: type[FloatOperator], fmt: FloatFormat, testcase: str, **parameters
 
 @pytest.mark.parametrize("subnormals", SUBNORMALS.values(), ids=SUBNORMALS)
 @pytest.mark.parametrize("fmt", SMALL.values(), ids=SMALL)
-@pytest.mark.parametrize("operation", KINDS)
-def test_small_format_exhaustively(operation: str, fmt: FloatFormat, subnormals: bool) -> None:
+def test_small_format_exhaustively(fmt: FloatFormat, subnormals: bool) -> None:
     fmt = replace(fmt, subnormals=subnormals)
-    run(KINDS[operation], fmt, "exhaustive", format=asdict(fmt), density=200)
+    run(fmt, "exhaustive", format=asdict(fmt), density=200)
 
 
 @pytest.mark.parametrize("subnormals", SUBNORMALS.values(), ids=SUBNORMALS)
-@pytest.mark.parametrize("operation", KINDS)
-def test_fp32_against_numpy(operation: str, subnormals: bool) -> None:
-    kind = KINDS[operation]
+def test_fp32_against_numpy(subnormals: bool) -> None:
     fmt = replace(FP32, subnormals=subnormals)
     run(
-        kind,
         fmt,
         "fp32",
         seed=SEED,
         subnormals=subnormals,
-        counts=FP32_COUNTS if subnormals and operation not in ROUNDLESS else FEW_FP32_COUNTS,
+        counts={
+            operation: FP32_COUNTS if subnormals and operation not in ROUNDLESS else FEW_FP32_COUNTS
+            for operation in KINDS
+        },
         short=SHORT_FP32_COUNTS,
-        default=kind(format=fmt).module_name,
+        defaults=[kind(format=fmt).module_name for kind in KINDS.values()],
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
+from cocotb.triggers import gather
 
 from golden.rules import reference
 from hw_tests.bench import bench_parameters
@@ -19,17 +20,23 @@ def _hex(words: Any) -> str:
 
 @cocotb.test(timeout_time=100, timeout_unit="ms")
 async def matches_golden(dut: Any) -> None:
-    """All results of all hyper-parameters equal the reference model's."""
-    parameters = bench_parameters()
-    name = parameters["rule"]
-    module = parameters["module"]
-    model = reference(name, parameters["subnormals"])
+    """All results of all rules with all hyper-parameters equal the reference models'.
+
+    The rules play at the same time, as the operators do.
+    """
+    rules = bench_parameters()["rules"]
+    await gather(*(_check(dut, name, **parameters) for name, parameters in rules.items()))
+
+
+async def _check(
+    dut: Any, name: str, *, module: str, subnormals: str, seed: int, count: int
+) -> None:
+    model = reference(name, subnormals)
     for index, label in enumerate(SETS):
         constants = constants_of(name, label)
         for constant, value in constants.items():
             getattr(dut, f"{module}_{constant}").value = int(value.view(np.uint32))
-        count = parameters["count"] // len(SETS)
-        given = operands(parameters["seed"] + index, model.inputs, count)
+        given = operands(seed + index, model.inputs, count // len(SETS))
         vectors = np.stack([column.view(np.uint32) for column in given], axis=1)
         tensors = dict(zip(model.inputs, given, strict=True))
         results = model.step(tensors, constants)
@@ -48,4 +55,5 @@ async def matches_golden(dut: Any) -> None:
             f"{_hex(got[i])}, expected {_hex(expected[i])}"
             for i in bad[:10]
         ]
-        assert not len(bad), f"{label}: {len(bad)} of {len(got)} differ\n" + "\n".join(lines)
+        differ = f"{name}, {label}: {len(bad)} of {len(got)} differ"
+        assert not len(bad), "\n".join([differ, *lines])
