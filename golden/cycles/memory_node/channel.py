@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..controller import Controller
+from ..controller import Controller, Piece
 from ..kernel import (
     ADDRESS_TO_ADMISSION,
     ADDRESSES,
@@ -50,9 +50,9 @@ class Burst:
     link: int
     write: bool
     served: Gate
-    moved: list[tuple[int, int]] = field(default_factory=list)
+    moved: list[Piece] = field(default_factory=list)
     """Of a write: first cycle and number of the lines that have come, or are coming, one by one."""
-    lines: list[tuple[int, int]] | None = None
+    lines: list[Piece] | None = None
     """Of a read: the same of those that memory gives."""
     stored: int | None = None
     """Of a write: when memory has said that it has it."""
@@ -236,7 +236,7 @@ class ChannelPort:
                     self._free(start + times.write_latency + COLUMN_TO_SPACE, lines)
             else:
                 latency = times.read_latency + COLUMN_TO_BEAT + BEAT_TO_LINE
-                burst.lines = [(start + latency, lines) for start, lines in columns]
+                burst.lines = [Piece(start + latency, lines) for start, lines in columns]
             burst.served.open()
         self._controller.served.clear()
 

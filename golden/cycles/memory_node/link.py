@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from ..config import BURST_LINES, LINE_BYTES
+from ..controller import Piece
 from .channel import WRITE_BURSTS, Burst, ChannelPort
 from .config import GroupCycles, Request
 from .events import Clock, Gate, Process
@@ -178,7 +179,7 @@ class GroupLink:
                     while port.write_room[number] < lines:
                         yield port.changed
                     port.write_room[number] -= lines
-                    burst.moved.append((clock.now + BURST_TO_DATA, lines))
+                    burst.moved.append(Piece(clock.now + BURST_TO_DATA, lines))
                     port.moving()
                     self._room += lines
                     self._changed.open()
