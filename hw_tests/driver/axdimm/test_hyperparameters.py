@@ -37,6 +37,7 @@ GOLDEN_USERS = {
     "experiments/baseline/measure.py",
     "experiments/training/gpt.py",
     "experiments/training/trainer.py",
+    "machine/memory_node.py",
     "memory_node/backends/golden.py",
     "package/vectors.py",
     "pim/backends/cycles.py",
