@@ -34,11 +34,11 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
         dc = runs.result(_DC, network, mode)
         bound += dc.overlay_ns > max(dc.compute_ns, dc.sync_ns)
         row: dict[str, Cell | str] = {"network": network, "split": mode}
-        row["computation, ms"] = _ms(dc.compute_ns)
+        row["compute, ms"] = _ms(dc.compute_ns)
         for design in (_DC, _HC, _B):
-            row[f"synchronization, {design}, ms"] = _ms(runs.result(design, network, mode).sync_ns)
+            row[f"sync. {design}, ms"] = _ms(runs.result(design, network, mode).sync_ns)
         for design in (_DC, _HC, _S, _L, _B):
-            row[f"overlaying, {design}, ms"] = _ms(runs.result(design, network, mode).overlay_ns)
+            row[f"overlay {design}, ms"] = _ms(runs.result(design, network, mode).overlay_ns)
         rows.append(row)
 
     def ratio(part: str) -> float:
