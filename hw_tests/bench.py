@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 from amaranth.lib import wiring
+from cocotb_tools.config import libs_dir
 from cocotb_tools.runner import get_runner
 
 from hw.verilog import to_verilog
@@ -96,7 +97,8 @@ def run_bench(
         )
 
     with mock.patch.dict(os.environ, environment):
-        key = content_key([text, settings, *arguments, optimization])
+        # The simulator names the place of cocotb, which is that of an environment.
+        key = content_key([text, settings, *arguments, optimization, str(libs_dir)])
         folder = cached_build("bench", key, build)
         work = (
             cache_root()
