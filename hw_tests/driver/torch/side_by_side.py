@@ -1,11 +1,14 @@
 """A small model trained twice, with PyTorch's optimizer and on the module: how far they part.
 
+And how far PyTorch's own two ways on a processor part, its fused kernel and its loop.
+
 ``python -m hw_tests.driver.torch.side_by_side 1000`` prints a table of all rules.
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +53,10 @@ class Distance:
     """After all steps, each in its own state."""
     parted_share: float
     parted_absolute: float
+    fused_worst: int | None
+    """After all steps, between PyTorch's fused optimizer and PyTorch's loop; None if this optimizer
+    has none."""
+    fused_share: float | None
     correct: tuple[float, float]
     """Share of the digits that are recognised, here and by PyTorch's."""
 
@@ -63,18 +70,21 @@ def train(rule: str, steps: int, device: Axdimm | str, every: int = 10) -> Dista
     torch.manual_seed(0)
     layers = torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10)
     theirs = torch.nn.Sequential(*layers)
-    ours, stepped = copy.deepcopy(theirs), copy.deepcopy(theirs)
+    ours, stepped, fused = (copy.deepcopy(theirs) for _ in range(3))
     ours_kind, theirs_kind = getattr(sw_driver.torch, name), getattr(torch.optim, name)
     single, absolute = [], []
     with (
         ours_kind(ours.parameters(), device=device, **options) as our_optimizer,
         ours_kind(stepped.parameters(), device=device, **options) as stepper,
     ):
-        their_optimizer = theirs_kind(theirs.parameters(), **options)
+        their_optimizer = theirs_kind(theirs.parameters(), foreach=False, **options)
+        has_fused = "fused" in inspect.signature(theirs_kind).parameters
+        fused_options = {"fused": True, **options} if has_fused else options
+        fused_optimizer = theirs_kind(fused.parameters(), **fused_options)
         batches = torch.Generator().manual_seed(1)
         for step in range(steps):
             batch = torch.randint(0, len(inputs), (32,), generator=batches)
-            for model in (ours, theirs):
+            for model in (ours, theirs, fused):
                 model.zero_grad()
                 loss = torch.nn.functional.cross_entropy(model(inputs[batch]), targets[batch])
                 loss.backward()
@@ -86,6 +96,7 @@ def train(rule: str, steps: int, device: Axdimm | str, every: int = 10) -> Dista
                 stepper.step()
             their_optimizer.step()
             our_optimizer.step()
+            fused_optimizer.step()
             if step % every == 0:
                 one, other = flat(stepped), flat(theirs)
                 single.append(ulps(one, other))
@@ -95,6 +106,7 @@ def train(rule: str, steps: int, device: Axdimm | str, every: int = 10) -> Dista
             (model(inputs).argmax(1) == targets).float().mean().item() for model in (ours, theirs)
         ]
     one, other = flat(ours), flat(theirs)
+    between_theirs = ulps(flat(fused), other)
     return Distance(
         single_worst=int(np.max(single)),
         single_share=float(np.mean(np.array(single) <= FEW_ULP)),
@@ -102,6 +114,8 @@ def train(rule: str, steps: int, device: Axdimm | str, every: int = 10) -> Dista
         parted_worst=int(ulps(one, other).max()),
         parted_share=float(np.mean(ulps(one, other) <= FEW_ULP)),
         parted_absolute=float(np.abs(one - other).max()),
+        fused_worst=int(between_theirs.max()) if has_fused else None,
+        fused_share=float(np.mean(between_theirs <= FEW_ULP)) if has_fused else None,
         correct=(correct[0], correct[1]),
     )
 
@@ -125,9 +139,12 @@ if __name__ == "__main__":
     steps = int(sys.argv[1])
     for rule in CASES:
         found = train(rule, steps, "golden", every=1)
+        fused = "— | —"
+        if found.fused_share is not None:
+            fused = f"{found.fused_worst} | {found.fused_share:.1%}"
         print(
             f"| `{rule}` | {found.single_worst} | {found.single_share:.3%} | "
             f"{found.single_worst_of_largest:.1f} | {found.parted_worst} | "
-            f"{found.parted_share:.1%} | {found.parted_absolute:.1e} | {found.correct[0]:.2%}, "
-            f"{found.correct[1]:.2%} |"
+            f"{found.parted_share:.1%} | {fused} | "
+            f"{found.parted_absolute:.1e} | {found.correct[0]:.2%}, {found.correct[1]:.2%} |"
         )
