@@ -16,8 +16,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "config",
         help="list the configurations, or print one as a file",
-        description="Lists the presets of the module and of the PIM, or prints one, with changes, "
-        "as a TOML file that --config of other commands takes.",
+        description="Lists the presets of the module, of the PIM and of the memory-node, or prints "
+        "one of the first two, with changes, as a TOML file that --config of other commands takes.",
     )
     parser.add_argument("preset", nargs="?", metavar="PRESET|FILE", help="what to print")
     parser.add_argument(
@@ -30,6 +30,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints."""
+    from hw.memory_node.config import MEMORY_NODE_PRESETS
     from sw_driver.experiments.settings import (
         MODULE_KEYS,
         PIM_KEYS,
@@ -45,9 +46,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.set:
             raise Refusal("--set changes a configuration: name one")
         if arguments.json:
-            print(json.dumps({"module": modules, "pim": pims}))
+            nodes = list(MEMORY_NODE_PRESETS)
+            print(json.dumps({"module": modules, "pim": pims, "memory-node": nodes}))
         elif not arguments.quiet:
             print(f"module: {', '.join(modules)}\npim: {', '.join(pims)}")
+            print(f"memory-node (nearmem verilog --node): {', '.join(MEMORY_NODE_PRESETS)}")
         return 0
     # `tiny` is one of each; the module's is meant.
     pim = arguments.preset in pims and arguments.preset not in modules

@@ -192,6 +192,17 @@ def test_output_that_nobody_reads() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_presets_of_all_hardware_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {"axdimm", "tiny"} <= set(listed["module"])
+    assert {"paper", "tiny"} <= set(listed["pim"])
+    assert {"paper", "paper_ddr4_2400", "tiny"} == set(listed["memory-node"])
+    assert main(["config"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0].rstrip(":") for line in lines] == list(listed)
+
+
 def test_zsh_has_a_completion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--print-completion", "zsh"]) == 0
     assert capsys.readouterr().out.startswith("#compdef nearmem")
