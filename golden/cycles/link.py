@@ -82,11 +82,16 @@ class LinkCycles:
         cut = CUT + phits - 1 if phits > 1 else 0
         return BEGIN_TO_WIRE + cut + self.wire_cycles + WIRE_TO_DECISION
 
-    def fabric_cycles(self, *, packets: int, lines: int, channels: int = 1, lost: int = 0) -> int:
+    def fabric_cycles(
+        self, *, packets: int, lines: int, channels: int = 1, lost: int = 0, stops: int = 0
+    ) -> int:
         """From taking the first flit of so many packets, each of a head and so many lines, at one
         end to the last one's being there at the other, with ``channels`` alike, and with ``lost``
         of the flits lost, far from each other; less where a sender waits for acknowledgements or
-        credits anyway, if it then has more to do than to wait."""
+        credits anyway, if it then has more to do than to wait.
+
+        After each of ``stops`` of a ring there is one more such link. A stop passes a packet on in
+        the cycle in which it comes, if it has nothing else to send there."""
         before = packets * (1 + lines) - 1
         interval = self.interval_fabric_cycles
         begins = unhindered = before * interval
@@ -99,4 +104,4 @@ class LinkCycles:
         # A sender that is never idle has to end a flit before it goes back.
         grid = interval if begins == unhindered else 1
         again = -(-self.retry_fabric_cycles // grid) * grid
-        return begins + self.latency_fabric_cycles + lost * again
+        return begins + (stops + 1) * self.latency_fabric_cycles + lost * again

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out
 
 from hw.line import LINE_BITS
 from hw.memory_node.compression.words import (
     MASKS,
     WORDS,
     BlockLine,
+    BlockStage,
     StoredLine,
     compacted,
+    cursor,
     mask_lines,
     ones,
     ones_before,
@@ -23,7 +24,6 @@ from hw.memory_node.compression.words import (
     words_of,
 )
 from hw.memory_node.flit import PACKET_LINES
-from hw.memory_node.link.port import COUNTER_BITS
 from hw.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
 
@@ -43,38 +43,21 @@ _Block = data.StructLayout(
 )
 """``masks``: lines of them, none if it is not compressed."""
 _Stored = data.StructLayout({"line": LINE_BITS, "flags": WORDS})
+_Mark = data.StructLayout({"valid": 1, "last": 1})
 
 
-class ZeroCompressor(wiring.Component):
+class ZeroCompressor(BlockStage):
     """Compresses blocks of 1 to 64 lines (docs/memory-node-spec.md, "Compression").
 
     A block is kept until it is known whether it gets smaller; if so, its first line leaves four
     cycles after its last one has come. One line a cycle in.
 
-    Members
-    -------
-    i : In(stream of :class:`~hw.memory_node.compression.words.BlockLine`)
-        Blocks, of which none has more than 64 lines.
-    o : Out(stream of :class:`~hw.memory_node.compression.words.StoredLine`)
-        What is stored of them.
-    lines_in, lines_out : Out(48)
-        Lines taken and given since reset.
+    Members are those of :class:`~hw.memory_node.compression.words.BlockStage`: ``i`` takes
+    ``BlockLine``, no more than 64 of a block, and ``o`` gives ``StoredLine``.
     """
 
-    i: Any
-    o: Any
-    lines_in: Any
-    lines_out: Any
-
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "i": In(stream.Signature(BlockLine)),
-                "o": Out(stream.Signature(StoredLine)),
-                "lines_in": Out(COUNTER_BITS),
-                "lines_out": Out(COUNTER_BITS),
-            }
-        )
+        super().__init__(taken=BlockLine, given=StoredLine)
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
@@ -88,35 +71,28 @@ class ZeroCompressor(wiring.Component):
         m.submodules.to_read, m.submodules.to_send = to_read, to_send = queues
         m.submodules.packed = packed = StreamFifo(shape=LINE_BITS, depth=_PACKED_LINES, early=True)
         got = Signal(range(2 * _STORE_LINES))
-        room = to_send.level < _BLOCKS - 3
-        self._take(m, store.write_port(), masks.write_port(granularity=WORDS), queues, got, room)
+        taken, given = self.moved(m)
+        self._take(m, taken, store.write_port(), masks.write_port(granularity=WORDS), queues, got)
         self._pack(m, store.read_port(), to_read.o, packed, got)
-        self._send(m, masks.read_port(domain="comb"), to_send.o, packed.o)
+        self._send(m, given, masks.read_port(domain="comb"), to_send.o, packed.o)
         return m
 
     def _take(
-        self, m: Any, store: Any, masks: Any, queues: list[StreamFifo], got: Any, room: Any
+        self, m: Any, taken: Any, store: Any, masks: Any, queues: list[StreamFifo], got: Any
     ) -> None:
         """Keeps lines and their masks, and counts what is not zero."""
         line: Any = Signal(BlockLine, reset_less=True)
         flags = Signal(WORDS, reset_less=True)
-        present, ended = Signal(), Signal()
-        put, block = Signal.like(got), Signal(range(_BLOCKS))
-        number, words = Signal(range(PACKET_LINES)), Signal(range(WORDS * PACKET_LINES + 1))
-        all_words, block_lines = Signal.like(words), Signal(range(PACKET_LINES + 1))
-        taken = self.i.valid & self.i.ready
-        m.d.comb += self.i.ready.eq(room & ((put - got)[: len(put)] < _STORE_LINES - 1))
-        m.d.sync += present.eq(taken)
-        with m.If(taken):
-            m.d.sync += [
-                line.eq(self.i.payload),
-                flags.eq(Cat(word.any() for word in words_of(self.i.payload.line))),
-                self.lines_in.eq(self.lines_in + 1),
-            ]
+        present, ended, put = Signal(), Signal(), Signal.like(got)
+        number, block = cursor(m, _BLOCKS, present, line.last)
+        words = Signal(range(WORDS * PACKET_LINES + 1))
+        all_words, lines = Signal.like(words), Signal(range(PACKET_LINES + 1))
+        total = words + ones(flags)
         lane = number[: (MASKS - 1).bit_length()]
         begins = lane == 0
-        total = words + ones(flags)
+        room = (put - got)[: len(put)] < _STORE_LINES - 1
         m.d.comb += [
+            self.i.ready.eq(room & (queues[1].level < _BLOCKS - 3)),
             store.addr.eq(put),
             store.data.line.eq(line.line),
             store.data.flags.eq(flags),
@@ -126,24 +102,25 @@ class ZeroCompressor(wiring.Component):
             masks.data.eq(Cat(flags, Mux(begins, 0, flags).replicate(MASKS - 1))),
             masks.en.eq(Mux(present, Mux(begins, -1, 1 << lane), 0)),
         ]
-        m.d.sync += ended.eq(present & line.last)
+        m.d.sync += [
+            line.eq(self.i.payload),
+            flags.eq(Cat(word.any() for word in words_of(self.i.payload.line))),
+            present.eq(taken),
+            put.eq(put + present),
+            ended.eq(present & line.last),
+            all_words.eq(total),
+            lines.eq(number + 1),
+        ]
         with m.If(present):
-            m.d.sync += [
-                put.eq(put + 1),
-                number.eq(Mux(line.last, 0, number + 1)),
-                words.eq(Mux(line.last, 0, total)),
-                block.eq(block + line.last),
-                all_words.eq(total),
-                block_lines.eq(number + 1),
-            ]
-        masks_first = mask_lines(block_lines)
+            m.d.sync += words.eq(Mux(line.last, 0, total))
+        masks_first = mask_lines(lines)
         fewest = masks_first + (all_words + WORDS - 1 >> WORDS.bit_length() - 1)
-        smaller = fewest < block_lines
+        smaller = fewest < lines
         for queue in queues:
             m.d.comb += [
                 queue.i.valid.eq(ended),
-                queue.i.payload.lines.eq(block_lines),
-                queue.i.payload.stored.eq(Mux(smaller, fewest, block_lines)),
+                queue.i.payload.lines.eq(lines),
+                queue.i.payload.stored.eq(Mux(smaller, fewest, lines)),
                 queue.i.payload.masks.eq(Mux(smaller, masks_first, 0)),
             ]
 
@@ -154,29 +131,27 @@ class ZeroCompressor(wiring.Component):
         A full line waits for the next word or the end of its block, so that there is never more
         than one to give.
         """
-        number = Signal(range(PACKET_LINES))
-        last = number == blocks.payload.lines - 1
-        go = blocks.valid & (packed.level <= _PACKED_LINES - _PACKED_ROOM)
-        m.d.comb += [store.addr.eq(got), store.en.eq(go), blocks.ready.eq(go & last)]
-        with m.If(go):
-            m.d.sync += [got.eq(got + 1), number.eq(Mux(last, 0, number + 1))]
-
-        # What is read, and how many zeros are before each word.
-        mark = data.StructLayout({"valid": 1, "first": 1, "last": 1, "whole": 1})
-        read: Any = Signal(mark)
-        m.d.sync += [
-            read.valid.eq(go),
-            read.first.eq(number == 0),
-            read.last.eq(last),
-            read.whole.eq(blocks.payload.masks == 0),
+        go, last, whole = Signal(), Signal(), Signal()
+        number, _ = cursor(m, 1, go, last)
+        read, counted = (Signal(_Mark, name=name) for name in ("read", "counted"))
+        m.d.comb += [
+            go.eq(blocks.valid & (packed.level <= _PACKED_LINES - _PACKED_ROOM)),
+            last.eq(number == blocks.payload.lines - 1),
+            store.addr.eq(got),
+            store.en.eq(go),
+            blocks.ready.eq(go & last),
         ]
-        flags = Signal(WORDS)
-        m.d.comb += flags.eq(store.data.flags | read.whole.replicate(WORDS))
-        counted: Any = Signal(mark)
+
+        # How many zeros are before each word that has been read.
+        flags = store.data.flags | whole.replicate(WORDS)
         line, counted_flags = Signal(LINE_BITS, reset_less=True), Signal(WORDS, reset_less=True)
         zeros = [Signal(4, name=f"zeros_before_{place}") for place in range(WORDS)]
         count = Signal(range(WORDS + 1))
         m.d.sync += [
+            got.eq(got + go),
+            read.valid.eq(go),
+            read.last.eq(last),
+            whole.eq(blocks.payload.masks == 0),
             counted.eq(read),
             line.eq(store.data.line),
             counted_flags.eq(flags),
@@ -188,62 +163,62 @@ class ZeroCompressor(wiring.Component):
         held, base = Signal(range(WORDS + 1)), Signal(range(WORDS + 1))
         total, ended = Signal(range(2 * WORDS + 1)), Signal()
         fills, flush = Signal(), Signal()
-        m.d.comb += [
-            base.eq(Mux(counted.first, 0, held)),
-            total.eq(base + count),
-            fills.eq(counted.valid & (total > WORDS)),
-            flush.eq(ended & held.any()),
-        ]
-        m.d.sync += ended.eq(counted.valid & counted.last)
-        with m.If(counted.valid):
-            m.d.sync += held.eq(Mux(fills, total - WORDS, total))
         together = compacted(m, words_of(line), counted_flags, zeros)
         words = [Signal.like(word, name=f"together_{i}") for i, word in enumerate(together)]
         gives, moves, turn = Signal(), Signal(), Signal(range(WORDS))
         old, keep, take = (Signal(WORDS, name=name) for name in ("old", "keep", "take"))
-        below = Cat(base > place for place in range(WORDS))
-        reached = Cat(total > place for place in range(WORDS))
-        beyond = Cat(total > place + WORDS for place in range(WORDS))
+        below, reached, beyond = (
+            Cat(count > place for place in places)
+            for count, places in (
+                (base, range(WORDS)),
+                (total, range(WORDS)),
+                (total, range(WORDS, 2 * WORDS)),
+            )
+        )
+        m.d.comb += [
+            base.eq(Mux(ended, 0, held)),
+            total.eq(base + count),
+            fills.eq(counted.valid & (total > WORDS)),
+            flush.eq(ended & held.any()),
+        ]
         m.d.sync += [
+            ended.eq(counted.valid & counted.last),
             gives.eq(fills | flush),
             moves.eq(counted.valid),
             turn.eq(base),
             old.eq(below | flush.replicate(WORDS)),
             keep.eq(below & ~fills.replicate(WORDS)),
             take.eq(Mux(fills, beyond, reached & ~below)),
+            Cat(words).eq(Cat(together)),
         ]
-        m.d.sync += Cat(words).eq(Cat(together))
+
+        with m.If(counted.valid):
+            m.d.sync += held.eq(Mux(fills, total - WORDS, total))
+        with m.Elif(ended):
+            m.d.sync += held.eq(0)
 
         # The line that is being filled.
-        filling = [Signal.like(word, name=f"filling_{i}") for i, word in enumerate(words)]
         given: list[Any] = []
         for place, word in enumerate(rotated(m, words, turn)):
-            kept = filling[place]
+            kept = Signal.like(word, name=f"filling_{place}")
             given.append(Mux(old[place], kept, word))
             with m.If(moves):
                 m.d.sync += kept.eq(Mux(keep[place], kept, Mux(take[place], word, 0)))
         m.d.comb += [packed.i.valid.eq(gives), packed.i.payload.eq(Cat(given))]
 
-    def _send(self, m: Any, masks: Any, blocks: Any, packed: Any) -> None:
+    def _send(self, m: Any, given: Any, masks: Any, blocks: Any, packed: Any) -> None:
         """Gives a block: its masks, if it is compressed, and its words."""
-        number, block = Signal(range(PACKET_LINES)), Signal(range(_BLOCKS))
-        lines, stored = blocks.payload.lines, blocks.payload.stored
+        last = Signal()
+        number, block = cursor(m, _BLOCKS, given, last)
         from_masks = number < blocks.payload.masks
-        last = number == stored - 1
-        moved = self.o.valid & self.o.ready
         m.d.comb += [
+            last.eq(number == blocks.payload.stored - 1),
             masks.addr.eq(Cat(number[0], block)),
             self.o.valid.eq(blocks.valid & (from_masks | packed.valid)),
             self.o.payload.line.eq(Mux(from_masks, masks.data, packed.payload)),
             self.o.payload.last.eq(last),
-            self.o.payload.lines.eq(lines),
-            self.o.payload.stored.eq(stored),
-            packed.ready.eq(moved & ~from_masks),
-            blocks.ready.eq(moved & last),
+            self.o.payload.lines.eq(blocks.payload.lines),
+            self.o.payload.stored.eq(blocks.payload.stored),
+            packed.ready.eq(given & ~from_masks),
+            blocks.ready.eq(given & last),
         ]
-        with m.If(moved):
-            m.d.sync += [
-                number.eq(Mux(last, 0, number + 1)),
-                block.eq(block + last),
-                self.lines_out.eq(self.lines_out + 1),
-            ]

@@ -1,4 +1,5 @@
-"""Lines as sixteen words, and the networks that move words within a line."""
+"""What the compressor and the expander share: lines as sixteen words, networks that move words
+within a line, and the frame of both."""
 
 from __future__ import annotations
 
@@ -6,17 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 
 from hw.line import LINE_BITS
 from hw.memory_node.flit import PACKET_LINES
+from hw.memory_node.link.port import COUNTER_BITS
 
 __all__ = [
     "MASKS",
     "WORDS",
     "BlockLine",
+    "BlockStage",
     "StoredLine",
     "compacted",
+    "cursor",
     "mask_lines",
     "ones",
     "ones_before",
@@ -44,6 +49,46 @@ StoredLine = data.StructLayout(
 )
 """A line of a block as it is stored. ``lines`` are those of the block, ``stored`` those that it is
 stored in, as many if it is not compressed; both are the same with all its lines."""
+
+
+class BlockStage(wiring.Component):
+    """Takes lines of blocks and gives others.
+
+    Members
+    -------
+    i : In(stream of ``taken``)
+    o : Out(stream of ``given``)
+    lines_in, lines_out : Out(48)
+        Lines taken and given since reset.
+    """
+
+    i: Any
+    o: Any
+    lines_in: Any
+    lines_out: Any
+
+    def __init__(self, *, taken: data.Layout, given: data.Layout) -> None:
+        counts = {name: Out(COUNTER_BITS) for name in ("lines_in", "lines_out")}
+        ports = {"i": In(stream.Signature(taken)), "o": Out(stream.Signature(given))}
+        super().__init__(ports | counts)
+
+    def moved(self, m: Any) -> tuple[Any, Any]:
+        """Whether a line is taken, and whether one is given, which is counted."""
+        moved = self.i.valid & self.i.ready, self.o.valid & self.o.ready
+        for count, moves in zip((self.lines_in, self.lines_out), moved, strict=True):
+            with m.If(moves):
+                m.d.sync += count.eq(count + 1)
+        return moved
+
+
+def cursor(m: Any, blocks: int, moved: Any, last: Any) -> tuple[Any, Any]:
+    """The numbers of a line in its block and of the block, modulo ``blocks``: they go on when a
+    line has ``moved``."""
+    number = Signal(range(PACKET_LINES), name="number")
+    block = Signal(range(blocks), name="block")
+    with m.If(moved):
+        m.d.sync += [number.eq(Mux(last, 0, number + 1)), block.eq(block + last)]
+    return number, block
 
 
 def words_of(line: Any) -> list[Any]:

@@ -16,8 +16,9 @@ from sw_driver.memory_node.backends.rtl import RtlNetwork
 from sw_driver.memory_node.streams import Work
 
 OUT, BACK = Direction.LOCAL_TO_REMOTE, Direction.REMOTE_TO_LOCAL
-COPY_BYTES = 1 << 20
-COPIES = 4
+COPY_BYTES = 1 << 22
+COPIES = 2
+"""In each direction, one after the other: each waits until the one before has ended."""
 
 
 def main() -> None:

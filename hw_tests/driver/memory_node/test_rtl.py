@@ -10,6 +10,7 @@ import pytest
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS
 from sw_driver.errors import ClosedError, RemoteMemoryError
+from sw_driver.machine.memory_node import group_cycles
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.backends.rtl import RtlNetwork
@@ -23,6 +24,8 @@ WIDE = replace(TINY, links=4, link=replace(TINY.link, dead_cycles=1024))
 OUT, BACK = Direction.LOCAL_TO_REMOTE, Direction.REMOTE_TO_LOCAL
 LOCAL_BYTES = 1 << 20
 PACKET_BYTES = 4096
+_QUEUE_CYCLES = 2
+"""Until what is sent can be taken by a link."""
 
 
 @pytest.fixture
@@ -152,16 +155,26 @@ def test_what_is_not_a_devices_own_is_refused(pair: RtlNetwork) -> None:
 def test_packets_for_a_device_beyond_pass_through() -> None:
     network = RtlNetwork(devices=4, config=TINY, local_bytes=LOCAL_BYTES)
     ports = network.ports
-    data = np.random.default_rng(1).integers(0, 256, PACKET_BYTES, np.uint8).tobytes()
-    # From device 0 through node 1 to device 1, which has it at its left side.
-    message = Packet(2, 0, Operation.MESSAGE, 0, 9, 64, 0, data)
-    ports.send(0, 1, 0, message.flits())
     ports.advance(400)
-    came = list(ports.received(1, 0))
-    # The date line is in the node that it passed.
-    assert {channel for channel, _ in came} == {1}
-    assert Packet.of([flit.payload for _, flit in came]) == message
-    assert ports.registers[0].link(0, "passed") == 1
+    link = group_cycles(TINY, wire_cycles=1).wire
+    sizes = [(1, 64), (1, 0), (3, 7), (20, 64)]
+    for packets, lines in sizes:
+        data = np.random.default_rng(1).integers(0, 256, LINE_BYTES * lines, np.uint8).tobytes()
+        # From device 0 through node 1 to device 1, which has it at its left side.
+        message = Packet(2, 0, Operation.MESSAGE, 0, 9, lines, 0, data)
+        ports.send(0, 1, 0, message.flits() * packets)
+        cycles = link.fabric_cycles(packets=packets, lines=lines, stops=1)
+        ports.advance(cycles + _QUEUE_CYCLES - 1)
+        came = list(ports.received(1, 0))
+        assert len(came) == packets * (1 + lines) - 1
+        ports.advance(1)
+        came += ports.received(1, 0)
+        # The date line is in the node that it passed.
+        assert {channel for channel, _ in came} == {1}
+        flits = [flit.payload for _, flit in came]
+        assert Packet.of(flits[-1 - lines :]) == message
+        assert flits == flits[: 1 + lines] * packets
+    assert ports.registers[0].link(0, "passed") == sum(packets for packets, _ in sizes)
     network.close()
 
 

@@ -6,6 +6,7 @@ import copy
 import gc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from sw_driver.memory_node.streams import Work
 from sw_driver.torch.overlay import MemoryOverlay
 
 LOCAL_BYTES = 1 << 20
+_WAYS = ("lines_written", "lines_read")
 
 
 def _device(*, local_bytes: int = LOCAL_BYTES, share_bytes: int = 1 << 23) -> DeviceNode:
@@ -127,22 +129,31 @@ def test_training_is_the_same_to_the_last_bit(name: str, options: dict[str, Any]
 
 
 def test_training_through_nodes_in_rtl() -> None:
+    """Bit for bit, with compression and without; the nodes' counters say what it saves."""
     torch.manual_seed(1)
     plain = MODELS["convolutions"]()
-    overlaid = copy.deepcopy(plain)
+    start = copy.deepcopy(plain)
     assert sum(each.numel() for each in plain.parameters()) > 300_000
+    losses = _train(plain, 3, None)
     tiny = MEMORY_NODE_PRESETS["tiny"]
-    network = RtlNetwork(
-        config=replace(tiny, part=tiny.part.with_capacity(1 << 22)), local_bytes=LOCAL_BYTES
-    )
-    device = DeviceNode(Work(network), page_bytes=4096)
-    assert _train(plain, 3, None) == _train(overlaid, 3, device)
-    assert _state(plain) == _state(overlaid)
-    written = sum(
-        node.link(link, "lines_written") for node in network.ports.registers for link in (0, 1)
-    )
-    assert 64 * written > 2_000_000
-    network.close()
+    moved: list[list[int]] = []
+    for compressed in (False, True):
+        overlaid = copy.deepcopy(start)
+        network = RtlNetwork(
+            config=replace(tiny, part=tiny.part.with_capacity(1 << 22)), local_bytes=LOCAL_BYTES
+        )
+        device = DeviceNode(Work(network), page_bytes=4096)
+        assert _train(overlaid, 3, device, compressed=compressed) == losses
+        assert _state(plain) == _state(overlaid)
+        links = [partial(node.link, link) for node in network.ports.registers for link in (0, 1)]
+        moved.append([64 * sum(count(way) for count in links) for way in _WAYS])
+        if compressed:
+            counted = device.compression
+            assert moved[1] == [counted.moved_out, counted.moved_back]
+            assert moved[0] == [counted.bytes_out, counted.bytes_back]
+        network.close()
+    assert moved[0][0] > 2_000_000
+    assert all(less < 0.8 * whole for whole, less in zip(*moved, strict=True)), moved
 
 
 def test_what_is_moved_is_what_layers_save() -> None:
