@@ -75,7 +75,8 @@ class CompressingDevice(wiring.Component):
                 m.d.comb += receive.ready.eq(1)
                 with m.If(receive.valid):
                     m.d.sync += self.wrong.eq(1)
-        written, asked, done, came = (Signal(range(_BLOCKS), name=n) for n in "wadc")
+        names = ("written", "asked", "done", "came")
+        written, asked, done, came = (Signal(range(_BLOCKS), name=name) for name in names)
         self._ask(m, compressor.o, port.transmit[_REQUESTS], table, (written, asked, done))
         self._answers(m, port.receive[_RESPONSES], expander.i, table, (done, came))
         return m

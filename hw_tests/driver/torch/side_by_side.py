@@ -1,6 +1,5 @@
-"""A small model trained twice, with PyTorch's optimizer and on the module: how far they part.
-
-And how far PyTorch's own two ways on a processor part, its fused kernel and its loop.
+"""A small model trained with PyTorch's loop, on the module, and with PyTorch's fused optimizer:
+how far each of the last two parts from the first.
 
 ``python -m hw_tests.driver.torch.side_by_side 1000`` prints a table of all rules.
 """
