@@ -35,8 +35,6 @@ class AXI4LiteArbiter(wiring.Component):
         The subordinate.
     """
 
-    m_axi: Any
-
     def __init__(self, managers: int, *, addr_width: int, data_width: int) -> None:
         if managers < 2:
             raise ValueError(f"managers must be 2 or more, got {managers!r}")

@@ -46,12 +46,6 @@ class FloatOperator(wiring.Component):
     operands: ClassVar[tuple[str, ...]] = ("a", "b")
     """Names of the operands in order."""
 
-    i_valid: Bits
-    i_a: Bits
-    i_b: Bits
-    o_valid: Bits
-    o_y: Bits
-
     def __init__(self, *, format: FloatFormat = FP32, stages: int | None = None) -> None:
         if not isinstance(format, FloatFormat):
             raise ValueError(

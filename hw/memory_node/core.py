@@ -39,12 +39,6 @@ class NodeCore(wiring.Component):
         Those of group 0 first.
     """
 
-    s_axi: Any
-    receive: Any
-    transmit: Any
-    dead: Any
-    memory: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         links = config.links

@@ -35,9 +35,6 @@ class AxiPort(wiring.Component):
     s_axi, m_axi : In(AXI4Signature), Out(AXI4Signature)
     """
 
-    s_axi: Any
-    m_axi: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         axi = AXI4Signature(
             addr_width=config.channel_address_bits,
@@ -86,10 +83,6 @@ class MemoryNode(wiring.Component):
     wire_in, wire_out : In(WireSignature), Out(WireSignature), one for each link
     dram0, dram1, ... : of the memories
     """
-
-    s_axi: Any
-    wire_in: Any
-    wire_out: Any
 
     def __init__(self, config: MemoryNodeConfig, memories: Sequence[Any] | None = None) -> None:
         self._config = config

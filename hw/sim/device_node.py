@@ -83,18 +83,6 @@ class DeviceNode(wiring.Component):
         status; answers and messages with other data or lines than expected; messages that came.
     """
 
-    node: Any
-    transfers: Any
-    wire_in: Any
-    wire_out: Any
-    idle: Any
-    dead: Any
-    done: Any
-    again: Any
-    refused: Any
-    wrong: Any
-    received: Any
-
     def __init__(self, *, links: int, link: LinkConfig, outstanding: int = 8) -> None:
         self._links = links
         self._link = link
@@ -298,15 +286,6 @@ def _pattern(line: Any, seed: Any) -> Any:
 class _Sender(wiring.Component):
     """Makes the flits of a request; of a message it says when it has gone."""
 
-    node: Any
-    start: Any
-    slot: Any
-    entry: Any
-    busy: Any
-    o: Any
-    message_sent: Any
-    sent_slot: Any
-
     def __init__(self, entry: data.StructLayout, slots: int) -> None:
         self._entry = entry
         super().__init__(
@@ -365,13 +344,6 @@ class _Sender(wiring.Component):
 
 class _Sink(wiring.Component):
     """Takes packets and compares their data; what it says of one is so while ``ended``."""
-
-    i: Any
-    head: Any
-    seed: Any
-    lines: Any
-    different: Any
-    ended: Any
 
     def __init__(self) -> None:
         super().__init__(

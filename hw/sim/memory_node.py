@@ -30,11 +30,6 @@ class SimulatedMemoryNode(wiring.Component):
         A DRAM was given a command that it refuses.
     """
 
-    s_axi: Any
-    wire_in: Any
-    wire_out: Any
-    violation: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         wire = WireSignature(phit_bytes=config.link.phit_bytes)

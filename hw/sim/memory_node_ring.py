@@ -30,10 +30,6 @@ class _DevicePort(wiring.Component):
     in place of arrays, and without the counters.
     """
 
-    wire_in: Any
-    wire_out: Any
-    dead: Any
-
     def __init__(self, config: LinkConfig) -> None:
         self._config = config
         wire = WireSignature(phit_bytes=config.phit_bytes)
@@ -67,9 +63,6 @@ class _DevicePort(wiring.Component):
 class _Node(wiring.Component):
     """A :class:`~hw.sim.memory_node.SimulatedMemoryNode` with a member for each wire:
     ``wire_in_0``, ``wire_out_0`` and so on."""
-
-    s_axi: Any
-    violation: Any
 
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._node = node = SimulatedMemoryNode(config)

@@ -62,11 +62,6 @@ class BlockStage(wiring.Component):
         Lines taken and given since reset.
     """
 
-    i: Any
-    o: Any
-    lines_in: Any
-    lines_out: Any
-
     def __init__(self, *, taken: data.Layout, given: data.Layout) -> None:
         counts = {name: Out(COUNTER_BITS) for name in ("lines_in", "lines_out")}
         ports = {"i": In(stream.Signature(taken)), "o": Out(stream.Signature(given))}

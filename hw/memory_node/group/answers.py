@@ -48,18 +48,6 @@ class AnswerMaker(wiring.Component):
         All but ``line_written``.
     """
 
-    node: Any
-    answers: Any
-    fetches: Any
-    stored: Any
-    available: Any
-    fetch: Any
-    lines: Any
-    o: Any
-    answered: Any
-    done: Any
-    events: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         channels = config.group_channels

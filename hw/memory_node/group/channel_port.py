@@ -45,15 +45,6 @@ class ChannelPort(wiring.Component):
     axi : Out(:class:`~hw.axi.bus.AXI4Signature`)
     """
 
-    reads: Any
-    available: Any
-    fetch: Any
-    lines: Any
-    writes: Any
-    data: Any
-    written: Any
-    axi: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         links = config.group_links

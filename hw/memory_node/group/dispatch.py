@@ -34,13 +34,6 @@ class Dispatch(wiring.Component):
         Each write, for who gives data to memory and for who takes its answers.
     """
 
-    i: Any
-    done: Any
-    reads: Any
-    fetches: Any
-    writes: Any
-    stores: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         places = stream.Signature(Place(config))

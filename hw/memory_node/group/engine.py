@@ -40,13 +40,6 @@ class GroupEngine(wiring.Component):
     events : Out(:data:`~hw.memory_node.group.layouts.Events`), one for each link
     """
 
-    node: Any
-    allocation: Any
-    requests: Any
-    answers: Any
-    memory: Any
-    events: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         axi = AXI4Signature(

@@ -41,14 +41,6 @@ class Intake(wiring.Component):
         The data of all writes of ``jobs``.
     """
 
-    node: Any
-    allocation: Any
-    i: Any
-    answered: Any
-    answers: Any
-    jobs: Any
-    lines: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         super().__init__(

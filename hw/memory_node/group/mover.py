@@ -33,12 +33,6 @@ class WriteMover(wiring.Component):
         Pulse: a line has gone.
     """
 
-    i: Any
-    lines: Any
-    bursts: Any
-    data: Any
-    written: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         channels = config.group_channels
@@ -97,10 +91,6 @@ class WriteCollector(wiring.Component):
     o : Out(stream of a bit)
         For each write, whether memory did so for one of its bursts.
     """
-
-    i: Any
-    answers: Any
-    o: Any
 
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config

@@ -25,9 +25,6 @@ class Reader(wiring.Component):
         One at a time.
     """
 
-    i: Any
-    bursts: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         super().__init__(

@@ -29,9 +29,6 @@ class StripeFinder(wiring.Component):
     o : Out(stream of :class:`~hw.memory_node.group.layouts.Place`)
     """
 
-    i: Any
-    o: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         super().__init__(
@@ -109,14 +106,6 @@ class StripeWalker(wiring.Component):
     last : Out(1)
         This step would end the place (combinational from ``step_lines``).
     """
-
-    i: Any
-    active: Any
-    place: Any
-    lines: Any
-    step: Any
-    step_lines: Any
-    last: Any
 
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config

@@ -38,10 +38,6 @@ class FlitCrc(wiring.Component):
 
     latency = 2
 
-    valid: Any
-    i: Any
-    o: Any
-
     def __init__(self) -> None:
         super().__init__({"valid": In(1), "i": In(CHECKED_BITS), "o": Out(32)})
 

@@ -34,10 +34,6 @@ class PhitCutter(wiring.Component):
         Where it goes.
     """
 
-    valid: Any
-    flit: Any
-    wire: Any
-
     def __init__(self, *, phit_bytes: int) -> None:
         self._bits = 8 * phit_bytes
         super().__init__(
@@ -89,11 +85,6 @@ class PhitAssembler(wiring.Component):
     flit : Out(576)
         With ``complete``: the flit.
     """
-
-    wire: Any
-    valid: Any
-    complete: Any
-    flit: Any
 
     def __init__(self, *, phit_bytes: int) -> None:
         self._bits = 8 * phit_bytes

@@ -56,16 +56,6 @@ class LinkPort(wiring.Component):
         Flits of the wire that were wrong or incomplete, or filled and not taken.
     """
 
-    transmit: Any
-    receive: Any
-    wire_out: Any
-    wire_in: Any
-    dead: Any
-    sent: Any
-    sent_again: Any
-    taken: Any
-    discarded: Any
-
     def __init__(self, config: LinkConfig) -> None:
         self._config = config
         wire = WireSignature(phit_bytes=config.phit_bytes)

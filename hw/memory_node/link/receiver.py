@@ -52,17 +52,6 @@ class LinkReceiver(wiring.Component):
         One filled flit was taken; a flit was not used that was wrong, incomplete or filled.
     """
 
-    wire: Any
-    receive: Any
-    enable: Any
-    heard: Any
-    report: Any
-    due: Any
-    told: Any
-    right: Any
-    taken: Any
-    discarded: Any
-
     def __init__(self, config: LinkConfig) -> None:
         self._config = config
         super().__init__(

@@ -60,17 +60,6 @@ class LinkTransmitter(wiring.Component):
         A filled flit is sent for the first time; for another.
     """
 
-    transmit: Any
-    enable: Any
-    heard: Any
-    report: Any
-    due: Any
-    told: Any
-    gave_up: Any
-    wire: Any
-    sent: Any
-    sent_again: Any
-
     def __init__(self, config: LinkConfig) -> None:
         self._config = config
         super().__init__(

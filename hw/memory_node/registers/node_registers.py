@@ -60,15 +60,6 @@ class NodeRegisters(wiring.Component):
         Counts of the link port.
     """
 
-    s_axi: Any
-    node: Any
-    date_line: Any
-    allocations: Any
-    dead: Any
-    events: Any
-    passed: Any
-    dropped: Any
-
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         links = config.links

@@ -25,10 +25,6 @@ class Detour(wiring.Component):
         A packet whose link is dead when it begins leaves on the next in number that is not.
     """
 
-    dead: Any
-    i: Any
-    o: Any
-
     def __init__(self, links: int) -> None:
         self._links = links
         super().__init__(

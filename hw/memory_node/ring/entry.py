@@ -42,14 +42,6 @@ class LinkEntry(wiring.Component):
         Pulse: a packet has passed.
     """
 
-    node: Any
-    dead: Any
-    receive: Any
-    requests: Any
-    responses: Any
-    passing: Any
-    passed: Any
-
     def __init__(self, *, through: bool) -> None:
         self._through = through
         super().__init__(

@@ -24,9 +24,6 @@ class PacketArbiter(wiring.Component):
     o : Out(FlitStream)
     """
 
-    i: Any
-    o: Any
-
     def __init__(self, inputs: int) -> None:
         super().__init__({"i": In(FlitStream).array(inputs), "o": Out(FlitStream)})
 

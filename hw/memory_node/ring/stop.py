@@ -45,16 +45,6 @@ class RingStop(wiring.Component):
         Pulse for each virtual channel: a packet that came in on this side has passed.
     """
 
-    node: Any
-    date_line: Any
-    dead: Any
-    receive: Any
-    transmit: Any
-    requests: Any
-    responses: Any
-    answers: Any
-    passed: Any
-
     def __init__(self, sides: int = 2) -> None:
         self._sides = sides
         super().__init__(
