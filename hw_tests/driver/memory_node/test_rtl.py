@@ -178,7 +178,9 @@ def test_packets_for_a_device_beyond_pass_through() -> None:
     network.close()
 
 
-def test_a_dead_link_costs_time_only() -> None:
+@pytest.mark.parametrize("after_cycles", [300, 8000])
+def test_a_dead_link_costs_time_only(after_cycles: int) -> None:
+    """It dies while data go out, and while they come back."""
     network = RtlNetwork(devices=2, config=WIDE, local_bytes=LOCAL_BYTES)
     work = Work(network)
     device = DeviceNode(work, 0, page_bytes=PACKET_BYTES)
@@ -191,7 +193,8 @@ def test_a_dead_link_costs_time_only() -> None:
     device.cuda_memcpy_async(remote, there, size, OUT, stream)
     device.cuda_memcpy_async(back, remote, size, BACK, stream)
     assert not stream.idle
-    network.advance(300)
+    network.advance(after_cycles)
+    assert not stream.idle
     network.ports.cut(0, 1)
     stream.synchronize()
     assert device.read(back, size).tobytes() == values.tobytes()
