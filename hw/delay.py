@@ -47,16 +47,6 @@ class Delay(wiring.Component):
         super().__init__({"i": In(width), "o": Out(width)})
 
     @property
-    def width(self) -> int:
-        """Bits."""
-        return self._width
-
-    @property
-    def cycles(self) -> int:
-        """Delay in clock cycles."""
-        return self._cycles
-
-    @property
     def module_name(self) -> str:
         """Name of the Verilog module; unique to the configuration."""
         return f"delay_{self._cycles}_cycles_{self._width}_bits"
@@ -94,9 +84,7 @@ class Delay(wiring.Component):
         return m
 
 
-@cache
-def _delay(width: int, cycles: int) -> Delay:
-    return Delay(width=width, cycles=cycles)
+_delay = cache(Delay)
 
 
 def shared_delay(*, width: int, cycles: int) -> Any:

@@ -57,104 +57,61 @@ class FlowValue:
     """
 
     def __init__(self, flow: Flow, name: str, stage: int | None) -> None:
-        self._flow = flow
-        self._name = name
-        self._stage = stage
-        self._taps: dict[int | None, Any] = {}
-        self._used = False
-        self._negated: FlowValue | None = None
-        self._source: FlowValue | None = None
-
-    @property
-    def flow(self) -> Flow:
+        self.flow = flow
         """The pipeline that the value belongs to."""
-        return self._flow
-
-    @property
-    def name(self) -> str:
+        self.name = name
         """What messages call it: the name of an input or the formula."""
-        return self._name
-
-    @property
-    def stage(self) -> int | None:
+        self.stage = stage
         """Cycles after the inputs when it is ready; ``None`` for a constant, ready always."""
-        return self._stage
-
-    @property
-    def taps(self) -> dict[int | None, Any]:
-        """The signals that carry the value, by stage."""
-        return self._taps
-
-    @property
-    def used(self) -> bool:
-        """Whether an operator or an output takes it."""
-        return self._used
-
-    @property
-    def negative_of(self) -> FlowValue | None:
+        self.taps: dict[int | None, Any] = {}
+        """The signals that carry the value, by stage; none if nothing takes it."""
+        self.negative_of: FlowValue | None = None
         """The value of which this is the negative, if it is one."""
-        return self._source
-
-    def at(self, stage: int) -> FlowValue:
-        """The same value delayed to ``stage``.
-
-        Raises :class:`FlowError` if it is not ready by then. A constant stays itself.
-        """
-        if self._stage is None:
-            return self
-        if stage < self._stage:
-            raise FlowError(
-                f"{self._name} is ready at stage {self._stage}, expected stage {stage} or earlier; "
-                f"nothing makes a value earlier, so use it at stage {self._stage} or later"
-            )
-        if stage == self._stage:
-            return self
-        return _Delayed(self, stage)
+        self._negated: FlowValue | None = None
 
     def tap(self, stage: int | None) -> Any:
-        """The signal that carries the value at ``stage``."""
-        self._used = True
-        if self._stage is None:
+        """The signal that carries the value at ``stage``, when it is ready."""
+        if self.stage is None:
             stage = None
-        if stage not in self._taps:
-            self._taps[stage] = Signal(self._flow.format.width, name=f"value_{stage}")
-        return self._taps[stage]
+        if stage not in self.taps:
+            self.taps[stage] = Signal(self.flow.format.width, name=f"value_{stage}")
+        return self.taps[stage]
 
     def __add__(self, other: FlowValue) -> FlowValue:
-        return self._flow.operate(FloatAdd, "+", self, other)
+        return self.flow.operate(FloatAdd, "+", self, other)
 
     def __sub__(self, other: FlowValue) -> FlowValue:
-        self._flow.check(other, f"{self._name} - ...")
-        return self._flow.operate(FloatAdd, "+", self, -other)
+        self.flow.check(other, f"{self.name} - ...")
+        return self.flow.operate(FloatAdd, "+", self, -other)
 
     def __mul__(self, other: FlowValue) -> FlowValue:
-        return self._flow.operate(FloatMul, "*", self, other)
+        return self.flow.operate(FloatMul, "*", self, other)
 
     def __truediv__(self, other: FlowValue) -> FlowValue:
-        return self._flow.operate(FloatDiv, "/", self, other)
+        return self.flow.operate(FloatDiv, "/", self, other)
 
     def __neg__(self) -> FlowValue:
         if self._negated is None:
-            self._negated = FlowValue(self._flow, f"(-{self._name})", self._stage)
-            self._negated._source = self
-            self._flow.register(self._negated)
+            self._negated = FlowValue(self.flow, f"(-{self.name})", self.stage)
+            self._negated.negative_of = self
+            self.flow.values.append(self._negated)
         return self._negated
 
     def __radd__(self, other: object) -> FlowValue:
-        raise self._flow.foreign(other, f"... + {self._name}")
+        raise self.flow.foreign(other, f"... + {self.name}")
 
     def __rsub__(self, other: object) -> FlowValue:
-        raise self._flow.foreign(other, f"... - {self._name}")
+        raise self.flow.foreign(other, f"... - {self.name}")
 
     def __rmul__(self, other: object) -> FlowValue:
-        raise self._flow.foreign(other, f"... * {self._name}")
+        raise self.flow.foreign(other, f"... * {self.name}")
 
     def __rtruediv__(self, other: object) -> FlowValue:
-        raise self._flow.foreign(other, f"... / {self._name}")
+        raise self.flow.foreign(other, f"... / {self.name}")
 
     def _compare(self, other: object) -> bool:
         raise FlowError(
-            f"{self._name} is compared with {other!r}: a value of the pipeline has no order that "
+            f"{self.name} is compared with {other!r}: a value of the pipeline has no order that "
             f"Python could ask for; use maximum() or sign()"
         )
 
@@ -162,32 +119,13 @@ class FlowValue:
 
     def __bool__(self) -> bool:
         raise FlowError(
-            f"{self._name} is asked for its truth: a value of the pipeline is only known when it "
+            f"{self.name} is asked for its truth: a value of the pipeline is only known when it "
             f"runs; a rule computes the same for every parameter"
         )
 
     def __repr__(self) -> str:
-        when = "constant" if self._stage is None else f"stage {self._stage}"
-        return f"<FlowValue {self._name}, {when}>"
-
-
-class _Delayed(FlowValue):
-    """A value from a later stage on; its signals are those of the value itself."""
-
-    def __init__(self, origin: FlowValue, stage: int) -> None:
-        super().__init__(origin.flow, origin.name, stage)
-        self._origin = origin
-
-    @property
-    def taps(self) -> dict[int | None, Any]:
-        return self._origin.taps
-
-    @property
-    def used(self) -> bool:
-        return self._origin.used
-
-    def tap(self, stage: int | None) -> Any:
-        return self._origin.tap(stage)
+        when = "constant" if self.stage is None else f"stage {self.stage}"
+        return f"<FlowValue {self.name}, {when}>"
 
 
 def sqrt(value: FlowValue) -> FlowValue:
@@ -265,55 +203,9 @@ class Flow:
         """Cycles from the inputs to the outputs: the stage of the slowest output."""
         return max((value.stage or 0 for value in self.outputs.values()), default=0)
 
-    def apply(self, operator: FloatOperator, *operands: FlowValue, name: str) -> FlowValue:
-        """The result of ``operator``, without balancing its operands.
-
-        The arithmetic of :class:`FlowValue` balances; this is for operators beyond it. Raises
-        :class:`FlowError` unless the operands are ready at the same stage (:meth:`balance` them).
-        """
-        for operand in operands:
-            self.check(operand, name)
-        if operator.format != self.format:
-            raise FlowError(
-                f"{name}: the operator computes in {operator.format.name}, expected "
-                f"{self.format.name}; make it with the format of the flow"
-            )
-        if len(operands) != len(operator.operands):
-            raise FlowError(
-                f"{name}: {operator.operation} got {len(operands)} operands, expected "
-                f"{len(operator.operands)}; pass one value for each port"
-            )
-        stages = {operand.stage for operand in operands} - {None}
-        if not stages:
-            raise FlowError(
-                f"{name} has only constants as operands; compute it in the driver, where it is "
-                f"rounded once, and hand it in as a constant"
-            )
-        if len(stages) > 1:
-            ready = ", ".join(f"{operand.name} at stage {operand.stage}" for operand in operands)
-            raise FlowError(
-                f"{name} has unbalanced operands ({ready}); delay the earlier ones with balance()"
-            )
-        stage = next(one for one in stages if one is not None)
-        result = FlowValue(self, name, stage + operator.latency)
-        self.register(result)
-        self.placed.append(
-            Placed(
-                operator=operator,
-                stage=stage,
-                operands=tuple(operand.tap(stage) for operand in operands),
-                result=result,
-            )
-        )
-        return result
-
-    def balance(self, *values: FlowValue) -> tuple[FlowValue, ...]:
-        """``values`` delayed to the stage at which the last of them is ready."""
-        stage = max(value.stage or 0 for value in values)
-        return tuple(value.at(stage) for value in values)
-
     def operate(self, kind: type[FloatOperator], symbol: str, *operands: FlowValue) -> FlowValue:
-        """The result of the flow's own operator of class ``kind`` on balanced ``operands``."""
+        """The result of the flow's operator of class ``kind`` on ``operands``, each delayed until
+        the last of them is ready."""
         names = [getattr(operand, "name", repr(operand)) for operand in operands]
         function = symbol.isidentifier()
         name = f"{symbol}({', '.join(names)})" if function else f"({f' {symbol} '.join(names)})"
@@ -323,7 +215,24 @@ class Flow:
         if operator is None:
             stages = self.depths.get(kind.operation)
             operator = self._operators[kind] = kind(format=self.format, stages=stages)
-        return self.apply(operator, *self.balance(*operands), name=name)
+        ready = [operand.stage for operand in operands if operand.stage is not None]
+        if not ready:
+            raise FlowError(
+                f"{name} has only constants as operands; compute it in the driver, where it is "
+                f"rounded once, and hand it in as a constant"
+            )
+        stage = max(ready)
+        result = FlowValue(self, name, stage + operator.latency)
+        self.values.append(result)
+        self.placed.append(
+            Placed(
+                operator=operator,
+                stage=stage,
+                operands=tuple(operand.tap(stage) for operand in operands),
+                result=result,
+            )
+        )
+        return result
 
     def check(self, value: object, where: str) -> None:
         """Raises :class:`FlowError` unless ``value`` belongs to this pipeline."""
@@ -342,10 +251,6 @@ class Flow:
             f"the driver set it"
         )
 
-    def register(self, value: FlowValue) -> None:
-        """Remembers ``value``, so that :meth:`finish` finds it if it leads nowhere."""
-        self.values.append(value)
-
     def finish(self) -> None:
         """Checks that everything is connected; call it when all outputs are named.
 
@@ -356,7 +261,7 @@ class Flow:
             raise FlowError("the pipeline has no output; name one with output()")
         latency = self.latency
         for value in self.outputs.values():
-            value.at(latency).tap(latency)
+            value.tap(latency)
         for value in reversed(self.values):
             # A negative needs the value it is made of at each of its own stages.
             if value.negative_of is not None:
@@ -364,12 +269,12 @@ class Flow:
                     value.negative_of.tap(stage)
         for kind, members in (("input", self.inputs), ("constant", self.constants)):
             for name, value in members.items():
-                if not value.used:
+                if not value.taps:
                     raise FlowError(
                         f"{kind} {name!r} is not connected; use it in the formula or remove it"
                     )
         for value in self.values:
-            if not value.used:
+            if not value.taps:
                 raise FlowError(
                     f"{value.name} is computed but not used; name it as an output or remove it"
                 )
