@@ -7,6 +7,7 @@ from typing import Any
 
 from hw.axdimm.host_port import MAX_READ_LATENCY
 from hw.axdimm.registers import WINDOW_BYTES
+from hw.checks import check_int
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
 from hw.dram.interface import SLOTS
@@ -96,11 +97,7 @@ class ModuleConfig:
                 f"{self.memory!r}, which has none: leave it out"
             )
         latency = self.read_latency_fabric_cycles
-        if not isinstance(latency, int) or not 4 <= latency <= MAX_READ_LATENCY:
-            raise ValueError(
-                "read_latency_fabric_cycles must be an integer from 4 to "
-                f"{MAX_READ_LATENCY}, got {latency!r}"
-            )
+        check_int("read_latency_fabric_cycles", latency, 4, MAX_READ_LATENCY)
         if self.host not in HOSTS:
             raise ValueError(f"host must be one of {', '.join(HOSTS)}, got {self.host!r}")
         if self.host == "axi4" and latency != _PAPER_READ_LATENCY:

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.axdimm.host_port import TAG_BITS, HostRequest, HostResult
 from hw.axdimm.registers import WINDOW_ADDR_WIDTH
 from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature, Response
+from hw.checks import check_int
 from hw.csr.bank import CSR_DATA_WIDTH
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.fifo import StreamFifo
@@ -53,10 +54,7 @@ class DramBridge(wiring.Component):
     def __init__(
         self, *, address_width: int, id_width: int, outstanding: int = 64, ordered: bool = True
     ) -> None:
-        if outstanding < 2 or outstanding & (outstanding - 1):
-            raise ValueError(
-                f"outstanding must be a power of two of at least 2, got {outstanding!r}"
-            )
+        check_int("outstanding", outstanding, 2, 256, power_of_two=True)
         self._outstanding = outstanding
         self._ordered = ordered
         super().__init__(

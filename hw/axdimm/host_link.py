@@ -5,6 +5,7 @@ from __future__ import annotations
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.checks import check_int
 from hw.line import LINE_BITS, line_width
 
 __all__ = ["HostLinkSignature"]
@@ -36,8 +37,7 @@ class HostLinkSignature(wiring.Signature):
     """
 
     def __init__(self, *, address_width: int) -> None:
-        if not 13 <= address_width <= 40:
-            raise ValueError(f"address_width must be from 13 to 40 bits, got {address_width!r}")
+        check_int("address_width", address_width, 13, 40)
         self.address_width = address_width
         super().__init__(
             {

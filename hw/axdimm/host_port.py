@@ -10,6 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_link import HostLinkSignature
+from hw.checks import check_int
 from hw.line import LINE_BITS, LINE_BYTES, line_width
 from hw.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
@@ -98,13 +99,8 @@ class HostPort(wiring.Component):
     def __init__(
         self, *, address_width: int, read_latency: int = 48, queue_lines: int = 128
     ) -> None:
-        if not 4 <= read_latency <= MAX_READ_LATENCY:
-            raise ValueError(
-                f"read_latency must be from 4 to {MAX_READ_LATENCY} fabric cycles, "
-                f"got {read_latency!r}"
-            )
-        if not 8 <= queue_lines <= 128:
-            raise ValueError(f"queue_lines must be from 8 to 128, got {queue_lines!r}")
+        check_int("read_latency", read_latency, 4, MAX_READ_LATENCY)
+        check_int("queue_lines", queue_lines, 8, 128)
         self.read_latency = read_latency
         """For the register that tells."""
         self._queue_lines = queue_lines

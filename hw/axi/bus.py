@@ -7,6 +7,8 @@ from enum import IntEnum
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.checks import check_int
+
 __all__ = ["BURST_INCR", "AXI4LiteSignature", "AXI4Signature", "Response"]
 
 BURST_INCR = 0b01
@@ -22,11 +24,6 @@ class Response(IntEnum):
     DECERR = 0b11
 
 
-def _check(name: str, value: int, low: int, high: int) -> None:
-    if not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f"{name} must be an integer from {low} to {high}, got {value!r}")
-
-
 class AXI4Signature(wiring.Signature):
     """AXI4 as the manager sees it; a subordinate has it as ``In``.
 
@@ -36,8 +33,8 @@ class AXI4Signature(wiring.Signature):
     """
 
     def __init__(self, *, addr_width: int, data_width: int, id_width: int = 1) -> None:
-        _check("addr_width", addr_width, 12, 64)
-        _check("id_width", id_width, 1, 32)
+        check_int("addr_width", addr_width, 12, 64)
+        check_int("id_width", id_width, 1, 32)
         if data_width not in (32, 64, 128, 256, 512, 1024):
             raise ValueError(
                 f"data_width must be a power of two from 32 to 1024, got {data_width!r}"
@@ -77,7 +74,7 @@ class AXI4LiteSignature(wiring.Signature):
     """AXI4-Lite as the manager sees it; a subordinate has it as ``In``."""
 
     def __init__(self, *, addr_width: int, data_width: int) -> None:
-        _check("addr_width", addr_width, 1, 64)
+        check_int("addr_width", addr_width, 1, 64)
         if data_width not in (32, 64):
             raise ValueError(f"data_width must be 32 or 64, got {data_width!r}")
         self.addr_width = addr_width

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hw.checks import check_int
 from hw.dram.timing import MAX_POSTPONED_REFRESHES
 
 __all__ = ["ControllerConfig"]
@@ -48,11 +49,7 @@ class ControllerConfig:
             ("write_buffer_lines", 64, 4096),
             ("read_buffer_lines", 16, 4096),
         ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
-                raise ValueError(
-                    f"{name} must be a power of two from {low} to {high}, got {value!r}"
-                )
+            check_int(name, getattr(self, name), low, high, power_of_two=True)
         for name, low, high in (
             ("run_length", 1, 255),
             ("refresh_postpone", 1, MAX_POSTPONED_REFRESHES),
@@ -60,9 +57,7 @@ class ControllerConfig:
             ("refresh_idle_cycles", 1, 1 << 16),
             ("reset_cycles", 1, 256),
         ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not low <= value <= high:
-                raise ValueError(f"{name} must be an integer from {low} to {high}, got {value!r}")
+            check_int(name, getattr(self, name), low, high)
         if not isinstance(self.refresh, bool):
             raise ValueError(f"refresh must be True or False, got {self.refresh!r}")
 

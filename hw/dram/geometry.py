@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hw.checks import check_int
 from hw.line import AXI_BURST_LINES, LINE_BYTES
 
 __all__ = [
     "BURST_COLUMNS",
     "DATA_BYTES",
     "DramGeometry",
-    "require_power_of_two",
     "rows_of",
 ]
 
@@ -19,12 +19,6 @@ DATA_BYTES = 8
 
 BURST_COLUMNS = LINE_BYTES // DATA_BYTES
 """Columns of one DRAM burst (BL8), which is a line."""
-
-
-def require_power_of_two(name: str, value: int, low: int, high: int) -> None:
-    """Raises ``ValueError`` unless ``value`` is a power of two from ``low`` to ``high``."""
-    if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
-        raise ValueError(f"{name} must be a power of two from {low} to {high}, got {value!r}")
 
 
 def rows_of(capacity_bytes: int, row_of_every_bank_bytes: int) -> int:
@@ -61,11 +55,15 @@ class DramGeometry:
     """Columns of a row, each 8 bytes wide over the channel."""
 
     def __post_init__(self) -> None:
-        require_power_of_two("bank_groups", self.bank_groups, 2, 4)
-        require_power_of_two("banks_per_group", self.banks_per_group, 2, 4)
-        require_power_of_two("rows", self.rows, 2, 1 << 18)
         # The longest AXI burst stays in one row of a pair of bank groups, half of it in each.
-        require_power_of_two("columns", self.columns, AXI_BURST_LINES // 2 * BURST_COLUMNS, 1024)
+        least_columns = AXI_BURST_LINES // 2 * BURST_COLUMNS
+        for name, low, high in (
+            ("bank_groups", 2, 4),
+            ("banks_per_group", 2, 4),
+            ("rows", 2, 1 << 18),
+            ("columns", least_columns, 1024),
+        ):
+            check_int(name, getattr(self, name), low, high, power_of_two=True)
 
     @property
     def bank_group_bits(self) -> int:

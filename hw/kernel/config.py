@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from hw.checks import check_int
 from hw.clocking import check_clocking
 from hw.float.format import FP32, FP32_FLUSHED, FloatFormat
 from hw.line import LINE_BYTES, line_width
@@ -35,11 +36,6 @@ SUBNORMALS = {"kept": FP32, "flushed": FP32_FLUSHED}
 """What becomes of subnormal numbers: by each setting the format in which a kernel computes."""
 
 _LANES = (1, 2, 4, 8, 16)
-
-
-def _check_power_of_two(name: str, value: int, low: int, high: int) -> None:
-    if not isinstance(value, int) or not low <= value <= high or value & (value - 1):
-        raise ValueError(f"{name} must be a power of two from {low} to {high}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +86,9 @@ class KernelConfig:
             raise ValueError(
                 f"subnormals must be one of {', '.join(SUBNORMALS)}, got {self.subnormals!r}"
             )
-        _check_power_of_two("block_bytes", self.block_bytes, 2 * LINE_BYTES, 65536)
-        if not isinstance(self.buffer_blocks, int) or not 1 <= self.buffer_blocks <= 16:
-            raise ValueError(
-                f"buffer_blocks must be an integer from 1 to 16, got {self.buffer_blocks!r}"
-            )
-        if not isinstance(self.address_width, int) or not 16 <= self.address_width <= COUNT_WIDTH:
-            raise ValueError(
-                f"address_width must be an integer from 16 to {COUNT_WIDTH}, "
-                f"got {self.address_width!r}"
-            )
+        check_int("block_bytes", self.block_bytes, 2 * LINE_BYTES, 65536, power_of_two=True)
+        check_int("buffer_blocks", self.buffer_blocks, 1, 16)
+        check_int("address_width", self.address_width, 16, COUNT_WIDTH)
         if (
             not isinstance(self.memory_bytes, int)
             or not LINE_BYTES <= self.memory_bytes <= 1 << self.address_width

@@ -31,5 +31,5 @@ def test_host_bridges() -> None:
 
 @pytest.mark.parametrize("outstanding", [0, 1, 3, 48])
 def test_refuses_outstanding(outstanding: int) -> None:
-    with pytest.raises(ValueError, match=f"power of two of at least 2, got {outstanding}"):
+    with pytest.raises(ValueError, match=f"power of two from 2 to 256, got {outstanding}"):
         DramBridge(address_width=ADDRESS_WIDTH, id_width=2, outstanding=outstanding)

@@ -48,9 +48,9 @@ def test_host_port(read_latency: int) -> None:
 @pytest.mark.parametrize(
     ("parameter", "value", "message"),
     [
-        ("read_latency", 3, "read_latency must be from 4 to 512 fabric cycles, got 3"),
+        ("read_latency", 3, "read_latency must be an integer from 4 to 512, got 3"),
         ("read_latency", 513, "got 513"),
-        ("queue_lines", 7, "queue_lines must be from 8 to 128, got 7"),
+        ("queue_lines", 7, "queue_lines must be an integer from 8 to 128, got 7"),
         ("queue_lines", 129, "got 129"),
     ],
 )

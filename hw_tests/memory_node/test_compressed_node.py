@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hw.dram.presets import TINY
 from hw.memory_node.config import MemoryNodeConfig
-from hw.memory_node.link.config import configure
+from hw.memory_node.link.config import LINK_PRESETS
 from hw.sim.memory_node import SimulatedMemoryNode
 from hw_tests.bench import run_bench
 from hw_tests.memory_node.compressing_device import CompressingDevice
@@ -18,7 +20,9 @@ _CONFIG = MemoryNodeConfig(
     requests=4,
     write_buffer_lines=64,
     read_buffer_lines=64,
-    link=configure("tiny", phit_bytes=36, buffer_flits=16, replay_flits=16, dead_retries=64),
+    link=replace(
+        LINK_PRESETS["tiny"], phit_bytes=36, buffer_flits=16, replay_flits=16, dead_retries=64
+    ),
 )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
+from hw.checks import check_int
 from hw.memory_node.link.wire import FLIT_BYTES
 
-__all__ = ["LINK_PRESETS", "OPTIONS", "PHIT_BYTES", "LinkConfig", "configure"]
+__all__ = ["LINK_PRESETS", "PHIT_BYTES", "LinkConfig"]
 
 PHIT_BYTES = (72, 36, 24, 18, 12, 9)
 """Widths of a wire: each carries a flit in a whole number of phits."""
@@ -26,10 +26,12 @@ class LinkConfig:
     """What the wire carries in a cycle, one of :data:`PHIT_BYTES`."""
 
     buffer_flits: int = 128
-    """Flits that wait at a receiver, of each virtual channel, 2 to 255."""
+    """Flits that wait at a receiver, of each virtual channel, 2 to 255: credits are counted modulo
+    256."""
 
     replay_flits: int = 128
-    """Flits that a sender keeps until they are acknowledged: a power of two from 4 to 128."""
+    """Flits that a sender keeps until they are acknowledged: a power of two from 4 to 128, half of
+    the sequence numbers."""
 
     retry_cycles: int = 256
     """Without progress, after which a receiver asks again and a sender goes back: more than a flit
@@ -51,39 +53,20 @@ class LinkConfig:
                 f"phit_bytes must be one of {', '.join(map(str, PHIT_BYTES))}, "
                 f"got {self.phit_bytes!r}; a flit of {FLIT_BYTES} bytes has to be whole phits"
             )
-        _check("buffer_flits", self.buffer_flits, 2, 255, "credits are counted modulo 256")
-        _check("replay_flits", self.replay_flits, 4, 128, "half of the sequence numbers")
-        if self.replay_flits & (self.replay_flits - 1):
-            raise ValueError(
-                f"replay_flits must be a power of two, got {self.replay_flits}; "
-                f"take {1 << self.replay_flits.bit_length() - 1}"
-            )
+        check_int("buffer_flits", self.buffer_flits, 2, 255)
+        check_int("replay_flits", self.replay_flits, 4, 128, power_of_two=True)
         longest = 1 << 24
-        least = 4 * self.phits + 16
-        _check("retry_cycles", self.retry_cycles, least, longest, "a flit's way there and back")
-        _check(
-            "keepalive_cycles", self.keepalive_cycles, self.phits, longest, "a flit has to fit in"
-        )
-        least = 4 * self.keepalive_cycles
-        _check("dead_cycles", self.dead_cycles, least, longest, "some keepalives may be lost")
-        _check("dead_retries", self.dead_retries, 2, 255, "a retry may be lost")
+        # A flit's way there and back.
+        check_int("retry_cycles", self.retry_cycles, 4 * self.phits + 16, longest)
+        check_int("keepalive_cycles", self.keepalive_cycles, self.phits, longest)
+        # Some keepalives, and a retry, may be lost.
+        check_int("dead_cycles", self.dead_cycles, 4 * self.keepalive_cycles, longest)
+        check_int("dead_retries", self.dead_retries, 2, 255)
 
     @property
     def phits(self) -> int:
         """Phits of a flit."""
         return FLIT_BYTES // self.phit_bytes
-
-
-def _check(name: str, value: int, low: int, high: int, reason: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ValueError(
-            f"{name} must be an integer from {low} to {high}, got {value!r}; {reason}: "
-            f"take {_nearest(value, low, high)}"
-        )
-
-
-def _nearest(value: Any, low: int, high: int) -> int:
-    return high if isinstance(value, int) and value > high else low
 
 
 LINK_PRESETS = {
@@ -99,19 +82,3 @@ LINK_PRESETS = {
     ),
 }
 """Named configurations: 64 bytes of payload a cycle, and a small one for tests."""
-
-OPTIONS = tuple(item.name for item in fields(LinkConfig))
-"""What :func:`configure` takes."""
-
-
-def configure(preset: str = "full", **options: Any) -> LinkConfig:
-    """The preset with ``options`` changed.
-
-    Raises ``ValueError`` for an unknown preset or option and for values that do not fit.
-    """
-    if preset not in LINK_PRESETS:
-        raise ValueError(f"no configuration {preset!r}; known: {', '.join(LINK_PRESETS)}")
-    for name in options:
-        if name not in OPTIONS:
-            raise ValueError(f"no configuration option {name!r}; known: {', '.join(OPTIONS)}")
-    return replace(LINK_PRESETS[preset], **options)

@@ -9,11 +9,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hw.in_turn import next_in_turn
 from hw.memory_node.flit import CHANNELS, Flit, FlitStream
 from hw.memory_node.link.config import LinkConfig
 from hw.memory_node.link.crc import FlitCrc
 from hw.memory_node.link.phits import PhitCutter
-from hw.memory_node.link.turns import next_in_turn
 from hw.memory_node.link.wire import CHECKED_BITS, Heard, Report, WireFlit, WireSignature
 from hw.storage import NEVER_BOTH
 
@@ -140,7 +140,7 @@ class LinkTransmitter(wiring.Component):
         report = self.heard.report
         with m.If(self.heard.valid):
             m.d.sync += passed_on[report.credit_channel].eq(report.credits)
-        chosen = next_in_turn(m, requests, last, name="channel")
+        chosen = next_in_turn(m, last, requests)
         entered = Signal()
         m.d.comb += [
             entered.eq(room & requests.any()),

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from amaranth.lib import data
 
-from hw.dram.geometry import require_power_of_two, rows_of
+from hw.checks import check_int
+from hw.dram.geometry import rows_of
 from hw.pim.config import BEAT_BYTES
 
 __all__ = ["ROW_BEATS", "ROW_BYTES", "VaultGeometry"]
@@ -37,9 +38,9 @@ class VaultGeometry:
     """Rows of a bank."""
 
     def __post_init__(self) -> None:
-        require_power_of_two("layers", self.layers, 2, 8)
-        require_power_of_two("banks_per_layer", self.banks_per_layer, 2, 4)
-        require_power_of_two("rows", self.rows, 2, 1 << 18)
+        check_int("layers", self.layers, 2, 8, power_of_two=True)
+        check_int("banks_per_layer", self.banks_per_layer, 2, 4, power_of_two=True)
+        check_int("rows", self.rows, 2, 1 << 18, power_of_two=True)
 
     @property
     def layer_bits(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import cocotb
@@ -26,14 +27,14 @@ from golden.memory_node import (
 )
 from hw.memory_node.flit import CHANNELS
 from hw.memory_node.flit import Flit as PassedFlit
-from hw.memory_node.link.config import LinkConfig, configure
+from hw.memory_node.link.config import LINK_PRESETS
 from hw_tests.bench import bench_parameters
 from hw_tests.memory_node.link.noise import NOISES, NoisyWire
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack
 
 PARAMETERS = bench_parameters()
-CONFIG: LinkConfig = configure(PARAMETERS["preset"], **PARAMETERS["options"])
+CONFIG = replace(LINK_PRESETS[PARAMETERS["preset"]], **PARAMETERS["options"])
 DELAY: int = PARAMETERS["delay"]
 FLITS: int = PARAMETERS["flits"]
 """About so many are sent on each virtual channel."""

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from golden.cycles.link import LinkCycles
-from hw.memory_node.link.config import configure
+from hw.memory_node.link.config import LINK_PRESETS
 from hw_tests.bench import run_bench
 from hw_tests.memory_node.link.link_pair import LinkPair
 
@@ -15,7 +15,7 @@ FLITS = 1_000_000
 
 def main() -> None:
     """Measures and prints the table of docs/methods.md."""
-    config = configure()
+    config = LINK_PRESETS["full"]
     print("| wire, cycles | one in | RTL | formula |")
     for delay in (10, 53):
         model = LinkCycles(
