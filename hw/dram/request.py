@@ -8,11 +8,12 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.counter import step
 from hw.dram.address_map import line_layout
 from hw.dram.geometry import DramGeometry
 from hw.line import AXI_BURST_BITS
 
-__all__ = ["SEQUENCE_BITS", "RequestQueue", "request_layout", "step"]
+__all__ = ["SEQUENCE_BITS", "RequestQueue", "request_layout"]
 
 SEQUENCE_BITS = 12
 """Width of the numbers by which requests are told apart, modulo their range."""
@@ -24,14 +25,6 @@ def request_layout(geometry: DramGeometry) -> data.StructLayout:
     All lines lie in the aligned 4 KB of the first, so in one row of a pair of bank groups.
     """
     return data.StructLayout({"write": 1, "line": line_layout(geometry), "length": AXI_BURST_BITS})
-
-
-def step(m: Any, counter: Signal, *, up: Any, down: Any) -> None:
-    """Counts up, down or not at all; no sum waits for the flags, which may come late."""
-    with m.If(up & ~down):
-        m.d.sync += counter.eq(counter + 1)
-    with m.Elif(down & ~up):
-        m.d.sync += counter.eq(counter - 1)
 
 
 class RequestQueue(wiring.Component):

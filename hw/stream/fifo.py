@@ -9,6 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hw.counter import step
 from hw.storage import NEVER_BOTH
 
 __all__ = ["StreamFifo"]
@@ -108,10 +109,7 @@ class StreamFifo(wiring.Component):
             m.d.sync += o_valid.eq(1)
         with m.Elif(self.o.ready):
             m.d.sync += o_valid.eq(0)
-        with m.If(write & ~read):
-            m.d.sync += stored.eq(stored + 1)
-        with m.Elif(read & ~write):
-            m.d.sync += stored.eq(stored - 1)
+        step(m, stored, up=write, down=read)
         with m.If(self.flush):
             m.d.sync += [
                 stored.eq(0),

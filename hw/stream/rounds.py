@@ -23,14 +23,7 @@ class RoundsLayout(data.StructLayout):
     """
 
     def __init__(self, *, block_beats: int, beats_width: int) -> None:
-        if not isinstance(block_beats, int) or block_beats < 2 or block_beats & (block_beats - 1):
-            raise ValueError(f"block_beats must be a power of two from 2, got {block_beats!r}")
         block_bits = block_beats.bit_length() - 1
-        if not isinstance(beats_width, int) or beats_width <= block_bits:
-            raise ValueError(
-                f"beats_width must be more than {block_bits}, the bits that count the beats of "
-                f"a block, got {beats_width!r}"
-            )
         self.block_beats = block_beats
         self.beats_width = beats_width
         super().__init__({"last_round": beats_width - block_bits, "tail_beats": block_bits + 1})
@@ -76,8 +69,6 @@ class RoundWalker(wiring.Component):
     """
 
     def __init__(self, *, layout: RoundsLayout, tensors: int) -> None:
-        if not isinstance(tensors, int) or tensors < 1:
-            raise ValueError(f"tensors must be an integer from 1, got {tensors!r}")
         self._layout = layout
         self._tensors = tensors
         beats = range(layout.block_beats + 1)

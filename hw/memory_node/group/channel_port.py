@@ -10,7 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR, AXI4Signature
-from hw.dram.request import step
+from hw.counter import step
 from hw.in_turn import round_robin
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
 from hw.memory_node.config import MemoryNodeConfig

@@ -1,0 +1,109 @@
+"""What the block loader and the block writer have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.line import AXI_BURST_LINES, line_width
+from hw.stream.bursts import BurstGenerator
+from hw.stream.rounds import RoundsLayout, RoundWalker
+
+__all__ = ["BlockMover"]
+
+
+class BlockMover(wiring.Component):
+    """Issues bursts of one round after the other and follows their data.
+
+    Parameters
+    ----------
+    layout
+        Of ``rounds``.
+    tensors
+        Most tensors of a round.
+    buffer_blocks
+        Blocks that each FIFO holds: rounds that may be in flight or in the FIFOs.
+    addr_width
+        Width of byte addresses in bits.
+
+    Members
+    -------
+    start : In(1)
+        Begins a run; only when ``idle``, and with the FIFOs empty.
+    rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
+        The rounds of the run; must hold still until it is done.
+    last_tensor : In(range(tensors))
+        Index of the last tensor of each round; likewise.
+    lines : In(line), one for each tensor
+        Number of the first line of each tensor, taken over at ``start``.
+    stop : In(1)
+        Issue no further burst of this run; must stay high until the next ``start``.
+    idle : Out(1)
+        Nothing in flight and nothing to issue (because all is or because of ``stop``).
+    error : Out(1)
+        Pulse: an error response came.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, wiring.Member],
+        *,
+        layout: RoundsLayout,
+        tensors: int,
+        buffer_blocks: int,
+        addr_width: int,
+    ) -> None:
+        self._layout = layout
+        self._tensors = tensors
+        self._buffer_blocks = buffer_blocks
+        self._addr_width = addr_width
+        super().__init__(
+            {
+                "start": In(1),
+                "rounds": In(layout),
+                "last_tensor": In(range(tensors), init=tensors - 1),
+                "lines": In(line_width(addr_width)).array(tensors),
+                "stop": In(1),
+                "idle": Out(1),
+                "error": Out(1),
+                **members,
+            }
+        )
+
+    @property
+    def _most_bursts(self) -> int:
+        """Into which the rounds that the FIFOs hold are cut."""
+        # A block of n pages whose address is no multiple of 4 KB touches n + 1 pages.
+        pages = -(-self._layout.block_beats // AXI_BURST_LINES) + 1
+        return self._buffer_blocks * self._tensors * pages
+
+    def _bursts(self, m: Any, address: Any, allowed: Any) -> Any:
+        """What issues the bursts to the stream ``address``, each round when it is ``allowed``."""
+        m.submodules.bursts = bursts = BurstGenerator(
+            layout=self._layout, tensors=self._tensors, addr_width=self._addr_width
+        )
+        wiring.connect(m, wiring.flipped(address), bursts.o)
+        self._begin(m, bursts)
+        m.d.comb += [
+            bursts.allowed.eq(allowed),
+            bursts.stop.eq(self.stop),
+            *(inner.eq(outer) for inner, outer in zip(bursts.lines, self.lines, strict=True)),
+        ]
+        return bursts
+
+    def _walker(self, m: Any, name: str) -> Any:
+        """A walk over the beats of all rounds."""
+        m.submodules[name] = walker = RoundWalker(layout=self._layout, tensors=self._tensors)
+        self._begin(m, walker)
+        m.d.comb += walker.step_beats.eq(1)
+        return walker
+
+    def _begin(self, m: Any, part: Any) -> None:
+        m.d.comb += [
+            part.start.eq(self.start),
+            part.rounds.eq(self.rounds),
+            part.last_tensor.eq(self.last_tensor),
+        ]
