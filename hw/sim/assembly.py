@@ -37,8 +37,9 @@ class Assembly:
     def connect(self, one: tuple[str, str], other: tuple[str, str]) -> None:
         """Connects an interface of an instance with the same one, flipped, of another.
 
-        An interface is a member of the instance's component or, with an empty name, all that is not
-        yet connected. ``ValueError`` if they do not fit.
+        An interface is a member of the instance's component, or one of an array, such as
+        ``wires_0``; or, with an empty name, all that is not yet connected. ``ValueError`` if they
+        do not fit.
         """
         here, there = self._ports(*one), self._ports(*other)
         if {path: (width, not out) for path, (width, out) in here.items()} != there:
@@ -66,10 +67,12 @@ class Assembly:
         ports: dict[tuple[str, ...], tuple[int, bool]] = {}
         for path, member, value in component.signature.flatten(component):
             parts = tuple(map(str, path))
-            own = not name and (instance, "_".join(parts)) not in connected
-            if own or name == parts[0]:
-                width = Shape.cast(value.shape()).width
-                ports[parts[bool(name) :]] = width, member.flow is Out
+            if not name and (instance, "_".join(parts)) in connected:
+                continue
+            for depth in range(len(parts) + 1):
+                if "_".join(parts[:depth]) == name:
+                    width = Shape.cast(value.shape()).width
+                    ports[parts[depth:]] = width, member.flow is Out
         return ports
 
 

@@ -26,8 +26,7 @@ class _DevicePort(wiring.Component):
 
     Members
     -------
-    As of :class:`~hw.memory_node.link.port.LinkPort`, with ``transmit_0``, ``receive_0`` and so on
-    in place of arrays, and without the counters.
+    As of :class:`~hw.memory_node.link.port.LinkPort`, without the counters.
     """
 
     def __init__(self, config: LinkConfig) -> None:
@@ -35,8 +34,8 @@ class _DevicePort(wiring.Component):
         wire = WireSignature(phit_bytes=config.phit_bytes)
         super().__init__(
             {
-                **{f"transmit_{channel}": In(FlitStream) for channel in range(CHANNELS)},
-                **{f"receive_{channel}": Out(FlitStream) for channel in range(CHANNELS)},
+                "transmit": In(FlitStream).array(CHANNELS),
+                "receive": Out(FlitStream).array(CHANNELS),
                 "wire_in": In(wire),
                 "wire_out": Out(wire),
                 "dead": Out(1),
@@ -51,41 +50,9 @@ class _DevicePort(wiring.Component):
         m.d.comb += self.dead.eq(port.dead)
         for channel in range(CHANNELS):
             m.submodules[f"queue_{channel}"] = queue = StreamFifo(shape=Flit, depth=4)
-            transmit, receive = (
-                getattr(self, f"{way}_{channel}") for way in ("transmit", "receive")
-            )
-            wiring.connect(m, wiring.flipped(transmit), queue.i)
+            wiring.connect(m, wiring.flipped(self.transmit[channel]), queue.i)
             wiring.connect(m, queue.o, port.transmit[channel])
-            wiring.connect(m, port.receive[channel], wiring.flipped(receive))
-        return m
-
-
-class _Node(wiring.Component):
-    """A :class:`~hw.sim.memory_node.SimulatedMemoryNode` with a member for each wire:
-    ``wire_in_0``, ``wire_out_0`` and so on."""
-
-    def __init__(self, config: MemoryNodeConfig) -> None:
-        self._node = node = SimulatedMemoryNode(config)
-        self._links = config.links
-        wire = WireSignature(phit_bytes=config.link.phit_bytes)
-        super().__init__(
-            {
-                "s_axi": node.signature.members["s_axi"],
-                **{f"wire_in_{link}": In(wire) for link in range(config.links)},
-                **{f"wire_out_{link}": Out(wire) for link in range(config.links)},
-                "violation": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        m: Any = Module()
-        m.submodules.node = node = self._node
-        wiring.connect(m, wiring.flipped(self.s_axi), node.s_axi)
-        for link in range(self._links):
-            wire_in, wire_out = (getattr(self, f"wire_{way}_{link}") for way in ("in", "out"))
-            wiring.connect(m, wiring.flipped(wire_in), node.wire_in[link])
-            wiring.connect(m, node.wire_out[link], wiring.flipped(wire_out))
-        m.d.comb += self.violation.eq(node.violation)
+            wiring.connect(m, port.receive[channel], wiring.flipped(self.receive[channel]))
         return m
 
 
@@ -98,7 +65,7 @@ def memory_node_ring(config: MemoryNodeConfig, devices: int) -> Assembly:
     """
     system = Assembly(
         components={
-            "memory_node": PoweredUp(_Node(config)),
+            "memory_node": PoweredUp(SimulatedMemoryNode(config)),
             "device_port": PoweredUp(_DevicePort(config.link)),
         },
         instances={f"node_{number}": "memory_node" for number in range(devices)},

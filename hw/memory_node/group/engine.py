@@ -18,7 +18,7 @@ from hw.memory_node.group.dispatch import Dispatch
 from hw.memory_node.group.intake import Intake
 from hw.memory_node.group.layouts import Allocation, Events
 from hw.memory_node.group.mover import WriteCollector, WriteMover
-from hw.memory_node.group.reader import Reader
+from hw.memory_node.group.stripes import StripeWalker, give_bursts
 
 __all__ = ["GroupEngine"]
 
@@ -73,7 +73,7 @@ class GroupEngine(wiring.Component):
     def _link(self, m: Any, link: int, ports: list[Any]) -> None:
         config = self._config
         parts: tuple[Any, ...] = (
-            Intake(config), Dispatch(config), Reader(config), WriteMover(config),
+            Intake(config), Dispatch(config), StripeWalker(config), WriteMover(config),
             WriteCollector(config), AnswerMaker(config),
         )  # fmt: skip
         intake, dispatch, reader, mover, collector, maker = parts
@@ -102,8 +102,8 @@ class GroupEngine(wiring.Component):
             self.events[link].line_written.eq(mover.written),
             maker.available.eq(Cat(port.available[link] for port in ports)),
         ]
+        give_bursts(m, reader, [port.reads[link] for port in ports])
         for index, port in enumerate(ports):
-            wiring.connect(m, reader.bursts[index], port.reads[link])
             wiring.connect(m, mover.bursts[index], port.writes[link])
             wiring.connect(m, mover.data[index], port.data[link])
             wiring.connect(m, port.written[link], collector.answers[index])

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.line import LINE_BITS
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.group.layouts import Place, Stripe
-from hw.memory_node.group.stripes import StripeWalker
+from hw.memory_node.group.stripes import StripeWalker, give_bursts
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["WriteCollector", "WriteMover"]
@@ -50,31 +50,23 @@ class WriteMover(wiring.Component):
         m: Any = Module()
         m.submodules.walker = walker = StripeWalker(self._config)
         wiring.connect(m, wiring.flipped(self.i), walker.i)
-        place: Any = walker.place
         left = Signal.like(walker.lines)
-        channel = Signal.like(place.channel)
-        ready, taken = Signal(), Signal()
+        channel = Signal.like(walker.place.channel)
+        ready = Signal()
         m.d.comb += [
-            walker.step_lines.eq(walker.lines),
-            walker.step.eq(taken),
             self.written.eq(self.lines.valid & self.lines.ready),
             ready.eq((left == 0) | ((left == 1) & self.written)),
         ]
-        with m.If(taken):
-            m.d.sync += [left.eq(walker.lines), channel.eq(place.channel)]
+        with m.If(give_bursts(m, walker, self.bursts, may=ready)):
+            m.d.sync += [left.eq(walker.lines), channel.eq(walker.place.channel)]
         with m.Elif(self.written):
             m.d.sync += left.eq(left - 1)
-        for index, (burst, target) in enumerate(zip(self.bursts, self.data, strict=True)):
+        for index, target in enumerate(self.data):
             chosen = channel == index
             m.d.comb += [
-                burst.valid.eq(walker.active & ready & (place.channel == index)),
-                burst.payload.line.eq(place.line),
-                burst.payload.lines.eq(walker.lines),
                 target.payload.eq(self.lines.payload),
                 target.valid.eq(self.lines.valid & chosen & (left != 0)),
             ]
-            with m.If(burst.valid & burst.ready):
-                m.d.comb += taken.eq(1)
             with m.If(chosen):
                 m.d.comb += self.lines.ready.eq(target.ready & (left != 0))
         return m

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
@@ -11,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.group.layouts import Job, Place
 
-__all__ = ["StripeFinder", "StripeWalker"]
+__all__ = ["StripeFinder", "StripeWalker", "give_bursts"]
 
 _DIGIT_BITS = 4
 
@@ -155,3 +156,19 @@ class StripeWalker(wiring.Component):
             with m.Elif(crosses):
                 m.d.sync += place.channel.eq(0)
         return m
+
+
+def give_bursts(m: Any, walker: Any, bursts: Sequence[Any], *, may: Any = 1) -> Any:
+    """Goes over a place burst by burst: each stripe is offered to its channel's stream of
+    ``bursts`` while it ``may`` be. Returns whether one is taken."""
+    taken = Signal()
+    m.d.comb += [walker.step_lines.eq(walker.lines), walker.step.eq(taken)]
+    for index, burst in enumerate(bursts):
+        m.d.comb += [
+            burst.valid.eq(walker.active & may & (walker.place.channel == index)),
+            burst.payload.line.eq(walker.place.line),
+            burst.payload.lines.eq(walker.lines),
+        ]
+        with m.If(burst.valid & burst.ready):
+            m.d.comb += taken.eq(1)
+    return taken
