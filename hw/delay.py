@@ -89,5 +89,5 @@ _delay = cache(Delay)
 
 def shared_delay(*, width: int, cycles: int) -> Any:
     """A :class:`Delay` to place as a submodule; equal ones become one Verilog module."""
-    delay = _delay(width, cycles)
+    delay = _delay(width=width, cycles=cycles)
     return Shared(delay, name=delay.module_name)
