@@ -173,7 +173,8 @@ MODULE_PRESETS = {
 """Named configurations: the paper's module, variations of it, and a small one for tests.
 
 Four lanes take almost a whole round to compute and free their input only block by block: the third
-block keeps the loader from waiting."""
+block keeps the loader from waiting. On a bus that moves a beat a cycle and serves reads first,
+99.9 % of the cycles then move one, and 93.3 % with two."""
 
 _CONTROLLER, _TIMING, _GEOMETRY = (
     tuple(item.name for item in fields(kind))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from amaranth.hdl import C, Module, Mux
 from amaranth.utils import bits_for
 
-from hw.float.format import FloatFormat
 from hw.float.operator import FloatOperator
 from hw.float.parts import (
     Bits,
@@ -22,16 +23,6 @@ from hw.float.parts import (
 
 __all__ = ["FloatAdd"]
 
-_DEPTHS = {
-    3: ("order", "sum"),
-    4: ("order", "sum", "shift"),
-    5: ("order", "sum", "coarse", "shift"),
-    6: ("order", "align", "sum", "coarse", "shift"),
-    7: ("compare", "order", "align", "sum", "coarse", "shift"),
-    8: ("compare", "order", "align", "sum", "count", "coarse", "shift"),
-    9: ("compare", "order", "align", "sum", "count", "coarse", "shift", "round"),
-}
-
 
 class FloatAdd(FloatOperator):
     """``a + b``, three to nine cycles.
@@ -42,13 +33,16 @@ class FloatAdd(FloatOperator):
 
     operation = "add"
 
-    @classmethod
-    def depths(cls, format: FloatFormat) -> dict[int, tuple[str, ...]]:
-        return _DEPTHS
-
-    @classmethod
-    def default_depth(cls, format: FloatFormat) -> int:
-        return 6
+    cuts: ClassVar = {
+        3: ("order", "sum"),
+        4: ("order", "sum", "shift"),
+        5: ("order", "sum", "coarse", "shift"),
+        6: ("order", "align", "sum", "coarse", "shift"),
+        7: ("compare", "order", "align", "sum", "coarse", "shift"),
+        8: ("compare", "order", "align", "sum", "count", "coarse", "shift"),
+        9: ("compare", "order", "align", "sum", "count", "coarse", "shift", "round"),
+    }
+    usual_depth = 6
 
     def datapath(self, m: Module) -> Bits:
         fmt = self.format

@@ -40,10 +40,6 @@ class FloatDiv(FloatOperator):
     def depths(cls, format: FloatFormat) -> dict[int, tuple[str, ...]]:
         return digit_depths(_digits(format), _FIXED)
 
-    @classmethod
-    def default_depth(cls, format: FloatFormat) -> int:
-        return max(cls.depths(format))
-
     def datapath(self, m: Module) -> Bits:
         fmt = self.format
         bits = fmt.significand_bits

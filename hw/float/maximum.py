@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from amaranth.hdl import C, Module, Mux
 
-from hw.float.format import FloatFormat
 from hw.float.operator import FloatOperator
 from hw.float.parts import Bits, Unpacked, cat, wire
 
@@ -15,14 +14,6 @@ class FloatMaximum(FloatOperator):
     """``maximum(a, b)`` of IEEE 754-2019 (clause 9.6), one cycle: a NaN if one is, +0 above -0."""
 
     operation = "maximum"
-
-    @classmethod
-    def depths(cls, format: FloatFormat) -> dict[int, tuple[str, ...]]:
-        return {1: ()}
-
-    @classmethod
-    def default_depth(cls, format: FloatFormat) -> int:
-        return 1
 
     def datapath(self, m: Module) -> Bits:
         a, b = Unpacked(m, self.format, self.i_a, "a"), Unpacked(m, self.format, self.i_b, "b")

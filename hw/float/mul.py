@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth.hdl import C, Module, Mux
 from amaranth.utils import bits_for
 
-from hw.float.format import FloatFormat
 from hw.float.operator import FloatOperator
 from hw.float.parts import (
     Bits,
@@ -25,15 +24,6 @@ from hw.float.parts import (
 __all__ = ["FloatMul"]
 
 
-_DEPTHS = {
-    3: ("product", "sticky"),
-    4: ("operands", "product", "sticky"),
-    5: ("operands", "product", "sum", "sticky"),
-    6: ("operands", "product", "sum", "shift", "short"),
-    7: ("operands", "product", "sum", "shift", "sticky", "short"),
-    8: ("operands", "product", "sum", "shift", "sticky", "short", "round"),
-}
-
 _NARROW_BITS = 17
 """Of the unsigned operands that an AMD DSP48 multiplies, the narrower one has so many."""
 
@@ -48,13 +38,15 @@ class FloatMul(FloatOperator):
 
     operation = "mul"
 
-    @classmethod
-    def depths(cls, format: FloatFormat) -> dict[int, tuple[str, ...]]:
-        return _DEPTHS
-
-    @classmethod
-    def default_depth(cls, format: FloatFormat) -> int:
-        return 6
+    cuts: ClassVar = {
+        3: ("product", "sticky"),
+        4: ("operands", "product", "sticky"),
+        5: ("operands", "product", "sum", "sticky"),
+        6: ("operands", "product", "sum", "shift", "short"),
+        7: ("operands", "product", "sum", "shift", "sticky", "short"),
+        8: ("operands", "product", "sum", "shift", "sticky", "short", "round"),
+    }
+    usual_depth = 6
 
     def datapath(self, m: Module) -> Bits:
         fmt = self.format

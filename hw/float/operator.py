@@ -45,6 +45,12 @@ class FloatOperator(wiring.Component):
     """Short name of the operation, used in :attr:`module_name`."""
     operands: ClassVar[tuple[str, ...]] = ("a", "b")
     """Names of the operands in order."""
+    cuts: ClassVar[Mapping[int, tuple[str, ...]]] = {1: ()}
+    """The depths there are, if they are the same for all formats, each with the cuts of
+    :meth:`datapath` that are registers then: one fewer than the depth, since the output register
+    comes besides."""
+    usual_depth: ClassVar[int | None] = None
+    """The depth unless another is asked for, if it is not the greatest."""
 
     def __init__(self, *, format: FloatFormat = FP32, stages: int | None = None) -> None:
         if not isinstance(format, FloatFormat):
@@ -76,15 +82,14 @@ class FloatOperator(wiring.Component):
         return self._format
 
     @classmethod
-    @abstractmethod
     def depths(cls, format: FloatFormat) -> Mapping[int, tuple[str, ...]]:
-        """The depths there are, each with the cuts of :meth:`datapath` that are registers then:
-        one fewer than the depth, since the output register comes besides."""
+        """The depths there are, see :attr:`cuts`."""
+        return cls.cuts
 
     @classmethod
-    @abstractmethod
     def default_depth(cls, format: FloatFormat) -> int:
         """The depth unless another is asked for."""
+        return cls.usual_depth or max(cls.depths(format))
 
     @property
     def latency(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from amaranth.hdl import C, Module, Mux
 
-from hw.float.format import FloatFormat
 from hw.float.operator import FloatOperator
 from hw.float.parts import Bits, Unpacked, cat
 
@@ -16,14 +15,6 @@ class FloatSign(FloatOperator):
 
     operation = "sign"
     operands = ("a",)
-
-    @classmethod
-    def depths(cls, format: FloatFormat) -> dict[int, tuple[str, ...]]:
-        return {1: ()}
-
-    @classmethod
-    def default_depth(cls, format: FloatFormat) -> int:
-        return 1
 
     def datapath(self, m: Module) -> Bits:
         fmt = self.format

@@ -34,10 +34,6 @@ class FloatSqrt(FloatOperator):
     def depths(cls, format: FloatFormat) -> dict[int, tuple[str, ...]]:
         return digit_depths(_digits(format), ("operand", "scaled"))
 
-    @classmethod
-    def default_depth(cls, format: FloatFormat) -> int:
-        return max(cls.depths(format))
-
     def datapath(self, m: Module) -> Bits:
         fmt = self.format
         bits = fmt.significand_bits

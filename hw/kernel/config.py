@@ -16,7 +16,6 @@ from hw.stream.rounds import RoundsLayout
 
 __all__ = [
     "COUNT_WIDTH",
-    "KERNEL_PRESETS",
     "MOST_RULES",
     "PARAMETERS_PER_BEAT",
     "SUBNORMALS",
@@ -152,16 +151,3 @@ class KernelConfig:
             self.block_beats.bit_length(),
         )
         return RoundsLayout(block_beats=self.block_beats, beats_width=beats_width)
-
-
-KERNEL_PRESETS = {
-    "axdimm": KernelConfig(),
-    "four_lanes": KernelConfig(lanes=4, buffer_blocks=3),
-    "tiny": KernelConfig(lanes=2, block_bytes=1024, address_width=20, memory_bytes=1 << 20),
-}
-"""Named configurations: the paper's machine; the same with the four lanes that its bandwidth
-needs; a small one for tests.
-
-Four lanes compute a block in as long as loading a round takes. With two buffers the loader then
-waits for room while the units finish: on a bus that moves a beat a cycle and serves reads first,
-93.3 % of the cycles move one. With three buffers it is 99.9 %, as with 16 lanes and two."""

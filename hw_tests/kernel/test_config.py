@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from hw.kernel.config import KERNEL_PRESETS, KernelConfig
+from hw.axdimm.config import MODULE_PRESETS
+from hw.kernel.config import KernelConfig
 
 
 def test_defaults_are_the_papers_machine() -> None:
     config = KernelConfig()
-    assert config == KERNEL_PRESETS["axdimm"]
+    assert config == MODULE_PRESETS["axdimm"].kernel
     assert (config.lanes, config.block_bytes) == (16, 16384)
     assert (config.block_beats, config.fifo_beats, config.cycles_per_beat) == (256, 512, 1)
     assert config.memory_bytes == 16 * 2**30 - 2 * 4096
@@ -53,9 +54,9 @@ def test_is_frozen() -> None:
         config.lanes = 4
 
 
-@pytest.mark.parametrize("preset", KERNEL_PRESETS)
+@pytest.mark.parametrize("preset", MODULE_PRESETS)
 def test_rounds_cover_the_memory(preset: str) -> None:
-    config = KERNEL_PRESETS[preset]
+    config = MODULE_PRESETS[preset].kernel
     beats = config.memory_bytes // 64
     last_round = (beats - 1) // config.block_beats
     assert last_round < 1 << config.rounds["last_round"].width
