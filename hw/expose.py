@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amaranth.lib import wiring
@@ -11,12 +11,18 @@ __all__ = ["expose"]
 
 
 def expose(m: Any, outer: Any, inner: Any, members: Mapping[str, wiring.Member]) -> None:
-    """Connects the ``members`` of ``inner`` with those of the same names of ``outer``.
-
-    Those that are ports and no interfaces must be outputs.
-    """
+    """Connects the ``members`` of ``inner`` with those of the same names of ``outer``."""
     for name, member in members.items():
-        if member.is_port:
-            m.d.comb += getattr(outer, name).eq(getattr(inner, name))
-        else:
-            wiring.connect(m, getattr(inner, name), wiring.flipped(getattr(outer, name)))
+        _join(m, member, getattr(outer, name), getattr(inner, name))
+
+
+def _join(m: Any, member: wiring.Member, outer: Any, inner: Any) -> None:
+    if isinstance(outer, Sequence):  # an array
+        for pair in zip(outer, inner, strict=True):
+            _join(m, member, *pair)
+    elif member.is_signature:
+        wiring.connect(m, inner, wiring.flipped(outer))
+    elif member.flow is wiring.Out:
+        m.d.comb += outer.eq(inner)
+    else:
+        m.d.comb += inner.eq(outer)

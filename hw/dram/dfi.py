@@ -190,9 +190,7 @@ class DfiController(wiring.Component):
         m: Any = Module()
         m.submodules.controller = controller = self._controller
         m.submodules.port = port = DfiPort(geometry=controller.geometry, timing=controller.timing)
-        outputs = {name: each for name, each in self._own.items() if name != "prompt"}
-        expose(m, self, controller, outputs)
-        m.d.comb += controller.prompt.eq(self.prompt)
+        expose(m, self, controller, self._own)
         wiring.connect(m, controller.dram, port.dram)
         wiring.connect(m, port.dfi, wiring.flipped(self.dfi))
         return m

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hw.axi.bus import AXI4Signature
 from hw.checks import check_int
 from hw.dram.config import ControllerConfig
 from hw.dram.presets import (
@@ -11,7 +12,7 @@ from hw.dram.presets import (
     DDR4_3200_8GBIT_X8,
     DramPart,
 )
-from hw.line import AXI_BURST_LINES, LINE_BYTES
+from hw.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTES
 from hw.memory_node.flit import PACKET_LINES
 from hw.memory_node.link.config import LINK_PRESETS, LinkConfig
 
@@ -121,6 +122,13 @@ class MemoryNodeConfig:
     def id_width(self) -> int:
         """Bits of the AXI IDs: each link of the group has its own."""
         return max(1, (self.group_links - 1).bit_length())
+
+    @property
+    def axi(self) -> AXI4Signature:
+        """AXI4 of a channel."""
+        return AXI4Signature(
+            addr_width=self.channel_address_bits, data_width=LINE_BITS, id_width=self.id_width
+        )
 
 
 MEMORY_NODE_PRESETS = {

@@ -8,14 +8,11 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axi.bus import AXI4LiteSignature, AXI4Signature
-from hw.csr.bank import CSR_DATA_WIDTH
-from hw.line import LINE_BITS
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import CHANNELS, FlitStream
 from hw.memory_node.group.engine import GroupEngine
 from hw.memory_node.link.port import COUNTER_BITS, LINK_COUNTERS
-from hw.memory_node.registers.node_registers import REGISTERS_ADDR_WIDTH, NodeRegisters
+from hw.memory_node.registers.node_registers import REGISTERS_AXI, NodeRegisters
 from hw.memory_node.ring.detour import Detour
 from hw.memory_node.ring.stop import RingStop
 from hw.verilog import Shared
@@ -42,20 +39,14 @@ class NodeCore(wiring.Component):
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         links = config.links
-        lite = AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
-        axi = AXI4Signature(
-            addr_width=config.channel_address_bits,
-            data_width=LINE_BITS,
-            id_width=config.id_width,
-        )
         super().__init__(
             {
-                "s_axi": In(lite),
+                "s_axi": In(REGISTERS_AXI),
                 "receive": In(FlitStream).array(links, CHANNELS),
                 "transmit": Out(FlitStream).array(links, CHANNELS),
                 "dead": In(links),
                 **{name: In(COUNTER_BITS).array(links) for name in LINK_COUNTERS},
-                "memory": Out(axi).array(config.channels),
+                "memory": Out(config.axi).array(config.channels),
             }
         )
 

@@ -9,17 +9,13 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axi.bus import AXI4LiteSignature, AXI4Signature
-from hw.csr.bank import CSR_DATA_WIDTH
 from hw.dram.controller import Ddr4Controller
 from hw.dram.dfi import DfiController
-from hw.line import LINE_BITS
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.core import NodeCore
 from hw.memory_node.flit import CHANNELS
 from hw.memory_node.link.port import LINK_COUNTERS, LinkPort
-from hw.memory_node.link.wire import WireSignature
-from hw.memory_node.registers.node_registers import REGISTERS_ADDR_WIDTH
+from hw.memory_node.registers.node_registers import REGISTERS_AXI
 from hw.verilog import Shared
 
 __all__ = ["AxiPort", "MemoryNode", "ddr4_channels"]
@@ -36,12 +32,7 @@ class AxiPort(wiring.Component):
     """
 
     def __init__(self, config: MemoryNodeConfig) -> None:
-        axi = AXI4Signature(
-            addr_width=config.channel_address_bits,
-            data_width=LINE_BITS,
-            id_width=config.id_width,
-        )
-        super().__init__({"s_axi": In(axi), "m_axi": Out(axi)})
+        super().__init__({"s_axi": In(config.axi), "m_axi": Out(config.axi)})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -92,13 +83,11 @@ class MemoryNode(wiring.Component):
                 f"memories must be one for each of {config.channels} channels, "
                 f"got {len(self._memories)}"
             )
-        wire = WireSignature(phit_bytes=config.link.phit_bytes)
-        lite = AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
         super().__init__(
             {
-                "s_axi": In(lite),
-                "wire_in": In(wire).array(config.links),
-                "wire_out": Out(wire).array(config.links),
+                "s_axi": In(REGISTERS_AXI),
+                "wire_in": In(config.link.wire).array(config.links),
+                "wire_out": Out(config.link.wire).array(config.links),
                 **{
                     f"{name}{index}": memory.signature.members[name]
                     for index, memory in enumerate(self._memories)

@@ -6,14 +6,11 @@ from typing import Any
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
-from hw.axi.bus import AXI4LiteSignature
-from hw.csr.bank import CSR_DATA_WIDTH
+from hw.expose import expose
 from hw.memory_node.config import MemoryNodeConfig
-from hw.memory_node.link.wire import WireSignature
 from hw.memory_node.node import MemoryNode
-from hw.memory_node.registers.node_registers import REGISTERS_ADDR_WIDTH
 from hw.sim.dram_device import Ddr4Device
 
 __all__ = ["SimulatedMemoryNode"]
@@ -32,25 +29,16 @@ class SimulatedMemoryNode(wiring.Component):
 
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
-        wire = WireSignature(phit_bytes=config.link.phit_bytes)
-        lite = AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
-        super().__init__(
-            {
-                "s_axi": In(lite),
-                "wire_in": In(wire).array(config.links),
-                "wire_out": Out(wire).array(config.links),
-                "violation": Out(1),
-            }
-        )
+        self._node = MemoryNode(config)
+        members = self._node.signature.members
+        self._outside = {name: members[name] for name in ("s_axi", "wire_in", "wire_out")}
+        super().__init__({**self._outside, "violation": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         config = self._config
-        m.submodules.node = node = MemoryNode(config)
-        wiring.connect(m, wiring.flipped(self.s_axi), node.s_axi)
-        for link in range(config.links):
-            wiring.connect(m, wiring.flipped(self.wire_in[link]), node.wire_in[link])
-            wiring.connect(m, node.wire_out[link], wiring.flipped(self.wire_out[link]))
+        m.submodules.node = node = self._node
+        expose(m, self, node, self._outside)
         devices = [
             Ddr4Device(
                 geometry=config.part.geometry,

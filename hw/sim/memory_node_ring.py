@@ -8,11 +8,11 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.expose import expose
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import CHANNELS, Flit, FlitStream
 from hw.memory_node.link.config import LinkConfig
 from hw.memory_node.link.port import LinkPort
-from hw.memory_node.link.wire import WireSignature
 from hw.sim.assembly import Assembly, PoweredUp
 from hw.sim.memory_node import SimulatedMemoryNode
 from hw.stream.fifo import StreamFifo
@@ -31,13 +31,12 @@ class _DevicePort(wiring.Component):
 
     def __init__(self, config: LinkConfig) -> None:
         self._config = config
-        wire = WireSignature(phit_bytes=config.phit_bytes)
         super().__init__(
             {
                 "transmit": In(FlitStream).array(CHANNELS),
                 "receive": Out(FlitStream).array(CHANNELS),
-                "wire_in": In(wire),
-                "wire_out": Out(wire),
+                "wire_in": In(config.wire),
+                "wire_out": Out(config.wire),
                 "dead": Out(1),
             }
         )
@@ -45,9 +44,8 @@ class _DevicePort(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         m.submodules.port = port = LinkPort(self._config)
-        wiring.connect(m, wiring.flipped(self.wire_in), port.wire_in)
-        wiring.connect(m, port.wire_out, wiring.flipped(self.wire_out))
-        m.d.comb += self.dead.eq(port.dead)
+        own = {name: self.signature.members[name] for name in ("wire_in", "wire_out", "dead")}
+        expose(m, self, port, own)
         for channel in range(CHANNELS):
             m.submodules[f"queue_{channel}"] = queue = StreamFifo(shape=Flit, depth=4)
             wiring.connect(m, wiring.flipped(self.transmit[channel]), queue.i)

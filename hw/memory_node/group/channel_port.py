@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.axi.bus import BURST_INCR, AXI4Signature
+from hw.axi.bus import BURST_INCR
 from hw.counter import step
 from hw.in_turn import round_robin
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
@@ -58,13 +58,7 @@ class ChannelPort(wiring.Component):
                 "writes": In(stripes).array(links),
                 "data": In(stream.Signature(LINE_BITS)).array(links),
                 "written": Out(stream.Signature(1)).array(links),
-                "axi": Out(
-                    AXI4Signature(
-                        addr_width=config.channel_address_bits,
-                        data_width=LINE_BITS,
-                        id_width=config.id_width,
-                    )
-                ),
+                "axi": Out(config.axi),
             }
         )
 

@@ -8,8 +8,6 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axi.bus import AXI4Signature
-from hw.line import LINE_BITS
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import FlitStream
 from hw.memory_node.group.answers import AnswerMaker
@@ -42,11 +40,6 @@ class GroupEngine(wiring.Component):
 
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
-        axi = AXI4Signature(
-            addr_width=config.channel_address_bits,
-            data_width=LINE_BITS,
-            id_width=config.id_width,
-        )
         links = config.group_links
         super().__init__(
             {
@@ -54,7 +47,7 @@ class GroupEngine(wiring.Component):
                 "allocation": In(Allocation),
                 "requests": In(FlitStream).array(links),
                 "answers": Out(FlitStream).array(links),
-                "memory": Out(axi).array(config.group_channels),
+                "memory": Out(config.axi).array(config.group_channels),
                 "events": Out(Events).array(links),
             }
         )

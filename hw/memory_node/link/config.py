@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hw.checks import check_int
-from hw.memory_node.link.wire import FLIT_BYTES
+from hw.memory_node.link.wire import FLIT_BYTES, WireSignature
 
 __all__ = ["LINK_PRESETS", "PHIT_BYTES", "LinkConfig"]
 
@@ -67,6 +67,11 @@ class LinkConfig:
     def phits(self) -> int:
         """Phits of a flit."""
         return FLIT_BYTES // self.phit_bytes
+
+    @property
+    def wire(self) -> WireSignature:
+        """A direction of the link."""
+        return WireSignature(phit_bytes=self.phit_bytes)
 
 
 LINK_PRESETS = {

@@ -12,7 +12,6 @@ from hw.memory_node.flit import CHANNELS, FlitStream
 from hw.memory_node.link.config import LinkConfig
 from hw.memory_node.link.receiver import LinkReceiver
 from hw.memory_node.link.transmitter import LinkTransmitter
-from hw.memory_node.link.wire import WireSignature
 
 __all__ = ["COUNTER_BITS", "LINK_COUNTERS", "LinkPort"]
 
@@ -58,13 +57,12 @@ class LinkPort(wiring.Component):
 
     def __init__(self, config: LinkConfig) -> None:
         self._config = config
-        wire = WireSignature(phit_bytes=config.phit_bytes)
         super().__init__(
             {
                 "transmit": In(FlitStream).array(CHANNELS),
                 "receive": Out(FlitStream).array(CHANNELS),
-                "wire_out": Out(wire),
-                "wire_in": In(wire),
+                "wire_out": Out(config.wire),
+                "wire_in": In(config.wire),
                 "dead": Out(1),
                 **{name: Out(COUNTER_BITS) for name in LINK_COUNTERS},
             }

@@ -13,7 +13,7 @@ from hw.memory_node.flit import CHANNELS, Flit, FlitStream
 from hw.memory_node.link.config import LinkConfig
 from hw.memory_node.link.crc import FlitCrc
 from hw.memory_node.link.phits import PhitAssembler
-from hw.memory_node.link.wire import CHECKED_BITS, Heard, Report, WireFlit, WireSignature
+from hw.memory_node.link.wire import CHECKED_BITS, Heard, Report, WireFlit
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["LinkReceiver"]
@@ -56,7 +56,7 @@ class LinkReceiver(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "wire": In(WireSignature(phit_bytes=config.phit_bytes)),
+                "wire": In(config.wire),
                 "receive": Out(FlitStream).array(CHANNELS),
                 "enable": In(1),
                 "heard": Out(Heard),

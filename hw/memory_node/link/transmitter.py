@@ -14,7 +14,7 @@ from hw.memory_node.flit import CHANNELS, Flit, FlitStream
 from hw.memory_node.link.config import LinkConfig
 from hw.memory_node.link.crc import FlitCrc
 from hw.memory_node.link.phits import PhitCutter
-from hw.memory_node.link.wire import CHECKED_BITS, Heard, Report, WireFlit, WireSignature
+from hw.memory_node.link.wire import CHECKED_BITS, Heard, Report, WireFlit
 from hw.storage import NEVER_BOTH
 
 __all__ = ["LinkTransmitter"]
@@ -71,7 +71,7 @@ class LinkTransmitter(wiring.Component):
                 "due": In(1),
                 "told": Out(1),
                 "gave_up": Out(1),
-                "wire": Out(WireSignature(phit_bytes=config.phit_bytes)),
+                "wire": Out(config.wire),
                 "sent": Out(1),
                 "sent_again": Out(1),
             }

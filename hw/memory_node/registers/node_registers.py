@@ -25,12 +25,16 @@ __all__ = [
     "MEMORY_NODE_RDL",
     "PART_BYTES",
     "REGISTERS_ADDR_WIDTH",
+    "REGISTERS_AXI",
     "NodeRegisters",
 ]
 
 MEMORY_NODE_RDL = Path(__file__).parent / "memory_node.rdl"
 
 REGISTERS_ADDR_WIDTH = 12
+REGISTERS_AXI = AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
+"""AXI4-Lite of the registers."""
+
 GROUPS_OFFSET_BYTES = 0x400
 """Where the registers of group 0 begin."""
 LINKS_OFFSET_BYTES = 0x800
@@ -63,10 +67,9 @@ class NodeRegisters(wiring.Component):
     def __init__(self, config: MemoryNodeConfig) -> None:
         self._config = config
         links = config.links
-        axi = AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
         super().__init__(
             {
-                "s_axi": In(axi),
+                "s_axi": In(REGISTERS_AXI),
                 "node": Out(8),
                 "date_line": Out(1),
                 "allocations": Out(Allocation).array(config.groups),
