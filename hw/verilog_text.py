@@ -480,23 +480,12 @@ class _Writer:
         )
 
     def _read_port(self, port: nir.SyncReadPort, name: str) -> None:
-        statements = [f"{name} <= {self._memories[port.memory]}[{self._address(port)}];"]
-        for index in port.transparent_for:
-            writer = self._cells.all[index]
-            same = f"{self._address(writer)} == {self._address(port)}"
-            statements += [
-                f"if ({f'({enable}) && ' if enable else ''}{same}) {name}{bits} <= {data};"
-                for enable, bits, data in self._written(writer)
-            ]
+        if port.transparent_for:
+            raise NotImplementedError(f"transparent read port at {port.src_loc}")
         enable = self._cells.resolved((port.en,))
-        if enable[0] != ONE:
-            condition = f"if ({self._expression(enable)})"
-            if len(statements) == 1:
-                statements = [f"{condition} {statements[0]}"]
-            else:
-                inside = (_INDENT + each for each in statements)
-                statements = [f"{condition} begin", *inside, "end"]
-        self._clocked(port, statements)
+        condition = "" if enable[0] == ONE else f"if ({self._expression(enable)}) "
+        place = f"{self._memories[port.memory]}[{self._address(port)}]"
+        self._clocked(port, [f"{condition}{name} <= {place};"])
 
     def _instance(self, index: int, cell: nir.Instance) -> None:
         name = self._names.new(self._prefixes[cell.module_idx] + (cell.name or cell.type))

@@ -86,10 +86,10 @@ class Choices(wiring.Component):
 
 
 class Memories(wiring.Component):
-    """Memories with several ports: transparent or not, by the byte, and without a clock."""
+    """Memories with several ports: by the byte, and without a clock."""
 
     def __init__(self) -> None:
-        super().__init__({"at": In(2), "to": In(2), "data": In(8), "enable": In(2), "y": Out(24)})
+        super().__init__({"at": In(2), "to": In(2), "data": In(8), "enable": In(2), "y": Out(16)})
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
@@ -98,18 +98,16 @@ class Memories(wiring.Component):
         write = kept.write_port(granularity=4)
         reads = [
             kept.read_port(),
-            kept.read_port(transparent_for=[write]),
             kept.read_port(domain="comb"),
         ]
         m.d.comb += [write.addr.eq(self.to), write.data.eq(self.data), write.en.eq(self.enable)]
         m.d.comb += [read.addr.eq(self.at) for read in reads]
-        m.d.comb += [read.en.eq(self.data[0] | self.enable[1]) for read in reads[:2]]
+        m.d.comb += reads[0].en.eq(self.data[0] | self.enable[1])
         # What has not been read yet is not defined.
-        valid = Signal(2)
+        valid = Signal()
         with m.If(reads[0].en):
-            m.d.sync += valid.eq(3)
-        shown = [Mux(valid[0], reads[0].data, 0), Mux(valid[1], reads[1].data, 0)]
-        m.d.comb += self.y.eq(Cat(*shown, reads[2].data))
+            m.d.sync += valid.eq(1)
+        m.d.comb += self.y.eq(Cat(Mux(valid, reads[0].data, 0), reads[1].data))
         return m
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from .config import CycleConfig
-from .refresh import RefreshClock
+from .refresh import LONG_AGO, RefreshClock
 from .rows import RowPlanner
 from .state import ChannelState
 from .tally import Tally
 from .timing import FabricTimes
 
-__all__ = ["LONG_AGO", "Channel"]
-
-LONG_AGO = -(1 << 40)
+__all__ = ["Channel"]
 
 
 class Channel:

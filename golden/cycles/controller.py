@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from .channel import LONG_AGO, Channel
+from .channel import Channel
 from .config import CycleConfig
-from .refresh import NEVER, RefreshClock
+from .refresh import LONG_AGO, NEVER, RefreshClock
 from .state import ChannelState
 from .tally import Tally
 
@@ -158,7 +158,7 @@ class Controller(Channel):
     def mark(self) -> Mark:
         """What was counted before the cycle after the last column or refresh."""
         self.tally.refreshes = len(self._clock.given)
-        return Mark(self._accounted, self.tally.copy())
+        return Mark(self._accounted, replace(self.tally))
 
     def _note_columns(self, request: _Request, start: int, lines: int) -> None:
         """Columns of the request go to its two banks in turn, without a gap."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from .channel import LONG_AGO, Channel
+from .channel import Channel
 from .config import CycleConfig
-from .refresh import RefreshClock, RefreshState
+from .refresh import LONG_AGO, RefreshClock, RefreshState
 from .state import ChannelState
 
 __all__ = ["LINK_FABRIC_CYCLES_PER_LINE", "HostTraffic", "Transfer"]

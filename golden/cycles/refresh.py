@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from .config import CycleConfig
 from .timing import FabricTimes
 
-__all__ = ["NEVER", "RefreshClock", "RefreshState"]
+__all__ = ["LONG_AGO", "NEVER", "RefreshClock", "RefreshState"]
 
-_LONG_AGO = -(1 << 40)
+LONG_AGO = -(1 << 40)
 
 NEVER = 1 << 62
 """A fabric cycle later than any: what does not happen, or is not known yet."""
@@ -134,7 +134,7 @@ class RefreshClock:
         )
 
     def rest(
-        self, cycles: int, *, last_end: int = _LONG_AGO, any_open: bool = False
+        self, cycles: int, *, last_end: int = LONG_AGO, any_open: bool = False
     ) -> RefreshState:
         """Where refreshing stands after cycles without a request.
 
@@ -194,7 +194,7 @@ class RefreshClock:
         decision: int,
         *,
         forced: bool,
-        idle_until: int = _LONG_AGO,
+        idle_until: int = LONG_AGO,
         settled: int | None = None,
     ) -> int:
         """Gives what was decided on and returns the last cycle for which the controller is closed.

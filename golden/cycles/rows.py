@@ -6,13 +6,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from .config import CycleConfig
-from .refresh import NEVER
+from .refresh import LONG_AGO, NEVER
 from .tally import Tally
 from .timing import FabricTimes
 
 __all__ = ["RowPlanner"]
-
-_LONG_AGO = -(1 << 40)
 
 # Pipeline latencies, calibrated against RTL, in fabric cycles.
 PUSH_TO_PLAN = 1
@@ -59,15 +57,15 @@ class RowPlanner:
         self._row = list(open_rows) or [-1] * config.banks
         # What opened a row before the run is over.
         self._user = [-1] * config.banks
-        self._activated = [_LONG_AGO] * config.banks
-        self._released = [_LONG_AGO] * config.banks
-        self._group_activated = [_LONG_AGO] * config.bank_groups
-        self._recent = deque([_LONG_AGO] * 4, maxlen=4)
-        self._prepared = _LONG_AGO
+        self._activated = [LONG_AGO] * config.banks
+        self._released = [LONG_AGO] * config.banks
+        self._group_activated = [LONG_AGO] * config.bank_groups
+        self._recent = deque([LONG_AGO] * 4, maxlen=4)
+        self._prepared = LONG_AGO
         self._planned = open_from - 1
         self.any_open = bool(open_rows)
         self.blocked = False
-        self.last_activate = _LONG_AGO
+        self.last_activate = LONG_AGO
 
     def open(self, burst: int, pushed: int, bank: int, row: int, deadline: int) -> int:
         """Opens ``row`` for the burst admitted in cycle ``pushed``; returns when that is prepared.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 __all__ = ["Tally"]
 
@@ -21,7 +21,3 @@ class Tally:
     precharges: int = 0
     refreshes: int = 0
     bus_turns: int = 0
-
-    def copy(self) -> Tally:
-        """The counts of now."""
-        return replace(self)
