@@ -40,8 +40,6 @@ class AXI4Signature(wiring.Signature):
                 f"data_width must be a power of two from 32 to 1024, got {data_width!r}"
             )
         self.addr_width = addr_width
-        self.data_width = data_width
-        self.id_width = id_width
         address = {"id": id_width, "addr": addr_width, "len": 8, "size": 3, "burst": 2}
         super().__init__(
             {
@@ -78,7 +76,6 @@ class AXI4LiteSignature(wiring.Signature):
         if data_width not in (32, 64):
             raise ValueError(f"data_width must be 32 or 64, got {data_width!r}")
         self.addr_width = addr_width
-        self.data_width = data_width
         super().__init__(
             {
                 "awaddr": Out(addr_width),

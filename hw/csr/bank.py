@@ -104,11 +104,6 @@ class CsrBank(wiring.Component):
                     )
         super().__init__(members)
 
-    @property
-    def register_map(self) -> RegisterMap:
-        """The register map that is implemented."""
-        return self._map
-
     def _value(self, register: Register, field: Field) -> Value:
         if _is_constant(field):
             return Const(field.reset, field.width)

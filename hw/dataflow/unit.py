@@ -9,7 +9,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.dataflow.flow import Flow, FlowValue, Formula, build_flow
+from hw.dataflow.flow import FlowValue, Formula, build_flow
 from hw.delay import shared_delay
 from hw.float.format import FP32, FloatFormat
 from hw.verilog import Shared
@@ -92,7 +92,7 @@ class FlowUnit(wiring.Component):
         depths: Mapping[str, int] | None = None,
         name: str | None = None,
     ) -> None:
-        self._flow = build_flow(
+        self.flow = build_flow(
             rule,
             inputs=inputs,
             constants=constants,
@@ -100,6 +100,7 @@ class FlowUnit(wiring.Component):
             format=format,
             depths=depths,
         )
+        """The pipeline."""
         self._name = f"{name or rule.__name__}_unit"
         super().__init__(
             UnitSignature(inputs=inputs, constants=constants, outputs=outputs, width=format.width)
@@ -113,23 +114,18 @@ class FlowUnit(wiring.Component):
         return "_".join([name, *(f"{operation}{n}" for operation, n in self.flow.depths.items())])
 
     @property
-    def flow(self) -> Flow:
-        """The pipeline."""
-        return self._flow
-
-    @property
     def format(self) -> FloatFormat:
         """Format of all numbers."""
-        return self._flow.format
+        return self.flow.format
 
     @property
     def latency(self) -> int:
         """Cycles from operands to results."""
-        return self._flow.latency
+        return self.flow.latency
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        flow = self._flow
+        flow = self.flow
 
         valid = Signal(self.latency)
         valid_at = Cat(self.i_valid, valid)

@@ -59,14 +59,16 @@ class FloatOperator(wiring.Component):
                 f"FloatFormat(exponent_bits=..., fraction_bits=...)"
             )
         depths = self.depths(format)
-        self._stages = self.default_depth(format) if stages is None else stages
-        if self._stages not in depths:
+        self.latency = self.default_depth(format) if stages is None else stages
+        """Cycles from operands to result."""
+        if self.latency not in depths:
             raise ValueError(
                 f"stages of {self.operation} is {stages!r}, expected one of "
                 f"{', '.join(map(str, depths))}; leave it out for the default"
             )
-        self._cuts = depths[self._stages]
-        self._format = format
+        self._cuts = depths[self.latency]
+        self.format = format
+        """Format of operands and result."""
         super().__init__(
             {
                 "i_valid": In(1),
@@ -75,11 +77,6 @@ class FloatOperator(wiring.Component):
                 "o_y": Out(format.width),
             }
         )
-
-    @property
-    def format(self) -> FloatFormat:
-        """Format of operands and result."""
-        return self._format
 
     @classmethod
     def depths(cls, format: FloatFormat) -> Mapping[int, tuple[str, ...]]:
@@ -91,11 +88,6 @@ class FloatOperator(wiring.Component):
         """The depth unless another is asked for."""
         return cls.usual_depth or max(cls.depths(format))
 
-    @property
-    def latency(self) -> int:
-        """Cycles from operands to result."""
-        return self._stages
-
     def cycles(self, *cuts: str) -> int:
         """Registers at the places ``cuts`` of the datapath, all taken together."""
         return sum(cut in self._cuts for cut in cuts)
@@ -103,9 +95,9 @@ class FloatOperator(wiring.Component):
     @property
     def module_name(self) -> str:
         """Name of the Verilog module, for example ``fp32_add``; unique to the configuration."""
-        name = f"{self._format.name}_{self.operation}"
-        default = self._stages == self.default_depth(self._format)
-        return name if default else f"{name}_{self._stages}_stages"
+        name = f"{self.format.name}_{self.operation}"
+        default = self.latency == self.default_depth(self.format)
+        return name if default else f"{name}_{self.latency}_stages"
 
     @abstractmethod
     def datapath(self, m: Module) -> Bits:
@@ -115,7 +107,7 @@ class FloatOperator(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         y = self.datapath(m)
-        o_y = Signal(self._format.width, reset_less=True)
+        o_y = Signal(self.format.width, reset_less=True)
         m.d.sync += o_y.eq(y)
         m.d.comb += self.o_y.eq(o_y)
 

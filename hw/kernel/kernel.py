@@ -66,7 +66,8 @@ class Kernel(wiring.Component):
     """
 
     def __init__(self, config: KernelConfig, *, units: Sequence[Any] | None = None) -> None:
-        self._config = config
+        self.config = config
+        """What the kernel was built for."""
         if units is None:
             units = [RuleUnit(rule, format=config.format) for rule in config.update_rules]
         self._units = units
@@ -89,14 +90,9 @@ class Kernel(wiring.Component):
             }
         )
 
-    @property
-    def config(self) -> KernelConfig:
-        """What the kernel was built for."""
-        return self._config
-
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        config = self._config
+        config = self.config
         layout: dict[str, Any] = {
             "layout": config.rounds,
             "buffer_blocks": config.buffer_blocks,
@@ -150,7 +146,7 @@ class Kernel(wiring.Component):
 
     def _take_addresses(self, m: Any, csr: Any, settings: Any) -> None:
         """From the registers of the selected rule's tensors to its slots."""
-        config = self._config
+        config = self.config
         with m.Switch(csr.rule_select):
             for number, rule in enumerate(config.update_rules):
                 with m.Case(number):
@@ -165,7 +161,7 @@ class Kernel(wiring.Component):
 
     def _start_movers(self, m: Any, settings: Any, loader: Any, writer: Any) -> None:
         """A rule without inputs leaves the loader alone, one without outputs the writer."""
-        config = self._config
+        config = self.config
         for mover, tensors, first in (
             (loader, "inputs", 0),
             (writer, "outputs", len(config.loaded)),
@@ -199,7 +195,7 @@ class Kernel(wiring.Component):
         return csr
 
     def _fifo(self, m: Any, name: str, source: Any, target: Any, flush: Signal) -> None:
-        fifo = StreamFifo(shape=LINE_BITS, depth=self._config.fifo_beats)
+        fifo = StreamFifo(shape=LINE_BITS, depth=self.config.fifo_beats)
         m.submodules[f"fifo_{name}"] = fifo
         wiring.connect(m, source, fifo.i)
         wiring.connect(m, fifo.o, target)

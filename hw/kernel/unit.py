@@ -36,7 +36,8 @@ class RuleUnit(FlowUnit):
         format: FloatFormat = FP32,
         depths: Mapping[str, int] | None = None,
     ) -> None:
-        self._rule = rule
+        self.rule = rule
+        """What it computes."""
         super().__init__(
             rule.formula,
             inputs=rule.inputs,
@@ -46,8 +47,3 @@ class RuleUnit(FlowUnit):
             depths=depths,
             name=rule.name,
         )
-
-    @property
-    def rule(self) -> UpdateRule:
-        """What it computes."""
-        return self._rule

@@ -59,11 +59,6 @@ class StreamFifo(wiring.Component):
             }
         )
 
-    @property
-    def depth(self) -> int:
-        """Payloads that fit in."""
-        return self._depth
-
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         width = Shape.cast(self._shape).width
