@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,12 +164,10 @@ class _Modules:
     ones are the same module.
     """
 
-    def __init__(
-        self, top: str, platform: VerilogPlatform, source: Callable[[Any], str | None]
-    ) -> None:
+    def __init__(self, top: str, platform: VerilogPlatform, *, src: bool) -> None:
         self._top = top
         self._platform = platform
-        self._source = source
+        self._src = src
         self._names: dict[str, str] = {}  # by the text without the name
         self._places: Any = SignalDict()  # the component that has a signal inside
         self._driven = SignalSet()
@@ -215,7 +213,7 @@ class _Modules:
         return module_text(
             netlist,
             name,
-            source=self._source,
+            src=self._src,
             title=f"{type(component).__name__}: {summary(component)}",
             meanings={port: meanings.get(port, "") for port in ports},
         )
@@ -329,22 +327,6 @@ class _Uses(DomainCollector):
         return {each.name: each for each in outside}
 
 
-def _no_source(_: Any) -> None:
-    return None
-
-
-def _source(location: Any) -> str | None:
-    """A location in the source as ``hw/folder/file.py:line``."""
-    if location is None:
-        return None
-    path, line = Path(location[0]), location[1]
-    for package in ("hw", "amaranth"):
-        if package in path.parts:
-            at = len(path.parts) - 1 - path.parts[::-1].index(package)
-            return f"{'/'.join(path.parts[at:])}:{line}"
-    return f"{path.name}:{line}"
-
-
 @contextmanager
 def _collecting_rarely() -> Iterator[None]:
     """Looking for garbage among the millions of objects of netlists takes a third of the time."""
@@ -374,7 +356,7 @@ def to_verilog(
     """
     platform = VerilogPlatform(clock_gate_cell=clock_gate_cell)
     platform.add_component(name, component)
-    modules = _Modules(name, platform, _source if src else _no_source)
+    modules = _Modules(name, platform, src=src)
     texts: dict[str, str] = {}
     compared: Counter[str] = Counter()
     while pending := [

@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from amaranth.hdl import _nir as nir  # not exported
@@ -66,20 +67,19 @@ def module_text(
     netlist: Any,
     name: str,
     *,
-    source: Callable[[Any], str | None] = lambda location: None,
-    title: str = "",
-    meanings: Mapping[str, str] | None = None,
+    src: bool,
+    title: str,
+    meanings: Mapping[str, str],
 ) -> str:
     """The module ``name``: all of ``netlist``, whose instances are those of other modules.
 
-    ``source`` gives the text of a location in the source, or None where no attribute ``src`` is
-    wanted; ``title`` is a comment above the module. ``meanings`` has the ports in order, which
-    come after those of the clocks, and comments on them: each is above those that follow one
-    another and have the same.
+    With ``src``, locations in the source are told in attributes of that name; ``title`` is a
+    comment above the module. ``meanings`` has the ports in order, which come after those of the
+    clocks, and comments on them: each is above those that follow one another and have the same.
 
     Raises ``NotImplementedError`` for parts of a netlist that no design here has.
     """
-    return _Writer(netlist, source).text(name, title, meanings or {})
+    return _Writer(netlist, src=src).text(name, title, meanings)
 
 
 class _Names:
@@ -103,10 +103,10 @@ class _Names:
 
 
 class _Writer:
-    def __init__(self, netlist: Any, source: Callable[[Any], str | None]) -> None:
+    def __init__(self, netlist: Any, *, src: bool) -> None:
         self._netlist = netlist
         self._cells = NeededCells(netlist)
-        self._source = source
+        self._src = src
         self._names = _Names()
         self._wires: dict[Any, tuple[str, int]] = {}  # net -> wire, bit
         self._widths: dict[str, int] = {}  # of wires and ports that have a width
@@ -165,8 +165,8 @@ class _Writer:
     def _attributes(self, attributes: Mapping[str, Any], location: Any) -> Iterator[str]:
         for key, value in attributes.items():
             yield f"(* {key} = {_parameter(value)} *)"
-        if (src := self._source(location)) is not None:
-            yield f'(* src = "{src}" *)'
+        if self._src and location is not None:
+            yield f'(* src = "{_source(*location[:2])}" *)'
 
     def _drive(self, nets: Any, name: str) -> None:
         for bit, net in enumerate(nets):
@@ -677,6 +677,16 @@ class _Writer:
 
 def _comment(text: str) -> list[str]:
     return [f"// {line}" for line in textwrap.wrap(text, _LINE - 5)]
+
+
+def _source(file: str, line: int) -> str:
+    """A location in the source as ``hw/folder/file.py:line``."""
+    path = Path(file)
+    for package in ("hw", "amaranth"):
+        if package in path.parts:
+            at = len(path.parts) - 1 - path.parts[::-1].index(package)
+            return f"{'/'.join(path.parts[at:])}:{line}"
+    return f"{path.name}:{line}"
 
 
 def _asks_one_bit(test: nir.Matches) -> bool:

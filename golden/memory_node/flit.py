@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["FLIT_BYTES", "PAYLOAD_BYTES", "Flit", "crc32c"]
 
@@ -10,6 +11,12 @@ FLIT_BYTES = 72
 PAYLOAD_BYTES = 64
 
 _POLYNOMIAL = 0x1EDC6F41
+
+_HEADER = {
+    "filled": 1, "head": 1, "tail": 1, "channel": 2, "sequence": 8, "acknowledge": 8, "retry": 1,
+    "credits": 8, "credit_channel": 2,
+}  # fmt: skip
+"""Bits of each field, the lowest first."""
 
 
 def crc32c(data: bytes) -> int:
@@ -55,17 +62,8 @@ class Flit:
         if len(self.payload) != PAYLOAD_BYTES:
             raise ValueError(f"a payload has {PAYLOAD_BYTES} bytes, got {len(self.payload)}")
         header = at = 0
-        for width, value in (
-            (1, self.filled),
-            (1, self.head),
-            (1, self.tail),
-            (2, self.channel),
-            (8, self.sequence),
-            (8, self.acknowledge),
-            (1, self.retry),
-            (8, self.credits),
-            (2, self.credit_channel),
-        ):
+        for name, width in _HEADER.items():
+            value = getattr(self, name)
             if not 0 <= value < 1 << width:
                 raise ValueError(f"a field of {width} bits of a flit has no room for {value}")
             header |= value << at
@@ -81,15 +79,8 @@ class Flit:
         if crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
             return None
         header = int.from_bytes(data[:4], "little")
-        return Flit(
-            filled=bool(header & 1),
-            head=bool(header >> 1 & 1),
-            tail=bool(header >> 2 & 1),
-            channel=header >> 3 & 3,
-            sequence=header >> 5 & 255,
-            acknowledge=header >> 13 & 255,
-            retry=bool(header >> 21 & 1),
-            credits=header >> 22 & 255,
-            credit_channel=header >> 30,
-            payload=data[4:-4],
-        )
+        fields: dict[str, Any] = {}
+        for name, width in _HEADER.items():
+            fields[name] = header & (1 << width) - 1
+            header >>= width
+        return Flit(**fields, payload=data[4:-4])
