@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from amaranth.lib import wiring
@@ -12,17 +12,9 @@ __all__ = ["expose"]
 
 def expose(m: Any, outer: Any, inner: Any, members: Mapping[str, wiring.Member]) -> None:
     """Connects the ``members`` of ``inner`` with those of the same names of ``outer``."""
-    for name, member in members.items():
-        _join(m, member, getattr(outer, name), getattr(inner, name))
-
-
-def _join(m: Any, member: wiring.Member, outer: Any, inner: Any) -> None:
-    if isinstance(outer, Sequence):  # an array
-        for pair in zip(outer, inner, strict=True):
-            _join(m, member, *pair)
-    elif member.is_signature:
-        wiring.connect(m, inner, wiring.flipped(outer))
-    elif member.flow is wiring.Out:
-        m.d.comb += outer.eq(inner)
-    else:
-        m.d.comb += inner.eq(outer)
+    # Amaranth does not connect interfaces that hold arrays of interfaces.
+    signature = wiring.Signature(members)
+    pairs = zip(signature.flatten(inner), signature.flatten(outer), strict=True)
+    for (_, member, inside), (_, _, outside) in pairs:
+        target, source = (outside, inside) if member.flow is wiring.Out else (inside, outside)
+        m.d.comb += target.eq(source)

@@ -9,6 +9,8 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
+from hw.expose import expose
+
 __all__ = ["Side", "SideBySide"]
 
 
@@ -26,12 +28,7 @@ class SideBySide(wiring.Component):
         m: Any = Module()
         for name, component in self._components.items():
             m.submodules[name] = component
-            # Amaranth does not connect interfaces that hold arrays of interfaces.
-            inner = component.signature.flatten(component)
-            outer = component.signature.flatten(getattr(self, name))
-            for (_, member, inside), (_, _, outside) in zip(inner, outer, strict=True):
-                target, source = (outside, inside) if member.flow is Out else (inside, outside)
-                m.d.comb += target.eq(source)
+            expose(m, getattr(self, name), component, component.signature.members)
         return m
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from golden.cycles.link import LinkCycles
 from hw.memory_node.link.config import LINK_PRESETS
+from hw.memory_node.link.port import LinkPort
 from hw_tests.bench import run_bench
-from hw_tests.memory_node.link.link_pair import LinkPair
+from hw_tests.side_by_side import SideBySide
 
 FLITS = 1_000_000
 
@@ -28,7 +29,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 result = Path(folder) / "shares"
                 run_bench(
-                    LinkPair(config),
+                    SideBySide({name: LinkPort(config) for name in "ab"}),
                     top="link_pair",
                     module="hw_tests.memory_node.link.loss_bench",
                     parameters={

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from hw.memory_node.link.config import LINK_PRESETS, LinkConfig
+from hw.memory_node.link.port import LinkPort
 from hw_tests.bench import run_bench
-from hw_tests.memory_node.link.link_pair import LinkPair
+from hw_tests.side_by_side import SideBySide
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_link(
 ) -> None:
     config = replace(LINK_PRESETS[preset], **options)
     run_bench(
-        LinkPair(config),
+        SideBySide({name: LinkPort(config) for name in "ab"}),
         top="link_pair",
         module="hw_tests.memory_node.link.link_bench",
         parameters={
