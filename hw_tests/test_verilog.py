@@ -58,9 +58,6 @@ class Placed(wiring.Component):
 class Byte(wiring.Component):
     """A byte in, a byte out."""
 
-    a: Any
-    y: Any
-
     def __init__(self) -> None:
         super().__init__({"a": In(8), "y": Out(8)})
 

@@ -36,19 +36,6 @@ class DramSystem(wiring.Component):
     device's ``violation``, ``violation_code`` and ``violation_tck``, and ``flush`` for the record.
     """
 
-    s_axi: Any
-    prompt: Any
-    flush: Any
-    idle: Any
-    violation: Any
-    violation_code: Any
-    violation_tck: Any
-    refreshes: Any
-    activates: Any
-    precharges: Any
-    reads: Any
-    writes: Any
-
     def __init__(
         self, part: DramPart, config: ControllerConfig | None = None, *, trace: str = ""
     ) -> None:
@@ -107,24 +94,6 @@ class StreamSystem(wiring.Component):
     ``start`` begins ``rounds`` rounds on the blocks at ``base_0`` … ``base_3``; ``done`` rises at
     the last write response, after ``cycles``, with ``mismatches`` in ids, responses or data.
     """
-
-    start: Any
-    rounds: Any
-    flush: Any
-    done: Any
-    cycles: Any
-    mismatches: Any
-    idle: Any
-    violation: Any
-    base_0: Any
-    base_1: Any
-    base_2: Any
-    base_3: Any
-    refreshes: Any
-    activates: Any
-    precharges: Any
-    reads: Any
-    writes: Any
 
     def __init__(
         self, part: DramPart, config: ControllerConfig | None = None, *, trace: str = ""

@@ -36,12 +36,6 @@ class CompressingDevice(wiring.Component):
     reads each again, as soon as it is written, out of ``o``. ``wrong`` rises with an answer that
     was not asked for, and stays; the rest are counters of the parts."""
 
-    i: Any
-    o: Any
-    wire_in: Any
-    wire_out: Any
-    wrong: Any
-
     def __init__(self, link: LinkConfig) -> None:
         self._link = link
         wire = WireSignature(phit_bytes=link.phit_bytes)

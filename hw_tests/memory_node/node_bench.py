@@ -72,7 +72,6 @@ class Bench:
         dut = self.dut
         cocotb.start_soon(Clock(dut.clk, 2, unit="ns").start())
         dut.rst.value = 1
-        dut.cut.value = 0
         await ClockCycles(dut.clk, 4)
         dut.rst.value = 0
         await self._write(0, "memory_node", "node", NODE)

@@ -21,10 +21,6 @@ class RingOfStops(wiring.Component):
     ``date_line`` has a bit for each stop, ``answers`` and ``responses`` are those of the stops.
     """
 
-    date_line: Any
-    answers: Any
-    responses: Any
-
     def __init__(self, stops: int) -> None:
         self._stops = stops
         super().__init__(

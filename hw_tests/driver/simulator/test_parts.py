@@ -22,12 +22,6 @@ CYCLES = 20_000
 class Node(wiring.Component):
     """Mixes its input into a state on a gated clock and one on the free-running one."""
 
-    i: Any
-    go: Any
-    o: Any
-    run: Any
-    edges: Any
-
     def __init__(self, factor: int) -> None:
         self._factor = factor
         super().__init__({"i": In(16), "go": In(1), "o": Out(16), "run": Out(1), "edges": Out(16)})
