@@ -30,7 +30,7 @@ from hw.memory_node.compression.compressor import ZeroCompressor
 from hw.memory_node.compression.expander import ZeroExpander
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw.memory_node.flit import PACKET_LINES
-from hw.memory_node.link.config import LINK_PRESETS, LinkConfig
+from hw.memory_node.link.config import LINK_PRESETS
 from hw.memory_node.link.port import LinkPort
 from hw.memory_node.node import MemoryNode, ddr4_channels
 from hw.pim.bank.bank import PimBank
@@ -49,7 +49,6 @@ class Machines(NamedTuple):
 
     module: ModuleConfig
     pim: PimConfig
-    link: LinkConfig = LINK_PRESETS["full"]
     node: MemoryNodeConfig = MEMORY_NODE_PRESETS["paper"]
     clock_gate_cell: str = "bufgce"
     """Of the designs that have clock gates, one of :data:`hw.clocking.CLOCK_GATE_CELLS`."""
@@ -168,10 +167,9 @@ def _pool(machines: Machines) -> Design:
     return Design(PimPool(config, part), described, _pim_changes(config))
 
 
-def _link_port(machines: Machines) -> Design:
-    config = machines.link
-    options = [] if config == LINK_PRESETS["full"] else None
-    return Design(LinkPort(config), asdict(config), options)
+def _link_port(_: Machines) -> Design:
+    config = LINK_PRESETS["full"]
+    return Design(LinkPort(config), asdict(config))
 
 
 def _memory_node(machines: Machines) -> Design:
