@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.checks import check_int
 
-__all__ = ["BURST_INCR", "AXI4LiteSignature", "AXI4Signature", "Response"]
+__all__ = ["BURST_INCR", "AXI4Channels", "AXI4LiteSignature", "AXI4Signature", "Response"]
 
 BURST_INCR = 0b01
 """``AxBURST`` of an incrementing burst, the only kind used here."""
@@ -65,6 +65,15 @@ class AXI4Signature(wiring.Signature):
                 "rvalid": In(1),
                 "rready": Out(1),
             }
+        )
+
+
+class AXI4Channels(wiring.Signature):
+    """Some of the channels of an :class:`AXI4Signature`, such as ``"ar"`` and ``"r"``."""
+
+    def __init__(self, axi: AXI4Signature, *channels: str) -> None:
+        super().__init__(
+            {name: each for name, each in axi.members.items() if name.startswith(channels)}
         )
 
 

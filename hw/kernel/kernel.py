@@ -13,12 +13,12 @@ from hw.axdimm.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES, kernel_map
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
+from hw.expose import expose
 from hw.kernel.config import KernelConfig
 from hw.kernel.lanes import Lanes
 from hw.kernel.settings import RunSettings
 from hw.kernel.unit import RuleUnit
 from hw.line import LINE_BITS, LINE_BYTES
-from hw.stream.axi_port import connect_reads, connect_writes
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
 from hw.stream.fifo import StreamFifo
@@ -106,13 +106,13 @@ class Kernel(wiring.Component):
         flush = Signal()
         if loader is not None:
             m.submodules.loader = loader
-            connect_reads(m, self.m_axi, loader)
+            expose(m, self.m_axi, loader.axi, loader.axi.signature.members)
             for slot, name in enumerate(config.loaded):
                 self._fifo(m, f"{name}_in", loader.o[slot], getattr(lanes.i, name), flush)
             m.d.comb += [lanes.loaded.eq(loader.loaded), loader.freed.eq(lanes.freed)]
         if writer is not None:
             m.submodules.writer = writer
-            connect_writes(m, self.m_axi, writer)
+            expose(m, self.m_axi, writer.axi, writer.axi.signature.members)
             for slot, name in enumerate(config.stored):
                 self._fifo(m, f"{name}_out", getattr(lanes.o, name), writer.i[slot], flush)
             m.d.comb += [

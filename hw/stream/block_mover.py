@@ -8,7 +8,8 @@ from typing import Any
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.line import AXI_BURST_LINES, line_width
+from hw.axi.bus import BURST_INCR, AXI4Channels, AXI4Signature
+from hw.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, line_width
 from hw.stream.bursts import BurstGenerator
 from hw.stream.rounds import RoundsLayout, RoundWalker
 
@@ -20,6 +21,10 @@ class BlockMover(wiring.Component):
 
     Parameters
     ----------
+    channels
+        Those of AXI4 that it has; the first is of addresses.
+    members
+        Others.
     layout
         Of ``rounds``.
     tensors
@@ -31,6 +36,8 @@ class BlockMover(wiring.Component):
 
     Members
     -------
+    axi : Out(:class:`~hw.axi.bus.AXI4Channels`)
+        The memory, with ID 0.
     start : In(1)
         Begins a run; only when ``idle``, and with the FIFOs empty.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
@@ -49,6 +56,7 @@ class BlockMover(wiring.Component):
 
     def __init__(
         self,
+        channels: tuple[str, ...],
         members: Mapping[str, wiring.Member],
         *,
         layout: RoundsLayout,
@@ -60,8 +68,11 @@ class BlockMover(wiring.Component):
         self._tensors = tensors
         self._buffer_blocks = buffer_blocks
         self._addr_width = addr_width
+        self._channels = channels
+        axi = AXI4Signature(addr_width=addr_width, data_width=LINE_BITS)
         super().__init__(
             {
+                "axi": Out(AXI4Channels(axi, *channels)),
                 "start": In(1),
                 "rounds": In(layout),
                 "last_tensor": In(range(tensors), init=tensors - 1),
@@ -80,14 +91,24 @@ class BlockMover(wiring.Component):
         pages = -(-self._layout.block_beats // AXI_BURST_LINES) + 1
         return self._buffer_blocks * self._tensors * pages
 
-    def _bursts(self, m: Any, address: Any, allowed: Any) -> Any:
-        """What issues the bursts to the stream ``address``, each round when it is ``allowed``."""
+    def _bursts(self, m: Any, allowed: Any) -> Any:
+        """What issues the bursts, each round when it is ``allowed``."""
         m.submodules.bursts = bursts = BurstGenerator(
             layout=self._layout, tensors=self._tensors, addr_width=self._addr_width
         )
-        wiring.connect(m, wiring.flipped(address), bursts.o)
         self._begin(m, bursts)
+        burst: Any = bursts.o.payload
+        address = {
+            name: getattr(self.axi, f"{self._channels[0]}{name}")
+            for name in ("addr", "len", "size", "burst", "valid", "ready")
+        }
         m.d.comb += [
+            address["addr"].eq(burst.line << LINE_BYTE_BITS),
+            address["len"].eq(burst.len),
+            address["size"].eq(LINE_BYTE_BITS),
+            address["burst"].eq(BURST_INCR),
+            address["valid"].eq(bursts.o.valid),
+            bursts.o.ready.eq(address["ready"]),
             bursts.allowed.eq(allowed),
             bursts.stop.eq(self.stop),
             *(inner.eq(outer) for inner, outer in zip(bursts.lines, self.lines, strict=True)),

@@ -5,22 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Array, Module, Mux, Signal
-from amaranth.lib import data, stream
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hw.counter import step
 from hw.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTES
 from hw.stream.block_mover import BlockMover
-from hw.stream.bursts import BurstLayout
 
-__all__ = ["BlockWriter", "WriteBeatLayout"]
-
-
-class WriteBeatLayout(data.StructLayout):
-    """A beat of the AXI4 W channel."""
-
-    def __init__(self) -> None:
-        super().__init__({"data": LINE_BITS, "strb": LINE_BYTES, "last": 1})
+__all__ = ["BlockWriter"]
 
 
 class BlockWriter(BlockMover):
@@ -37,12 +29,6 @@ class BlockWriter(BlockMover):
     -------
     last_strobes : In(64)
         Byte strobes of the last beat of each tensor; must hold still.
-    aw : Out(stream of :class:`~hw.stream.bursts.BurstLayout`)
-        Bursts to be written.
-    w : Out(stream of :class:`WriteBeatLayout`)
-        Their data.
-    b : In(stream of ``BRESP``)
-        Their responses.
     i : In(stream of lines), one for each tensor
         From the FIFOs.
     filled : In(1)
@@ -51,17 +37,14 @@ class BlockWriter(BlockMover):
         Pulse: the last beat of a round left the FIFOs.
     """
 
-    def __init__(self, *, tensors: int, addr_width: int, **options: Any) -> None:
+    def __init__(self, *, tensors: int, **options: Any) -> None:
         members = {
             "last_strobes": In(LINE_BYTES),
-            "aw": Out(stream.Signature(BurstLayout(addr_width=addr_width))),
-            "w": Out(stream.Signature(WriteBeatLayout())),
-            "b": In(stream.Signature(2)),
             "i": In(stream.Signature(LINE_BITS)).array(tensors),
             "filled": In(1),
             "stored": Out(1),
         }
-        super().__init__(members, tensors=tensors, addr_width=addr_width, **options)
+        super().__init__(("aw", "w", "b"), members, tensors=tensors, **options)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -71,7 +54,7 @@ class BlockWriter(BlockMover):
         # Room in the FIFOs does not bound this one: answers may lag behind the data. A round
         # that begins below the limit adds so many bursts at most.
         unanswered = Signal(range(3 * most))
-        bursts = self._bursts(m, self.aw, (full_rounds != 0) & (unanswered < 2 * most))
+        bursts = self._bursts(m, (full_rounds != 0) & (unanswered < 2 * most))
         departure = self._walker(m, "departure")
         step(m, full_rounds, up=self.filled, down=bursts.begun)
         with m.If(self.start):
@@ -86,21 +69,20 @@ class BlockWriter(BlockMover):
         page_line = page_lines[departure.tensor]
         beat_valid = Signal()
         burst_end = Signal()
-        taken = beat_valid & self.w.ready
+        axi = self.axi
+        taken = beat_valid & axi.wready
         m.d.comb += [
             departure.step.eq(taken),
             burst_end.eq(departure.tensor_end | page_line.all()),
             self.stored.eq(taken & departure.round_end),
-            self.w.valid.eq(beat_valid),
-            self.w.payload.last.eq(burst_end),
-            self.w.payload.strb.eq(
-                Mux(departure.last_round & departure.tensor_end, self.last_strobes, ~0)
-            ),
+            axi.wvalid.eq(beat_valid),
+            axi.wlast.eq(burst_end),
+            axi.wstrb.eq(Mux(departure.last_round & departure.tensor_end, self.last_strobes, ~0)),
         ]
         for index, i in enumerate(self.i):
             with m.If(departure.tensor == index):
                 m.d.comb += [
-                    self.w.payload.data.eq(i.payload),
+                    axi.wdata.eq(i.payload),
                     beat_valid.eq(i.valid & (without_data != 0)),
                     i.ready.eq(taken),
                 ]
@@ -113,10 +95,10 @@ class BlockWriter(BlockMover):
             m.d.sync += page_line.eq(page_line + 1)
 
         step(m, without_data, up=bursts.offered, down=taken & burst_end)
-        step(m, unanswered, up=bursts.offered, down=self.b.valid)
+        step(m, unanswered, up=bursts.offered, down=axi.bvalid)
         m.d.comb += [
-            self.b.ready.eq(1),
-            self.error.eq(self.b.valid & self.b.payload[1]),
+            axi.bready.eq(1),
+            self.error.eq(axi.bvalid & axi.bresp[1]),
             self.idle.eq(bursts.idle & (unanswered == 0)),
         ]
         return m

@@ -11,17 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.line import AXI_BURST_BITS, AXI_BURST_LINES, line_width
 from hw.stream.rounds import RoundsLayout, RoundWalker
 
-__all__ = [
-    "BurstGenerator",
-    "BurstLayout",
-]
-
-
-class BurstLayout(data.StructLayout):
-    """A burst: the number of its first line, and its beats less one, as in ``AxLEN``."""
-
-    def __init__(self, *, addr_width: int) -> None:
-        super().__init__({"line": line_width(addr_width), "len": AXI_BURST_BITS})
+__all__ = ["BurstGenerator"]
 
 
 class BurstGenerator(wiring.Component):
@@ -50,8 +40,9 @@ class BurstGenerator(wiring.Component):
         The next round may begin.
     stop : In(1)
         Offer no further burst; once high, it must stay so until the next ``start``.
-    o : Out(stream of :class:`BurstLayout`)
-        Bursts; one that was once offered is not withdrawn.
+    o : Out(stream of ``line`` and ``len``)
+        Bursts: the number of the first line, and the beats less one, as in ``AxLEN``; one that was
+        once offered is not withdrawn.
     offered : Out(1)
         A burst will be at ``o`` from the next cycle.
     begun : Out(1)
@@ -63,7 +54,7 @@ class BurstGenerator(wiring.Component):
     def __init__(self, *, layout: RoundsLayout, tensors: int, addr_width: int) -> None:
         self._layout = layout
         self._tensors = tensors
-        self._burst = BurstLayout(addr_width=addr_width)
+        self._burst = data.StructLayout({"line": line_width(addr_width), "len": AXI_BURST_BITS})
         super().__init__(
             {
                 "start": In(1),

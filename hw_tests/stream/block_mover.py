@@ -9,8 +9,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4Signature
+from hw.expose import expose
 from hw.line import LINE_BITS, LINE_BYTES, line_width
-from hw.stream.axi_port import connect_reads, connect_writes
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
 from hw.stream.fifo import StreamFifo
@@ -81,8 +81,8 @@ class BlockMover(wiring.Component):
                 loader.lines[index].eq(self.source[index]),
                 writer.lines[index].eq(self.target[index]),
             ]
-        connect_reads(m, self.m_axi, loader)
-        connect_writes(m, self.m_axi, writer)
+        for part in (loader, writer):
+            expose(m, self.m_axi, part.axi, part.axi.signature.members)
         m.d.comb += [
             writer.last_strobes.eq(self.last_strobes),
             writer.filled.eq(self.hand_over),
