@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.expose import expose
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import CHANNELS, FlitStream
 from hw.memory_node.group.engine import GroupEngine
@@ -54,13 +55,9 @@ class NodeCore(wiring.Component):
         m: Any = Module()
         config = self._config
         m.submodules.registers = registers = NodeRegisters(config)
-        wiring.connect(m, wiring.flipped(self.s_axi), registers.s_axi)
-        m.d.comb += registers.dead.eq(self.dead)
-        for link in range(config.links):
-            m.d.comb += [
-                getattr(registers, name)[link].eq(getattr(self, name)[link])
-                for name in LINK_COUNTERS
-            ]
+        members = self.signature.members
+        shown = {name: members[name] for name in ("s_axi", "dead", *LINK_COUNTERS)}
+        expose(m, self, registers, shown)
 
         # In a ring, links of the same number of both groups are the sides of a stop.
         sides = 2 if config.ring else 1

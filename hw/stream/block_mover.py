@@ -98,17 +98,16 @@ class BlockMover(wiring.Component):
         )
         self._begin(m, bursts)
         burst: Any = bursts.o.payload
-        address = {
-            name: getattr(self.axi, f"{self._channels[0]}{name}")
-            for name in ("addr", "len", "size", "burst", "valid", "ready")
-        }
+        for name, value in (
+            ("addr", burst.line << LINE_BYTE_BITS),
+            ("len", burst.len),
+            ("size", LINE_BYTE_BITS),
+            ("burst", BURST_INCR),
+            ("valid", bursts.o.valid),
+        ):
+            m.d.comb += getattr(self.axi, f"{self._channels[0]}{name}").eq(value)
         m.d.comb += [
-            address["addr"].eq(burst.line << LINE_BYTE_BITS),
-            address["len"].eq(burst.len),
-            address["size"].eq(LINE_BYTE_BITS),
-            address["burst"].eq(BURST_INCR),
-            address["valid"].eq(bursts.o.valid),
-            bursts.o.ready.eq(address["ready"]),
+            bursts.o.ready.eq(getattr(self.axi, f"{self._channels[0]}ready")),
             bursts.allowed.eq(allowed),
             bursts.stop.eq(self.stop),
             *(inner.eq(outer) for inner, outer in zip(bursts.lines, self.lines, strict=True)),
