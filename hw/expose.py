@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from amaranth.lib import wiring
@@ -10,10 +10,10 @@ from amaranth.lib import wiring
 __all__ = ["expose"]
 
 
-def expose(m: Any, outer: Any, inner: Any, members: Mapping[str, wiring.Member]) -> None:
-    """Connects the ``members`` of ``inner`` with those of the same names of ``outer``."""
+def expose(m: Any, outer: Any, inner: Any, names: Iterable[str]) -> None:
+    """Connects the members of ``outer`` that have these names with those of ``inner``."""
     # Amaranth does not connect interfaces that hold arrays of interfaces.
-    signature = wiring.Signature(members)
+    signature = wiring.Signature({name: outer.signature.members[name] for name in names})
     pairs = zip(signature.flatten(inner), signature.flatten(outer), strict=True)
     for (_, member, inside), (_, _, outside) in pairs:
         target, source = (outside, inside) if member.flow is wiring.Out else (inside, outside)

@@ -105,11 +105,7 @@ class Ddr4Memory(wiring.Component):
         m.submodules.controller = controller = self._controller
         wiring.connect(m, wiring.flipped(memory.axi), controller.s_axi)
         expose(m, self, controller, self._outside)
-        m.d.comb += controller.prompt.eq(memory.prompt)
-        m.d.comb += [
-            getattr(memory, name).eq(getattr(controller, name))
-            for name in ("idle", "activity", *MEMORY_COUNTERS)
-        ]
+        expose(m, memory, controller, ("prompt", "idle", "activity", *MEMORY_COUNTERS))
         return m
 
 

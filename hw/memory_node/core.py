@@ -55,9 +55,7 @@ class NodeCore(wiring.Component):
         m: Any = Module()
         config = self._config
         m.submodules.registers = registers = NodeRegisters(config)
-        members = self.signature.members
-        shown = {name: members[name] for name in ("s_axi", "dead", *LINK_COUNTERS)}
-        expose(m, self, registers, shown)
+        expose(m, self, registers, ("s_axi", "dead", *LINK_COUNTERS))
 
         # In a ring, links of the same number of both groups are the sides of a stop.
         sides = 2 if config.ring else 1

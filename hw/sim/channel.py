@@ -14,6 +14,7 @@ from hw.axdimm.host_link import HostLinkSignature
 from hw.axdimm.memory_join import ExclusiveJoin
 from hw.dram.interface import DramSignature
 from hw.dram.timing import DramTiming
+from hw.expose import expose
 from hw.kernel.kernel import Kernel
 from hw.sim.delay_unit import DelayUnit
 from hw.sim.dram_device import Ddr4Device
@@ -112,15 +113,8 @@ class SimulatedChannel(wiring.Component):
         )
         m.submodules.channel = DomainRenamer("fabric")(channel)
         m.submodules.dram = DomainRenamer("fabric")(device)
-        wiring.connect(m, wiring.flipped(self.link), channel.link)
         wiring.connect(m, channel.dram, device.dram)
-        for name in self.dram.signature.members:
-            m.d.comb += getattr(self.dram, name).eq(getattr(channel.dram, name))
-        m.d.comb += [
-            self.idle.eq(channel.idle),
-            self.read_done.eq(channel.read_done),
-            self.violation.eq(device.violation),
-            self.violation_code.eq(device.violation_code),
-            self.violation_tck.eq(device.violation_tck),
-        ]
+        expose(m, self, channel, ("link", "read_done", "idle"))
+        expose(m, self.dram, channel.dram, self.dram.signature.members)
+        expose(m, self, device, ("violation", "violation_code", "violation_tck"))
         return m

@@ -44,8 +44,7 @@ class _DevicePort(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         m.submodules.port = port = LinkPort(self._config)
-        own = {name: self.signature.members[name] for name in ("wire_in", "wire_out", "dead")}
-        expose(m, self, port, own)
+        expose(m, self, port, ("wire_in", "wire_out", "dead"))
         for channel in range(CHANNELS):
             m.submodules[f"queue_{channel}"] = queue = StreamFifo(shape=Flit, depth=4)
             wiring.connect(m, wiring.flipped(self.transmit[channel]), queue.i)

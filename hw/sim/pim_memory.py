@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.expose import expose
 from hw.pim.config import PimConfig
 from hw.pim.memory.memory_port import memory_request_layout, memory_response_layout
 from hw.pim.memory.switch import MemorySwitch
@@ -63,17 +64,10 @@ class SimulatedVault(wiring.Component):
             geometry=geometry, timing=timing, tag_bits=self._tag_bits
         )
         m.submodules.device = device = VaultDevice(geometry=geometry, timing=self._memory_timing)
-        wiring.connect(m, wiring.flipped(self.i), controller.i)
-        wiring.connect(m, wiring.flipped(self.o), controller.o)
         wiring.connect(m, controller.dram, device.dram)
-        m.d.comb += [
-            self.idle.eq(controller.idle),
-            self.violation.eq(device.violation),
-            *(
-                getattr(self.commands, name).eq(getattr(controller.dram, name))
-                for name in self.commands.signature.members
-            ),
-        ]
+        expose(m, self, controller, ("i", "o", "idle"))
+        expose(m, self, device, ("violation",))
+        expose(m, self.commands, controller.dram, self.commands.signature.members)
         return m
 
 
@@ -125,9 +119,8 @@ class PimMemory(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         m.submodules.switch = switch = self._switch
-        for port in switch.sources:
-            for name in (f"{port}_request", f"{port}_response"):
-                wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(switch, name))
+        ways = ("request", "response")
+        expose(m, self, switch, [f"{port}_{way}" for port in switch.sources for way in ways])
         one = SimulatedVault(self._part, tag_bits=switch.tag_bits)
         vaults: Any = [Shared(one, name="pim_vault") for _ in range(self._config.banks)]
         for number, vault in enumerate(vaults):

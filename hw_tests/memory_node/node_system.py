@@ -8,6 +8,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.expose import expose
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import CHANNELS, FlitStream
 from hw.memory_node.link.port import LinkPort
@@ -35,7 +36,7 @@ class NodeSystem(wiring.Component):
         m: Any = Module()
         config = self._config
         m.submodules.node = node = SimulatedMemoryNode(config)
-        wiring.connect(m, wiring.flipped(self.s_axi), node.s_axi)
+        expose(m, self, node, ("s_axi", "violation"))
         ports: list[Any] = [LinkPort(config.link) for _ in range(config.links)]
         for link, port in enumerate(ports):
             m.submodules[f"port_{link}"] = port
@@ -44,5 +45,4 @@ class NodeSystem(wiring.Component):
             for channel in range(CHANNELS):
                 wiring.connect(m, wiring.flipped(self.send[link][channel]), port.transmit[channel])
                 wiring.connect(m, port.receive[channel], wiring.flipped(self.get[link][channel]))
-        m.d.comb += self.violation.eq(node.violation)
         return m

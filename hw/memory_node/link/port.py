@@ -8,6 +8,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.expose import expose
 from hw.memory_node.flit import CHANNELS, FlitStream
 from hw.memory_node.link.config import LinkConfig
 from hw.memory_node.link.receiver import LinkReceiver
@@ -74,9 +75,8 @@ class LinkPort(wiring.Component):
         m.submodules.receiver = receiver = LinkReceiver(self._config)
         wiring.connect(m, transmitter.wire, wiring.flipped(self.wire_out))
         wiring.connect(m, receiver.wire, wiring.flipped(self.wire_in))
-        for channel in range(CHANNELS):
-            wiring.connect(m, transmitter.transmit[channel], wiring.flipped(self.transmit[channel]))
-            wiring.connect(m, receiver.receive[channel], wiring.flipped(self.receive[channel]))
+        expose(m, self, transmitter, ("transmit",))
+        expose(m, self, receiver, ("receive",))
         m.d.comb += [
             transmitter.heard.eq(receiver.heard),
             transmitter.report.eq(receiver.report),
