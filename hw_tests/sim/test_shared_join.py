@@ -16,6 +16,6 @@ def test_first_come(stalls: str) -> None:
     run_bench(
         FirstComeMerge(AXI4Signature(addr_width=16, data_width=512)),
         top="first_come",
-        module="hw_tests.sim.first_come_bench",
+        module="hw_tests.sim.shared_join_bench",
         parameters={"stalls": stalls},
     )
