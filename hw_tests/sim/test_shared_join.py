@@ -1,21 +1,20 @@
-"""The merge of two AXI4 managers, between managers and a memory that are not its own."""
+"""The shared join, between managers and a memory that are not its own."""
 
 from __future__ import annotations
 
 import pytest
 
-from hw.axi.bus import AXI4Signature
-from hw.sim.first_come import FirstComeMerge
+from hw.sim.shared_join import SharedJoin
 from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
 
 
 @pytest.mark.parametrize("stalls", STALLS)
-def test_first_come(stalls: str) -> None:
+def test_shared_join(stalls: str) -> None:
     """Data of both managers, and that nobody overtakes, at each amount of stalls."""
     run_bench(
-        FirstComeMerge(AXI4Signature(addr_width=16, data_width=512)),
-        top="first_come",
+        SharedJoin(addr_width=16),
+        top="shared_join",
         module="hw_tests.sim.shared_join_bench",
         parameters={"stalls": stalls},
     )
