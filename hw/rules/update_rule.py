@@ -9,6 +9,8 @@ from typing import Any
 from zlib import crc32
 
 from hw.dataflow.flow import Flow, Formula, build_flow
+from hw.float.format import FP32, FloatFormat
+from hw.line import LINE_BITS
 
 __all__ = ["UpdateRule"]
 
@@ -17,8 +19,9 @@ __all__ = ["UpdateRule"]
 class UpdateRule:
     """What a kernel computes for each parameter, and which tensors it reads and writes.
 
-    Raises ``ValueError`` for names that are wrong, missing or taken and for a constant that is no
-    expression; and :class:`~hw.dataflow.flow.FlowError` if the formula is not a complete pipeline.
+    Raises ``ValueError`` for names that are wrong, missing or taken, for a tensor in a format that
+    does not fit, and for a constant that is no expression; and
+    :class:`~hw.dataflow.flow.FlowError` if the formula is not a complete pipeline.
 
     Parameters
     ----------
@@ -40,6 +43,9 @@ class UpdateRule:
     formula
         Takes each input and constant as a keyword, and returns outputs and sums by name; every
         operation is rounded on its own, see :mod:`hw.dataflow.flow`.
+    formats
+        Number formats of tensors that are not in FP32. A whole number of elements must fit in a
+        line of 64 bytes. The units compute in FP32 only, so for now any other one is refused.
     """
 
     name: str
@@ -50,6 +56,7 @@ class UpdateRule:
     sums: tuple[str, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
     formula: Formula
+    formats: Mapping[str, FloatFormat] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.tensors, *self.sums, *self.constants):
@@ -75,8 +82,25 @@ class UpdateRule:
                     f"rule {self.name!r} has {twice[0]!r} twice among its {kind}s; give each its "
                     f"own name"
                 )
+        for name, format in self.formats.items():
+            self._check_format(name, format)
         object.__setattr__(self, "_expressions", self._compiled())
         object.__setattr__(self, "_latency", self.flow().latency)
+
+    def _check_format(self, name: str, format: FloatFormat) -> None:
+        what = f"rule {self.name!r}: tensor {name!r} is in {format.name}"
+        if name not in self.tensors:
+            raise ValueError(f"{what}, but the rule has {sorted(self.tensors)} only")
+        if LINE_BITS % format.width:
+            raise ValueError(
+                f"{what}, of whose {format.width} bits no whole number fits in a beat of "
+                f"{LINE_BITS} bits; choose a format of 8, 16 or 32 bits"
+            )
+        if format != FP32:
+            raise ValueError(
+                f"{what}, but the units compute in {FP32.name} only; convert it before it is "
+                f"copied to the module"
+            )
 
     def _compiled(self) -> dict[str, CodeType]:
         codes = {}
@@ -123,8 +147,9 @@ class UpdateRule:
 
     @property
     def bytes_per_parameter(self) -> int:
-        """Bytes that are loaded and stored for each parameter, FP32 in each tensor."""
-        return 4 * len((*self.inputs, *self.outputs))
+        """Bytes that are loaded and stored for each parameter."""
+        formats = (self.formats.get(name, FP32) for name in (*self.inputs, *self.outputs))
+        return sum(format.width // 8 for format in formats)
 
     @property
     def signature(self) -> str:
@@ -138,3 +163,7 @@ class UpdateRule:
     def identifier(self) -> int:
         """CRC-32 of the :attr:`signature`, by which the driver knows the rule in a device."""
         return crc32(self.signature.encode())
+
+    def ceiling_mp_per_s(self, bytes_per_s: float) -> float:
+        """Most million parameters a second that the bandwidth lets through."""
+        return bytes_per_s / self.bytes_per_parameter / 1e6

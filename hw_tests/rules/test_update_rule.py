@@ -11,6 +11,7 @@ import pytest
 from amaranth.hdl import UnusedElaboratable
 
 from hw.dataflow.flow import FlowError, FlowValue
+from hw.float.format import FloatFormat
 from hw.rules import register, rule
 from hw.rules.update_rule import UpdateRule
 
@@ -18,6 +19,7 @@ from hw.rules.update_rule import UpdateRule
 def test_what_follows_from_a_rule() -> None:
     adam = rule("adam")
     assert adam.bytes_per_parameter == 28
+    assert adam.ceiling_mp_per_s(2 * 12.8e9) == pytest.approx(914.29, abs=0.01)
     assert adam.hyperparameters == ("weight_decay", "beta1", "beta2", "t", "eps", "lr")
     assert rule("momentum").bytes_per_parameter == 20
     assert rule("fill").signature == "fill(;value)->y;"
@@ -55,6 +57,8 @@ GOOD: dict[str, Any] = {
     "constants": {"lr": "lr"},
     "formula": plain,
 }
+TF32 = FloatFormat(exponent_bits=8, fraction_bits=10)
+BF16 = FloatFormat(exponent_bits=8, fraction_bits=7)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,9 @@ GOOD: dict[str, Any] = {
         ({"outputs": ("p", "p")}, "has 'p' twice among its outputs"),
         ({"constants": {"g": "lr"}}, "has 'g' twice among its inputs"),
         ({"constants": {"lr": "1 -"}}, "constant 'lr' is '1 -', expected a Python expression"),
+        ({"formats": {"g": TF32}}, "of whose 19 bits no whole number fits in a beat of 512 bits"),
+        ({"formats": {"g": BF16}}, "is in float_e8m7, but the units compute in fp32 only"),
+        ({"formats": {"q": BF16}}, "tensor 'q' is in float_e8m7, but the rule has"),
     ],
 )
 def test_refusals(changes: dict[str, Any], message: str) -> None:
