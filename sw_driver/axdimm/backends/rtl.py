@@ -25,6 +25,7 @@ from sw_driver.transport import (
     LINK_FABRIC_CYCLES_PER_LINE,
     DeviceFault,
     DeviceTimeout,
+    check_bytes,
 )
 
 from ...runtime.files import replacing
@@ -190,24 +191,13 @@ class VerilatedTransport:
         """The file of one channel."""
         return path.with_name(f"{path.stem}.ch{channel}{path.suffix}")
 
-    def _check(self, channel: int, address: int, nbytes: int) -> None:
+    def _check(
+        self, channel: int, address: int = 0, nbytes: int = 0, *, lines: bool = True
+    ) -> None:
         """Before anything goes to C, which checks nothing."""
         if self._module is None:
             raise ClosedError("the device was closed: open it again")
-        if not 0 <= channel < self.channels:
-            raise ValueError(f"channel must be from 0 to {self.channels - 1}, got {channel}")
-        if address < 0 or nbytes < 0 or address + nbytes > self.capacity_bytes:
-            raise ValueError(
-                f"{nbytes} bytes at {address:#x} are not within the channel's "
-                f"{self.capacity_bytes} bytes"
-            )
-
-    def _check_lines(self, channel: int, address: int, nbytes: int) -> None:
-        self._check(channel, address, nbytes)
-        if address % LINE_BYTES or nbytes % LINE_BYTES:
-            raise ValueError(
-                f"the link moves lines of {LINE_BYTES} bytes, got {nbytes} bytes at {address:#x}"
-            )
+        check_bytes(self, channel, address, nbytes, lines=lines)
 
     def _begin(self) -> int:
         """The host's simulated time, of this thread."""
@@ -233,7 +223,7 @@ class VerilatedTransport:
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.transport.Transport`."""
         source = np.ascontiguousarray(data, dtype=np.uint8)
-        self._check_lines(channel, address, source.size)
+        self._check(channel, address, source.size)
         status = self._library.nm_write(
             self._module, channel, self._begin(), address // LINE_BYTES,
             source.ctypes.data, source.size // LINE_BYTES,
@@ -242,7 +232,7 @@ class VerilatedTransport:
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check_lines(channel, address, nbytes)
+        self._check(channel, address, nbytes)
         data = np.empty(nbytes, dtype=np.uint8)
         late = _u64(0)
         status = self._library.nm_read(
@@ -264,7 +254,7 @@ class VerilatedTransport:
         timeout_fabric_cycles: int,
     ) -> int:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check_lines(channel, address, LINE_BYTES)
+        self._check(channel, address, LINE_BYTES)
         last = _u64(0)
         status = self._library.nm_poll(
             self._module, channel, self._begin(), address // LINE_BYTES, mask, value,
@@ -295,7 +285,7 @@ class VerilatedTransport:
         data at the arbiter, and how many of the reads were too late for the host.
         """
         for address in (addresses.min(initial=0), addresses.max(initial=0)):
-            self._check_lines(channel, int(address), LINE_BYTES)
+            self._check(channel, int(address), LINE_BYTES)
         lines = np.ascontiguousarray(addresses // LINE_BYTES, dtype=np.uint64)
         is_write = np.ascontiguousarray(writes, dtype=np.uint8)
         if interval_fabric_cycles < LINK_FABRIC_CYCLES_PER_LINE:
@@ -327,24 +317,24 @@ class VerilatedTransport:
 
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, address, data.size)
+        self._check(channel, address, data.size, lines=False)
         self._settle(channel)
         self._map.write(self._storage[channel], address, data)
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, address, nbytes)
+        self._check(channel, address, nbytes, lines=False)
         self._settle(channel)
         return self._map.read(self._storage[channel], address, nbytes)
 
     def fabric_cycles(self, channel: int) -> int:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, 0, 0)
+        self._check(channel)
         return self._library.nm_cycles(self._module, channel)
 
     def now(self, channel: int) -> int:
         """The module's time at the channel, in fabric cycles, idle time included."""
-        self._check(channel, 0, 0)
+        self._check(channel)
         return self._library.nm_now(self._module, channel)
 
     def host_time(self) -> int:
@@ -357,23 +347,23 @@ class VerilatedTransport:
 
     def engage(self, channel: int, fabric_cycle: int) -> None:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, 0, 0)
+        self._check(channel)
         self._library.nm_engage(self._module, channel, fabric_cycle)
 
     def disengage(self, channel: int) -> None:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, 0, 0)
+        self._check(channel)
         self._library.nm_disengage(self._module, channel)
 
     def record_link(self, record: bool) -> None:
         """See :class:`sw_driver.transport.Transport`."""
         for channel in range(self.channels):
-            self._check(channel, 0, 0)
+            self._check(channel)
             self._library.nm_link_log(self._module, channel, record)
 
     def link_uses(self, channel: int) -> NDArray[np.uint64]:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, 0, 0)
+        self._check(channel)
         count = self._library.nm_link_uses(self._module, channel, None, 0)
         uses = np.empty((count, 2), dtype=np.uint64)
         if count:
@@ -382,7 +372,7 @@ class VerilatedTransport:
 
     def run_bare(self, channel: int, fabric_cycles: int) -> None:
         """Lets the channel's clock run, with nothing else done: the simulator's own speed."""
-        self._check(channel, 0, 0)
+        self._check(channel)
         self._library.nm_bare(self._module, channel, fabric_cycles)
 
     def close(self) -> None:
