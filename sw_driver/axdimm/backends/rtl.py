@@ -53,49 +53,9 @@ VERILATOR_ARGS = verilator_args(
 # One copy of the code of a functional unit, run for each of them: it stays in the cache.
 _SETTINGS = '`verilator_config\nno_inline -module "*_unit"\nno_inline -module "*_unit_fp32_flush"\n'
 
+HARNESS = Path(__file__).with_name("harness.cpp")
+
 _u64 = ctypes.c_uint64
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "nm_open": (ctypes.c_void_p, [ctypes.c_uint, ctypes.c_uint]),
-    "nm_close": (ctypes.c_int, [ctypes.c_void_p]),
-    "nm_trace": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p]),
-    "nm_wave": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p, _u64, _u64, _u64],
-    ),
-    "nm_cycles": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_now": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_storage": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_link_log": (None, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int]),
-    "nm_engage": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
-    "nm_disengage": (None, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_link_uses": (_u64, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, _u64]),
-    "nm_violation": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(_u64)]),
-    "nm_idle": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
-    "nm_settle": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, _u64]),
-    "nm_bare": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
-    "nm_write": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, _u64],
-    ),
-    "nm_read": (
-        ctypes.c_int,
-        [
-            ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, _u64,
-            ctypes.POINTER(_u64),
-        ],
-    ),
-    "nm_stream": (
-        ctypes.c_int,
-        [
-            ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, ctypes.c_void_p, _u64,
-            ctypes.c_void_p, ctypes.POINTER(_u64),
-        ],
-    ),
-    "nm_poll": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_uint, *[_u64] * 6, ctypes.POINTER(_u64)],
-    ),
-}  # fmt: skip
 
 
 class VerilatedTransport:
@@ -152,7 +112,7 @@ class VerilatedTransport:
                 arithmetic=arithmetic,
                 shared=shared,
             ),
-            _SIGNATURES,
+            HARNESS,
         )
         self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)
         # For a transport that nobody closes. Not at the program's end, when others close it.
@@ -443,7 +403,7 @@ def build_library(
             repr(memory_timing),
             repr((arithmetic, shared)),
         ],
-        harness=Path(__file__).with_name("harness.cpp"),
+        harness=HARNESS,
         arguments=VERILATOR_ARGS,
         make_arguments=MAKE_ARGS,
         settings=_SETTINGS + (_untraced(config.lanes) if wave else ""),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,19 +55,6 @@ _CONSTANTS = (
 )  # fmt: skip
 """In the order of the library's ``Constants``."""
 
-_floats = ctypes.c_void_p
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "nb_streams": (ctypes.c_int, []),
-    "nb_adam": (
-        None,
-        [*[_floats] * 4, ctypes.c_uint64, _floats, ctypes.c_uint, ctypes.c_int],
-    ),
-    "nb_update": (None, [*[_floats] * 4, ctypes.c_uint64, ctypes.c_uint]),
-    "nb_read": (ctypes.c_uint32, [_floats, ctypes.c_uint64, ctypes.c_uint]),
-    "nb_copy": (None, [*[_floats] * 2, ctypes.c_uint64, ctypes.c_uint, ctypes.c_int]),
-    "nb_triad": (None, [*[_floats] * 3, ctypes.c_uint64, ctypes.c_uint, ctypes.c_int]),
-    "nb_fill": (None, [*[_floats] * 2, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint]),
-}
 
 Floats = NDArray[np.float32]
 
@@ -121,7 +106,7 @@ class CpuLibrary:
         }
         """Of the kernel's loops with ordinary and with streaming stores; 0 where the compiler made
         no vectors."""
-        self._library = load_library(folder / _LIBRARY, _SIGNATURES)
+        self._library = load_library(folder / _LIBRARY, _SOURCE)
 
     @property
     def streams(self) -> bool:
