@@ -25,6 +25,7 @@ __all__ = [
     "Refusal",
     "add_configuration_options",
     "add_output_options",
+    "backend_options",
     "build_console",
     "driving",
     "integer",
@@ -163,6 +164,16 @@ def settings_of(arguments: argparse.Namespace, *, pim: bool = False) -> dict[str
         return dict(read_settings(arguments.config, entries, PIM_KEYS if pim else MODULE_KEYS))
     except SweepError as error:
         raise Refusal(str(error)) from error
+
+
+def backend_options(arguments: argparse.Namespace, progress: Console) -> BackendOptions:
+    """The module of :func:`settings_of`, its builds shown by ``progress``."""
+    from sw_driver.axdimm.backends import BackendOptions
+
+    settings = settings_of(arguments)
+    preset = settings.pop("preset", None)
+    announce = build_console(progress)
+    return BackendOptions(preset=preset, settings=settings, announce=announce)
 
 
 def output_file(text: str) -> Path:

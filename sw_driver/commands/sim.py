@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from . import (
     Refusal,
     add_configuration_options,
     add_output_options,
-    build_console,
+    backend_options,
     driving,
     integer,
     open_device,
@@ -22,7 +22,6 @@ from . import (
     output_folder,
     print_files,
     progress_console,
-    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -210,33 +209,26 @@ def _files(arguments: argparse.Namespace, folder: Path, channels: int) -> list[P
 
 
 def _options(arguments: argparse.Namespace, progress: Console) -> BackendOptions:
-    from sw_driver.axdimm.backends import BackendOptions
-
-    block_bytes = arguments.block_bytes
-    if arguments.block_kib is not None:
-        block_bytes = arguments.block_kib * KIB
-    capacity_bytes = None if arguments.capacity_mib is None else arguments.capacity_mib * MIB
-    settings = settings_of(arguments)
-    preset = settings.pop("preset", None)
+    options = backend_options(arguments, progress)
+    block_kib, capacity_mib = arguments.block_kib, arguments.capacity_mib
     wanted = {
         "lanes": arguments.lanes,
-        "block_bytes": block_bytes,
-        "capacity_bytes": capacity_bytes,
+        "block_bytes": arguments.block_bytes if block_kib is None else block_kib * KIB,
+        "capacity_bytes": None if capacity_mib is None else capacity_mib * MIB,
     }
-    settings |= {name: value for name, value in wanted.items() if value is not None}
+    own = {name: value for name, value in wanted.items() if value is not None}
     window = None
     if arguments.wave_from is not None or arguments.wave_cycles is not None:
         if arguments.wave is None:
             raise Refusal("--wave-from and --wave-cycles are of a waveform: give --wave FILE, too")
         begin = arguments.wave_from or 0
         window = (begin, begin + (arguments.wave_cycles or 1 << 62))
-    return BackendOptions(
-        preset=preset,
-        settings=settings,
+    return replace(
+        options,
+        settings={**options.settings, **own},
         wave=arguments.wave,
         wave_window=window,
         dram_trace=arguments.dram_trace,
-        announce=build_console(progress),
     )
 
 
