@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["ROOT", "hardware_modules", "imported", "modules", "sources_of"]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 """The folder of the packages."""
 
 PACKAGES = ("hw", "golden", "sw_driver")
