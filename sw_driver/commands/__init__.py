@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = [
     "COMMANDS",
     "Failure",
+    "Names",
     "Parser",
-    "Presets",
     "Refusal",
     "add_configuration_options",
     "add_output_options",
@@ -32,6 +32,7 @@ __all__ = [
     "open_device",
     "output_file",
     "output_folder",
+    "presets",
     "print_files",
     "print_table",
     "progress_console",
@@ -108,22 +109,21 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-class Presets:
-    """Names of presets, which are only loaded when the help text shows them."""
+class Names:
+    """Names that are only loaded when a help text shows them."""
 
-    def __init__(self, of: str = "module") -> None:
-        self._of = of
+    def __init__(self, load: Callable[[], Iterable[str]]) -> None:
+        self._load = load
 
     def __str__(self) -> str:
-        from hw.memory_node.config import MEMORY_NODE_PRESETS
-        from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS
+        return ", ".join(self._load())
 
-        choices = {
-            "module": MODULE_KEYS["preset"].choices,
-            "pim": PIM_KEYS["preset"].choices,
-            "memory-node": MEMORY_NODE_PRESETS,
-        }
-        return ", ".join(choices[self._of])
+
+def presets(pim: bool = False) -> tuple[str, ...]:
+    """Configurations of the module, or of the PIM."""
+    from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS
+
+    return (PIM_KEYS if pim else MODULE_KEYS)["preset"].choices
 
 
 def add_configuration_options(
@@ -137,7 +137,7 @@ def add_configuration_options(
         help=f"configuration, one of %(presets)s{', or a TOML file' if settings else ''} (default: "
         f"{default}, the paper's)",
     )
-    config.presets = Presets("pim" if pim else "module")
+    config.presets = Names(lambda: presets(pim))
     if settings:
         parser.add_argument(
             "--set",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import (
+    Names,
     Refusal,
     add_configuration_options,
     add_output_options,
@@ -44,13 +45,10 @@ def _by_model(values: Mapping[str, object]) -> str:
     return ", ".join(f"{value} for {model}" for model, value in values.items())
 
 
-class _Rules:
-    """Names of the rules that train, which are only loaded when they are needed."""
+def _rules() -> Iterable[str]:
+    from sw_driver.experiments.training.trainer import TRAINING_RULES
 
-    def __str__(self) -> str:
-        from sw_driver.experiments.training.trainer import TRAINING_RULES
-
-        return ", ".join(TRAINING_RULES)
+    return TRAINING_RULES
 
 
 def add_parser(subparsers: Any) -> None:
@@ -77,7 +75,7 @@ def add_parser(subparsers: Any) -> None:
         help="update rule that trains, one of %(rules)s; the same as --set rules=NAME (default: "
         "the paper's)",
     )
-    optimizer.rules = _Rules()
+    optimizer.rules = Names(_rules)
     parser.add_argument(
         "--backend",
         choices=("rtl", "cycles", "golden"),
