@@ -159,6 +159,10 @@ class VerilatedTransport:
             raise ClosedError("the device was closed: open it again")
         check_bytes(self, channel, address, nbytes, lines=lines)
 
+    def _call(self, function: str, channel: int, *arguments: Any) -> Any:
+        self._check(channel)
+        return getattr(self._library, f"nm_{function}")(self._module, channel, *arguments)
+
     def _begin(self) -> int:
         """The host's simulated time, of this thread."""
         return getattr(self._host, "now", self._latest)
@@ -184,10 +188,9 @@ class VerilatedTransport:
         """See :class:`sw_driver.transport.Transport`."""
         source = np.ascontiguousarray(data, dtype=np.uint8)
         self._check(channel, address, source.size)
-        status = self._library.nm_write(
-            self._module, channel, self._begin(), address // LINE_BYTES,
-            source.ctypes.data, source.size // LINE_BYTES,
-        )  # fmt: skip
+        where = (self._begin(), address // LINE_BYTES)
+        lines = source.size // LINE_BYTES
+        status = self._call("write", channel, *where, source.ctypes.data, lines)
         self._end(channel, status, f"writing {source.size} bytes at {address:#x}")
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
@@ -195,10 +198,9 @@ class VerilatedTransport:
         self._check(channel, address, nbytes)
         data = np.empty(nbytes, dtype=np.uint8)
         late = _u64(0)
-        status = self._library.nm_read(
-            self._module, channel, self._begin(), address // LINE_BYTES,
-            data.ctypes.data, nbytes // LINE_BYTES, ctypes.byref(late),
-        )  # fmt: skip
+        where = (self._begin(), address // LINE_BYTES)
+        lines = nbytes // LINE_BYTES
+        status = self._call("read", channel, *where, data.ctypes.data, lines, ctypes.byref(late))
         self.late_reads[channel] += late.value
         self._end(channel, status, f"reading {nbytes} bytes at {address:#x}")
         return data
@@ -216,10 +218,9 @@ class VerilatedTransport:
         """See :class:`sw_driver.transport.Transport`."""
         self._check(channel, address, LINE_BYTES)
         last = _u64(0)
-        status = self._library.nm_poll(
-            self._module, channel, self._begin(), address // LINE_BYTES, mask, value,
-            interval_fabric_cycles, timeout_fabric_cycles, ctypes.byref(last),
-        )  # fmt: skip
+        awaited = (self._begin(), address // LINE_BYTES, mask, value)
+        times = (interval_fabric_cycles, timeout_fabric_cycles)
+        status = self._call("poll", channel, *awaited, *times, ctypes.byref(last))
         self._end(channel, status, f"polling {address:#x}")
         if status == _TIMEOUT:
             raise DeviceTimeout(
@@ -257,11 +258,9 @@ class VerilatedTransport:
             raise ValueError(f"{lines.size} addresses for {is_write.size} requests")
         latencies = np.empty(int(lines.size - is_write.sum()), dtype=np.uint32)
         late = _u64(0)
-        status = self._library.nm_stream(
-            self._module, channel, self._begin(), lines.size, lines.ctypes.data,
-            is_write.ctypes.data, interval_fabric_cycles, latencies.ctypes.data,
-            ctypes.byref(late),
-        )  # fmt: skip
+        asked = (lines.size, lines.ctypes.data, is_write.ctypes.data, interval_fabric_cycles)
+        found = (latencies.ctypes.data, ctypes.byref(late))
+        status = self._call("stream", channel, self._begin(), *asked, *found)
         self._end(channel, status, f"streaming {lines.size} lines")
         return latencies, late.value
 
@@ -289,13 +288,11 @@ class VerilatedTransport:
 
     def fabric_cycles(self, channel: int) -> int:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel)
-        return self._library.nm_cycles(self._module, channel)
+        return self._call("cycles", channel)
 
     def now(self, channel: int) -> int:
         """The module's time at the channel, in fabric cycles, idle time included."""
-        self._check(channel)
-        return self._library.nm_now(self._module, channel)
+        return self._call("now", channel)
 
     def host_time(self) -> int:
         """See :class:`sw_driver.transport.Transport`."""
@@ -307,33 +304,28 @@ class VerilatedTransport:
 
     def engage(self, channel: int, fabric_cycle: int) -> None:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel)
-        self._library.nm_engage(self._module, channel, fabric_cycle)
+        self._call("engage", channel, fabric_cycle)
 
     def disengage(self, channel: int) -> None:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel)
-        self._library.nm_disengage(self._module, channel)
+        self._call("disengage", channel)
 
     def record_link(self, record: bool) -> None:
         """See :class:`sw_driver.transport.Transport`."""
         for channel in range(self.channels):
-            self._check(channel)
-            self._library.nm_link_log(self._module, channel, record)
+            self._call("link_log", channel, record)
 
     def link_uses(self, channel: int) -> NDArray[np.uint64]:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel)
-        count = self._library.nm_link_uses(self._module, channel, None, 0)
+        count = self._call("link_uses", channel, None, 0)
         uses = np.empty((count, 2), dtype=np.uint64)
         if count:
-            self._library.nm_link_uses(self._module, channel, uses.ctypes.data, count)
+            self._call("link_uses", channel, uses.ctypes.data, count)
         return uses
 
     def run_bare(self, channel: int, fabric_cycles: int) -> None:
         """Lets the channel's clock run, with nothing else done: the simulator's own speed."""
-        self._check(channel)
-        self._library.nm_bare(self._module, channel, fabric_cycles)
+        self._call("bare", channel, fabric_cycles)
 
     def close(self) -> None:
         """See :class:`sw_driver.transport.Transport`; writes the trace of DRAM commands.
