@@ -20,6 +20,7 @@ __all__ = [
     "DeviceTimeout",
     "Transport",
     "arbiter_window",
+    "check_bytes",
     "kernel_window",
 ]
 
@@ -45,7 +46,8 @@ class Transport(Protocol):
     """A module with one or more channels, reached over its host link.
 
     Calls for different channels may be made from different threads at once; calls for one channel
-    must not overlap.
+    must not overlap. What is about simulated time is here as of a transport that has none, for
+    those to inherit.
     """
 
     channels: int
@@ -54,7 +56,7 @@ class Transport(Protocol):
     capacity_bytes: int
     """Bytes of one channel's address range, the register windows at its top included."""
 
-    timed: bool
+    timed: bool = False
     """Whether :meth:`fabric_cycles` means anything; a purely functional model has no time."""
 
     fabric_mhz: float
@@ -63,7 +65,7 @@ class Transport(Protocol):
     name: str
     """The backend's name, as in reports."""
 
-    subnormals: str
+    subnormals: str = "kept"
     """What becomes of subnormal numbers in its kernels: ``kept`` or ``flushed``."""
 
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
@@ -100,22 +102,21 @@ class Transport(Protocol):
 
     def fabric_cycles(self, channel: int) -> int:
         """Fabric cycles that the channel has been simulated for; 0 on an untimed backend."""
-        ...
+        return 0
 
     def now(self, channel: int) -> int:
         """The channel's simulated time in fabric cycles, also of when nobody called for it.
 
         The channels and the threads of the host share this time. 0 on an untimed backend.
         """
-        ...
+        return 0
 
     def host_time(self) -> int:
         """The calling thread's simulated time: its next call does not begin before."""
-        ...
+        return 0
 
     def set_host_time(self, fabric_cycle: int) -> None:
         """Sets the calling thread's simulated time, for example to when what it awaited ended."""
-        ...
 
     def engage(self, channel: int, fabric_cycle: int) -> None:
         """The channel may be called from that time on, and before any later use of the link.
@@ -123,15 +124,12 @@ class Transport(Protocol):
         Other channels' calls do not use the link after that time until the channel has got
         further, was let go, or seems to have been forgotten.
         """
-        ...
 
     def disengage(self, channel: int) -> None:
         """The channel is not waited for any more; see :meth:`engage`."""
-        ...
 
     def record_link(self, record: bool) -> None:
         """Whether uses of the host link are recorded from now on."""
-        ...
 
     def link_uses(self, channel: int) -> NDArray[np.uint64]:
         """The channel's uses of the link since it was last asked, and forgets them.
@@ -139,11 +137,26 @@ class Transport(Protocol):
         Shape (n, 2): begin and end in fabric cycles of :meth:`now`'s time, in order, disjoint from
         each other and from the other channels'.
         """
-        ...
+        return np.empty((0, 2), dtype=np.uint64)
 
     def close(self) -> None:
         """Releases the device. Calling it twice does no harm."""
         ...
+
+
+def check_bytes(
+    transport: Transport, channel: int, address: int, nbytes: int, *, lines: bool = True
+) -> None:
+    """Raises ``ValueError`` unless these are bytes, with ``lines`` whole ones, of a channel."""
+    if not 0 <= channel < transport.channels:
+        raise ValueError(f"channel must be from 0 to {transport.channels - 1}, got {channel}")
+    if address < 0 or nbytes < 0 or address + nbytes > transport.capacity_bytes:
+        raise ValueError(
+            f"{nbytes} bytes at {address:#x} are not within the channel's "
+            f"{transport.capacity_bytes} bytes"
+        )
+    if lines and (address % LINE_BYTES or nbytes % LINE_BYTES):
+        raise ValueError(f"{nbytes} bytes at {address:#x} are not whole lines")
 
 
 def arbiter_window(capacity_bytes: int) -> int:

@@ -18,7 +18,6 @@ from ..memory.allocations import checked_size
 from ..memory.allocator import MemoryStatistics
 from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
 from ..runtime.handles import Handle, check_timeout
-from ..runtime.serialized import SerializedTransport
 from ..runtime.streams import Stream
 from ..runtime.timeline import Timeline
 from ..transport import Transport
@@ -110,7 +109,7 @@ class Axdimm(Copies):
         return len(self._session.channels)
 
     @property
-    def transport(self) -> SerializedTransport:
+    def transport(self) -> Transport:
         """What the driver drives, for accesses beside the driver's own: any thread may call it.
 
         Its calls for one channel wait for those of the driver, and the driver's for them.

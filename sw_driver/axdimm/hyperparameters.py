@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import index
 from typing import Any
 
@@ -17,6 +17,14 @@ __all__ = ["LAST_STEP", "checked_hyperparameters", "rule_constants"]
 
 LAST_STEP = 2**53
 """Largest step; beyond it a double does not tell steps apart."""
+
+_ANY = (-math.inf, math.inf, "a number that FP32 can hold")
+_NOT_NEGATIVE = (0.0, math.inf, "a number from 0 on that FP32 can hold")
+_RANGES = {
+    **dict.fromkeys(("lr", "eps", "weight_decay", "lr_decay", "momentum", "alpha"), _NOT_NEGATIVE),
+    **dict.fromkeys(("beta1", "beta2"), (0.0, 1.0, "a number from 0 to below 1")),
+}
+"""From what value on, below what, and in words; :data:`_ANY` if it is not here."""
 
 
 def checked_hyperparameters(rule: UpdateRule, given: Mapping[str, Any]) -> dict[str, float]:
@@ -40,7 +48,10 @@ def checked_hyperparameters(rule: UpdateRule, given: Mapping[str, Any]) -> dict[
             raise HyperparameterError(
                 f"hyper-parameter {name!r} {wrong}: {takes}", name=name, rule=rule.name
             )
-    return {name: _RANGES.get(name, _finite)(name, given[name]) for name in rule.hyperparameters}
+    return {
+        name: (_step if name == "t" else _number)(name, given[name])
+        for name in rule.hyperparameters
+    }
 
 
 def rule_constants(rule: UpdateRule, hyperparameters: Mapping[str, float]) -> dict[str, np.float32]:
@@ -71,32 +82,16 @@ def rule_constants(rule: UpdateRule, hyperparameters: Mapping[str, float]) -> di
 
 
 def _number(name: str, value: object) -> float:
+    """A number in the range of the hyper-parameter."""
+    least, below, expected = _RANGES.get(name, _ANY)
     try:
-        return float(value)  # type: ignore[arg-type]
+        number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise _error(name, value, "a number") from None
-
-
-def _finite(name: str, value: object) -> float:
-    number = _number(name, value)
     with np.errstate(over="ignore"):
-        if not math.isfinite(np.float32(number)):
-            raise _error(name, number, "a number that FP32 can hold")
-    return number
-
-
-def _not_negative(name: str, value: object) -> float:
-    number = _number(name, value)
-    with np.errstate(over="ignore"):
-        if not math.isfinite(np.float32(number)) or number < 0:
-            raise _error(name, number, "a number from 0 on that FP32 can hold")
-    return number
-
-
-def _below_one(name: str, value: object) -> float:
-    number = _number(name, value)
-    if not 0 <= number < 1:
-        raise _error(name, number, "a number from 0 to below 1")
+        finite = math.isfinite(np.float32(number))
+    if not (finite and least <= number < below):
+        raise _error(name, number, expected)
     return number
 
 
@@ -112,16 +107,3 @@ def _step(name: str, value: Any) -> int:
 
 def _error(name: str, value: object, expected: str) -> HyperparameterError:
     return HyperparameterError(f"{name} is {value!r}: expected {expected}", name=name, value=value)
-
-
-_RANGES: dict[str, Callable[[str, Any], float]] = {
-    "lr": _not_negative,
-    "eps": _not_negative,
-    "weight_decay": _not_negative,
-    "lr_decay": _not_negative,
-    "momentum": _not_negative,
-    "alpha": _not_negative,
-    "beta1": _below_one,
-    "beta2": _below_one,
-    "t": _step,
-}

@@ -139,30 +139,18 @@ class KernelRun(Handle[RunResult]):
             unit="parameters",
             cleanup=cleanup,
         )
-        self._rule = rule
-        self._channel = channel
-        self._nparams = nparams
+        self.rule = rule
+        """The update rule that the run computes."""
+        self.channel = channel
+        """The channel that the run is on."""
+        self.nparams = nparams
+        """Parameters that the run updates."""
         self.kernel_started = False
         self.kernel_began = 0
         """Simulated time of START, in fabric cycles."""
 
     @property
-    def rule(self) -> UpdateRule:
-        """The update rule that the run computes."""
-        return self._rule
-
-    @property
-    def channel(self) -> int:
-        """The channel that the run is on."""
-        return self._channel
-
-    @property
-    def nparams(self) -> int:
-        """Parameters that the run updates."""
-        return self._nparams
-
-    @property
     def beats(self) -> int:
         """Beats of 64 bytes that the run reads and writes."""
-        tensors = len(self._rule.inputs) + len(self._rule.outputs)
-        return tensors * -(-self._nparams // PARAMETERS_PER_BEAT)
+        tensors = len(self.rule.inputs) + len(self.rule.outputs)
+        return tensors * -(-self.nparams // PARAMETERS_PER_BEAT)

@@ -10,7 +10,7 @@ import traceback
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..control.exclusive import DeviceLock, parse_device
 from ..control.server import ControlServer
@@ -80,11 +80,8 @@ class Session:
         self.streams: list[Stream] = []
         self._channel_streams: dict[int, Stream] = {}
         self._streams_lock = threading.Lock()
-        self._memories: list[Memory] = []
+        self._memories: dict[str, Memory] = {}
         self._memories_lock = threading.RLock()
-        self._host: HostMemory | None = None
-        self._gpu: Any = None
-        self._storage: NvmeStorage | None = None
         self._pid = os.getpid()
         self._released = False
         watchdog = Watchdog(stall_timeout_s, self.describe, self._program_waits)
@@ -120,7 +117,7 @@ class Session:
                 self.context,
                 self.channels,
                 streams=lambda: self.streams,
-                memories=lambda: self._memories,
+                memories=lambda: list(self._memories.values()),
                 stand_ins=self._stand_ins,
             )
             """What ``nearmem ctl`` sees of the device. Its server keeps no device open."""
@@ -155,38 +152,33 @@ class Session:
     @property
     def host(self) -> HostMemory:
         """Memory of the host."""
-        with self._memories_lock:
-            if self._host is None:
-                from ..memory.host import HostMemory
+        from ..memory.host import HostMemory
 
-                self._host = self._opened(HostMemory(device=self.number))
-            return self._host
+        return self._memory("host", lambda: HostMemory(device=self.number))
 
     @property
     def gpu(self) -> Any:
         """Memory of the GPU, or its stand-in."""
-        with self._memories_lock:
-            if self._gpu is None:
-                from ..memory.gpu import open_gpu
+        from ..memory.gpu import open_gpu
 
-                self._gpu = self._opened(open_gpu(device=self.number, host=self.host))
-            return self._gpu
+        return self._memory("gpu", lambda: open_gpu(device=self.number, host=self.host))
 
     @property
     def storage(self) -> NvmeStorage:
         """Registered storage."""
+        from ..memory.nvme import NvmeStorage
+
+        return self._memory("storage", lambda: NvmeStorage(device=self.number))
+
+    def _memory(self, kind: str, opened: Callable[[], M]) -> M:
+        """A memory, opened when it is first asked for."""
         with self._memories_lock:
-            if self._storage is None:
-                from ..memory.nvme import NvmeStorage
-
-                self._storage = self._opened(NvmeStorage(device=self.number))
-            return self._storage
-
-    def _opened(self, memory: M) -> M:
-        self.context.check_open()
-        self._memories.append(memory)
-        self.add_tracks(memory)
-        return memory
+            if kind not in self._memories:
+                memory = opened()
+                self.context.check_open()
+                self._memories[kind] = memory
+                self.add_tracks(memory)
+            return cast(M, self._memories[kind])
 
     def add_tracks(self, memory: Memory) -> None:
         """What is shared in ``memory`` gets tracks in the timeline."""
@@ -195,7 +187,8 @@ class Session:
                 self.context.timeline.track(schedule.name, memory.name)
 
     def _stand_ins(self) -> list[str]:
-        return [] if self._gpu is None or self._gpu.reason is None else [self._gpu.name]
+        gpu: Any = self._memories.get("gpu")
+        return [] if gpu is None or gpu.reason is None else [gpu.name]
 
     # Streams.
 
@@ -319,7 +312,7 @@ class Session:
 
     def _close_memories(self) -> None:
         with ExitStack() as each:
-            for memory in self._memories:
+            for memory in self._memories.values():
                 each.callback(memory.close)
 
 

@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 __all__ = [
     "COMMANDS",
     "Failure",
+    "Names",
     "Parser",
-    "Presets",
     "Refusal",
     "add_configuration_options",
     "add_output_options",
+    "backend_options",
     "build_console",
     "driving",
     "integer",
     "open_device",
     "output_file",
     "output_folder",
+    "presets",
     "print_files",
     "print_table",
     "progress_console",
@@ -107,22 +109,21 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-class Presets:
-    """Names of presets, which are only loaded when the help text shows them."""
+class Names:
+    """Names that are only loaded when a help text shows them."""
 
-    def __init__(self, of: str = "module") -> None:
-        self._of = of
+    def __init__(self, load: Callable[[], Iterable[str]]) -> None:
+        self._load = load
 
     def __str__(self) -> str:
-        from hw.memory_node.config import MEMORY_NODE_PRESETS
-        from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS
+        return ", ".join(self._load())
 
-        choices = {
-            "module": MODULE_KEYS["preset"].choices,
-            "pim": PIM_KEYS["preset"].choices,
-            "memory-node": MEMORY_NODE_PRESETS,
-        }
-        return ", ".join(choices[self._of])
+
+def presets(pim: bool = False) -> tuple[str, ...]:
+    """Configurations of the module, or of the PIM."""
+    from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS
+
+    return (PIM_KEYS if pim else MODULE_KEYS)["preset"].choices
 
 
 def add_configuration_options(
@@ -136,7 +137,7 @@ def add_configuration_options(
         help=f"configuration, one of %(presets)s{', or a TOML file' if settings else ''} (default: "
         f"{default}, the paper's)",
     )
-    config.presets = Presets("pim" if pim else "module")
+    config.presets = Names(lambda: presets(pim))
     if settings:
         parser.add_argument(
             "--set",
@@ -163,6 +164,16 @@ def settings_of(arguments: argparse.Namespace, *, pim: bool = False) -> dict[str
         return dict(read_settings(arguments.config, entries, PIM_KEYS if pim else MODULE_KEYS))
     except SweepError as error:
         raise Refusal(str(error)) from error
+
+
+def backend_options(arguments: argparse.Namespace, progress: Console) -> BackendOptions:
+    """The module of :func:`settings_of`, its builds shown by ``progress``."""
+    from sw_driver.axdimm.backends import BackendOptions
+
+    settings = settings_of(arguments)
+    preset = settings.pop("preset", None)
+    announce = build_console(progress)
+    return BackendOptions(preset=preset, settings=settings, announce=announce)
 
 
 def output_file(text: str) -> Path:

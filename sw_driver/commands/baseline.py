@@ -12,12 +12,11 @@ from . import (
     Refusal,
     add_configuration_options,
     add_output_options,
-    build_console,
+    backend_options,
     driving,
     integer,
     open_device,
     progress_console,
-    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -118,13 +117,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _module(arguments: argparse.Namespace, progress: Console) -> dict[str, Any]:
-    from sw_driver.axdimm.backends import BackendOptions
     from sw_driver.experiments.baseline.measure import MismatchError, measure_module
 
-    settings = settings_of(arguments)
-    options = BackendOptions(
-        preset=settings.pop("preset", None), settings=settings, announce=build_console(progress)
-    )
+    options = backend_options(arguments, progress)
     with (
         open_device(arguments.backend, options) as device,
         driving(out_of_memory="run fewer --module-parameters, 16 bytes of a channel each"),

@@ -11,12 +11,11 @@ from . import (
     Failure,
     add_configuration_options,
     add_output_options,
-    build_console,
+    backend_options,
     driving,
     integer,
     open_device,
     progress_console,
-    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures and prints."""
     from rich.progress import track
 
-    from sw_driver.axdimm.backends import BackendOptions
     from sw_driver.experiments.speed.comparison import missing
     from sw_driver.experiments.speed.driven import measure_driven
 
@@ -66,10 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise Failure(
             f"--compare needs {', '.join(names)}: pip install -e '.[dev]' in the project's folder"
         )
-    settings = settings_of(arguments)
-    options = BackendOptions(
-        preset=settings.pop("preset", None), settings=settings, announce=build_console(progress)
-    )
+    options = backend_options(arguments, progress)
     tracked = partial(track, description="measuring", console=progress)
     with (
         open_device("rtl", options) as device,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import asdict
 from typing import Any
 
 from . import add_output_options, print_table
@@ -39,15 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.clear:
         remove_builds(builds)
     if arguments.json:
-        listed = [
-            {
-                "folder": str(build.folder),
-                "about": build.about,
-                "size_bytes": build.size_bytes,
-                "used_at": build.used_at,
-            }
-            for build in builds
-        ]
+        listed = [{**asdict(build), "folder": str(build.folder)} for build in builds]
         print(json.dumps({"removed": arguments.clear, "builds": listed}, indent=2))
         return 0
     if arguments.quiet:

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from . import Refusal
+from . import Refusal, add_output_options
 
 __all__ = ["add_parser", "run"]
 
@@ -23,8 +23,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a change to it"
     )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help="print JSON instead")
+    add_output_options(parser, "it")
     parser.set_defaults(run=run)
 
 

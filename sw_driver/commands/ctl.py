@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import sys
 from typing import Any
 
 from . import Failure, Parser, Refusal, integer, output_file
@@ -140,17 +138,12 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(content, indent=None if lines else 2))
         for each in shown:
             show(arguments, each)
-        sys.stdout.flush()
         return 0
     except AxdimmError as error:
         # Those of bad input are ValueErrors.
         raise (Refusal if isinstance(error, ValueError) else Failure)(str(error)) from error
     except (DeviceFault, DeviceTimeout) as error:
         raise Failure(f"the device failed: {error}") from error
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing more is to be flushed at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
 def _seconds(text: str) -> float:

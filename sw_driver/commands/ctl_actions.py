@@ -31,7 +31,7 @@ from sw_driver.control.exclusive import DeviceEntry, DeviceName, open_devices, p
 from sw_driver.errors import BusyError, ClosedError, NoSuchDeviceError, WrongModeError
 from sw_driver.runtime.files import write_whole
 
-from . import Failure, Refusal, build_console, print_table
+from . import Failure, Refusal, build_console, open_device, print_table
 
 __all__ = ["ACTIONS", "show"]
 
@@ -48,7 +48,7 @@ LIST_COLUMNS = {
     "since": "started",
 }
 WORD_BYTES = 4
-WORD_CODES = {"u32": "I", "f32": "f"}
+WORD_TYPES = {"u32": "<u4", "f32": "<f4"}
 WORD_STYLES = {"u32": ">10", "f32": ">16.9g"}
 HEX_LINE_BYTES = 16
 VALUES = {
@@ -228,11 +228,10 @@ def _peek(arguments: argparse.Namespace) -> Result:
 
 def _content(form: str, data: bytes) -> dict[str, Any]:
     """``data`` as JSON has it: infinities and NaN, which JSON has not, as text."""
-    if form not in WORD_CODES:
+    if form not in WORD_TYPES:
         return {"data": data.hex()}
-    return {
-        "values": [value if math.isfinite(value) else str(value) for value in _unpack(form, data)]
-    }
+    values = np.frombuffer(data, WORD_TYPES[form]).tolist()
+    return {"values": [value if math.isfinite(value) else str(value) for value in values]}
 
 
 def _dump(form: str, address: int, data: bytes) -> Iterator[str]:
@@ -242,12 +241,9 @@ def _dump(form: str, address: int, data: bytes) -> Iterator[str]:
             text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
             values = f"{part.hex(' '):<{3 * HEX_LINE_BYTES}} {text}"
         else:
-            values = " ".join(f"{value:{WORD_STYLES[form]}}" for value in _unpack(form, part))
+            words = np.frombuffer(part, WORD_TYPES[form]).tolist()
+            values = " ".join(f"{value:{WORD_STYLES[form]}}" for value in words)
         yield f"{address + start:#012x}  {values}"
-
-
-def _unpack(form: str, data: bytes) -> tuple[Any, ...]:
-    return struct.unpack(f"<{len(data) // WORD_BYTES}{WORD_CODES[form]}", data)
 
 
 def _poke(arguments: argparse.Namespace) -> Result:
@@ -269,7 +265,7 @@ def _packed(form: str, word: str) -> bytes:
             return binascii.unhexlify(word.removeprefix("0x"))
         if form == "raw":
             return Path(word).read_bytes()
-        return struct.pack(f"<{WORD_CODES[form]}", int(word, 0) if form == "u32" else float(word))
+        return struct.pack("<I", int(word, 0)) if form == "u32" else struct.pack("<f", float(word))
     except (ValueError, struct.error, OverflowError) as error:
         raise Refusal(f"VALUE is {word!r}: expected {VALUES[form]}") from error
     except OSError as error:
@@ -441,8 +437,7 @@ def _split(
 @contextmanager
 def _opened(text: str | None, arguments: argparse.Namespace) -> Iterator[_Target]:
     """The device that is meant: another process's, or a fresh one that is closed at the end."""
-    from sw_driver.axdimm import Axdimm
-    from sw_driver.axdimm.backends import BackendOptions, open_backend
+    from sw_driver.axdimm.backends import BackendOptions
 
     found = _find(text, open_devices())
     if isinstance(found, DeviceEntry):
@@ -451,18 +446,9 @@ def _opened(text: str | None, arguments: argparse.Namespace) -> Iterator[_Target
         return
     progress = Console(stderr=True, quiet=arguments.quiet or arguments.json)
     options = BackendOptions(announce=build_console(progress))
-    try:
-        transport = open_backend(found.model, options)
-    except ValueError as error:
-        raise Refusal(str(error)) from error
-    except (RuntimeError, OSError) as error:
-        raise Failure(str(error)) from error
-    try:
-        with Axdimm(transport) as device:  # of a transport, a device is not listed
-            own = {"name": found.model, "device": found.model, "preset": found.preset}
-            yield _Target(device.controlled, {**own, **device.controlled.describe()})
-    finally:
-        transport.close()
+    with open_device(found.model, options) as device:
+        own = {"name": found.model, "device": found.model, "preset": found.preset}
+        yield _Target(device.controlled, {**own, **device.controlled.describe()})
 
 
 @contextmanager
@@ -497,7 +483,7 @@ def _number(name: str, text: str) -> int:
 
 def _check_words(form: str, address: int, nbytes: int) -> None:
     """Refuses words of 32 bits that do not lie on their borders."""
-    if form in WORD_CODES and (address % WORD_BYTES or nbytes % WORD_BYTES):
+    if form in WORD_TYPES and (address % WORD_BYTES or nbytes % WORD_BYTES):
         raise Refusal(
             f"{nbytes} bytes at {address:#x} are not whole words: with --format {form} address and "
             f"size are multiples of {WORD_BYTES}"

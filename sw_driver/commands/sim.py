@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import (
+    Names,
     Refusal,
     add_configuration_options,
     add_output_options,
-    build_console,
+    backend_options,
     driving,
     integer,
     open_device,
@@ -22,7 +23,6 @@ from . import (
     output_folder,
     print_files,
     progress_console,
-    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -45,13 +45,10 @@ def _by_model(values: Mapping[str, object]) -> str:
     return ", ".join(f"{value} for {model}" for model, value in values.items())
 
 
-class _Rules:
-    """Names of the rules that train, which are only loaded when they are needed."""
+def _rules() -> Iterable[str]:
+    from sw_driver.experiments.training.trainer import TRAINING_RULES
 
-    def __str__(self) -> str:
-        from sw_driver.experiments.training.trainer import TRAINING_RULES
-
-        return ", ".join(TRAINING_RULES)
+    return TRAINING_RULES
 
 
 def add_parser(subparsers: Any) -> None:
@@ -78,7 +75,7 @@ def add_parser(subparsers: Any) -> None:
         help="update rule that trains, one of %(rules)s; the same as --set rules=NAME (default: "
         "the paper's)",
     )
-    optimizer.rules = _Rules()
+    optimizer.rules = Names(_rules)
     parser.add_argument(
         "--backend",
         choices=("rtl", "cycles", "golden"),
@@ -210,33 +207,26 @@ def _files(arguments: argparse.Namespace, folder: Path, channels: int) -> list[P
 
 
 def _options(arguments: argparse.Namespace, progress: Console) -> BackendOptions:
-    from sw_driver.axdimm.backends import BackendOptions
-
-    block_bytes = arguments.block_bytes
-    if arguments.block_kib is not None:
-        block_bytes = arguments.block_kib * KIB
-    capacity_bytes = None if arguments.capacity_mib is None else arguments.capacity_mib * MIB
-    settings = settings_of(arguments)
-    preset = settings.pop("preset", None)
+    options = backend_options(arguments, progress)
+    block_kib, capacity_mib = arguments.block_kib, arguments.capacity_mib
     wanted = {
         "lanes": arguments.lanes,
-        "block_bytes": block_bytes,
-        "capacity_bytes": capacity_bytes,
+        "block_bytes": arguments.block_bytes if block_kib is None else block_kib * KIB,
+        "capacity_bytes": None if capacity_mib is None else capacity_mib * MIB,
     }
-    settings |= {name: value for name, value in wanted.items() if value is not None}
+    own = {name: value for name, value in wanted.items() if value is not None}
     window = None
     if arguments.wave_from is not None or arguments.wave_cycles is not None:
         if arguments.wave is None:
             raise Refusal("--wave-from and --wave-cycles are of a waveform: give --wave FILE, too")
         begin = arguments.wave_from or 0
         window = (begin, begin + (arguments.wave_cycles or 1 << 62))
-    return BackendOptions(
-        preset=preset,
-        settings=settings,
+    return replace(
+        options,
+        settings={**options.settings, **own},
         wave=arguments.wave,
         wave_window=window,
         dram_trace=arguments.dram_trace,
-        announce=build_console(progress),
     )
 
 
@@ -261,7 +251,7 @@ def _train(
     progress: Console,
 ) -> int:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress
 
     from sw_driver.axdimm.backends import module_config
     from sw_driver.errors import UnsupportedRuleError
@@ -282,19 +272,14 @@ def _train(
     try:
         with (
             driving(out_of_memory="give the channels more memory with --capacity-mib"),
-            Progress(
-                TextColumn("step"),
-                MofNCompleteColumn(),
-                BarColumn(),
-                TextColumn("{task.fields[loss]}"),
-                TimeElapsedColumn(),
-                console=progress,
-            ) as bar,
+            Progress(console=progress) as bar,
         ):
-            task = bar.add_task("", total=arguments.steps, loss="")
-            result: TrainingResult = trainer.train(
-                lambda step, loss: bar.update(task, completed=step, loss=f"loss {loss:.3f}")
-            )
+            task = bar.add_task("training", total=arguments.steps)
+
+            def show(step: int, loss: float) -> None:
+                bar.update(task, completed=step, description=f"step {step}, loss {loss:.3f}")
+
+            result: TrainingResult = trainer.train(show)
     except MismatchError as error:
         result, mismatches = error.result, error.mismatches
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import (
     Failure,
-    Presets,
+    Names,
     Refusal,
     add_configuration_options,
     add_output_options,
     integer,
     output_folder,
+    presets,
     print_files,
     progress_console,
     settings_of,
@@ -48,14 +49,14 @@ def add_parser(subparsers: Any) -> None:
         metavar="PRESET",
         help="configuration of the PIM, one of %(presets)s (default: paper)",
     )
-    pim.presets = Presets("pim")
+    pim.presets = Names(lambda: presets(pim=True))
     node: Any = parser.add_argument(
         "--node",
         default="paper",
         metavar="PRESET",
         help="configuration of the memory-node, one of %(presets)s (default: paper)",
     )
-    node.presets = Presets("memory-node")
+    node.presets = Names(_nodes)
     parser.add_argument("--lanes", type=integer(1), metavar="N", help="functional units a channel")
     parser.add_argument("--block-bytes", type=integer(1), metavar="N", help="bytes of a block")
     parser.add_argument(
@@ -93,6 +94,12 @@ def add_parser(subparsers: Any) -> None:
     )
     add_output_options(parser, "the files' names and what was asked for")
     parser.set_defaults(run=run)
+
+
+def _nodes() -> Iterable[str]:
+    from hw.memory_node.config import MEMORY_NODE_PRESETS
+
+    return MEMORY_NODE_PRESETS
 
 
 def run(arguments: argparse.Namespace) -> int:

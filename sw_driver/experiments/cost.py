@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hw.float.add import FloatAdd
@@ -65,16 +66,7 @@ def cost(
         **resources,
         "levels": path.levels,
         "path": list(path.cells),
-        "placed": [
-            {
-                "seed": each.seed,
-                "clock_mhz": each.clock_mhz,
-                "used": dict(each.used),
-                "available": dict(each.available),
-                "path": list(each.critical_path),
-            }
-            for each in placed
-        ],
+        "placed": [asdict(each) for each in placed],
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,10 +57,7 @@ class Storage:
         """Takes the statistics."""
         memory = self.allocator.statistics()
         return StorageStatistics(
-            total_bytes=memory.total_bytes,
-            free_bytes=memory.free_bytes,
-            largest_free_bytes=memory.largest_free_bytes,
-            allocations=memory.allocations,
+            **{each.name: getattr(memory, each.name) for each in fields(FreeSpace)},
             path=self.file.path,
             direct=self.file.direct,
             operations=self._operations,

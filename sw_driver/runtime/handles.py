@@ -51,7 +51,8 @@ class Handle(Generic[T]):
         unit: str,
         cleanup: Callable[[], None] | None = None,
     ) -> None:
-        self._what = what
+        self.what = what
+        """The operation in words."""
         self._context = context
         self._cleanup = cleanup
         self.held_by: Block | None = None
@@ -66,15 +67,12 @@ class Handle(Generic[T]):
         self._done_units = 0
         self._began: int | None = None
         self._ended: int | None = None
-        self._result: T | None = None
-        self._error: BaseException | None = None
+        self.result: T | None = None
+        """What ``wait`` would return; None before the end and after a failure."""
+        self.error: BaseException | None = None
+        """What the operation has failed with, if it has."""
 
     # For those who wait.
-
-    @property
-    def what(self) -> str:
-        """The operation in words."""
-        return self._what
 
     @property
     def done(self) -> bool:
@@ -89,17 +87,7 @@ class Handle(Generic[T]):
     @property
     def failed(self) -> bool:
         """Whether the operation has ended with an error."""
-        return self._error is not None
-
-    @property
-    def result(self) -> T | None:
-        """What ``wait`` would return; None before the end and after a failure. Never waits."""
-        return self._result
-
-    @property
-    def error(self) -> BaseException | None:
-        """What the operation has failed with, if it has. Never waits."""
-        return self._error
+        return self.error is not None
 
     @property
     def began(self) -> int:
@@ -131,10 +119,10 @@ class Handle(Generic[T]):
         """
         check_timeout(timeout)
         self._check_wait()
-        if not self._context.watchdog.wait(self._over, f"the end of {self._what}", timeout):
+        if not self._context.watchdog.wait(self._over, f"the end of {self.what}", timeout):
             progress = self.progress
             raise WaitTimeoutError(
-                f"{self._what} is still in progress after {timeout} s ({progress.done} of "
+                f"{self.what} is still in progress after {timeout} s ({progress.done} of "
                 f"{progress.total} {progress.unit} done); it goes on",
                 timeout_s=timeout,
                 done=progress.done,
@@ -142,10 +130,10 @@ class Handle(Generic[T]):
                 unit=progress.unit,
             )
         self.await_end()
-        if self._error is not None:
+        if self.error is not None:
             # Or it would grow with each who waits.
-            raise self._error.with_traceback(self._trace)
-        return self._result  # type: ignore[return-value]
+            raise self.error.with_traceback(self._trace)
+        return self.result  # type: ignore[return-value]
 
     def __await__(self) -> Generator[Any, None, T]:
         return self._awaited().__await__()
@@ -163,7 +151,7 @@ class Handle(Generic[T]):
             with suppress(RuntimeError):  # the loop was closed; nobody awaits any more
                 loop.call_soon_threadsafe(resolve)
 
-        patience = Patience(self._context.watchdog, f"the end of {self._what}")
+        patience = Patience(self._context.watchdog, f"the end of {self.what}")
         self.add_done_callback(tell)
         try:
             while not self.done:
@@ -176,7 +164,7 @@ class Handle(Generic[T]):
 
     def _check_wait(self) -> None:
         self._context.watchdog.check_process()
-        self._context.gate.check_wait(self.held_by, self._what)
+        self._context.gate.check_wait(self.held_by, self.what)
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Calls ``callback`` at the end, in a thread for callbacks; at once if it is over."""
@@ -195,7 +183,7 @@ class Handle(Generic[T]):
 
     def await_end(self) -> None:
         """Waits for the end, good or bad; the caller's simulated time is then the end's."""
-        self._context.watchdog.wait(self._over, f"the end of {self._what}")
+        self._context.watchdog.wait(self._over, f"the end of {self.what}")
         self._context.transport.set_host_time(
             max(self._context.transport.host_time(), self._ended or 0)
         )
@@ -231,10 +219,10 @@ class Handle(Generic[T]):
         finally:
             self.start()
             if isinstance(outcome, BaseException):
-                self._error = outcome
+                self.error = outcome
                 self._trace = outcome.__traceback__
             else:
-                self._result = outcome
+                self.result = outcome
                 self._done_units = self._total
             self._ended = self._context.transport.host_time()
             self._context.watchdog.beat()
@@ -247,13 +235,13 @@ class Handle(Generic[T]):
 
     def __repr__(self) -> str:
         if self.done:
-            state = "failed" if self._error else "done"
+            state = "failed" if self.error else "done"
         elif self.started:
             progress = self.progress
             state = f"{progress.done} of {progress.total} {progress.unit}"
         else:
             state = "queued"
-        return f"<{type(self).__name__} of {self._what}: {state}>"
+        return f"<{type(self).__name__} of {self.what}: {state}>"
 
 
 def check_timeout(timeout: Any) -> None:

@@ -47,7 +47,7 @@ class Stream:
     """
 
     def __init__(self, name: str, number: int, context: Context) -> None:
-        self._name = name
+        self.name = name
         self._number = number
         self._context = context
         self._lock = threading.RLock()
@@ -56,11 +56,6 @@ class Stream:
         self._failure: tuple[Handle[Any], BaseException] | None = None
         self._now = 0
         """Simulated time at which the last operation ended."""
-
-    @property
-    def name(self) -> str:
-        """As it was named."""
-        return self._name
 
     @property
     def queued(self) -> int:
@@ -117,7 +112,7 @@ class Stream:
                 "this device returned"
             )
         waiting: Handle[None] = Handle(
-            f"stream {self._name}'s wait for {handle.what}", context, total=0, unit="bytes"
+            f"stream {self.name}'s wait for {handle.what}", context, total=0, unit="bytes"
         )
 
         def wait() -> None:
@@ -173,9 +168,9 @@ class Stream:
         if self._failure is not None:
             first, error = self._failure
             raise StreamFailedError(
-                f"stream {self._name} failed with {first.what} ({error}): {handle.what} was "
+                f"stream {self.name} failed with {first.what} ({error}): {handle.what} was "
                 "not queued; recover() forgets the failure",
-                stream=self._name,
+                stream=self.name,
                 failed=first.what,
             ) from error
 
@@ -224,8 +219,8 @@ class Stream:
         first, error = entry.doomed_by
         refusal = StreamFailedError(
             f"{entry.handle.what} was not carried out: {first.what}, before it in stream "
-            f"{self._name}, failed: {error}",
-            stream=self._name,
+            f"{self.name}, failed: {error}",
+            stream=self.name,
             failed=first.what,
         )
         refusal.__cause__ = error
@@ -244,4 +239,4 @@ class Stream:
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else f"{self.queued} operations"
-        return f"<Stream {self._name}: {state}>"
+        return f"<Stream {self.name}: {state}>"

@@ -150,7 +150,7 @@ class Timeline:
         are negative or the wrong way round.
         """
         begin, end = _times(name, begin_fabric_cycle, end_fabric_cycle)
-        label = f'{_label(name, category)},"args":{_json(arguments)}'
+        label = _label(name, category, arguments)
         with self._lock:
             found = self._find(track)
             if self._room(1, begin):
@@ -177,8 +177,7 @@ class Timeline:
             _times(name, *backwards)
         (joined,) = merge_uses([uses], 1)
         used = int((joined[:, 1] - joined[:, 0]).sum())
-        arguments["used_fabric_cycles"] = used
-        label = f'{_label(name, category)},"args":{_json(arguments)}'
+        label = _label(name, category, {**arguments, "used_fabric_cycles": used})
         with self._lock:
             found = self._find(track)
             if self._room(len(joined), int(joined[0, 0])):
@@ -217,48 +216,32 @@ class Timeline:
         ``OSError`` if it cannot be written.
         """
         path = Path(path)
-        with self._lock:
-            tracks = {
-                name: _Track(
-                    track.number,
-                    track.description,
-                    list(track.slices),
-                    list(track.instants),
-                    list(track.uses),
-                )
-                for name, track in self._tracks.items()
-            }
-            values = {
-                name: dict(sorted(found, key=itemgetter(0))) for name, found in self._values.items()
-            }
-            dropped, dropped_from = self._dropped, self._dropped_from
-        with replacing(path) as part:
+        with self._lock, replacing(path) as part:
             if path.suffix in PICTURES:
-                self._draw(part, path.suffix.removeprefix("."), tracks, dropped)
+                self._draw(part, path.suffix.removeprefix("."))
                 return
-            events = self._events_of(tracks, values, dropped, dropped_from)
-            with (
-                gzip.open(part, "wt", encoding="utf-8")
-                if path.suffix == ".gz"
-                else open(part, "w", encoding="utf-8")
-            ) as file:
+            events = self._events_of()
+            opened = gzip.open if path.suffix == ".gz" else open
+            with opened(part, "wt", encoding="utf-8") as file:
                 file.write('{"displayTimeUnit":"ns","otherData":')
-                file.write(json.dumps(self._metadata(tracks, dropped)))
+                file.write(json.dumps(self._metadata()))
                 file.write(f',"traceEvents":[\n{next(events)}')
                 file.writelines(f",\n{event}" for event in events)
                 file.write("\n]}\n")
 
-    def _draw(self, path: Path, form: str, tracks: dict[str, _Track], dropped: int) -> None:
+    # For the owner of the lock.
+
+    def _draw(self, path: Path, form: str) -> None:
         drawn = {
             name: [
                 (self._ns(begin), self._ns(end), json.loads(f"{{{label}}}")["cat"])
                 for begin, end, label in track.all_slices()
             ]
-            for name, track in tracks.items()
+            for name, track in self._tracks.items()
         }
         with open(path, "wb") as file:
             title = f"{self.backend}: when each copy, mode switch and run was"
-            notes = f"; {dropped} events were not recorded" if dropped else ""
+            notes = f"; {self._dropped} events were not recorded" if self._dropped else ""
             draw_timeline(file, form, title, drawn, notes)
 
     def _find(self, track: str) -> _Track:
@@ -274,35 +257,29 @@ class Timeline:
         self._dropped += events
         return False
 
-    def _metadata(self, tracks: dict[str, _Track], dropped: int) -> dict[str, object]:
+    def _metadata(self) -> dict[str, object]:
         return {
             "product": "nearmem",
             "version": version("nearmem"),
             "backend": self.backend,
             "fabric_mhz": self.fabric_mhz,
             "time": "simulated",
-            "dropped_events": dropped,
-            "tracks": {name: track.description for name, track in tracks.items()},
+            "dropped_events": self._dropped,
+            "tracks": {name: track.description for name, track in self._tracks.items()},
         }
 
-    def _events_of(
-        self,
-        tracks: dict[str, _Track],
-        values: dict[str, dict[int, int]],
-        dropped: int,
-        dropped_from: int,
-    ) -> Iterator[str]:
+    def _events_of(self) -> Iterator[str]:
         """The events in JSON, those of a track or counter in the order of time."""
         yield _describe(
             "process_name", _FIRST_TRACK, name=f"nearmem {self.backend}, simulated time"
         )
-        for name, track in tracks.items():
+        for name, track in self._tracks.items():
             yield _describe("thread_name", track.number, name=name)
             yield _describe("thread_sort_index", track.number, sort_index=track.number)
-        if dropped:
-            label = _label(f"{dropped} events from here on not recorded", "limit")
-            yield self._instant(_FIRST_TRACK, dropped_from, label, "{}", scope="g")
-        for track in tracks.values():
+        if self._dropped:
+            label = _label(f"{self._dropped} events from here on not recorded", "limit")
+            yield self._instant(_FIRST_TRACK, self._dropped_from, label, "{}", scope="g")
+        for track in self._tracks.values():
             for begin, end, label in track.all_slices():
                 begin_ns, end_ns = self._ns(begin), self._ns(end)
                 yield (
@@ -315,8 +292,8 @@ class Timeline:
                 if others:
                     first = f'{{"at_once":[{",".join((first, *others))}]}}'
                 yield self._instant(track.number, at, label, first, scope="t")
-        for name, found in values.items():
-            for at, value in found.items():
+        for name, found in self._values.items():
+            for at, value in dict(sorted(found, key=itemgetter(0))).items():
                 yield (
                     f'{{"ph":"C","pid":{_PROCESS},"tid":{_FIRST_TRACK},"ts":{_us(self._ns(at))},'
                     f'"name":{json.dumps(name)},"args":{{"value":{value}}}}}'
@@ -342,9 +319,10 @@ def _times(name: str, begin: int, end: int) -> tuple[int, int]:
     return begin, end
 
 
-def _label(name: str, category: str) -> str:
+def _label(name: str, category: str, arguments: dict[str, object] | None = None) -> str:
     """A part of the inside of an event."""
-    return f'"name":{json.dumps(name)},"cat":{json.dumps(category)}'
+    shown = "" if arguments is None else f',"args":{_json(arguments)}'
+    return f'"name":{json.dumps(name)},"cat":{json.dumps(category)}{shown}'
 
 
 def _json(arguments: dict[str, object]) -> str:

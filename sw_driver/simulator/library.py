@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -178,14 +179,32 @@ def verilated_library(
     )
 
 
-def load_library(path: Path, signatures: Mapping[str, tuple[Any, list[Any]]]) -> Any:
-    """The library at ``path``, whose functions have these results and arguments (ctypes).
+_C_TYPES = {
+    "void": None,
+    "int": ctypes.c_int,
+    "unsigned": ctypes.c_uint,
+    "uint32_t": ctypes.c_uint32,
+    "uint64_t": ctypes.c_uint64,
+    "char*": ctypes.c_char_p,
+}
 
-    A call of a function lets other threads of Python run.
+
+def load_library(path: Path, harness: Path) -> Any:
+    """The library at ``path``, with the functions that ``harness`` defines as ``extern "C"``.
+
+    Their results and arguments are read there; pointers are addresses (``ctypes.c_void_p``). A call
+    of a function lets other threads of Python run.
     """
     library = ctypes.CDLL(str(path))
-    for name, (result, arguments) in signatures.items():
+    _, _, defined = harness.read_text().partition('extern "C" {')
+    for result, name, parameters in re.findall(r"^(\w+\*?) (\w+)\(([^)]*)\) \{", defined, re.M):
         function = getattr(library, name)
-        function.restype = result
-        function.argtypes = arguments
+        function.restype = _c_type(result)
+        declared = [" ".join(each.split()[:-1]) for each in parameters.split(",") if each]
+        function.argtypes = [_c_type(each) for each in declared]
     return library
+
+
+def _c_type(declared: str) -> Any:
+    kind = declared.removeprefix("const ")
+    return ctypes.c_void_p if kind.endswith("*") and kind != "char*" else _C_TYPES[kind]

@@ -54,8 +54,8 @@ class Placement:
     """By the values of :data:`ECP5_RESOURCES`, without the wrapper."""
     available: Mapping[str, int]
     """The same of the part."""
-    critical_path: tuple[str, ...]
-    """The slowest path, cell by cell."""
+    path: tuple[str, ...]
+    """The slowest, cell by cell."""
 
 
 def find_nextpnr() -> None:
@@ -157,7 +157,7 @@ def _placement(report: Mapping[str, Any], added: Mapping[str, int], seed: int) -
         clock_mhz=slowest,
         used={name: each["used"] - added.get(name, 0) for name, each in utilization.items()},
         available={name: each["available"] for name, each in utilization.items()},
-        critical_path=tuple(
+        path=tuple(
             f"{step['delay']:.2f} ns {step['type']} {step['to']['cell']}.{step['to']['port']}"
             for step in path
         ),

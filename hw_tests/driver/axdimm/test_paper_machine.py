@@ -116,7 +116,7 @@ def test_transport_refuses_what_is_not_there(device: Axdimm) -> None:
         transport.fabric_cycles(2)
     with pytest.raises(ValueError, match=f"64 bytes at {end:#x} are not within"):
         transport.write_lines(0, end, data)
-    with pytest.raises(ValueError, match="lines of 64 bytes, got 64 bytes at 0x20"):
+    with pytest.raises(ValueError, match="64 bytes at 0x20 are not whole lines"):
         transport.read_lines(0, 32, LINE)
     with pytest.raises(ValueError, match="not within"):
         transport.backdoor_read(0, end - 1, 2)

@@ -589,7 +589,7 @@ REFUSED = [
     (["info", "rtl@axdimm1"], ["'rtl@axdimm1'", "axdimm0"]),
     (["info", "/dev/axdimm1"], ["'/dev/axdimm1'"]),
     (["info", "/dev/../x"], ["/dev/../x"]),
-    (["info", "golden:huge"], ["'huge'", "tiny"]),
+    (["info", "golden:huge"], ["'golden:huge'", "tiny"]),
     (["info", "golden:"], ["'golden:'"]),
     (["info", ""], ["''"]),
     (["registers", "axdimm0", "statsu"], ["'statsu'", "did you mean", "status"]),

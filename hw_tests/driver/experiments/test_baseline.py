@@ -98,18 +98,18 @@ def test_bandwidth_loops_do_what_they_say(
     p, g, m, v, target = (aligned_floats(count) for _ in range(5))
     for array in (p, g, m, v):
         array[:] = rng.random(count, dtype=np.float32)
-    exact.copy(target, g, threads=threads, streaming=streaming)
+    exact.run("copy", target, g, threads=threads, settings=(streaming,))
     np.testing.assert_array_equal(target, g)
-    exact.triad(target, m, v, threads=threads, streaming=streaming)
+    exact.run("triad", target, m, v, threads=threads, settings=(streaming,))
     np.testing.assert_allclose(target, m + 3 * v, rtol=1e-6)
     bits = np.bitwise_xor.reduce(g.view(np.uint32))
-    assert exact.read(g, threads=threads) == bits
+    assert exact.run("read", g, threads=threads) == bits
     sums = [array + g for array in (p, m, v)]
-    exact.update(p, g, m, v, threads=threads)
+    exact.run("update", p, g, m, v, threads=threads)
     for array, wanted in zip((p, m, v), sums, strict=True):
         np.testing.assert_array_equal(array, wanted)
     pattern = np.arange(7, dtype=np.float32)
-    exact.fill(target, pattern, threads=threads)
+    exact.run("fill", target, pattern, threads=threads, settings=(len(pattern),))
     np.testing.assert_array_equal(target, np.resize(pattern, count))
 
 

@@ -16,6 +16,7 @@ from hw.sim.assembly import Assembly, PoweredUp, Wire
 from sw_driver.simulator.library import load_library
 from sw_driver.simulator.parts import parts_library
 
+HARNESS = Path(__file__).with_name("parts_harness.cpp")
 CYCLES = 20_000
 
 
@@ -63,16 +64,10 @@ def simulation() -> Any:
         name="ring",
         about="a ring",
         parameters=[Path(__file__).read_text()],
-        harness=Path(__file__).with_name("parts_harness.cpp"),
+        harness=HARNESS,
         unused=["axdimm", "kernel", "pim", "rules"],
     )
-    u64 = ctypes.c_uint64
-    signatures: dict[str, tuple[Any, list[Any]]] = {
-        "nm_same": (u64, [u64]),
-        "nm_states": (u64, [u64]),
-        "nm_edges": (None, [u64, ctypes.POINTER(u64)]),
-    }
-    return load_library(path, signatures)
+    return load_library(path, HARNESS)
 
 
 def test_both_ways_to_simulate_are_the_same(simulation: Any) -> None:

@@ -35,7 +35,7 @@ def test_registers_are_those_of_the_multiplier() -> None:
     assert placed.used == {"lut4": 1, "flip_flops": 0, "mult18": 1, "ram18": 0}
     assert placed.available["mult18"] == 156
     assert placed.clock_mhz > 250  # 150 with the registers in the fabric
-    assert placed.critical_path
+    assert placed.path
 
 
 def test_levels_of_what_yosys_maps() -> None:

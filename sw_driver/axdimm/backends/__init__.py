@@ -123,23 +123,14 @@ def _refuse_files(name: str, options: BackendOptions) -> None:
 
 
 def _open_golden(options: BackendOptions) -> Transport:
-    from .golden import GoldenTransport
+    from .golden import GoldenTransport, golden_settings
 
     _refuse_files("golden", options)
     if not options.arithmetic:
         raise ValueError(
             "the golden backend is nothing but arithmetic: only 'rtl' and 'cycles' do without"
         )
-    config = module_config(options)
-    return GoldenTransport(
-        channels=config.channels,
-        capacity_bytes=config.capacity_bytes,
-        lanes=config.lanes,
-        block_bytes=config.block_bytes,
-        rules=config.rules,
-        fabric_mhz=config.fabric_mhz,
-        subnormals=config.subnormals,
-    )
+    return GoldenTransport(**golden_settings(module_config(options)))
 
 
 def _open_cycles(options: BackendOptions) -> Transport:

@@ -27,7 +27,13 @@ from golden.cycles import (
 from hw.axdimm.config import ModuleConfig
 from hw.csr.register_map import RegisterMap
 from hw.rules.update_rule import UpdateRule
-from sw_driver.axdimm.backends.golden import CAUSES, MODES, GoldenChannel, GoldenTransport
+from sw_driver.axdimm.backends.golden import (
+    CAUSES,
+    MODES,
+    GoldenChannel,
+    GoldenTransport,
+    golden_settings,
+)
 from sw_driver.axdimm.runs import ACTIVITY_REGISTERS
 from sw_driver.runtime.schedule import Schedule
 from sw_driver.transport import (
@@ -149,16 +155,7 @@ class CyclesTransport(GoldenTransport):
     timed = True
 
     def __init__(self, config: ModuleConfig, *, arithmetic: bool = True) -> None:
-        super().__init__(
-            channels=config.channels,
-            capacity_bytes=config.capacity_bytes,
-            lanes=config.lanes,
-            block_bytes=config.block_bytes,
-            rules=config.rules,
-            fabric_mhz=config.fabric_mhz,
-            subnormals=config.subnormals,
-            arithmetic=arithmetic,
-        )
+        super().__init__(**golden_settings(config), arithmetic=arithmetic)
         self._read_latency = config.read_latency_fabric_cycles
         self._config["read_latency_fabric_cycles"] = self._read_latency
         self._cycle_config = cycle_config(config)

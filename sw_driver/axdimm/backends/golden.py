@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.rules import reference
+from hw.axdimm.config import ModuleConfig
 from hw.axdimm.registers import arbiter_map, kernel_map
 from hw.csr.register_map import RegisterMap
 from hw.rules import PAPER_RULES, rule
@@ -23,13 +25,13 @@ from sw_driver.transport import (
     WINDOW_BYTES,
     DeviceFault,
     DeviceTimeout,
+    Transport,
     arbiter_window,
+    check_bytes,
     kernel_window,
 )
 
-from .untimed import UntimedTransport
-
-__all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport"]
+__all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport", "golden_settings"]
 
 REGISTER_BYTES = 8
 
@@ -46,6 +48,13 @@ _ARBITER_COUNTERS = (
     "activates",
     "precharges",
 )
+
+
+def golden_settings(config: ModuleConfig) -> dict[str, Any]:
+    """The settings of :class:`GoldenTransport` that make it a module of ``config``."""
+    names = ("channels", "capacity_bytes", "lanes", "block_bytes")
+    names += ("rules", "fabric_mhz", "subnormals")
+    return {name: getattr(config, name) for name in names}
 
 
 @dataclass
@@ -66,7 +75,7 @@ class GoldenChannel:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ARBITER_COUNTERS, 0))
 
 
-class GoldenTransport(UntimedTransport):
+class GoldenTransport(Transport):
     """A transport to the golden model; see :class:`~sw_driver.transport.Transport`.
 
     A read that nobody would answer raises :class:`~sw_driver.transport.DeviceFault`, a write that
@@ -184,12 +193,7 @@ class GoldenTransport(UntimedTransport):
     def _state(
         self, channel: int, address: int, nbytes: int, *, aligned: bool = True
     ) -> GoldenChannel:
-        if address < 0 or nbytes < 0 or address + nbytes > self.capacity_bytes:
-            raise ValueError(
-                f"{nbytes} bytes at {address:#x} are not within {self.capacity_bytes} bytes"
-            )
-        if aligned and (address % LINE_BYTES or nbytes % LINE_BYTES):
-            raise ValueError(f"{nbytes} bytes at {address:#x} are not whole lines")
+        check_bytes(self, channel, address, nbytes, lines=aligned)
         return self._states[channel]
 
     def _store(self, state: GoldenChannel, address: int, data: NDArray[np.uint8]) -> None:

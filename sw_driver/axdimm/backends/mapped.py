@@ -24,11 +24,12 @@ from sw_driver.transport import (
     WINDOW_BYTES,
     DeviceFault,
     DeviceTimeout,
+    Transport,
+    check_bytes,
     kernel_window,
 )
 
 from ..registers import REGISTER_BYTES, arbiter_registers
-from .untimed import UntimedTransport
 
 __all__ = ["MappedFile", "MappedTransport", "MemoryMap"]
 
@@ -220,7 +221,7 @@ class MappedFile:
             os.close(self._file)
 
 
-class MappedTransport(UntimedTransport):
+class MappedTransport(Transport):
     """A module in the host's address space; see :class:`~sw_driver.transport.Transport`.
 
     For hardware with AXI4 ports for its host (``host=axi4``), the channels at consecutive
@@ -390,15 +391,7 @@ class MappedTransport(UntimedTransport):
         """Where in the map the access begins, and how many of its bytes are not registers."""
         if self._closed:
             raise ClosedError("the device was closed: open it again")
-        if not 0 <= channel < self.channels:
-            raise ValueError(f"channel must be from 0 to {self.channels - 1}, got {channel}")
-        if address < 0 or nbytes < 0 or address + nbytes > self.capacity_bytes:
-            raise ValueError(
-                f"{nbytes} bytes at {address:#x} are not within the channel's "
-                f"{self.capacity_bytes} bytes"
-            )
-        if address % LINE_BYTES or nbytes % LINE_BYTES:
-            raise ValueError(f"{nbytes} bytes at {address:#x} are not whole lines")
+        check_bytes(self, channel, address, nbytes)
         if channel not in self._refused:
             self._refused[channel] = self._refusals_of(channel)
         in_memory = max(0, min(nbytes, self._windows - address))

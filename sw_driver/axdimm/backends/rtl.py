@@ -25,6 +25,7 @@ from sw_driver.transport import (
     LINK_FABRIC_CYCLES_PER_LINE,
     DeviceFault,
     DeviceTimeout,
+    check_bytes,
 )
 
 from ...runtime.files import replacing
@@ -52,49 +53,9 @@ VERILATOR_ARGS = verilator_args(
 # One copy of the code of a functional unit, run for each of them: it stays in the cache.
 _SETTINGS = '`verilator_config\nno_inline -module "*_unit"\nno_inline -module "*_unit_fp32_flush"\n'
 
+HARNESS = Path(__file__).with_name("harness.cpp")
+
 _u64 = ctypes.c_uint64
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "nm_open": (ctypes.c_void_p, [ctypes.c_uint, ctypes.c_uint]),
-    "nm_close": (ctypes.c_int, [ctypes.c_void_p]),
-    "nm_trace": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p]),
-    "nm_wave": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_uint, ctypes.c_char_p, _u64, _u64, _u64],
-    ),
-    "nm_cycles": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_now": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_storage": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_link_log": (None, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int]),
-    "nm_engage": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
-    "nm_disengage": (None, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_link_uses": (_u64, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, _u64]),
-    "nm_violation": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, ctypes.POINTER(_u64)]),
-    "nm_idle": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
-    "nm_settle": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint, _u64]),
-    "nm_bare": (None, [ctypes.c_void_p, ctypes.c_uint, _u64]),
-    "nm_write": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, _u64],
-    ),
-    "nm_read": (
-        ctypes.c_int,
-        [
-            ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, _u64,
-            ctypes.POINTER(_u64),
-        ],
-    ),
-    "nm_stream": (
-        ctypes.c_int,
-        [
-            ctypes.c_void_p, ctypes.c_uint, _u64, _u64, ctypes.c_void_p, ctypes.c_void_p, _u64,
-            ctypes.c_void_p, ctypes.POINTER(_u64),
-        ],
-    ),
-    "nm_poll": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_uint, *[_u64] * 6, ctypes.POINTER(_u64)],
-    ),
-}  # fmt: skip
 
 
 class VerilatedTransport:
@@ -151,7 +112,7 @@ class VerilatedTransport:
                 arithmetic=arithmetic,
                 shared=shared,
             ),
-            _SIGNATURES,
+            HARNESS,
         )
         self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)
         # For a transport that nobody closes. Not at the program's end, when others close it.
@@ -190,24 +151,17 @@ class VerilatedTransport:
         """The file of one channel."""
         return path.with_name(f"{path.stem}.ch{channel}{path.suffix}")
 
-    def _check(self, channel: int, address: int, nbytes: int) -> None:
+    def _check(
+        self, channel: int, address: int = 0, nbytes: int = 0, *, lines: bool = True
+    ) -> None:
         """Before anything goes to C, which checks nothing."""
         if self._module is None:
             raise ClosedError("the device was closed: open it again")
-        if not 0 <= channel < self.channels:
-            raise ValueError(f"channel must be from 0 to {self.channels - 1}, got {channel}")
-        if address < 0 or nbytes < 0 or address + nbytes > self.capacity_bytes:
-            raise ValueError(
-                f"{nbytes} bytes at {address:#x} are not within the channel's "
-                f"{self.capacity_bytes} bytes"
-            )
+        check_bytes(self, channel, address, nbytes, lines=lines)
 
-    def _check_lines(self, channel: int, address: int, nbytes: int) -> None:
-        self._check(channel, address, nbytes)
-        if address % LINE_BYTES or nbytes % LINE_BYTES:
-            raise ValueError(
-                f"the link moves lines of {LINE_BYTES} bytes, got {nbytes} bytes at {address:#x}"
-            )
+    def _call(self, function: str, channel: int, *arguments: Any) -> Any:
+        self._check(channel)
+        return getattr(self._library, f"nm_{function}")(self._module, channel, *arguments)
 
     def _begin(self) -> int:
         """The host's simulated time, of this thread."""
@@ -233,22 +187,20 @@ class VerilatedTransport:
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.transport.Transport`."""
         source = np.ascontiguousarray(data, dtype=np.uint8)
-        self._check_lines(channel, address, source.size)
-        status = self._library.nm_write(
-            self._module, channel, self._begin(), address // LINE_BYTES,
-            source.ctypes.data, source.size // LINE_BYTES,
-        )  # fmt: skip
+        self._check(channel, address, source.size)
+        where = (self._begin(), address // LINE_BYTES)
+        lines = source.size // LINE_BYTES
+        status = self._call("write", channel, *where, source.ctypes.data, lines)
         self._end(channel, status, f"writing {source.size} bytes at {address:#x}")
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check_lines(channel, address, nbytes)
+        self._check(channel, address, nbytes)
         data = np.empty(nbytes, dtype=np.uint8)
         late = _u64(0)
-        status = self._library.nm_read(
-            self._module, channel, self._begin(), address // LINE_BYTES,
-            data.ctypes.data, nbytes // LINE_BYTES, ctypes.byref(late),
-        )  # fmt: skip
+        where = (self._begin(), address // LINE_BYTES)
+        lines = nbytes // LINE_BYTES
+        status = self._call("read", channel, *where, data.ctypes.data, lines, ctypes.byref(late))
         self.late_reads[channel] += late.value
         self._end(channel, status, f"reading {nbytes} bytes at {address:#x}")
         return data
@@ -264,12 +216,11 @@ class VerilatedTransport:
         timeout_fabric_cycles: int,
     ) -> int:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check_lines(channel, address, LINE_BYTES)
+        self._check(channel, address, LINE_BYTES)
         last = _u64(0)
-        status = self._library.nm_poll(
-            self._module, channel, self._begin(), address // LINE_BYTES, mask, value,
-            interval_fabric_cycles, timeout_fabric_cycles, ctypes.byref(last),
-        )  # fmt: skip
+        awaited = (self._begin(), address // LINE_BYTES, mask, value)
+        times = (interval_fabric_cycles, timeout_fabric_cycles)
+        status = self._call("poll", channel, *awaited, *times, ctypes.byref(last))
         self._end(channel, status, f"polling {address:#x}")
         if status == _TIMEOUT:
             raise DeviceTimeout(
@@ -295,7 +246,7 @@ class VerilatedTransport:
         data at the arbiter, and how many of the reads were too late for the host.
         """
         for address in (addresses.min(initial=0), addresses.max(initial=0)):
-            self._check_lines(channel, int(address), LINE_BYTES)
+            self._check(channel, int(address), LINE_BYTES)
         lines = np.ascontiguousarray(addresses // LINE_BYTES, dtype=np.uint64)
         is_write = np.ascontiguousarray(writes, dtype=np.uint8)
         if interval_fabric_cycles < LINK_FABRIC_CYCLES_PER_LINE:
@@ -307,11 +258,9 @@ class VerilatedTransport:
             raise ValueError(f"{lines.size} addresses for {is_write.size} requests")
         latencies = np.empty(int(lines.size - is_write.sum()), dtype=np.uint32)
         late = _u64(0)
-        status = self._library.nm_stream(
-            self._module, channel, self._begin(), lines.size, lines.ctypes.data,
-            is_write.ctypes.data, interval_fabric_cycles, latencies.ctypes.data,
-            ctypes.byref(late),
-        )  # fmt: skip
+        asked = (lines.size, lines.ctypes.data, is_write.ctypes.data, interval_fabric_cycles)
+        found = (latencies.ctypes.data, ctypes.byref(late))
+        status = self._call("stream", channel, self._begin(), *asked, *found)
         self._end(channel, status, f"streaming {lines.size} lines")
         return latencies, late.value
 
@@ -327,25 +276,23 @@ class VerilatedTransport:
 
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, address, data.size)
+        self._check(channel, address, data.size, lines=False)
         self._settle(channel)
         self._map.write(self._storage[channel], address, data)
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, address, nbytes)
+        self._check(channel, address, nbytes, lines=False)
         self._settle(channel)
         return self._map.read(self._storage[channel], address, nbytes)
 
     def fabric_cycles(self, channel: int) -> int:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, 0, 0)
-        return self._library.nm_cycles(self._module, channel)
+        return self._call("cycles", channel)
 
     def now(self, channel: int) -> int:
         """The module's time at the channel, in fabric cycles, idle time included."""
-        self._check(channel, 0, 0)
-        return self._library.nm_now(self._module, channel)
+        return self._call("now", channel)
 
     def host_time(self) -> int:
         """See :class:`sw_driver.transport.Transport`."""
@@ -357,33 +304,28 @@ class VerilatedTransport:
 
     def engage(self, channel: int, fabric_cycle: int) -> None:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, 0, 0)
-        self._library.nm_engage(self._module, channel, fabric_cycle)
+        self._call("engage", channel, fabric_cycle)
 
     def disengage(self, channel: int) -> None:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, 0, 0)
-        self._library.nm_disengage(self._module, channel)
+        self._call("disengage", channel)
 
     def record_link(self, record: bool) -> None:
         """See :class:`sw_driver.transport.Transport`."""
         for channel in range(self.channels):
-            self._check(channel, 0, 0)
-            self._library.nm_link_log(self._module, channel, record)
+            self._call("link_log", channel, record)
 
     def link_uses(self, channel: int) -> NDArray[np.uint64]:
         """See :class:`sw_driver.transport.Transport`."""
-        self._check(channel, 0, 0)
-        count = self._library.nm_link_uses(self._module, channel, None, 0)
+        count = self._call("link_uses", channel, None, 0)
         uses = np.empty((count, 2), dtype=np.uint64)
         if count:
-            self._library.nm_link_uses(self._module, channel, uses.ctypes.data, count)
+            self._call("link_uses", channel, uses.ctypes.data, count)
         return uses
 
     def run_bare(self, channel: int, fabric_cycles: int) -> None:
         """Lets the channel's clock run, with nothing else done: the simulator's own speed."""
-        self._check(channel, 0, 0)
-        self._library.nm_bare(self._module, channel, fabric_cycles)
+        self._call("bare", channel, fabric_cycles)
 
     def close(self) -> None:
         """See :class:`sw_driver.transport.Transport`; writes the trace of DRAM commands.
@@ -453,7 +395,7 @@ def build_library(
             repr(memory_timing),
             repr((arithmetic, shared)),
         ],
-        harness=Path(__file__).with_name("harness.cpp"),
+        harness=HARNESS,
         arguments=VERILATOR_ARGS,
         make_arguments=MAKE_ARGS,
         settings=_SETTINGS + (_untraced(config.lanes) if wave else ""),

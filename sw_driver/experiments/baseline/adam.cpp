@@ -215,7 +215,7 @@ uint32_t nb_read(const float* from, uint64_t n, unsigned threads) {
 }
 
 // Repeats a pattern; the first to touch memory decides where it is.
-void nb_fill(float* to, const float* pattern, uint64_t length, uint64_t n, unsigned threads) {
+void nb_fill(float* to, const float* pattern, uint64_t n, unsigned threads, uint64_t length) {
     in_parallel(n, threads, [=](uint64_t at, uint64_t count) {
         for (uint64_t i = 0; i < count; ++i) to[at + i] = pattern[(at + i) % length];
     });

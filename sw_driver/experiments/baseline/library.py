@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,19 +55,6 @@ _CONSTANTS = (
 )  # fmt: skip
 """In the order of the library's ``Constants``."""
 
-_floats = ctypes.c_void_p
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "nb_streams": (ctypes.c_int, []),
-    "nb_adam": (
-        None,
-        [*[_floats] * 4, ctypes.c_uint64, _floats, ctypes.c_uint, ctypes.c_int],
-    ),
-    "nb_update": (None, [*[_floats] * 4, ctypes.c_uint64, ctypes.c_uint]),
-    "nb_read": (ctypes.c_uint32, [_floats, ctypes.c_uint64, ctypes.c_uint]),
-    "nb_copy": (None, [*[_floats] * 2, ctypes.c_uint64, ctypes.c_uint, ctypes.c_int]),
-    "nb_triad": (None, [*[_floats] * 3, ctypes.c_uint64, ctypes.c_uint, ctypes.c_int]),
-    "nb_fill": (None, [*[_floats] * 2, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint]),
-}
 
 Floats = NDArray[np.float32]
 
@@ -121,7 +106,7 @@ class CpuLibrary:
         }
         """Of the kernel's loops with ordinary and with streaming stores; 0 where the compiler made
         no vectors."""
-        self._library = load_library(folder / _LIBRARY, _SIGNATURES)
+        self._library = load_library(folder / _LIBRARY, _SOURCE)
 
     @property
     def streams(self) -> bool:
@@ -148,29 +133,18 @@ class CpuLibrary:
             *_addresses(p, g, m, v), p.size, values.ctypes.data, threads, streaming
         )
 
-    def update(self, p: Floats, g: Floats, m: Floats, v: Floats, *, threads: int = 1) -> None:
-        """Adds ``g`` to ``p``, ``m`` and ``v``: the traffic of :meth:`adam`, little else."""
-        self._library.nb_update(*_addresses(p, g, m, v), p.size, threads)
+    def run(
+        self, loop: str, *arrays: Floats, threads: int = 1, settings: tuple[int, ...] = ()
+    ) -> int:
+        """Another loop over arrays; those that it writes come first.
 
-    def read(self, source: Floats, *, threads: int = 1) -> int:
-        """Reads ``source`` and returns the exclusive or of its values' bits."""
-        return self._library.nb_read(*_addresses(source), source.size, threads)
-
-    def copy(
-        self, to: Floats, source: Floats, *, threads: int = 1, streaming: bool = False
-    ) -> None:
-        """``to = source``."""
-        self._library.nb_copy(*_addresses(to, source), to.size, threads, streaming)
-
-    def triad(
-        self, to: Floats, a: Floats, b: Floats, *, threads: int = 1, streaming: bool = False
-    ) -> None:
-        """``to = a + 3 * b``."""
-        self._library.nb_triad(*_addresses(to, a, b), to.size, threads, streaming)
-
-    def fill(self, to: Floats, pattern: Floats, *, threads: int = 1) -> None:
-        """Repeats ``pattern`` over ``to``, by the threads that will work on it."""
-        self._library.nb_fill(*_addresses(to, pattern), pattern.size, to.size, threads)
+        ``update``: adds g to p, m and v, the traffic of :meth:`adam` and little else. ``read``:
+        returns the exclusive or of the values' bits. ``copy`` and ``triad``: ``to = a`` and
+        ``to = a + 3 * b``; their setting is whether they stream. ``fill``: repeats a pattern, by
+        the threads that will work on the array; its setting is the pattern's length.
+        """
+        function = getattr(self._library, f"nb_{loop}")
+        return function(*_addresses(*arrays), arrays[0].size, threads, *settings)
 
 
 def _addresses(*arrays: Floats) -> list[int]:

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,23 +160,14 @@ class _Arrays:
         rng = np.random.default_rng(1)
         for array in (self.p, self.g, self.m, self.v, self.target):
             pattern = rng.random(min(_PATTERN, parameters), dtype=np.float32)
-            library.fill(array, pattern, threads=threads)
+            library.run("fill", array, pattern, threads=threads, settings=(pattern.size,))
 
     def loop(
-        self,
-        name: str,
-        traffic: Traffic,
-        threads: int,
-        run: Callable[[int], object],
-        *,
-        streaming: bool = False,
-        bit_exact: bool | None = None,
+        self, name: str, traffic: Traffic, threads: int, run: Callable[[int], object], **how: Any
     ) -> Loop:
         """A loop over the arrays."""
-        return Loop(
-            name=name, threads=threads, values=self.p.size, traffic=traffic, run=run,
-            streaming=streaming, bit_exact=bit_exact,
-        )  # fmt: skip
+        size = self.p.size
+        return Loop(name=name, threads=threads, values=size, traffic=traffic, run=run, **how)
 
 
 def _adam_loop(library: CpuLibrary, arrays: _Arrays, threads: int, streaming: bool) -> Loop:
@@ -195,10 +187,9 @@ def _torch_loops(arrays: _Arrays, thread_counts: Iterable[int]) -> list[Loop]:
     step = torch_adam(arrays.p, arrays.g, **hyperparameters)
     if step is None:
         return []
+    name = "torch, fused Adam"
     return [
-        arrays.loop(
-            "torch, fused Adam", ADAM, n, lambda _, n=n, step=step: step(n), bit_exact=False
-        )
+        arrays.loop(name, ADAM, n, lambda _, n=n, step=step: step(n), bit_exact=False)
         for n in thread_counts
     ]
 
@@ -215,28 +206,27 @@ def _bandwidth_loops(library: CpuLibrary, arrays: _Arrays, threads: int) -> list
     def read(_: int) -> None:
         # Two arrays, one after the other: as many bytes as a copy, so that no cache holds them.
         for each in (m, v):
-            library.read(each, threads=threads)
+            library.run("read", each, threads=threads)
 
     def update(_: int) -> None:
-        library.update(p, g, m, v, threads=threads)
+        library.run("update", p, g, m, v, threads=threads)
 
     loops = [
         arrays.loop("read", READ, threads, read),
         arrays.loop("Adam's traffic alone", ADAM, threads, update),
     ]
     for streaming in _stores(library):
-
-        def copy(_: int, streaming: bool = streaming) -> None:
-            library.copy(target, g, threads=threads, streaming=streaming)
-
-        def triad(_: int, streaming: bool = streaming) -> None:
-            library.triad(target, g, m, threads=threads, streaming=streaming)
-
-        suffix = ", streaming" if streaming else ""
-        loops += [
-            arrays.loop(f"copy{suffix}", COPY, threads, copy, streaming=streaming),
-            arrays.loop(f"triad{suffix}", TRIAD, threads, triad, streaming=streaming),
-        ]
+        for name, traffic, sources in (("copy", COPY, (g,)), ("triad", TRIAD, (g, m))):
+            run = partial(library.run, name, target, *sources, threads=threads)
+            loops.append(
+                arrays.loop(
+                    name + (", streaming" if streaming else ""),
+                    traffic,
+                    threads,
+                    lambda _, run=run, streaming=streaming: run(settings=(streaming,)),
+                    streaming=streaming,
+                )
+            )
     return loops
 
 

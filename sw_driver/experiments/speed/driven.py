@@ -12,6 +12,7 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.registers import kernel_registers
 from sw_driver.experiments.figures import ceiling_mparams_per_s
 from sw_driver.experiments.rulejob import RuleJob
+from sw_driver.runtime.wrapper import TransportWrapper
 
 __all__ = ["measure_driven"]
 
@@ -36,6 +37,7 @@ def measure_driven(
     from sw_driver.axdimm.backends.rtl import VerilatedTransport
 
     # The bare loop has nothing beside it.
+    assert isinstance(device.transport, TransportWrapper)
     transport = device.transport.inner
     assert isinstance(transport, VerilatedTransport)
     channels = range(device.channels)

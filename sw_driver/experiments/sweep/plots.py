@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from hw.dram.timing import DramTiming
 from sw_driver.axdimm.runs import DRAM_TIMES
@@ -42,22 +42,15 @@ _UNITS = {
 }
 """Units of keys that neither their name nor their values tell."""
 
-_TIME_COLORS = {
-    "data": "#4c78a8",
-    "refresh": "#f58518",
-    "row": "#54a24b",
-    "turn_around": "#e45756",
-    "starved": "#b279a2",
-    "idle": "#bab0ac",
+_TIMES = {
+    "data": ("data", "#4c78a8"),
+    "refresh": ("refresh", "#f58518"),
+    "row": ("precharge and activate", "#54a24b"),
+    "turn_around": ("turn-around", "#e45756"),
+    "starved": ("starved by the kernel", "#b279a2"),
+    "idle": ("idle", "#bab0ac"),
 }
-_TIME_NAMES = {
-    "data": "data",
-    "refresh": "refresh",
-    "row": "precharge and activate",
-    "turn_around": "turn-around",
-    "starved": "starved by the kernel",
-    "idle": "idle",
-}
+"""Names and colours."""
 
 
 def _colors(count: int) -> list[Any]:
@@ -134,8 +127,7 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
             label=(label or "simulated") if index < MANY_LINES else None,
         )
         ceilings[tuple(row["ceiling_mparams_per_s"] for row in line)] = x
-    if len(lines) > MANY_LINES:
-        axes.plot([], [], " ", label=f"and {len(lines) - MANY_LINES} more")
+    _mention_more(axes, len(lines))
     flat = {ceiling[0] for ceiling in ceilings if len(set(ceiling)) == 1}
     for ceiling in sorted(flat):
         text = f"{_CEILING}, {ceiling:.2f} MP/s"
@@ -157,9 +149,20 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
     begins = f", the axis begins at {bottom:.0f}" if near else ""
     axes.set_ylabel(f"million parameters a second (MP/s{begins})")
     axes.set_title(f"The simulated AXDIMM ({grid.backend}): throughput against {axis}")
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
+    return _finished(figure, axes, ncols=columns)
+
+
+def _finished(figure: Figure, axes: Axes, *, grid: bool = True, **legend: Any) -> Figure:
+    """The figure with its legend below it."""
+    if grid:
+        axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", fontsize=9, frameon=False, **legend)
     return figure
+
+
+def _mention_more(axes: Axes, count: int) -> None:
+    if count > MANY_LINES:
+        axes.plot([], [], " ", label=f"and {count - MANY_LINES} more")
 
 
 def _draw_paper(axes: Axes) -> None:
@@ -185,27 +188,16 @@ def time_breakdown(grid: Grid, rows: Sequence[Row]) -> Figure:
         [sum(row[f"{name}_tck"] for name in DRAM_TIMES) for row in shown], dtype=float
     )
     left = np.zeros(len(shown))
-    for name in DRAM_TIMES:
-        shares = 100 * np.array([row[f"{name}_tck"] for row in shown]) / totals
-        axes.barh(
-            places,
-            shares,
-            left=left,
-            color=_TIME_COLORS[name],
-            label=_TIME_NAMES[name],
-            height=0.75,
+    for time, (name, color) in _TIMES.items():
+        shares = 100 * np.array([row[f"{time}_tck"] for row in shown]) / totals
+        bars = axes.barh(places, shares, left=left, color=color, label=name, height=0.75)
+        axes.bar_label(
+            bars,
+            [f"{share:.1f}" if share >= 4 else "" for share in shares],
+            label_type="center",
+            fontsize=8,
+            color="white" if time != "idle" else "black",
         )
-        for place, share, start in zip(places, shares, left, strict=True):
-            if share >= 4:
-                axes.text(
-                    start + share / 2,
-                    place,
-                    f"{share:.1f}",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color="white" if name != "idle" else "black",
-                )
         left += shares
     for place, row in zip(places, shown, strict=True):
         axes.text(101, place, f"{row['mparams_per_s']:.1f} MP/s", va="center", fontsize=8)
@@ -216,8 +208,7 @@ def time_breakdown(grid: Grid, rows: Sequence[Row]) -> Figure:
     axes.set_xlabel("% of the run's DRAM clocks, all channels")
     axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"Where the time goes ({grid.backend})")
-    figure.legend(loc="outside lower center", ncols=len(DRAM_TIMES) // 2, fontsize=9, frameon=False)
-    return figure
+    return _finished(figure, axes, grid=False, ncols=len(_TIMES) // 2)
 
 
 def roofline(grid: Grid, rows: Sequence[Row]) -> Figure:
@@ -294,13 +285,11 @@ def roofline(grid: Grid, rows: Sequence[Row]) -> Figure:
         )
     axes.set_xlim(x[0], x[-1])
     for one in (axes.xaxis, axes.yaxis):
-        one.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+        one.set_major_formatter("{x:g}")
     axes.set_xlabel("operations per byte of DRAM traffic (FLOP/B)")
     axes.set_ylabel("GFLOP/s of the module")
     axes.set_title(f"Roofline of the simulated AXDIMM ({grid.backend})")
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=1, fontsize=9, frameon=False, markerscale=0.7)
-    return figure
+    return _finished(figure, axes, markerscale=0.7)
 
 
 def area(grid: Grid, rows: Sequence[Row]) -> Figure:
@@ -334,12 +323,11 @@ def area(grid: Grid, rows: Sequence[Row]) -> Figure:
             markerfacecolor=color if best else "none",
             label=grid.label(row) if index < MANY_LINES else None,
         )
-    if len(shown) > MANY_LINES:
-        axes.plot([], [], " ", label=f"and {len(shown) - MANY_LINES} more")
+    _mention_more(axes, len(shown))
     _draw_paper(axes)
     axes.set_xlim(0, 1.08 * max(costs))
     axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel(
         "lookup tables of a channel's kernel (UltraScale+, mapped by Yosys, not placed)"
         if "luts" in shown[0]
@@ -351,9 +339,7 @@ def area(grid: Grid, rows: Sequence[Row]) -> Figure:
         "filled: no other point has as much for less",
         fontsize=11,
     )
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=1, fontsize=9, frameon=False)
-    return figure
+    return _finished(figure, axes)
 
 
 def _cost(row: Row) -> float:

@@ -38,24 +38,9 @@ _FLIT = np.dtype(
     [("channel", "u1"), ("head", "u1"), ("tail", "u1"), ("", "u1"), ("payload", f"V{LINE_BYTES}")]
 )
 
+_HARNESS = Path(__file__).with_name("rtl_harness.cpp")
+
 _u64 = ctypes.c_uint64
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "nm_open": (ctypes.c_void_p, []),
-    "nm_close": (None, [ctypes.c_void_p]),
-    "nm_cycles": (_u64, [ctypes.c_void_p]),
-    "nm_waiting": (_u64, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_violated": (ctypes.c_int, [ctypes.c_void_p]),
-    "nm_dead": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_cut": (None, [ctypes.c_void_p, ctypes.c_uint]),
-    "nm_advance": (None, [ctypes.c_void_p, _u64]),
-    "nm_consistent": (ctypes.c_int, [ctypes.c_void_p, _u64]),
-    "nm_send": (None, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, _u64]),
-    "nm_receive": (_u64, [ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, _u64]),
-    "nm_access": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, _u64, _u64, ctypes.POINTER(_u64)],
-    ),
-}
 
 
 class RtlNetwork(DmaNetwork):
@@ -127,11 +112,11 @@ class RtlPorts:
             name="memory_nodes",
             about=f"the simulator of {devices} memory-nodes",
             parameters=[repr(config), str(devices)],
-            harness=Path(__file__).with_name("rtl_harness.cpp"),
+            harness=_HARNESS,
             unused=["axdimm", "kernel", "rules", "pim"],
             announce=announce,
         )
-        self._library = load_library(path, _SIGNATURES)
+        self._library = load_library(path, _HARNESS)
         self._ring = self._library.nm_open()
         # For a network that nobody closes. Not at the program's end, when others close it.
         self._finalizer = weakref.finalize(self, self._library.nm_close, self._ring)

@@ -1,8 +1,5 @@
 // Runs Verilated memory-nodes in a ring, with the devices' ends of their links, in the calling
 // process.
-//
-// No output of a part depends combinationally on an input: in a cycle, values are moved between the
-// parts, then each of them has both edges of the clock. At the falling edge it takes its inputs.
 
 #include <array>
 #include <cstdint>
@@ -10,17 +7,12 @@
 #include <deque>
 #include <vector>
 
-#include <unistd.h>
-#include <verilated.h>
-
-#include "parts.h"
+#include "assembly.h"
 
 namespace {
 
 constexpr unsigned kChannels = 4;
 constexpr unsigned kLineBytes = 64;
-
-enum Status { kOk = 0, kWaiting = 1, kRefused = 2 };
 
 // A flit on a virtual channel, as Python has it.
 struct Flit {
@@ -63,9 +55,9 @@ struct Link {
     std::deque<Flit> arrived;
 };
 
-class Ring {
+class Ring : public Assembly {
 public:
-    Ring() : parts_(&context_) {
+    Ring() {
         unsigned links = 0;
         parts_.each_device_port([&](auto& port) {
             ++links;
@@ -78,15 +70,6 @@ public:
             node.s_axi_bready = node.s_axi_rready = 1;
         });
     }
-
-    ~Ring() {
-        // The thread's context may be that of a model that is gone.
-        Verilated::threadContextp(&context_);
-        parts_.each([](auto& part) { part.final(); });
-    }
-
-    bool own_process() const { return getpid() == process_; }
-    uint64_t cycles() const { return cycles_; }
 
     bool violated() {
         bool any = false;
@@ -132,60 +115,25 @@ public:
     bool consistent(uint64_t cycles) {
         bool same = true;
         for (; cycles != 0; --cycles) {
-            cycle([&] {
-                const auto outside = free_outputs();
-                parts_.each([](auto& part) { edge(part, false); });
-                same &= parts_.connected() && free_outputs() == outside;
-                parts_.each([](auto& part) { edge(part, true); });
-            });
+            cycle([&] { same &= step_consistently(); });
         }
         return same;
     }
 
-    // An access that has waited too long is given up and must not be followed by another one.
+    // See read_register and write_register.
     int access(unsigned number, bool write, uint64_t offset, uint64_t limit, uint64_t* value) {
         int status = kRefused;
         unsigned each = 0;
         parts_.each_memory_node([&](auto& node) {
             if (each++ != number) return;
-            status = write ? this->write(node, offset, limit, *value)
-                           : this->read(node, offset, limit, value);
+            const auto tick = [this] { this->tick(); };
+            status = write ? write_register(node, offset, limit, *value, tick)
+                           : read_register(node, offset, limit, value, tick);
         });
         return status;
     }
 
 private:
-    template <typename Node> int read(Node& node, uint64_t offset, uint64_t limit, uint64_t* value) {
-        node.s_axi_araddr = offset;
-        node.s_axi_arvalid = 1;
-        for (uint64_t i = 0; !node.s_axi_rvalid; ++i) {
-            if (i == limit) return kWaiting;
-            const bool taken = node.s_axi_arready;
-            tick();
-            if (taken) node.s_axi_arvalid = 0;
-        }
-        *value = node.s_axi_rdata;
-        const bool refused = node.s_axi_rresp != 0;
-        tick();
-        return refused ? kRefused : kOk;
-    }
-
-    template <typename Node> int write(Node& node, uint64_t offset, uint64_t limit, uint64_t value) {
-        node.s_axi_awaddr = offset;
-        node.s_axi_wdata = value;
-        node.s_axi_awvalid = node.s_axi_wvalid = 1;
-        for (uint64_t i = 0; !node.s_axi_bvalid; ++i) {
-            if (i == limit) return kWaiting;
-            const bool address_taken = node.s_axi_awready, data_taken = node.s_axi_wready;
-            tick();
-            if (address_taken) node.s_axi_awvalid = 0;
-            if (data_taken) node.s_axi_wvalid = 0;
-        }
-        const bool refused = node.s_axi_bresp != 0;
-        tick();
-        return refused ? kRefused : kOk;
-    }
-
     // What moves over a channel in this cycle, and then what is offered in the next one.
     template <typename Port> void before(Port& port, Link& link) {
         take(link, 0, port.receive_0_valid, port.receive_0_payload);
@@ -241,15 +189,6 @@ private:
         parts_.each_device_port([&](auto& port) { after(port, links_[number++]); });
     }
 
-    std::vector<uint8_t> free_outputs() {
-        std::vector<uint8_t> bytes;
-        parts_.each_free_output([&](const auto& port) {
-            const auto* begin = reinterpret_cast<const uint8_t*>(&port);
-            bytes.insert(bytes.end(), begin, begin + sizeof port);
-        });
-        return bytes;
-    }
-
     void cut_wires() {
         unsigned number = 0;
         parts_.each_device_port([&](auto& port) {
@@ -260,10 +199,6 @@ private:
         });
     }
 
-    const pid_t process_ = getpid();
-    uint64_t cycles_ = 0;
-    VerilatedContext context_;
-    Parts parts_;
     std::vector<Link> links_;
     std::vector<unsigned> cut_;
 };

@@ -7,7 +7,7 @@ import errno
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,26 +41,9 @@ _CALL_CYCLES = 1 << 16
 
 _TRACE_COLUMNS = "tck,vault,command,layer,bank,row,column"
 
+_HARNESS = Path(__file__).with_name("rtl_harness.cpp")
+
 _u64 = ctypes.c_uint64
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "nm_open": (ctypes.c_void_p, [ctypes.c_uint]),
-    "nm_close": (ctypes.c_int, [ctypes.c_void_p]),
-    "nm_cycles": (_u64, [ctypes.c_void_p]),
-    "nm_consistent": (ctypes.c_int, [ctypes.c_void_p]),
-    "nm_trace": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
-    "nm_violated": (ctypes.c_int, [ctypes.c_void_p]),
-    "nm_advance": (ctypes.c_int, [ctypes.c_void_p, _u64]),
-    "nm_read_register": (
-        ctypes.c_int,
-        [ctypes.c_void_p, _u64, _u64, ctypes.POINTER(_u64)],
-    ),
-    "nm_write_register": (ctypes.c_int, [ctypes.c_void_p, _u64, _u64, _u64]),
-    "nm_begin": (None, [ctypes.c_void_p, ctypes.c_int, _u64, _u64, ctypes.c_void_p]),
-    "nm_transfer": (ctypes.c_int, [ctypes.c_void_p, _u64, ctypes.c_int]),
-    "nm_left": (_u64, [ctypes.c_void_p]),
-    "nm_refused": (_u64, [ctypes.c_void_p]),
-    "nm_abandon": (None, [ctypes.c_void_p]),
-}
 
 
 class RtlPim:
@@ -113,11 +96,11 @@ class RtlPim:
             name="pim",
             about=f"the simulator of a PIM of {config.banks} banks",
             parameters=[repr(config), repr(part), repr(memory_timing)],
-            harness=Path(__file__).with_name("rtl_harness.cpp"),
+            harness=_HARNESS,
             unused=["axdimm", "kernel", "rules"],
             announce=announce,
         )
-        self._library = load_library(path, _SIGNATURES)
+        self._library = load_library(path, _HARNESS)
         address_bits = (config.stack_bytes // BEAT_BYTES - 1).bit_length()
         self._address_space_bytes = BEAT_BYTES << address_bits
         self._stack = self._library.nm_open(address_bits)
@@ -135,21 +118,11 @@ class RtlPim:
 
     def read_register(self, offset_bytes: int) -> int:
         """A register's 64 bits; :class:`DeviceFault` where there is none."""
-        self._check_open()
-        value = _u64(0)
-        status = self._library.nm_read_register(
-            self._stack, offset_bytes, _REGISTER_LIMIT_CYCLES, ctypes.byref(value)
-        )
-        self._end_access(status, f"reading the register at {offset_bytes:#x}")
-        return value.value
+        return self._access("reading", offset_bytes, 0)
 
     def write_register(self, offset_bytes: int, value: int) -> None:
         """Writes a register; :class:`DeviceFault` where there is none, or that is refused now."""
-        self._check_open()
-        status = self._library.nm_write_register(
-            self._stack, offset_bytes, _REGISTER_LIMIT_CYCLES, value
-        )
-        self._end_access(status, f"writing the register at {offset_bytes:#x}")
+        self._access("writing", offset_bytes, value)
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
@@ -236,7 +209,14 @@ class RtlPim:
         if self._silent:
             raise DeviceTimeout("the registers have stopped answering: open the device again")
 
-    def _end_access(self, status: int, what: str) -> None:
+    def _access(self, doing: str, offset_bytes: int, value: int) -> int:
+        self._check_open()
+        word = _u64(value)
+        status = self._library.nm_access(
+            *(self._stack, doing == "writing", offset_bytes, _REGISTER_LIMIT_CYCLES),
+            ctypes.byref(word),
+        )
+        what = f"{doing} the register at {offset_bytes:#x}"
         self._check_timing(what)
         if status == _WAITING:
             self._silent = True
@@ -245,6 +225,7 @@ class RtlPim:
             )
         if status == _REFUSED:
             raise DeviceFault(f"{what}: the device refused it (SLVERR)")
+        return word.value
 
     def _check_timing(self, what: str) -> None:
         if self._library.nm_violated(self._stack):

@@ -1,7 +1,4 @@
 // Runs the Verilated pool, part by part, with its vaults in the calling process.
-//
-// No output of a part depends combinationally on an input: in a cycle, values are moved between the
-// parts, then each of them has both edges of the clock. At the falling edge it takes its inputs.
 
 #include <algorithm>
 #include <array>
@@ -10,11 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include <unistd.h>
-#include <verilated.h>
-
+#include "assembly.h"
 #include "command_trace.h"
-#include "parts.h"
 #include "second_thread.h"
 
 namespace {
@@ -32,8 +26,6 @@ enum Command { kNop, kAct, kRd, kRda, kWr, kWra, kRef };
 constexpr const char* kCommandNames[] = {"NOP", "ACT", "RD", "RDA", "WR", "WRA", "REF"};
 constexpr unsigned kSlots = 4;
 
-enum Status { kOk = 0, kWaiting = 1, kRefused = 2 };
-
 // Bytes of the stack on their way, beat by beat.
 struct Transfer {
     bool write;
@@ -45,24 +37,14 @@ struct Transfer {
     uint64_t refused;  // beats that were answered with an error
 };
 
-class Stack {
+class Stack : public Assembly {
 public:
-    explicit Stack(unsigned address_bits) : address_bits_(address_bits), parts_(&context_) {
+    explicit Stack(unsigned address_bits) : address_bits_(address_bits) {
         control_.s_axi_wstrb = 0xff;
         control_.s_axi_bready = 1;
         control_.s_axi_rready = 1;
         control_.host_response_ready = 1;
     }
-
-    ~Stack() {
-        // The thread's context may be that of a model that is gone.
-        Verilated::threadContextp(&context_);
-        parts_.each([](auto& part) { part.final(); });
-    }
-
-    bool own_process() const { return getpid() == process_; }
-
-    uint64_t cycles() const { return cycles_; }
 
     bool violated() {
         bool any = false;
@@ -103,38 +85,11 @@ public:
         return interrupted;
     }
 
-    // An access that has waited too long is given up and must not be followed by another one.
-    int read_register(uint64_t offset, uint64_t limit, uint64_t* value) {
-        control_.s_axi_araddr = offset;
-        control_.s_axi_arvalid = 1;
-        for (uint64_t i = 0; !control_.s_axi_rvalid; ++i) {
-            if (i == limit) return kWaiting;
-            const bool taken = control_.s_axi_arready;
-            tick();
-            if (taken) control_.s_axi_arvalid = 0;
-        }
-        *value = control_.s_axi_rdata;
-        const bool refused = control_.s_axi_rresp != 0;
-        tick();
-        return refused ? kRefused : kOk;
-    }
-
-    int write_register(uint64_t offset, uint64_t limit, uint64_t value) {
-        control_.s_axi_awaddr = offset;
-        control_.s_axi_wdata = value;
-        control_.s_axi_awvalid = 1;
-        control_.s_axi_wvalid = 1;
-        for (uint64_t i = 0; !control_.s_axi_bvalid; ++i) {
-            if (i == limit) return kWaiting;
-            const bool address_taken = control_.s_axi_awready;
-            const bool data_taken = control_.s_axi_wready;
-            tick();
-            if (address_taken) control_.s_axi_awvalid = 0;
-            if (data_taken) control_.s_axi_wvalid = 0;
-        }
-        const bool refused = control_.s_axi_bresp != 0;
-        tick();
-        return refused ? kRefused : kOk;
+    // See read_register and write_register.
+    int access(bool write, uint64_t offset, uint64_t limit, uint64_t* value) {
+        const auto tick = [this] { this->tick(); };
+        return write ? write_register(control_, offset, limit, *value, tick)
+                     : read_register(control_, offset, limit, value, tick);
     }
 
     // A cycle; whether all outputs were in it what they were before the inputs had their values. The
@@ -147,10 +102,7 @@ public:
         control_.s_axi_wdata = ready;
         cycle([&] {
             parts_.connect();
-            const auto outside = free_outputs();
-            parts_.each([](auto& part) { edge(part, false); });
-            same = parts_.connected() && free_outputs() == outside;
-            parts_.each([](auto& part) { edge(part, true); });
+            same = step_consistently();
         });
         control_.s_axi_bready = control_.s_axi_rready = control_.host_response_ready = 1;
         return same;
@@ -206,15 +158,6 @@ private:
             if (control_.irq) return true;
         }
         return false;
-    }
-
-    std::vector<uint8_t> free_outputs() {
-        std::vector<uint8_t> bytes;
-        parts_.each_free_output([&](const auto& port) {
-            const auto* begin = reinterpret_cast<const uint8_t*>(&port);
-            bytes.insert(bytes.end(), begin, begin + sizeof port);
-        });
-        return bytes;
     }
 
     template <unsigned kShare> void clock_share() {
@@ -326,10 +269,6 @@ private:
     }
 
     unsigned address_bits_;
-    const pid_t process_ = getpid();
-    uint64_t cycles_ = 0;
-    VerilatedContext context_;
-    Parts parts_;
     Vpim_control& control_ = parts_.control;
     CommandTrace trace_;
     Transfer transfer_ = {};
@@ -358,12 +297,8 @@ int nm_trace(Stack* stack, const char* path) { return stack->open_trace(path); }
 int nm_violated(Stack* stack) { return stack->violated(); }
 int nm_advance(Stack* stack, uint64_t cycles) { return stack->flushed(stack->advance(cycles)); }
 
-int nm_read_register(Stack* stack, uint64_t offset, uint64_t limit, uint64_t* value) {
-    return stack->flushed(stack->read_register(offset, limit, value));
-}
-
-int nm_write_register(Stack* stack, uint64_t offset, uint64_t limit, uint64_t value) {
-    return stack->flushed(stack->write_register(offset, limit, value));
+int nm_access(Stack* stack, int write, uint64_t offset, uint64_t limit, uint64_t* value) {
+    return stack->flushed(stack->access(write != 0, offset, limit, value));
 }
 
 void nm_begin(Stack* stack, int write, uint64_t address, uint64_t bytes, uint8_t* data) {
