@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 
 import pytest
 
-from hw_tests.imports import ROOT, imported, modules
+from sw_driver.simulator.sources import ROOT, imported, modules
 
 FLOORS = [
     {"cli"},

@@ -30,6 +30,7 @@ from sw_driver.experiments.sweep.executors import DaskCluster, Processes
 from sw_driver.experiments.sweep.grid import Grid, Point
 from sw_driver.experiments.sweep.measure import FIGURES, flops_per_parameter, measure_step
 from sw_driver.experiments.sweep.store import ResultStore
+from sw_driver.simulator import sources
 
 TINY = ["--config", "tiny"]
 
@@ -170,33 +171,51 @@ def test_a_key_tells_what_is_measured_from_what_is_not(monkeypatch: pytest.Monke
     ]
     keys = {point.key(), *(other.key() for other in others)}
     assert len(keys) == 1 + len(others)
-    monkeypatch.setattr(grid, "sources_key", lambda: "other sources")
+    monkeypatch.setattr(grid, "sources_key", lambda backend: f"other sources of {backend}")
     assert point.key() not in keys
 
 
-def test_a_key_changes_with_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("hw", "golden", "sw_driver"):
+def test_a_key_changes_with_the_sources_of_its_backend_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in sources.PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(grid._ROOT / package, tmp_path / package, ignore=ignored)
-    monkeypatch.setattr(grid, "_ROOT", tmp_path)
-    before = grid.sources_key.__wrapped__()
-    for name, matters in {
-        "sw_driver/commands/sweep.py": False,
-        "sw_driver/pim/device.py": False,
-        "hw/dram/columns.py": True,
-        "hw/sim/dram_device.v": True,
-        "hw/axdimm/channel.rdl": True,
-        "golden/cycles/rows.py": True,
-        "golden/rules/lion.py": True,
-        "sw_driver/axdimm/backends/harness.cpp": True,
-        "sw_driver/simulator/second_thread.h": True,
-        "sw_driver/axdimm/channel.py": True,
-        "sw_driver/experiments/rulejob.py": True,
-    }.items():
+        shutil.copytree(sources.ROOT / package, tmp_path / package, ignore=ignored)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+
+    def keys() -> dict[str, str]:
+        return {name: grid.sources_key.__wrapped__(name) for name in ("rtl", "golden", "cycles")}
+
+    every = {"rtl", "golden", "cycles"}
+    depending: dict[str, set[str]] = {
+        "sw_driver/commands/sweep.py": set(),
+        "sw_driver/experiments/sweep/plots.py": set(),
+        "sw_driver/experiments/baseline/measure.py": set(),
+        "sw_driver/experiments/baseline/adam.cpp": set(),
+        "sw_driver/pim/device.py": set(),
+        "hw/pim/registers/pim.rdl": set(),
+        "hw/dram/columns.py": {"rtl"},
+        "hw/float/add.py": {"rtl"},
+        "hw/sim/dram_device.v": {"rtl"},
+        "sw_driver/axdimm/backends/harness.cpp": {"rtl"},
+        "sw_driver/simulator/second_thread.h": {"rtl"},
+        "golden/cycles/rows.py": {"cycles"},
+        "sw_driver/axdimm/backends/cycles.py": {"cycles"},
+        "sw_driver/axdimm/backends/golden.py": {"golden", "cycles"},
+        "golden/rules/adam.py": every,
+        "golden/rules/lion.py": every,
+        "hw/rules/lion.py": every,
+        "hw/axdimm/channel.rdl": every,
+        "hw/axdimm/config.py": every,
+        "sw_driver/axdimm/channel.py": every,
+        "sw_driver/experiments/rulejob.py": every,
+    }
+    before = keys()
+    for name, expected in depending.items():
         with (tmp_path / name).open("a") as file:
             file.write("\n")
-        after = grid.sources_key.__wrapped__()
-        assert (after != before) == matters, name
+        after = keys()
+        assert {each for each in every if after[each] != before[each]} == expected, name
         before = after
 
 
@@ -632,7 +651,7 @@ def test_a_cluster_of_other_sources_is_not_believed(
     scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter(["of the client", "of the worker"])
-    monkeypatch.setattr(executors, "sources_key", lambda: next(answers))
+    monkeypatch.setattr(executors, "sources_key", lambda backend: next(answers))
     ((_, figures),) = DaskCluster(scheduler).run({"key": golden_point(10)})
     assert "other sources" in figures["error"]
 

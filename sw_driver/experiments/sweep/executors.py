@@ -108,7 +108,7 @@ class Processes:
 
 
 def _measure_same_sources(point: Point, expected: str) -> Figures:
-    if sources_key() != expected:
+    if sources_key(point.backend) != expected:
         raise RuntimeError(
             "the cluster's worker has other sources of nearmem than the machine that asks: install "
             "the same version on both"
@@ -150,7 +150,9 @@ class DaskCluster:
     def run(self, points: Mapping[str, Point]) -> Outcomes:
         """Measures the points, once: then the cluster is left."""
         keys = {
-            self._client.submit(_measure_same_sources, point, sources_key(), pure=False): key
+            self._client.submit(
+                _measure_same_sources, point, sources_key(point.backend), pure=False
+            ): key
             for key, point in points.items()
         }
         try:

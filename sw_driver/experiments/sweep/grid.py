@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sw_driver.axdimm import backends
 from sw_driver.axdimm.backends import SIMULATED_CAPACITY_BYTES, BackendOptions, module_config
 from sw_driver.axdimm.backends.cycles import cycle_config
 from sw_driver.axdimm.runs import PARAMETER_BYTES
@@ -25,6 +25,7 @@ from sw_driver.experiments.settings import (
     text_of,
 )
 from sw_driver.memory.allocator import BANK_BLOCK_BYTES, BANK_SLOTS, ChannelAllocator
+from sw_driver.simulator import sources
 from sw_driver.simulator.buildcache import content_key
 from sw_driver.transport import kernel_window
 
@@ -38,9 +39,7 @@ GOLDEN_ARRAYS = 8
 
 _NOT_OPTIONS = ("preset", "count", "stagger")
 
-_ROOT = Path(__file__).parents[3]
-_DRIVER = ("axdimm", "experiments", "memory", "runtime", "simulator")
-_SOURCES = ("hw", "golden", *(f"sw_driver/{room}" for room in _DRIVER))
+_MEASURE = "sw_driver.experiments.sweep.measure"
 
 
 def _tensors(config: ModuleConfig) -> int:
@@ -48,15 +47,17 @@ def _tensors(config: ModuleConfig) -> int:
     return len(config.kernel.update_rules[0].tensors)
 
 
-@cache
-def sources_key() -> str:
-    """Changes with every source on which a result may depend: of the hardware, the models, and what
-    of the driver measures."""
+@lru_cache
+def sources_key(backend: str) -> str:
+    """Changes with every source on which what ``backend`` measures depends."""
+    every = {name: f"{backends.__name__}.{name}" for name in backends.BACKENDS}
+    # Of the hardware, the models know the configuration, which is in a point's key as well.
+    unused = set() if backend == "rtl" else sources.hardware_modules()
+    files = sources.sources_of([every[backend]], apart_from={backends.__name__, *unused})
+    files |= sources.sources_of([_MEASURE], apart_from={*every.values(), *unused})
     parts: list[str | bytes] = []
-    for folder in _SOURCES:
-        for path in sorted((_ROOT / folder).rglob("*.*")):
-            if path.suffix in (".py", ".v", ".rdl", ".cpp", ".h"):
-                parts += [path.relative_to(_ROOT).as_posix(), path.read_bytes()]
+    for path in sorted(files):
+        parts += [path.relative_to(sources.ROOT).as_posix(), path.read_bytes()]
     return content_key(parts)
 
 
@@ -161,7 +162,7 @@ class Point:
                 json.dumps(config.describe(), sort_keys=True),
                 # What the operators of a unit take, which the models know by its sum alone.
                 str([each.latency for each in config.kernel.update_rules]),
-                sources_key(),
+                sources_key(self.backend),
             ]
         )
 

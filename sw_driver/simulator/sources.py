@@ -1,0 +1,119 @@
+"""Which of this project's files something depends on, found in what its modules import."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+__all__ = ["ROOT", "hardware_modules", "imported", "modules", "sources_of"]
+
+ROOT = Path(__file__).parents[2]
+"""The folder of the packages."""
+
+PACKAGES = ("hw", "golden", "sw_driver")
+
+
+def sources_of(roots: Iterable[str], *, apart_from: Iterable[str] = ()) -> set[Path]:
+    """The files of the modules ``roots`` and of all that they import, directly or not.
+
+    With the files beside a module that it names, such as its Verilog, and all modules of a package
+    that imports ``pkgutil``, for it looks for them itself. Without what is reached only through the
+    modules ``apart_from``; see :func:`imported`.
+    """
+    here = modules()
+    found = set(apart_from)
+    waiting = set(roots)
+    files: set[Path] = set()
+    while waiting:
+        module = waiting.pop()
+        if module in found:
+            continue
+        found.add(module)
+        path = here[module]
+        files |= {path, *_named_beside(path)}
+        waiting |= imported(module, here)
+        if any(source == "pkgutil" for source, _ in _imports(path)):
+            waiting |= {each for each in here if each.rpartition(".")[0] == module}
+        if "." in module:  # the package that it is in is run, too
+            waiting.add(module.rpartition(".")[0])
+    return files
+
+
+def modules() -> dict[str, Path]:
+    """The project's modules by their names."""
+    paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    return {".".join(_parts(path)): path for path in paths}
+
+
+def hardware_modules() -> set[str]:
+    """Those that describe hardware: modules that import Amaranth."""
+    return {
+        module
+        for module, path in modules().items()
+        if any(name.partition(".")[0] == "amaranth" for name, _ in _imports(path))
+    }
+
+
+def imported(module: str, here: dict[str, Path] | None = None) -> set[str]:
+    """The modules of ``here``, all of the project's, that one imports.
+
+    Also in its functions, but not for its types alone.
+    """
+    here = modules() if here is None else here
+    found = set()
+    for source, name in _imports(here[module]):
+        inside = f"{source}.{name}"
+        found.add(inside if inside in here else source)
+    return (found & here.keys()) - {module}
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def _imports(path: Path) -> frozenset[tuple[str, str]]:
+    """The modules that one imports, and what from each."""
+    parts = _parts(path)
+    package = parts if path.name == "__init__.py" else parts[:-1]
+    return _parsed(path.read_bytes(), package)[0]
+
+
+def _named_beside(path: Path) -> Iterator[Path]:
+    texts = _parsed(path.read_bytes(), ())[1]
+    for each in path.parent.iterdir():
+        if each.suffix not in (".py", "") and any(fnmatch(each.name, text) for text in texts):
+            yield each
+
+
+@cache
+def _parsed(
+    content: bytes, package: tuple[str, ...]
+) -> tuple[frozenset[tuple[str, str]], frozenset[str]]:
+    """What a module of ``package`` imports, and what in it may be names of files."""
+    tree = ast.parse(content)
+    imports = set()
+    for node in _statements(tree):
+        if isinstance(node, ast.Import):
+            imports |= {(alias.name, "") for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            imports |= {(source, alias.name) for alias in node.names}
+    texts = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return frozenset(imports), frozenset(text for text in texts if "." in text and " " not in text)
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        yield child
+        yield from _statements(child)
