@@ -42,17 +42,6 @@ class PimBank(wiring.Component):
     all others: those of :class:`~hw.pim.bank.interface.BankSignature`, flipped
     """
 
-    work: Any
-    start: Any
-    tile: Any
-    request: Any
-    response: Any
-    done: Any
-    multiplications: Any
-    additions: Any
-    beats_read: Any
-    beats_written: Any
-
     def __init__(self, config: PimConfig, *, multipliers: int, adders: int) -> None:
         self._config = config
         self._units = {"multipliers": multipliers, "adders": adders}

@@ -66,21 +66,6 @@ class Sequencer(wiring.Component):
         Pulse: all tiles are done.
     """
 
-    pairs: Any
-    adders: Any
-    work: Any
-    start: Any
-    tile: Any
-    load: Any
-    loaded: Any
-    loaded_buffer: Any
-    job: Any
-    release_first: Any
-    release_second: Any
-    release_third: Any
-    drained: Any
-    done: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._jobs = jobs = Jobs(config)
         super().__init__(

@@ -43,11 +43,6 @@ class Front(wiring.Component):
     o : Out(stream of :attr:`hw.pim.work.layouts.Jobs.checked`)
     """
 
-    descriptor_write: Any
-    start: Any
-    busy: Any
-    o: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._config = config
         super().__init__(

@@ -42,9 +42,6 @@ class Words(wiring.Component):
     words : Out(array of 32 bits)
     """
 
-    write: Any
-    words: Any
-
     def __init__(self) -> None:
         super().__init__(
             {

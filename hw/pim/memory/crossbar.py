@@ -56,8 +56,6 @@ class Crossbar(wiring.Component):
         There is nothing inside.
     """
 
-    idle: Any
-
     def __init__(self, *, shape: ShapeLike, inputs: int, outputs: int, name: str) -> None:
         for count, value in (("inputs", inputs), ("outputs", outputs)):
             if not isinstance(value, int) or value < 1:
@@ -157,13 +155,6 @@ class _Input(wiring.Component):
         It goes.
     """
 
-    i: Any
-    empty: Any
-    to: Any
-    follows: Any
-    payload: Any
-    served: Any
-
     def __init__(self, shape: ShapeLike, outputs: int) -> None:
         width = Shape.cast(shape).width
         super().__init__(
@@ -219,14 +210,6 @@ class _Output(wiring.Component):
     busy : Out(1)
         Something moves or is in the queue.
     """
-
-    waiting: Any
-    following: Any
-    grant: Any
-    mover: Any
-    payload: Any
-    o: Any
-    busy: Any
 
     def __init__(self, shape: ShapeLike, inputs: int) -> None:
         self._inputs = inputs

@@ -57,8 +57,6 @@ In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
         No request and no response is inside.
     """
 
-    idle: Any
-
     def __init__(self, *, config: PimConfig, geometry: VaultGeometry) -> None:
         if geometry.capacity_bytes != config.vault_bytes:
             raise ValueError(

@@ -46,15 +46,6 @@ class BankChoice(wiring.Component):
         With the choice: units that ``banks`` do not have.
     """
 
-    start: Any
-    named: Any
-    near: Any
-    idle: Any
-    units: Any
-    busy: Any
-    banks: Any
-    left: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._units = config.placement.units
         banks = config.banks

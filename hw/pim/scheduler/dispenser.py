@@ -61,15 +61,6 @@ class Dispenser(wiring.Component):
         Slots of whose works no tile is left.
     """
 
-    accept: Any
-    work: Any
-    start: Any
-    slot: Any
-    banks: Any
-    owner: Any
-    unended: Any
-    dealt: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._config = config
         self._jobs = jobs = Jobs(config)

@@ -70,20 +70,6 @@ class WorkTally(wiring.Component):
         Of that slot in this cycle; undefined if it has had no work, and ``cycles`` until ``start``.
     """
 
-    done: Any
-    owner: Any
-    finished: Any
-    collected: Any
-    accept: Any
-    multiplications: Any
-    additions: Any
-    start: Any
-    complete: Any
-    slot: Any
-    running: Any
-    select: Any
-    counts: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._banks = config.banks
         self._works = config.works

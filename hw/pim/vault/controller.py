@@ -87,11 +87,6 @@ class VaultController(wiring.Component):
         All accepted requests have been answered.
     """
 
-    i: Any
-    o: Any
-    dram: Any
-    idle: Any
-
     def __init__(
         self,
         *,

@@ -59,12 +59,6 @@ class OperandWriteSignature(wiring.Signature):
     or zero. A read finds it from two cycles later on.
     """
 
-    enable: Any
-    buffer: Any
-    half: Any
-    segment: Any
-    data: Any
-
     def __init__(self, jobs: Jobs) -> None:
         super().__init__(
             {
@@ -101,11 +95,6 @@ class OperandBuffers(wiring.Component):
     first_0 (and first_1 from 9 lanes on), second, third : \
 In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
     """
-
-    chunk: Any
-    write: Any
-    second: Any
-    third: Any
 
     def __init__(self, config: PimConfig, *, lanes: int) -> None:
         if not isinstance(lanes, int) or not 1 <= lanes <= MAX_LANES:
@@ -273,10 +262,6 @@ class ResultBuffer(wiring.Component):
     i : In(stream of :func:`result_read_layout`)
     o : Out(stream of :func:`result_beat_layout`)
     """
-
-    write: Any
-    i: Any
-    o: Any
 
     def __init__(self, config: PimConfig, *, lanes: int) -> None:
         if not isinstance(lanes, int) or not 1 <= lanes <= MAX_LANES:

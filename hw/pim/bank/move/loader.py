@@ -71,14 +71,6 @@ class Loader(wiring.Component):
         All jobs that were taken are done.
     """
 
-    i: Any
-    request: Any
-    response: Any
-    write: Any
-    done: Any
-    done_buffer: Any
-    idle: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._config = config
         self._jobs = Jobs(config)

@@ -47,13 +47,6 @@ class Storer(wiring.Component):
         All jobs that were taken are done, and their writes have been answered.
     """
 
-    i: Any
-    result: Any
-    request: Any
-    written: Any
-    freed: Any
-    idle: Any
-
     def __init__(self, config: PimConfig, *, lanes: int) -> None:
         self._config = config
         self._results = ResultBuffer(config, lanes=lanes)

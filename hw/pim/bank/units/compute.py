@@ -89,20 +89,6 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         cycle after a job is taken.
     """
 
-    work: Any
-    job: Any
-    second: Any
-    third: Any
-    result: Any
-    store: Any
-    frame_freed: Any
-    release_first: Any
-    release_second: Any
-    release_third: Any
-    multiplications: Any
-    additions: Any
-    idle: Any
-
     def __init__(self, config: PimConfig, *, multipliers: int, adders: int) -> None:
         for name, value in (("multipliers", multipliers), ("adders", adders)):
             if not isinstance(value, int) or not 1 <= value <= MAX_LANES:

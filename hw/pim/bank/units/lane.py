@@ -154,12 +154,6 @@ class Lane(wiring.Component):
         ``ADD_CYCLES`` - 1 after the selection.
     """
 
-    control: Any
-    a: Any
-    b: Any
-    c: Any
-    result: Any
-
     def __init__(self, config: PimConfig, *, multiplier: bool, adder: bool) -> None:
         if not multiplier and not adder:
             raise ValueError("a lane must have a multiplier or an adder, got neither")

@@ -67,15 +67,6 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         What the lanes have added up (or multiplied, if there is no adder).
     """
 
-    work: Any
-    enable: Any
-    factors: Any
-    produced: Any
-    control: Any
-    second: Any
-    third: Any
-    results: Any
-
     def __init__(self, jobs: Jobs, *, multipliers: int, adders: int, elements: int) -> None:
         self._config = jobs.config
         self._multipliers = multipliers

@@ -81,17 +81,6 @@ class ProductIssue(wiring.Component):
     busy : Out(1)
     """
 
-    work: Any
-    job: Any
-    sums: Any
-    ring_freed: Any
-    frame_free: Any
-    frame: Any
-    frame_taken: Any
-    entry: Any
-    factors: Any
-    busy: Any
-
     def __init__(self, jobs: Jobs, *, multipliers: int, adders: int, elements: int) -> None:
         self._jobs = jobs
         self._lanes = min(multipliers, adders)

@@ -93,16 +93,6 @@ class TreeSequencer(wiring.Component):
         A job is at work.
     """
 
-    work: Any
-    job: Any
-    produced: Any
-    frame_free: Any
-    frame: Any
-    frame_taken: Any
-    entry: Any
-    round: Any
-    busy: Any
-
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
         super().__init__(
@@ -285,14 +275,6 @@ class RoundIssue(wiring.Component):
     busy : Out(1)
         A round is at work; its sums appear up to 16 cycles later.
     """
-
-    work: Any
-    round: Any
-    ring_freed: Any
-    control: Any
-    additions: Any
-    result: Any
-    busy: Any
 
     def __init__(self, jobs: Jobs, *, multipliers: int, adders: int) -> None:
         self._lanes = min(multipliers, adders)
