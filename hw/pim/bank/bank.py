@@ -89,10 +89,7 @@ class PimBank(wiring.Component):
             buffers.chunk.eq(work.plan.chunk),
             sequencer.loaded.eq(loader.done),
             sequencer.loaded_buffer.eq(loader.done_buffer),
-            *(
-                getattr(sequencer, name).eq(getattr(compute, name))
-                for name in ("release_first", "release_second", "release_third")
-            ),
+            sequencer.release.eq(compute.release),
             compute.frame_freed.eq(storer.freed),
             storer.written.eq(port.written),
             sequencer.drained.eq(compute.idle & storer.idle),

@@ -313,18 +313,12 @@ class Jobs:
         """
         return data.StructLayout(
             {
-                "first_half": 1,
-                "second_half": 1,
-                "third_half": 1,
-                # The halves that are free when this is done.
-                "release_first": 1,
-                "release_second": 1,
-                "release_third": 1,
+                # Of each operand buffer the half, and whether it is free when this is done.
+                "halves": len(OperandBuffer),
+                "release": len(OperandBuffer),
                 "length": self.k_bits,
                 "channel": 16,
                 "tap": 32,
-                # The sums are complete after this.
-                "complete": 1,
                 "first_count": 12,
                 "second": 12,
                 "second_count": 12,

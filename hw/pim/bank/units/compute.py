@@ -22,7 +22,7 @@ from hw.pim.bank.units.product_issue import ProductIssue, sums_layout
 from hw.pim.bank.units.sum_issue import RoundIssue, TreeSequencer
 from hw.pim.config import PimConfig
 from hw.pim.placement import MAX_LANES
-from hw.pim.work.layouts import LANE_BITS, Elementwise, Jobs, Second
+from hw.pim.work.layouts import LANE_BITS, Elementwise, Jobs, OperandBuffer, Second
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["Compute"]
@@ -48,7 +48,7 @@ class Compute(wiring.Component):
     SUM it is that of adders. First vector v of a job is member v mod L of group v div L in the
     buffers: members 0 to 7 in ``first_0``, from 8 on in ``first_1``. A shared second vector s is
     member s mod 8 of group s div 8 in ``second``; private ones lie like the first vectors, the
-    members from 8 on in ``third``, half ``third_half``.
+    members from 8 on in ``third``, in the half of that.
 
     A reduction takes 8 cycles for an element, in which each lane multiplies for up to eight
     results; their additions go on beside that, in the order that the specification states. A
@@ -80,8 +80,8 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         The results are in the buffer. Frames come in turn: 0, 1, 2, 3, 0, ...
     frame_freed : In(1)
         Pulse: the frame whose turn it is has been stored.
-    release_first, release_second, release_third : Out(1)
-        Pulse: as a job asked for, in the order of the jobs.
+    release : Out(3)
+        Pulses: as a job asked for, in the order of the jobs.
     multiplications, additions : Out(LANE_BITS + 1)
         How many are done in this cycle; exact over a work.
     idle : Out(1)
@@ -110,9 +110,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
                 "result": Out(ResultWriteSignature(self._lanes)),
                 "store": Out(stream.Signature(jobs.store)),
                 "frame_freed": In(1),
-                "release_first": Out(1),
-                "release_second": Out(1),
-                "release_third": Out(1),
+                "release": Out(len(OperandBuffer)),
                 "multiplications": Out(LANE_BITS + 1),
                 "additions": Out(LANE_BITS + 1),
                 "idle": Out(1),
@@ -166,9 +164,10 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         ]
         self._write(m, products.factors, rounds.result, frames.written)
         self._count(m, products.factors, rounds.additions)
-        for number, name in enumerate(("first", "second", "third")):
-            released = delayed_pulse(m, products.factors.release[number], _RELEASE_CYCLES, name)
-            m.d.comb += getattr(self, f"release_{name}").eq(released)
+        for buffer in OperandBuffer:
+            last_use = products.factors.release[buffer.value]
+            released = delayed_pulse(m, last_use, _RELEASE_CYCLES, f"released_{buffer.value}")
+            m.d.comb += self.release[buffer.value].eq(released)
 
         # Some cycles longer than there are jobs, for what is on its way.
         busy = wire(m, products.busy | tree.busy | rounds.busy | (pending.level != 0), "busy")
