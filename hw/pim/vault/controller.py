@@ -9,12 +9,13 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from hw.dram.fabric_timing import COLUMN_SLOT
+from hw.dram.interface import SLOTS
 from hw.float.parts import delayed_pulse
 from hw.pim.config import BEAT_BYTES
-from hw.pim.vault.distances import COLUMN_SLOT, VaultDistances
+from hw.pim.vault.distances import VaultDistances
 from hw.pim.vault.geometry import VaultGeometry
 from hw.pim.vault.interface import (
-    VAULT_SLOTS,
     VaultCommand,
     VaultSignature,
     vault_request_layout,
@@ -113,7 +114,7 @@ class VaultController(wiring.Component):
         if self._refresh_after <= distances.refresh_to_activate:
             raise ValueError(
                 "t_refi must be at least "
-                f"{VAULT_SLOTS * (drain + distances.refresh_to_activate + 1)} tCK for "
+                f"{SLOTS * (drain + distances.refresh_to_activate + 1)} tCK for "
                 f"t_rfc {timing.t_rfc} and a queue of {_QUEUE_DEPTH}, got {timing.t_refi}"
             )
         super().__init__(
@@ -327,30 +328,25 @@ class VaultController(wiring.Component):
         self, m: Any, activate: Any, refresh: Any, row: Any, issue: Any, closing: Any, head: Any
     ) -> None:
         """Shows the commands in the cycle after they were decided."""
-        slot = self._distances.activate_slot
-        command, column = VaultCommand, COLUMN_SLOT
-        m.d.sync += [
-            getattr(self.dram, f"command_p{slot}").eq(
-                Mux(activate, command.ACT.value, Mux(refresh, command.REF.value, command.NOP.value))
-            ),
-            getattr(self.dram, f"layer_p{slot}").eq(row.layer),
-            getattr(self.dram, f"bank_p{slot}").eq(row.bank),
-            getattr(self.dram, f"address_p{slot}").eq(row.row),
-            getattr(self.dram, f"command_p{column}").eq(
-                Mux(
-                    issue,
-                    Mux(
-                        head.write,
-                        Mux(closing, command.WRA.value, command.WR.value),
-                        Mux(closing, command.RDA.value, command.RD.value),
-                    ),
-                    command.NOP.value,
-                )
-            ),
-            getattr(self.dram, f"layer_p{column}").eq(head.layer),
-            getattr(self.dram, f"bank_p{column}").eq(head.bank),
-            getattr(self.dram, f"address_p{column}").eq(head.column),
-        ]
+        dram, command = self.dram, VaultCommand
+        row_command = Mux(
+            activate, command.ACT.value, Mux(refresh, command.REF.value, command.NOP.value)
+        )
+        column_command = Mux(
+            head.write,
+            Mux(closing, command.WRA.value, command.WR.value),
+            Mux(closing, command.RDA.value, command.RD.value),
+        )
+        for slot, shown, entry, address in (
+            (self._distances.activate_slot, row_command, row, row.row),
+            (COLUMN_SLOT, Mux(issue, column_command, command.NOP.value), head, head.column),
+        ):
+            m.d.sync += [
+                getattr(dram, f"command_p{slot}").eq(shown),
+                getattr(dram, f"layer_p{slot}").eq(entry.layer),
+                getattr(dram, f"bank_p{slot}").eq(entry.bank),
+                getattr(dram, f"address_p{slot}").eq(address),
+            ]
 
     def _move_data(self, m: Any, accept: Any, issue: Any, head: Any) -> None:
         """Carries write data to the DRAM and answers, each as long after the decision as it takes.

@@ -99,26 +99,14 @@ class Jobs:
     @property
     def nest(self) -> data.StructLayout:
         """An operand: where it begins, and its strides."""
-        word = self.word_bits
-        return data.StructLayout(
-            {
-                "address": word,
-                "outer1": word,
-                "outer2": word,
-                "vector": word,
-                "channel": word,
-                "row": word,
-                "column": word,
-            }
-        )
+        names = ("address", "outer1", "outer2", "vector", "channel", "row", "column")
+        return data.StructLayout(dict.fromkeys(names, self.word_bits))
 
     @property
     def result(self) -> data.StructLayout:
         """The result: where it begins, and its strides."""
-        word = self.word_bits
-        return data.StructLayout(
-            {"address": word, "outer1": word, "outer2": word, "first": word, "second": word}
-        )
+        names = ("address", "outer1", "outer2", "first", "second")
+        return data.StructLayout(dict.fromkeys(names, self.word_bits))
 
     @property
     def plan(self) -> data.StructLayout:

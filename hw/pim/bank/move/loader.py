@@ -6,6 +6,7 @@ from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import hold, wire
@@ -25,26 +26,13 @@ class _Tags:
 
     def __init__(self, m: Any, *, take: Any, give: Any, given: Any) -> None:
         count = 1 << READ_TAG_BITS
-        m.submodules.tags = queue = memory.Memory(shape=READ_TAG_BITS, depth=count, init=[])
-        fresh, back = Signal(range(count + 1)), Signal(range(count + 1))
-        put_at, get_at = Signal(READ_TAG_BITS), Signal(READ_TAG_BITS)
-        put, get = queue.write_port(), queue.read_port(domain="comb")
+        m.submodules.tags = queue = SyncFIFO(width=READ_TAG_BITS, depth=count)
+        fresh = Signal(range(count + 1))
         unused = wire(m, fresh != count, "unused")
-        self.tag = wire(m, Mux(unused, fresh[:READ_TAG_BITS], get.data), "tag")
-        self.available = wire(m, unused | (back != 0), "available")
-        reused = wire(m, take & ~unused, "reused")
-        m.d.comb += [
-            put.addr.eq(put_at),
-            put.data.eq(given),
-            put.en.eq(give),
-            get.addr.eq(get_at),
-        ]
-        m.d.sync += [
-            fresh.eq(fresh + (take & unused)),
-            back.eq(back + give - reused),
-            put_at.eq(put_at + give),
-            get_at.eq(get_at + reused),
-        ]
+        self.tag = wire(m, Mux(unused, fresh[:READ_TAG_BITS], queue.r_data), "tag")
+        self.available = wire(m, unused | queue.r_rdy, "available")
+        m.d.comb += [queue.w_en.eq(give), queue.w_data.eq(given), queue.r_en.eq(take & ~unused)]
+        m.d.sync += fresh.eq(fresh + (take & unused))
 
 
 class Loader(wiring.Component):

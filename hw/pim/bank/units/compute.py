@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.checks import check_int
 from hw.float.parts import carry, delayed_pulse, wire
 from hw.pim.bank.buffer.interface import (
     COLUMNS,
@@ -91,8 +92,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
 
     def __init__(self, config: PimConfig, *, multipliers: int, adders: int) -> None:
         for name, value in (("multipliers", multipliers), ("adders", adders)):
-            if not isinstance(value, int) or not 1 <= value <= MAX_LANES:
-                raise ValueError(f"{name} must be an integer from 1 to {MAX_LANES}, got {value!r}")
+            check_int(name, value, 1, MAX_LANES)
         self._config = config
         self._jobs = jobs = Jobs(config)
         self._multipliers = multipliers
@@ -116,16 +116,6 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
                 "idle": Out(1),
             }
         )
-
-    @property
-    def lanes(self) -> int:
-        """Lanes, of which some may have only a multiplier or only an adder."""
-        return self._lanes
-
-    @property
-    def elements(self) -> int:
-        """Elementwise results a cycle."""
-        return self._elements
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()

@@ -155,8 +155,6 @@ class Lane(wiring.Component):
     """
 
     def __init__(self, config: PimConfig, *, multiplier: bool, adder: bool) -> None:
-        if not multiplier and not adder:
-            raise ValueError("a lane must have a multiplier or an adder, got neither")
         self._geometry = LaneGeometry(config)
         self._multiplier = multiplier
         self._adder = adder
