@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from hw.dram.interface import SLOTS, read_latency, write_latency
 from hw.dram.timing import DramTiming
 
-__all__ = ["COLUMN_SLOT", "FabricTiming"]
+__all__ = ["COLUMN_SLOT", "FabricTiming", "fabric_cycles"]
 
 COLUMN_SLOT = 0
 """RD and WR are always in the first slot, so that their data fill whole fabric words."""
+
+
+def fabric_cycles(tck: int, first: int, second: int) -> int:
+    """The least fabric cycles from a command in slot ``first`` to one in slot ``second`` that keep
+    ``tck``; at least one, because a command shows in the state only in the next cycle."""
+    return max(1, -(-(tck + first - second) // SLOTS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +61,7 @@ class FabricTiming:
 
     @classmethod
     def _with_slots(cls, timing: DramTiming, activate: int, precharge: int) -> FabricTiming:
-        def cycles(tck: int, first: int, second: int) -> int:
-            # At least one, because a command shows in the state only in the next cycle.
-            return max(1, -(-(tck + first - second) // SLOTS))
-
-        column = COLUMN_SLOT
+        cycles, column = fabric_cycles, COLUMN_SLOT
         # Long enough that tRAS + tRP also cover tRC.
         t_ras = max(timing.t_ras, timing.t_rc - timing.t_rp)
         return cls(

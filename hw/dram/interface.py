@@ -9,7 +9,7 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.dram.geometry import DramGeometry
-from hw.dram.timing import BURST_TCK, DramTiming
+from hw.dram.timing import BURST_TCK, CommandTiming
 from hw.line import LINE_BITS, LINE_BYTES
 
 __all__ = [
@@ -43,7 +43,7 @@ class DramCommand(enum.Enum, shape=3):
     REF = 6
 
 
-def read_latency(timing: DramTiming, slot: int = 0) -> int:
+def read_latency(timing: CommandTiming, slot: int = 0) -> int:
     """Fabric cycles from the one that carries a RD in ``slot`` to that of its ``read_data``.
 
     The first cycle that starts when the burst has been received in full.
@@ -51,7 +51,7 @@ def read_latency(timing: DramTiming, slot: int = 0) -> int:
     return -(-(slot + timing.cl + BURST_TCK) // SLOTS)
 
 
-def write_latency(timing: DramTiming, slot: int = 0) -> int:
+def write_latency(timing: CommandTiming, slot: int = 0) -> int:
     """Fabric cycles from the one that carries a WR in ``slot`` to that of its ``write_data``.
 
     The last cycle that starts no later than the first transfer of the burst.

@@ -58,11 +58,6 @@ class PoolControl(wiring.Component):
     all others: those of :class:`~hw.pim.memory.switch.MemorySwitch` that begin with ``vault``
     """
 
-    s_axi: Any
-    host_request: Any
-    host_response: Any
-    irq: Any
-
     def __init__(self, config: PimConfig, geometry: VaultGeometry) -> None:
         self._config = config
         self._switch = MemorySwitch(config=config, geometry=geometry)

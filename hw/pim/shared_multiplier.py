@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from amaranth.hdl import Cat, Mux, Signal, Value
 
+from hw.float.parts import carry, delayed_pulse
+
 __all__ = ["SharedMultiplier", "Sum"]
 
 
@@ -63,22 +65,17 @@ class SharedMultiplier:
             for place, (_, _, (a, b)) in enumerate(steps):
                 with m.Case(place):
                     m.d.sync += [factors[0].eq(a), factors[1].eq(b)]
-        later = [step]
-        alive: list[Any] = [active]
-        closing: list[Any] = [active & last]
-        for age in range(2):
-            for values, name in ((later, "step"), (alive, "alive"), (closing, "closing")):
-                delayed = Signal.like(values[-1], name=f"{name}_{age + 1}")
-                m.d.sync += delayed.eq(values[-1])
-                values.append(delayed)
+        multiplies = delayed_pulse(m, active, 1, "multiplies")
+        adds = delayed_pulse(m, multiplies, 1, "adds")
+        added = carry(m, 2, "step", step=step).step
         product = Signal(width)
-        with m.If(alive[1]):
+        with m.If(multiplies):
             m.d.sync += product.eq(factors[0] * factors[1])
         total = Signal(width)
         before, negative = Signal(width), Signal()
         value = Signal(width)
         m.d.comb += value.eq(before + Mux(negative, -product, product))
-        with m.If(alive[-1]), m.Switch(later[-1]):
+        with m.If(adds), m.Switch(added):
             for place, (item, number, _) in enumerate(steps):
                 target = item.target if number == len(item.terms) - 1 else total
                 with m.Case(place):
@@ -87,6 +84,4 @@ class SharedMultiplier:
                         negative.eq(item.negative),
                     ]
                     m.d.sync += target.eq(value)
-        finished = Signal()
-        m.d.sync += finished.eq(closing[-1])
-        m.d.comb += self.done.eq(finished)
+        m.d.comb += self.done.eq(delayed_pulse(m, active & last, 3, "finished"))

@@ -42,17 +42,6 @@ class PimBank(wiring.Component):
     all others: those of :class:`~hw.pim.bank.interface.BankSignature`, flipped
     """
 
-    work: Any
-    start: Any
-    tile: Any
-    request: Any
-    response: Any
-    done: Any
-    multiplications: Any
-    additions: Any
-    beats_read: Any
-    beats_written: Any
-
     def __init__(self, config: PimConfig, *, multipliers: int, adders: int) -> None:
         self._config = config
         self._units = {"multipliers": multipliers, "adders": adders}
@@ -100,10 +89,7 @@ class PimBank(wiring.Component):
             buffers.chunk.eq(work.plan.chunk),
             sequencer.loaded.eq(loader.done),
             sequencer.loaded_buffer.eq(loader.done_buffer),
-            *(
-                getattr(sequencer, name).eq(getattr(compute, name))
-                for name in ("release_first", "release_second", "release_third")
-            ),
+            sequencer.release.eq(compute.release),
             compute.frame_freed.eq(storer.freed),
             storer.written.eq(port.written),
             sequencer.drained.eq(compute.idle & storer.idle),

@@ -58,28 +58,13 @@ class Sequencer(wiring.Component):
     loaded_buffer : In(:class:`~hw.pim.work.layouts.OperandBuffer`)
         Pulse: a load is done, and which buffer it was for.
     job : Out(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
-    release_first, release_second, release_third : In(1)
-        Pulse: a half of that buffer is free again.
+    release : In(3)
+        Pulses: a half of that buffer is free again.
     drained : In(1)
         Lanes and storer have nothing to do.
     done : Out(1)
         Pulse: all tiles are done.
     """
-
-    pairs: Any
-    adders: Any
-    work: Any
-    start: Any
-    tile: Any
-    load: Any
-    loaded: Any
-    loaded_buffer: Any
-    job: Any
-    release_first: Any
-    release_second: Any
-    release_third: Any
-    drained: Any
-    done: Any
 
     def __init__(self, config: PimConfig) -> None:
         self._jobs = jobs = Jobs(config)
@@ -94,9 +79,7 @@ class Sequencer(wiring.Component):
                 "loaded": In(1),
                 "loaded_buffer": In(OperandBuffer),
                 "job": Out(stream.Signature(jobs.compute)),
-                "release_first": In(1),
-                "release_second": In(1),
-                "release_third": In(1),
+                "release": In(len(OperandBuffer)),
                 "drained": In(1),
                 "done": Out(1),
             }
@@ -110,10 +93,11 @@ class Sequencer(wiring.Component):
         tile = Signal(jobs.tile)
         # Where the next chunk begins.
         channel, tap_row, tap_column, tap = Signal(16), Signal(16), Signal(24), Signal(32)
-        first, second, third, result = (
-            {"base": Signal(word, name=f"{name}_base"), "chunk": Signal(word, name=f"{name}_chunk")}
+        bases = {
+            name: Signal(word, name=f"{name}_base")
             for name in ("first", "second", "third", "result")
-        )
+        }
+        chunks = {name: Signal(word, name=f"{name}_chunk") for name in ("first", "second")}
         wraps = {
             name: Signal(word, name=name)
             for name in ("first_row", "first_channel", "second_row", "second_channel")
@@ -160,11 +144,11 @@ class Sequencer(wiring.Component):
                     Sum(left, 0, [(work.pad_left, 1)], negative=True),
                 ],
                 "tile": [
-                    Sum(first["base"], work.first.address, base(work.first, tile.first)),
-                    Sum(second["base"], work.second.address, base(work.second, second_index)),
-                    Sum(third["base"], work.third.address, base(work.third, tile.first)),
+                    Sum(bases["first"], work.first.address, base(work.first, tile.first)),
+                    Sum(bases["second"], work.second.address, base(work.second, second_index)),
+                    Sum(bases["third"], work.third.address, base(work.third, tile.first)),
                     Sum(
-                        result["base"],
+                        bases["result"],
                         work.result.address,
                         [
                             *((place, work.result[name]) for place, name in outer),
@@ -176,8 +160,8 @@ class Sequencer(wiring.Component):
                     Sum(x, left, [(padded_index, work.stride)]),
                 ],
                 "chunk": [
-                    Sum(first["chunk"], first["base"], chunk(work.first)),
-                    Sum(second["chunk"], second["base"], chunk(work.second)),
+                    Sum(chunks["first"], bases["first"], chunk(work.first)),
+                    Sum(chunks["second"], bases["second"], chunk(work.second)),
                     Sum(chunk_y, y, [(tap_row, work.dilation)]),
                     Sum(chunk_x, x, [(tap_column, work.dilation)]),
                     Sum(rest_taps, 0, [(channels_left, work.taps)]),
@@ -208,36 +192,38 @@ class Sequencer(wiring.Component):
         ]
 
         halves = {
-            name: _Halves(m, name, getattr(self, f"release_{name}"))
-            for name in ("first", "second", "third")
+            buffer: _Halves(m, buffer.name.lower(), self.release[buffer.value])
+            for buffer in OperandBuffer
         }
-        m.submodules.ahead = ahead = StreamFifo(shape=self._ahead_layout(), depth=_JOBS_AHEAD)
+        # A job for the lanes, and the buffers of which it is the first to use a half.
+        ahead_layout = data.StructLayout({"job": jobs.compute, "needs": len(OperandBuffer)})
+        m.submodules.ahead = ahead = StreamFifo(shape=ahead_layout, depth=_JOBS_AHEAD)
         next_job = ahead.i.payload
         block, block_count, block_address = Signal(12), Signal(12), Signal(word)
+        block_left, block_size, last_block = Signal(12), Signal(12), Signal()
         block_x = Signal(signed(COORDINATE_BITS))
         shared = work.second_kind == Second.SHARED
         sums = ~work.elementwise & (work.second_kind == Second.NONE)
         lanes = Mux(sums, self.adders, self.pairs)
+        has_second = work.elementwise | (work.second_kind != Second.NONE)
+        has_third = work.elementwise & (work.operation == Elementwise.MULADD)
+        first_half, second_half, third_half = (each.loaded for each in halves.values())
         m.d.comb += [
-            next_job.job.first_half.eq(halves["first"].loaded),
-            next_job.job.second_half.eq(halves["second"].loaded),
-            next_job.job.third_half.eq(
-                Mux(work.elementwise, halves["third"].loaded, halves["second"].loaded)
+            next_job.job.halves.eq(
+                Cat(first_half, second_half, Mux(work.elementwise, third_half, second_half))
             ),
+            next_job.job.release.eq(Cat(last_block, has_second, has_third)),
+            next_job.needs.eq(Cat(block == 0, has_second, has_third)),
             next_job.job.length.eq(Mux(work.elementwise, tile.first_count, length)),
             next_job.job.channel.eq(channel),
             next_job.job.tap.eq(tap),
-            next_job.job.complete.eq(complete | work.elementwise),
             next_job.job.first_count.eq(tile.first_count),
             next_job.job.second.eq(block),
             next_job.job.second_count.eq(block_count),
-            next_job.job.address.eq(result["base"]),
+            next_job.job.address.eq(bases["result"]),
             next_job.job.line_left.eq(line_left),
         ]
 
-        block_left = Signal(12)
-        block_size = Signal(12)
-        last_block = Signal()
         m.d.comb += [
             block_left.eq(tile.second_count - block),
             block_size.eq(1 << plan.block),
@@ -259,8 +245,9 @@ class Sequencer(wiring.Component):
             },
         }
 
-        def vectors_of(nest: Any, address: Any, name: str, vectors: Any, group_size: Any) -> Any:
+        def vectors_of(name: str, address: Any, vectors: Any, group_size: Any) -> Any:
             """The walk of a reduction's operand."""
+            nest = work[name]
             return {
                 "address": address,
                 "vectors": vectors,
@@ -289,10 +276,10 @@ class Sequencer(wiring.Component):
         count = tile.first_count
         copies = wire(m, Mux(count < BEAT_WORDS, count, BEAT_WORDS), "copies")
 
-        def elements_of(name: str, address: Any) -> Any:
+        def elements_of(name: str) -> Any:
             """The walk of an elementwise operand."""
             return {
-                "address": address,
+                "address": bases[name],
                 "vectors": 1,
                 "group_size": 1,
                 **no_lines,
@@ -318,9 +305,9 @@ class Sequencer(wiring.Component):
         with m.If(self.load.ready):
             m.d.sync += self.load.valid.eq(0)
 
-        def offer(name: str, buffer: OperandBuffer, fields: Any) -> Any:
+        def offer(buffer: OperandBuffer, fields: Any) -> Any:
             """Orders a load for the half that is next; true when it is taken."""
-            half = halves[name]
+            half = halves[buffer]
             m.d.comb += half.take.eq(half.free & (~self.load.valid | self.load.ready))
             with m.If(half.take):
                 m.d.sync += [
@@ -360,19 +347,15 @@ class Sequencer(wiring.Component):
                     m.next = "ELEMENTS_first"
                 with m.Else():
                     m.next = "CHUNK"
-            for name, buffer, following in (
-                ("first", OperandBuffer.FIRST, "ELEMENTS_second"),
-                ("second", OperandBuffer.SECOND, "ELEMENTS_third"),
-                ("third", OperandBuffer.THIRD, "JOB"),
-            ):
+            following = ("ELEMENTS_second", "ELEMENTS_third", "JOB")
+            for buffer, state in zip(OperandBuffer, following, strict=True):
+                name = buffer.name.lower()
+                needed = has_third if buffer == OperandBuffer.THIRD else 1
                 with m.State(f"ELEMENTS_{name}"):
-                    needed = 1 if name != "third" else work.operation == Elementwise.MULADD
-                    with m.If(needed):
-                        address = {"first": first, "second": second, "third": third}[name]["base"]
-                        with m.If(offer(name, buffer, elements_of(name, address))):
-                            m.next = following
+                    with m.If(needed), m.If(offer(buffer, elements_of(name))):
+                        m.next = state
                     with m.Else():
-                        m.next = following
+                        m.next = state
             with m.State("CHUNK"):
                 m.d.comb += multiplier.start["chunk"].eq(1)
                 m.d.sync += in_line_x.eq(x - left)
@@ -380,30 +363,27 @@ class Sequencer(wiring.Component):
             with m.State("OFFSETS"), m.If(multiplier.done):
                 m.next = "FIRST"
             with m.State("FIRST"):
-                vectors = vectors_of(work.first, first["chunk"], "first", tile.first_count, lanes)
+                vectors = vectors_of("first", chunks["first"], tile.first_count, lanes)
                 m.d.sync += [
                     block.eq(0),
-                    block_address.eq(second["chunk"]),
+                    block_address.eq(chunks["second"]),
                     block_x.eq(chunk_x),
                 ]
-                with m.If(offer("first", OperandBuffer.FIRST, vectors)):
+                with m.If(offer(OperandBuffer.FIRST, vectors)):
                     with m.If(work.second_kind == Second.NONE):
                         m.next = "JOB"
                     with m.Else():
                         m.next = "SECOND"
             with m.State("SECOND"):
-                private = ~shared
                 vectors = vectors_of(
-                    work.second,
-                    block_address,
                     "second",
-                    Mux(private, tile.first_count, block_count),
-                    Mux(private, lanes, 8),
+                    block_address,
+                    Mux(shared, block_count, tile.first_count),
+                    Mux(shared, 8, lanes),
                 )
-                with m.If(offer("second", OperandBuffer.SECOND, vectors)):
+                with m.If(offer(OperandBuffer.SECOND, vectors)):
                     m.next = "JOB"
             with m.State("JOB"):
-                self._release(m, next_job, block == 0, last_block)
                 m.d.comb += ahead.i.valid.eq(1)
                 with m.If(ahead.i.ready):
                     m.d.sync += [
@@ -446,35 +426,19 @@ class Sequencer(wiring.Component):
         self._hand_over(m, ahead)
         return m
 
-    def _ahead_layout(self) -> data.StructLayout:
-        """A job for the lanes, and the buffers of which it is the first to use a half."""
-        return data.StructLayout({"job": self._jobs.compute, "needs": data.ArrayLayout(1, 3)})
-
-    def _release(self, m: Any, following: Any, first_block: Any, last_block: Any) -> None:
-        work = self.work
-        third = work.elementwise & (work.operation == Elementwise.MULADD)
-        second = work.elementwise | (work.second_kind != Second.NONE)
-        m.d.comb += [
-            Cat(*following.needs).eq(Cat(work.elementwise | first_block, second, third)),
-            following.job.release_first.eq(work.elementwise | last_block),
-            following.job.release_second.eq(second),
-            following.job.release_third.eq(third),
-        ]
-
     def _hand_over(self, m: Any, ahead: Any) -> None:
         """Passes a job on when what it needs is loaded."""
-        needs = ahead.o.payload.needs
+        needs, missing = ahead.o.payload.needs, Signal(len(OperandBuffer))
         go = self.job.valid & self.job.ready
-        ready = []
         for place, buffer in enumerate(OperandBuffer):
             loads = Signal(range(_HALVES + 1), name=f"loads_{place}")
             arrives = self.loaded & (self.loaded_buffer == buffer)
             m.d.sync += loads.eq(loads + arrives - (go & needs[place]))
-            ready.append(~needs[place] | (loads != 0))
+            m.d.comb += missing[place].eq(needs[place] & (loads == 0))
         m.d.comb += [
             self.job.payload.eq(ahead.o.payload.job),
-            self.job.valid.eq(ahead.o.valid & Cat(*ready).all()),
-            ahead.o.ready.eq(self.job.ready & Cat(*ready).all()),
+            self.job.valid.eq(ahead.o.valid & ~missing.any()),
+            ahead.o.ready.eq(self.job.ready & ~missing.any()),
         ]
 
 

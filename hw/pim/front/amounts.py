@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from amaranth.hdl import Cat, Mux, Signal
+from amaranth.hdl import Array, Cat, Mux, Signal
 
 from hw.float.parts import wire
 from hw.pim.config import PimConfig
@@ -188,18 +188,10 @@ class Amounts:
         below, total = Signal(bits), Signal(bits)
         one, other = pair[2:], pair[:2]
 
-        def chosen(values: Any, which: Any, name: str) -> Any:
-            choice = Signal(bits, name=name)
-            with m.Switch(which):
-                for index, value in enumerate(values):
-                    with m.Case(index):
-                        m.d.comb += choice.eq(value)
-            return choice
-
-        magnitude = chosen(self.magnitudes, one, "magnitude")
-        counts = (one != other) & (chosen(self.magnitudes, other, "other") <= magnitude)
-        reach = chosen(self.reaches, other, "reach")
-        last = chosen(self.lasts["result"], one, "last")
+        magnitude = wire(m, Array(self.magnitudes)[one], "magnitude")
+        counts = (one != other) & (Array(self.magnitudes)[other] <= magnitude)
+        reach = wire(m, Array(self.reaches)[other], "reach")
+        last = wire(m, Array(self.lasts["result"])[one], "last")
         m.d.comb += total.eq(Mux(other == 0, 0, below) + Mux(counts, reach, 0))
         m.d.sync += below.eq(total)
         with m.If(other.all() & (last != 0) & (total >= magnitude)):

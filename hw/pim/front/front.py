@@ -43,11 +43,6 @@ class Front(wiring.Component):
     o : Out(stream of :attr:`hw.pim.work.layouts.Jobs.checked`)
     """
 
-    descriptor_write: Any
-    start: Any
-    busy: Any
-    o: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._config = config
         super().__init__(
@@ -61,16 +56,12 @@ class Front(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        m.submodules.words = words = Words()
+        m.submodules.words = in_words = Module()
+        words = Words(in_words, self.descriptor_write, ~self.busy)
         amounts = Amounts(m, words, self._config)
         checks = Checks(m, words, amounts, self._config)
-        write, checked = self.descriptor_write, self.o.payload
-        m.d.comb += [
-            words.write.enable.eq(write.enable & ~self.busy),
-            words.write.index.eq(write.index),
-            words.write.data.eq(write.data),
-            amounts.start.eq(self.start & ~self.busy),
-        ]
+        checked = self.o.payload
+        m.d.comb += amounts.start.eq(self.start & ~self.busy)
         with m.If(amounts.start):
             m.d.sync += self.busy.eq(1)
         with m.If(amounts.done):

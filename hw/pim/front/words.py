@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Value
+from amaranth.hdl import Cat, Signal, Value
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from hw.pim.config import BEAT_BYTES
 from hw.pim.work.descriptor import (
@@ -33,25 +33,18 @@ class WordWriteSignature(wiring.Signature):
         )
 
 
-class Words(wiring.Component):
-    """Keeps a descriptor.
+class Words:
+    """Keeps a descriptor, with a :class:`WordWriteSignature` taken only while ``open``."""
 
-    Members
-    -------
-    write : In(:class:`WordWriteSignature`)
-    words : Out(array of 32 bits)
-    """
-
-    write: Any
-    words: Any
-
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "write": In(WordWriteSignature()),
-                "words": Out(data.ArrayLayout(32, DESCRIPTOR_WORDS)),
-            }
-        )
+    def __init__(self, m: Any, write: Any, open: Any) -> None:
+        self.words = Signal(data.ArrayLayout(32, DESCRIPTOR_WORDS))
+        with m.If(write.enable & open), m.Switch(write.index):
+            for index in range(_BEATS):
+                with m.Case(index):
+                    m.d.sync += [
+                        self.words[_BEAT_WORDS * index + word].eq(write.data.word_select(word, 32))
+                        for word in range(_BEAT_WORDS)
+                    ]
 
     def field(self, name: str) -> Any:
         """A field or a size."""
@@ -76,16 +69,3 @@ class Words(wiring.Component):
         rest = 64 - sum(PLAN_BITS.values())
         layout = data.StructLayout({**PLAN_BITS, "rest": rest})
         return data.View(layout, Cat(self.words[PLAN_WORD], self.words[PLAN_WORD + 1]))
-
-    def elaborate(self, platform: Any) -> Module:
-        m: Any = Module()
-        with m.If(self.write.enable), m.Switch(self.write.index):
-            for index in range(_BEATS):
-                with m.Case(index):
-                    m.d.sync += [
-                        self.words[_BEAT_WORDS * index + word].eq(
-                            self.write.data.word_select(word, 32)
-                        )
-                        for word in range(_BEAT_WORDS)
-                    ]
-        return m

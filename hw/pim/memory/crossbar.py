@@ -8,8 +8,10 @@ from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal
 from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from hw.pim.selected import selected
 from hw.verilog import Shared
 
 __all__ = ["Crossbar", "crossbar_layout"]
@@ -56,12 +58,7 @@ class Crossbar(wiring.Component):
         There is nothing inside.
     """
 
-    idle: Any
-
     def __init__(self, *, shape: ShapeLike, inputs: int, outputs: int, name: str) -> None:
-        for count, value in (("inputs", inputs), ("outputs", outputs)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{count} must be an integer from 1, got {value!r}")
         self._shape = shape
         self._name = name
         self._inputs = inputs
@@ -157,13 +154,6 @@ class _Input(wiring.Component):
         It goes.
     """
 
-    i: Any
-    empty: Any
-    to: Any
-    follows: Any
-    payload: Any
-    served: Any
-
     def __init__(self, shape: ShapeLike, outputs: int) -> None:
         width = Shape.cast(shape).width
         super().__init__(
@@ -181,23 +171,14 @@ class _Input(wiring.Component):
         m: Any = Module()
         given = self.i.payload
         word = Cat(given.payload, given.to, given.follows)
-        m.submodules.queue = queue = memory.Memory(shape=len(word), depth=_IN_DEPTH, init=[])
-        write, read = queue.write_port(), queue.read_port(domain="comb")
-        put_at, get_at = Signal(range(_IN_DEPTH)), Signal(range(_IN_DEPTH))
-        level = Signal(range(_IN_DEPTH + 1))
+        m.submodules.queue = queue = SyncFIFO(width=len(word), depth=_IN_DEPTH)
         m.d.comb += [
-            self.i.ready.eq(level != _IN_DEPTH),
-            write.addr.eq(put_at),
-            write.data.eq(word),
-            write.en.eq(self.i.valid & self.i.ready),
-            read.addr.eq(get_at),
-            Cat(self.payload, self.to, self.follows).eq(read.data),
-            self.empty.eq(level == 0),
-        ]
-        m.d.sync += [
-            put_at.eq(put_at + write.en),
-            get_at.eq(get_at + self.served),
-            level.eq(level + write.en - self.served),
+            self.i.ready.eq(queue.w_rdy),
+            queue.w_en.eq(self.i.valid),
+            queue.w_data.eq(word),
+            queue.r_en.eq(self.served),
+            Cat(self.payload, self.to, self.follows).eq(queue.r_data),
+            self.empty.eq(~queue.r_rdy),
         ]
         return m
 
@@ -220,14 +201,6 @@ class _Output(wiring.Component):
         Something moves or is in the queue.
     """
 
-    waiting: Any
-    following: Any
-    grant: Any
-    mover: Any
-    payload: Any
-    o: Any
-    busy: Any
-
     def __init__(self, shape: ShapeLike, inputs: int) -> None:
         self._inputs = inputs
         super().__init__(
@@ -246,8 +219,7 @@ class _Output(wiring.Component):
         m: Any = Module()
         # Room is counted when an input is served, so what moves is always taken.
         room = Signal(range(_OUT_DEPTH + 1), init=_OUT_DEPTH)
-        level = Signal(range(_OUT_DEPTH + 1))
-        get = Signal()
+        get = self.o.valid & self.o.ready
         # The input that was served last, as a bit.
         last, pick = Signal(self._inputs), Signal(self._inputs)
         again, behind = Signal(self._inputs), Signal(self._inputs)
@@ -259,37 +231,20 @@ class _Output(wiring.Component):
         ]
         moving, serves = Signal(), Signal()
         m.d.comb += serves.eq((room != 0) & self.waiting.any())
-        m.d.sync += [
-            moving.eq(serves),
-            room.eq(room - serves + get),
-            level.eq(level + moving - get),
-        ]
+        m.d.sync += [moving.eq(serves), room.eq(room - serves + get)]
         with m.If(serves):
-            m.d.sync += [last.eq(self.grant), self.mover.eq(_number(self.grant))]
+            m.d.sync += [
+                last.eq(self.grant),
+                self.mover.eq(selected(range(self._inputs), self.grant)),
+            ]
 
-        m.submodules.queue = queue = memory.Memory(
-            shape=len(self.payload), depth=_OUT_DEPTH, init=[]
-        )
-        put_at, get_at = Signal(range(_OUT_DEPTH)), Signal(range(_OUT_DEPTH))
-        write, read = queue.write_port(), queue.read_port(domain="comb")
-        m.d.sync += [put_at.eq(put_at + moving), get_at.eq(get_at + get)]
+        m.submodules.queue = queue = SyncFIFO(width=len(self.payload), depth=_OUT_DEPTH)
         m.d.comb += [
-            write.addr.eq(put_at),
-            write.data.eq(self.payload),
-            write.en.eq(moving),
-            read.addr.eq(get_at),
-            self.o.payload.eq(read.data),
-            self.o.valid.eq(level != 0),
-            get.eq(self.o.valid & self.o.ready),
+            queue.w_en.eq(moving),
+            queue.w_data.eq(self.payload),
+            queue.r_en.eq(self.o.ready),
+            self.o.payload.eq(queue.r_data),
+            self.o.valid.eq(queue.r_rdy),
             self.busy.eq(moving | self.o.valid),
         ]
         return m
-
-
-def _number(one_hot: Any) -> Any:
-    """The number of the bit that is set."""
-    width = len(one_hot)
-    return Cat(
-        Cat(one_hot[index] for index in range(width) if index >> bit & 1).any()
-        for bit in range((width - 1).bit_length())
-    )

@@ -107,13 +107,6 @@ class HostMemory(wiring.Component):
         To the registers.
     """
 
-    request: Any
-    response: Any
-    memory_request: Any
-    memory_response: Any
-    gate: Any
-    status: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._config = config
         request = memory_request_layout(config)

@@ -7,6 +7,7 @@ from typing import Any
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from hw.pim.config import BEAT_BYTES, STRIPE_BYTES, PimConfig
 from hw.pim.memory.crossbar import Crossbar
@@ -16,7 +17,6 @@ from hw.pim.vault.interface import vault_request_layout, vault_response_layout
 
 __all__ = ["MemorySwitch"]
 
-_BYTE_BITS = BEAT_BYTES.bit_length() - 1
 _RUN_BEATS = STRIPE_BYTES // BEAT_BYTES
 
 
@@ -56,8 +56,6 @@ In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
     idle : Out(1)
         No request and no response is inside.
     """
-
-    idle: Any
 
     def __init__(self, *, config: PimConfig, geometry: VaultGeometry) -> None:
         if geometry.capacity_bytes != config.vault_bytes:
@@ -122,7 +120,7 @@ In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
             into.valid.eq(source.valid),
             source.ready.eq(into.ready),
             into.payload.to.eq(vault),
-            carried.address.eq(beat << _BYTE_BITS),
+            carried.address.eq(beat << exact_log2(BEAT_BYTES)),
             carried.tag.eq(Cat(asked.tag, Const(number, self.tag_bits - MEMORY_TAG_BITS))),
             carried.data.eq(asked.data),
             carried.strobe.eq(asked.strobe),
@@ -140,8 +138,8 @@ In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
 
     def _place(self, m: Any, address: Any) -> tuple[Any, Any]:
         """The vault of a beat, and which of its beats it is."""
-        bank_beats = _bits(self._config.bank_bytes // BEAT_BYTES)
-        stripe, banks = _bits(_RUN_BEATS), _bits(self._config.striped_banks)
+        bank_beats = exact_log2(self._config.bank_bytes // BEAT_BYTES)
+        stripe, banks = exact_log2(_RUN_BEATS), exact_log2(self._config.striped_banks)
         vault = Signal(range(max(self._config.banks, 2)))
         beat = Signal(bank_beats + 1)
         with m.If(address[-1]):
@@ -164,8 +162,3 @@ In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
             carried.data.eq(answered.data),
             carried.write.eq(answered.write),
         ]
-
-
-def _bits(value: int) -> int:
-    """The logarithm of a power of two."""
-    return value.bit_length() - 1

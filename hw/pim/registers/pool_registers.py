@@ -96,14 +96,6 @@ class PoolRegisters(wiring.Component):
     host : In(:func:`~hw.pim.memory.host_memory.host_status_layout`)
     """
 
-    s_axi: Any
-    ring_control: Any
-    ring_status: Any
-    notice: Any
-    irq: Any
-    status: Any
-    host: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._config = config
         axi = AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)

@@ -56,15 +56,6 @@ class Rings(wiring.Component):
     events : In(:class:`~hw.pim.work.status.WorkEventsSignature`)
     """
 
-    settings: Any
-    status: Any
-    notice: Any
-    request: Any
-    response: Any
-    descriptor_write: Any
-    start: Any
-    events: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._config = config
         # Two at least, so that there is a number to choose by.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.pim.config import PimConfig
+from hw.pim.selected import selected
 
 __all__ = ["UNITS_BITS", "BankChoice"]
 
@@ -46,15 +47,6 @@ class BankChoice(wiring.Component):
         With the choice: units that ``banks`` do not have.
     """
 
-    start: Any
-    named: Any
-    near: Any
-    idle: Any
-    units: Any
-    busy: Any
-    banks: Any
-    left: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._units = config.placement.units
         banks = config.banks
@@ -81,12 +73,7 @@ class BankChoice(wiring.Component):
             pick.eq(candidates & -candidates),  # the lowest
         ]
         units = Signal(UNITS_BITS)
-        m.d.comb += units.eq(
-            Cat(
-                Cat(pick[bank] for bank, own in enumerate(self._units) if own >> bit & 1).any()
-                for bit in range(max(self._units).bit_length())
-            )
-        )
+        m.d.comb += units.eq(selected(self._units, pick))
         with m.If(self.start):
             with m.If(self.named.any()):
                 m.d.sync += [

@@ -28,10 +28,6 @@ class BusyTime(wiring.Component):
         Of that bank, before this cycle.
     """
 
-    idle: Any
-    bank: Any
-    cycles: Any
-
     def __init__(self, banks: int) -> None:
         self._banks = banks
         super().__init__({"idle": In(banks), "bank": In(range(banks)), "cycles": Out(COUNTER_BITS)})

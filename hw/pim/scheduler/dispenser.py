@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -11,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.pim.config import PimConfig
 from hw.pim.placement import MAX_LANES
+from hw.pim.selected import selected
 from hw.pim.work.layouts import INTERLEAVE, Jobs
 
 __all__ = ["Dispenser"]
@@ -60,15 +60,6 @@ class Dispenser(wiring.Component):
     dealt : Out(config.works)
         Slots of whose works no tile is left.
     """
-
-    accept: Any
-    work: Any
-    start: Any
-    slot: Any
-    banks: Any
-    owner: Any
-    unended: Any
-    dealt: Any
 
     def __init__(self, config: PimConfig) -> None:
         self._config = config
@@ -224,7 +215,7 @@ class Dispenser(wiring.Component):
         )
         placement = self._config.placement
         both = tuple(map(min, placement.multipliers, placement.adders))
-        lanes = Mux(extent.add_only, _number(placement.adders, bank), _number(both, bank))
+        lanes = Mux(extent.add_only, selected(placement.adders, bank), selected(both, bank))
         m.d.sync += [
             ahead.lanes.eq(lanes),
             ahead.first.eq(extent.first - place.vector),
@@ -274,11 +265,3 @@ class Dispenser(wiring.Component):
             tile.first_count.eq(Mux(row, ahead.first, limit)),
             tile.second_count.eq(Mux(ahead.second <= extent.seconds, ahead.second, extent.seconds)),
         ]
-
-
-def _number(numbers: Sequence[int], one_hot: Any) -> Any:
-    """That of the numbers that is selected."""
-    return Cat(
-        Cat(one_hot[index] for index, number in enumerate(numbers) if number >> bit & 1).any()
-        for bit in range(max(numbers).bit_length())
-    )

@@ -52,15 +52,6 @@ class Scheduler(wiring.Component):
         To the rings.
     """
 
-    i: Any
-    work: Any
-    start: Any
-    done: Any
-    counts: Any
-    gate: Any
-    status: Any
-    events: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._config = config
         jobs = Jobs(config)

@@ -7,6 +7,7 @@ from typing import Any
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from hw.pim.config import BEAT_BYTES, PimConfig
 from hw.pim.placement import MAX_LANES
@@ -16,8 +17,6 @@ __all__ = ["BANK_COUNT_BITS", "WorkTally", "bank_counts_layout"]
 
 BANK_COUNT_BITS = MAX_LANES.bit_length()
 """Width of the multiplications, and of the additions, that a bank has done in a cycle."""
-
-_BEAT_BITS = BEAT_BYTES.bit_length() - 1
 
 
 def bank_counts_layout() -> data.StructLayout:
@@ -69,20 +68,6 @@ class WorkTally(wiring.Component):
     counts : Out(:func:`~hw.pim.work.status.work_counts_layout`)
         Of that slot in this cycle; undefined if it has had no work, and ``cycles`` until ``start``.
     """
-
-    done: Any
-    owner: Any
-    finished: Any
-    collected: Any
-    accept: Any
-    multiplications: Any
-    additions: Any
-    start: Any
-    complete: Any
-    slot: Any
-    running: Any
-    select: Any
-    counts: Any
 
     def __init__(self, config: PimConfig) -> None:
         self._banks = config.banks
@@ -142,39 +127,26 @@ class WorkTally(wiring.Component):
     def _sum(self, m: Any, delta: Any, slot: Any) -> None:
         names = ("multiplications", "additions")
         layout = data.StructLayout(
-            {
-                **{f"{name}_{part}": COUNTER_BITS for name in names for part in ("done", "left")},
-                "beats_read": COUNTER_BITS - _BEAT_BITS,
-                "beats_written": COUNTER_BITS - _BEAT_BITS,
-            }
+            {name: field.shape for name, field in self.counts.shape() if name != "cycles"}
         )
         m.submodules.sums = sums = memory.Memory(shape=layout, depth=self._works, init=[])
-        write, read, shown = (
-            sums.write_port(),
-            sums.read_port(domain="comb"),
-            sums.read_port(domain="comb"),
-        )
+        write = sums.write_port()
+        read, shown = (sums.read_port(domain="comb") for _ in range(2))
+        before, after = read.data, write.data
         m.d.comb += [read.addr.eq(slot), shown.addr.eq(self.select), write.en.eq(1)]
         with m.If(self.accept):
             m.d.comb += write.addr.eq(self.slot)
-            for name in names:
-                m.d.comb += write.data[f"{name}_left"].eq(getattr(self, name))
+            m.d.comb += [after[f"{name}_left"].eq(getattr(self, name)) for name in names]
         with m.Else():
             m.d.comb += write.addr.eq(slot)
             for name in names:
-                for part, sign in (("done", 1), ("left", -1)):
-                    field = f"{name}_{part}"
-                    m.d.comb += write.data[field].eq(read.data[field] + sign * delta[name])
-            for name in ("beats_read", "beats_written"):
-                m.d.comb += write.data[name].eq(read.data[name] + delta[name])
-        for name in names:
-            for part in ("done", "left"):
-                field = f"{name}_{part}"
-                m.d.comb += self.counts[field].eq(shown.data[field])
-        m.d.comb += [
-            self.counts.bytes_read.eq(shown.data.beats_read << _BEAT_BITS),
-            self.counts.bytes_written.eq(shown.data.beats_written << _BEAT_BITS),
-        ]
+                done, left = f"{name}_done", f"{name}_left"
+                m.d.comb += after[done].eq(before[done] + delta[name])
+                m.d.comb += after[left].eq(before[left] - delta[name])
+            for name in ("read", "written"):
+                moved = delta[f"beats_{name}"] << exact_log2(BEAT_BYTES)
+                m.d.comb += after[f"bytes_{name}"].eq(before[f"bytes_{name}"] + moved)
+        m.d.comb += [self.counts[name].eq(shown.data[name]) for name, _ in layout]
 
     def _time(self, m: Any) -> None:
         """Keeps when a running work started, and how long a completed one took."""

@@ -69,27 +69,6 @@ class WorkTable(wiring.Component):
         Of that slot: the work's id, and the banks on which it runs or ran.
     """
 
-    i: Any
-    events: Any
-    states: Any
-    idle: Any
-    working: Any
-    owner: Any
-    collected: Any
-    work: Any
-    start: Any
-    slot: Any
-    accept: Any
-    joining: Any
-    starting: Any
-    complete: Any
-    banks: Any
-    dealt: Any
-    gate: Any
-    select: Any
-    selected_id: Any
-    selected_banks: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._config = config
         self._jobs = Jobs(config)

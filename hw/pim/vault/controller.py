@@ -6,13 +6,16 @@ from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from hw.dram.fabric_timing import COLUMN_SLOT
+from hw.dram.interface import SLOTS
+from hw.float.parts import delayed_pulse
 from hw.pim.config import BEAT_BYTES
-from hw.pim.vault.distances import COLUMN_SLOT, VaultDistances
+from hw.pim.vault.distances import VaultDistances
 from hw.pim.vault.geometry import VaultGeometry
 from hw.pim.vault.interface import (
-    VAULT_SLOTS,
     VaultCommand,
     VaultSignature,
     vault_request_layout,
@@ -22,6 +25,12 @@ from hw.pim.vault.timing import VaultTiming
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["VaultController"]
+
+_QUEUE_DEPTH = 16
+"""Requests that wait for their banks."""
+
+_RESPONSES = 32
+"""Requests that are accepted and not yet answered."""
 
 
 class _History:
@@ -73,10 +82,6 @@ class VaultController(wiring.Component):
         queue to be served in between.
     tag_bits
         Width of the tag of a request, which may be 0.
-    queue_depth
-        Requests that wait for their banks, a power of two from 8.
-    responses
-        Requests that are accepted and not yet answered, a power of two from ``queue_depth``.
 
     Members
     -------
@@ -87,44 +92,21 @@ class VaultController(wiring.Component):
         All accepted requests have been answered.
     """
 
-    i: Any
-    o: Any
-    dram: Any
-    idle: Any
-
-    def __init__(
-        self,
-        *,
-        geometry: VaultGeometry,
-        timing: VaultTiming,
-        tag_bits: int = 8,
-        queue_depth: int = 16,
-        responses: int = 32,
-    ) -> None:
-        for name, value, low in (
-            ("queue_depth", queue_depth, 8),
-            ("responses", responses, queue_depth),
-        ):
-            if not isinstance(value, int) or value < low or value & (value - 1):
-                raise ValueError(f"{name} must be a power of two from {low}, got {value!r}")
-        if not isinstance(tag_bits, int) or tag_bits < 0:
-            raise ValueError(f"tag_bits must be an integer from 0, got {tag_bits!r}")
+    def __init__(self, *, geometry: VaultGeometry, timing: VaultTiming, tag_bits: int = 8) -> None:
         self.geometry = geometry
         self.timing = timing
         self._tag_bits = tag_bits
-        self._queue_depth = queue_depth
-        self._responses = responses
         self._distances = distances = VaultDistances.of(timing)
         # What may be open when a refresh falls due, with a change of direction for every bank, and
         # two more accesses to their stretch of addresses, each after a row cycle.
         turn = max(distances.read_to_write, distances.write_to_read_same_layer)
-        open_banks = min(geometry.banks, queue_depth)
+        open_banks = min(geometry.banks, _QUEUE_DEPTH)
         row_cycle = distances.activate_to_column + max(
             distances.read_to_activate, distances.write_to_activate
         )
         drain = (
             open_banks * turn
-            + (queue_depth - open_banks) * distances.column_to_column_same_layer
+            + (_QUEUE_DEPTH - open_banks) * distances.column_to_column_same_layer
             + 3 * row_cycle
             + 2
         )
@@ -132,8 +114,8 @@ class VaultController(wiring.Component):
         if self._refresh_after <= distances.refresh_to_activate:
             raise ValueError(
                 "t_refi must be at least "
-                f"{VAULT_SLOTS * (drain + distances.refresh_to_activate + 1)} tCK for "
-                f"t_rfc {timing.t_rfc} and a queue of {queue_depth}, got {timing.t_refi}"
+                f"{SLOTS * (drain + distances.refresh_to_activate + 1)} tCK for "
+                f"t_rfc {timing.t_rfc} and a queue of {_QUEUE_DEPTH}, got {timing.t_refi}"
             )
         super().__init__(
             {
@@ -145,13 +127,9 @@ class VaultController(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        geometry, distances, depth = self.geometry, self._distances, self._queue_depth
+        geometry, distances, depth = self.geometry, self._distances, _QUEUE_DEPTH
         bank_bits = geometry.layer_bits + geometry.bank_bits
         m: Any = Module()
-
-        def table(name: str, shape: Any, entries: int) -> Any:
-            m.submodules[name] = result = memory.Memory(shape=shape, depth=entries, init=[])
-            return result
 
         def bank_of(layer: Any, bank: Any) -> Any:
             return Cat(bank, layer)
@@ -171,15 +149,15 @@ class VaultController(wiring.Component):
                 "tag": self._tag_bits,
             }
         )
-        queue = table("queue", queue_layout, depth)
+        m.submodules.queue = queue = memory.Memory(shape=queue_layout, depth=depth, init=[])
         put, get = queue.write_port(), queue.read_port(domain="comb")
         head_entry, free_entry = Signal(range(depth)), Signal(range(depth))
         level = Signal(range(depth + 1))
-        outstanding = Signal(range(self._responses + 1))
+        outstanding = Signal(range(_RESPONSES + 1))
         accept, answer, issue = Signal(), Signal(), Signal()
         head = get.data
         m.d.comb += [
-            self.i.ready.eq((level != depth) & (outstanding != self._responses)),
+            self.i.ready.eq((level != depth) & (outstanding != _RESPONSES)),
             accept.eq(self.i.valid & self.i.ready),
             answer.eq(self.o.valid & self.o.ready),
             self.idle.eq(outstanding == 0),
@@ -249,24 +227,21 @@ class VaultController(wiring.Component):
                 "bound": 1,
             }
         )
-        rows = table("rows", row_layout, depth)
-        put_row, get_row = rows.write_port(), rows.read_port(domain="comb")
-        rows_put, rows_got = Signal(range(2 * depth)), Signal(range(2 * depth))
+        m.submodules.rows = rows = SyncFIFO(width=row_layout.size, depth=depth)
+        new_row, row = Signal(row_layout), data.View(row_layout, rows.r_data)
         busy: Any = Signal(geometry.banks)
         activate = Signal()
-        row = get_row.data
         row_bank = Signal(bank_bits)
         m.d.comb += [
-            put_row.addr.eq(rows_put),
-            put_row.en.eq(accept & ~joins),
-            put_row.data.row.eq(place.row),
-            put_row.data.layer.eq(layer),
-            put_row.data.bank.eq(place.bank),
-            put_row.data.bound.eq(same & alive_there),
-            get_row.addr.eq(rows_got),
+            new_row.row.eq(place.row),
+            new_row.layer.eq(layer),
+            new_row.bank.eq(place.bank),
+            new_row.bound.eq(same & alive_there),
+            rows.w_data.eq(new_row),
+            rows.w_en.eq(accept & ~joins),
+            rows.r_en.eq(activate),
             row_bank.eq(bank_of(row.layer, row.bank)),
         ]
-        m.d.sync += [rows_put.eq(rows_put + put_row.en), rows_got.eq(rows_got + activate)]
         activates = _History(
             m,
             "activate",
@@ -277,17 +252,17 @@ class VaultController(wiring.Component):
 
         # Refresh: cycles since the last one; reset counts as one.
         since = Signal(range(distances.refresh_interval + 1))
-        refresh, refreshing, recovered, closed = Signal(), Signal(), Signal(), Signal()
+        refresh, refreshing, refreshed, closed = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             refresh_due.eq(since == self._refresh_after),
             refreshing.eq(since >= self._refresh_after),
-            recovered.eq(since >= distances.refresh_to_activate - 1),
+            refreshed.eq(since >= distances.refresh_to_activate - 1),
             closed.eq(busy == 0),
             refresh.eq(refreshing & closed),
             activate.eq(
-                (rows_put != rows_got)
+                rows.r_rdy
                 & (~refreshing | row.bound & ~closed)
-                & recovered
+                & refreshed
                 & ~busy.bit_select(row_bank, 1)
                 & ~activates.within(distances.activate_to_activate)
                 & ~activates.in_layer_within(distances.activate_to_activate_same_layer, row.layer)
@@ -297,12 +272,9 @@ class VaultController(wiring.Component):
         m.d.sync += since.eq(Mux(refresh, 0, since + 1))
 
         # Columns, in order. `ripe` activates are tRCD old and have not been used.
-        ripening = Signal(distances.activate_to_column - 1)
+        ripens = delayed_pulse(m, activate, distances.activate_to_column - 1, "ripening")
         ripe = Signal(range(depth + 1))
-        m.d.sync += [
-            ripening.eq(Cat(activate, ripening)),
-            ripe.eq(ripe + Cat(activate, ripening)[-1] - (issue & head.first)),
-        ]
+        m.d.sync += ripe.eq(ripe + ripens - (issue & head.first))
         reads = _History(
             m,
             "read",
@@ -335,14 +307,15 @@ class VaultController(wiring.Component):
             ("read", ~head.write, distances.read_to_activate),
             ("write", head.write, distances.write_to_activate),
         ):
-            recovering = Signal(distance - 1, name=f"recovering_from_{name}")
+            recovered = delayed_pulse(
+                m, closing & direction, distance - 1, f"recovering_from_{name}"
+            )
             banks = [
                 Signal(bank_bits, name=f"{name}_bank_{age + 1}") for age in range(distance - 1)
             ]
-            m.d.sync += recovering.eq(Cat(closing & direction, recovering))
             for entry, previous in zip(banks, [head_bank, *banks], strict=False):
                 m.d.sync += entry.eq(previous)
-            with m.If(recovering[-1]):
+            with m.If(recovered):
                 m.d.sync += busy.bit_select(banks[-1], 1).eq(0)
         with m.If(activate):
             m.d.sync += busy.bit_select(row_bank, 1).eq(1)
@@ -355,30 +328,25 @@ class VaultController(wiring.Component):
         self, m: Any, activate: Any, refresh: Any, row: Any, issue: Any, closing: Any, head: Any
     ) -> None:
         """Shows the commands in the cycle after they were decided."""
-        slot = self._distances.activate_slot
-        command, column = VaultCommand, COLUMN_SLOT
-        m.d.sync += [
-            getattr(self.dram, f"command_p{slot}").eq(
-                Mux(activate, command.ACT.value, Mux(refresh, command.REF.value, command.NOP.value))
-            ),
-            getattr(self.dram, f"layer_p{slot}").eq(row.layer),
-            getattr(self.dram, f"bank_p{slot}").eq(row.bank),
-            getattr(self.dram, f"address_p{slot}").eq(row.row),
-            getattr(self.dram, f"command_p{column}").eq(
-                Mux(
-                    issue,
-                    Mux(
-                        head.write,
-                        Mux(closing, command.WRA.value, command.WR.value),
-                        Mux(closing, command.RDA.value, command.RD.value),
-                    ),
-                    command.NOP.value,
-                )
-            ),
-            getattr(self.dram, f"layer_p{column}").eq(head.layer),
-            getattr(self.dram, f"bank_p{column}").eq(head.bank),
-            getattr(self.dram, f"address_p{column}").eq(head.column),
-        ]
+        dram, command = self.dram, VaultCommand
+        row_command = Mux(
+            activate, command.ACT.value, Mux(refresh, command.REF.value, command.NOP.value)
+        )
+        column_command = Mux(
+            head.write,
+            Mux(closing, command.WRA.value, command.WR.value),
+            Mux(closing, command.RDA.value, command.RD.value),
+        )
+        for slot, shown, entry, address in (
+            (self._distances.activate_slot, row_command, row, row.row),
+            (COLUMN_SLOT, Mux(issue, column_command, command.NOP.value), head, head.column),
+        ):
+            m.d.sync += [
+                getattr(dram, f"command_p{slot}").eq(shown),
+                getattr(dram, f"layer_p{slot}").eq(entry.layer),
+                getattr(dram, f"bank_p{slot}").eq(entry.bank),
+                getattr(dram, f"address_p{slot}").eq(address),
+            ]
 
     def _move_data(self, m: Any, accept: Any, issue: Any, head: Any) -> None:
         """Carries write data to the DRAM and answers, each as long after the decision as it takes.
@@ -388,25 +356,24 @@ class VaultController(wiring.Component):
         distances = self._distances
         request = self.i.payload
         store = data.StructLayout({"data": 8 * BEAT_BYTES, "strobe": BEAT_BYTES})
-        m.submodules.write_data = held = memory.Memory(shape=store, depth=self._responses, init=[])
+        m.submodules.write_data = held = memory.Memory(shape=store, depth=_RESPONSES, init=[])
         put, get = held.write_port(), held.read_port()
-        put_at, get_at = Signal(range(self._responses)), Signal(range(self._responses))
-        write_pipe = Signal(distances.write_latency)
-        m.d.sync += write_pipe.eq(Cat(issue & head.write, write_pipe))
+        put_at, get_at = Signal(range(_RESPONSES)), Signal(range(_RESPONSES))
+        fetch = delayed_pulse(m, issue & head.write, distances.write_latency, "write_pipe")
         m.d.comb += [
             put.addr.eq(put_at),
             put.en.eq(accept & request.write),
             put.data.data.eq(request.data),
             put.data.strobe.eq(request.strobe),
             get.addr.eq(get_at),
-            get.en.eq(write_pipe[-1]),
+            get.en.eq(fetch),
             self.dram.write_data.eq(get.data.data),
             self.dram.write_mask.eq(~get.data.strobe),
         ]
         m.d.sync += [put_at.eq(put_at + put.en), get_at.eq(get_at + get.en)]
 
         m.submodules.answers = answers = StreamFifo(
-            shape=vault_response_layout(self._tag_bits), depth=self._responses
+            shape=vault_response_layout(self._tag_bits), depth=_RESPONSES
         )
         stage = data.StructLayout({"valid": 1, "write": 1, "tag": self._tag_bits})
         pipe = [

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hw.pim.vault.interface import VAULT_SLOTS, vault_read_latency, vault_write_latency
+from hw.dram.fabric_timing import COLUMN_SLOT, fabric_cycles
+from hw.dram.interface import SLOTS, read_latency, write_latency
 from hw.pim.vault.timing import VaultTiming
 
-__all__ = ["COLUMN_SLOT", "VaultDistances"]
-
-COLUMN_SLOT = 0
-"""Reads and writes are always in the first slot, so that their data fill whole fabric words."""
+__all__ = ["VaultDistances"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +42,7 @@ class VaultDistances:
     @classmethod
     def of(cls, timing: VaultTiming) -> VaultDistances:
         """The activate slot that makes a row cycle shortest, and the distances that follow."""
-        slots = [slot for slot in range(VAULT_SLOTS) if slot != COLUMN_SLOT]
+        slots = [slot for slot in range(SLOTS) if slot != COLUMN_SLOT]
         return min((cls._with_slot(timing, slot) for slot in slots), key=cls._row_cycles)
 
     def _row_cycles(self) -> int:
@@ -52,11 +50,7 @@ class VaultDistances:
 
     @classmethod
     def _with_slot(cls, timing: VaultTiming, activate: int) -> VaultDistances:
-        def cycles(tck: int, first: int, second: int) -> int:
-            # At least one, because a command shows in the state only in the next cycle.
-            return max(1, -(-(tck + first - second) // VAULT_SLOTS))
-
-        column = COLUMN_SLOT
+        cycles, column = fabric_cycles, COLUMN_SLOT
         activate_to_column = cycles(timing.t_rcd, activate, column)
         # The column is never closer to its activate, so this covers tRC, and tRAS with tRP.
         rest_of_row_cycle = (
@@ -65,8 +59,8 @@ class VaultDistances:
         )
         return cls(
             activate_slot=activate,
-            read_latency=vault_read_latency(timing, column),
-            write_latency=vault_write_latency(timing, column),
+            read_latency=read_latency(timing, column),
+            write_latency=write_latency(timing, column),
             activate_to_column=activate_to_column,
             activate_to_activate=cycles(timing.t_rrd_s, activate, activate),
             activate_to_activate_same_layer=cycles(timing.t_rrd_l, activate, activate),
@@ -84,5 +78,5 @@ class VaultDistances:
             ),
             refresh_to_activate=cycles(timing.t_rfc, activate, activate),
             # Rounded down: never less often than asked.
-            refresh_interval=timing.t_refi // VAULT_SLOTS,
+            refresh_interval=timing.t_refi // SLOTS,
         )

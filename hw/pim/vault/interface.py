@@ -5,23 +5,17 @@ from __future__ import annotations
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.dram.interface import SLOTS
 from hw.pim.config import BEAT_BYTES
 from hw.pim.vault.geometry import VaultGeometry
-from hw.pim.vault.timing import BURST_TCK, VaultTiming
 
 __all__ = [
-    "VAULT_SLOTS",
     "VaultCommand",
     "VaultCommandsSignature",
     "VaultSignature",
-    "vault_read_latency",
     "vault_request_layout",
     "vault_response_layout",
-    "vault_write_latency",
 ]
-
-VAULT_SLOTS = 4
-"""Command slots of a fabric cycle; slot i of fabric cycle c is tCK 4*c + i."""
 
 
 def vault_request_layout(geometry: VaultGeometry, tag_bits: int) -> data.StructLayout:
@@ -61,22 +55,6 @@ class VaultCommand(enum.Enum, shape=3):
     REF = 6
 
 
-def vault_read_latency(timing: VaultTiming, slot: int = 0) -> int:
-    """Fabric cycles from the one that carries a RD or RDA in ``slot`` to that of ``read_data``.
-
-    The first cycle that starts when the burst has been received in full.
-    """
-    return -(-(slot + timing.cl + BURST_TCK) // VAULT_SLOTS)
-
-
-def vault_write_latency(timing: VaultTiming, slot: int = 0) -> int:
-    """Fabric cycles from the one that carries a WR or WRA in ``slot`` to that of ``write_data``.
-
-    The last cycle that starts no later than the first transfer of the burst.
-    """
-    return (slot + timing.cwl) // VAULT_SLOTS
-
-
 class VaultCommandsSignature(wiring.Signature):
     """The commands of a cycle, as the controller sees them.
 
@@ -86,7 +64,7 @@ class VaultCommandsSignature(wiring.Signature):
 
     def __init__(self, geometry: VaultGeometry) -> None:
         members: dict[str, wiring.Member] = {}
-        for slot in range(VAULT_SLOTS):
+        for slot in range(SLOTS):
             members |= {
                 f"command_p{slot}": Out(VaultCommand),
                 f"layer_p{slot}": Out(geometry.layer_bits),
@@ -100,9 +78,9 @@ class VaultSignature(wiring.Signature):
     """Commands and data as the controller sees them; the DRAM has it as ``In``.
 
     Commands are those of :class:`VaultCommandsSignature`. There is no handshake: ``write_data`` is
-    taken :func:`vault_write_latency` fabric cycles after its command, and ``read_data`` is valid
-    for one cycle, :func:`vault_read_latency` fabric cycles after its command. A set bit of
-    ``write_mask`` keeps the byte from being written.
+    taken :func:`~hw.dram.interface.write_latency` fabric cycles after its command, and
+    ``read_data`` is valid for one cycle, :func:`~hw.dram.interface.read_latency` fabric cycles
+    after its command. A set bit of ``write_mask`` keeps the byte from being written.
     """
 
     def __init__(self, geometry: VaultGeometry) -> None:

@@ -99,26 +99,14 @@ class Jobs:
     @property
     def nest(self) -> data.StructLayout:
         """An operand: where it begins, and its strides."""
-        word = self.word_bits
-        return data.StructLayout(
-            {
-                "address": word,
-                "outer1": word,
-                "outer2": word,
-                "vector": word,
-                "channel": word,
-                "row": word,
-                "column": word,
-            }
-        )
+        names = ("address", "outer1", "outer2", "vector", "channel", "row", "column")
+        return data.StructLayout(dict.fromkeys(names, self.word_bits))
 
     @property
     def result(self) -> data.StructLayout:
         """The result: where it begins, and its strides."""
-        word = self.word_bits
-        return data.StructLayout(
-            {"address": word, "outer1": word, "outer2": word, "first": word, "second": word}
-        )
+        names = ("address", "outer1", "outer2", "first", "second")
+        return data.StructLayout(dict.fromkeys(names, self.word_bits))
 
     @property
     def plan(self) -> data.StructLayout:
@@ -313,18 +301,12 @@ class Jobs:
         """
         return data.StructLayout(
             {
-                "first_half": 1,
-                "second_half": 1,
-                "third_half": 1,
-                # The halves that are free when this is done.
-                "release_first": 1,
-                "release_second": 1,
-                "release_third": 1,
+                # Of each operand buffer the half, and whether it is free when this is done.
+                "halves": len(OperandBuffer),
+                "release": len(OperandBuffer),
                 "length": self.k_bits,
                 "channel": 16,
                 "tap": 32,
-                # The sums are complete after this.
-                "complete": 1,
                 "first_count": 12,
                 "second": 12,
                 "second_count": 12,

@@ -259,7 +259,6 @@ class Reduction:
                 "length": channels * taps,
                 "channel": channel,
                 "tap": tap,
-                "complete": int(chunk == chunks[-1]),
                 "first_count": self.firsts,
                 "second": start,
                 "second_count": size,
@@ -520,8 +519,8 @@ class Bank:
         self.storing.append(store["frame"])
 
     def _releases(self) -> None:
-        for name in OPERANDS:
-            if int(getattr(self.dut, f"release_{name}").value):
+        for place, name in enumerate(OPERANDS):
+            if int(self.dut.release.value) >> place & 1:
                 half = self.released[name] % 2
                 self.released[name] += 1
                 assert self.released[name] <= self.to_release[name], f"{name} released too early"
@@ -552,9 +551,10 @@ class Bank:
         if self._pauses():
             return
         self.offering = True
-        halves = {f"{name}_half": number % 2 for name, number in job.needs.items()}
-        releases = {f"release_{name}": 1 for name in job.releases}
-        dut.job_payload.value = pack(JOBS.compute, **job.fields, **halves, **releases)
+        halves = sum(number % 2 << OPERANDS.index(name) for name, number in job.needs.items())
+        release = sum(1 << OPERANDS.index(name) for name in job.releases)
+        fields = {**job.fields, "halves": halves, "release": release}
+        dut.job_payload.value = pack(JOBS.compute, **fields)
         dut.job_valid.value = 1
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from hw.pim.memory.crossbar import Crossbar
 from hw_tests.bench import run_bench
 from hw_tests.side_by_side import SideBySide
@@ -25,16 +21,3 @@ def test_crossbars() -> None:
         module="hw_tests.pim.memory.crossbar_bench",
         parameters={"sizes": SIZES},
     )
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"inputs": 0}, "inputs must be an integer from 1, got 0"),
-        ({"outputs": -1}, "outputs must be an integer from 1, got -1"),
-        ({"outputs": 2.0}, "outputs must be an integer from 1, got 2.0"),
-    ],
-)
-def test_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Crossbar(**{"shape": 8, "inputs": 2, "outputs": 2, "name": "small", **change})

@@ -13,27 +13,16 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.checks import check_int
 from hw.float.parts import hold, mask_below, register, wire
 from hw.pim.bank.buffer.column_memory import shared_column
-from hw.pim.bank.buffer.interface import (
-    COLUMNS,
-    RESULT_FRAMES,
-    BufferReadSignature,
-    ResultWriteSignature,
-)
+from hw.pim.bank.buffer.interface import COLUMNS, RESULT_FRAMES, BufferReadSignature
 from hw.pim.bank.move.bank_port import write_request_layout
 from hw.pim.config import PimConfig
 from hw.pim.placement import MAX_LANES
 from hw.pim.work.layouts import BEAT_WORDS, Jobs, OperandBuffer
 
-__all__ = [
-    "CHUNK_BITS",
-    "OperandBuffers",
-    "OperandWriteSignature",
-    "ResultBuffer",
-    "result_beat_layout",
-    "result_read_layout",
-]
+__all__ = ["CHUNK_BITS", "OperandBuffers", "OperandWriteSignature", "ResultBuffer"]
 
 CHUNK_BITS = 4
 """Of the logarithm of how many elements of a vector are in a buffer at once."""
@@ -58,12 +47,6 @@ class OperandWriteSignature(wiring.Signature):
     <hw.pim.work.layouts.Jobs.segment>`) is word ``address`` + i · ``step``, modulo 8, of ``data``,
     or zero. A read finds it from two cycles later on.
     """
-
-    enable: Any
-    buffer: Any
-    half: Any
-    segment: Any
-    data: Any
 
     def __init__(self, jobs: Jobs) -> None:
         super().__init__(
@@ -102,14 +85,8 @@ class OperandBuffers(wiring.Component):
 In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
     """
 
-    chunk: Any
-    write: Any
-    second: Any
-    third: Any
-
     def __init__(self, config: PimConfig, *, lanes: int) -> None:
-        if not isinstance(lanes, int) or not 1 <= lanes <= MAX_LANES:
-            raise ValueError(f"lanes must be an integer from 1 to {MAX_LANES}, got {lanes!r}")
+        check_int("lanes", lanes, 1, MAX_LANES)
         jobs = Jobs(config)
         self._words = {
             **{f"first_{group}": config.first_words for group in range(-(-lanes // COLUMNS))},
@@ -240,19 +217,7 @@ In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         m.d.comb += [asked.data[place].eq(word) for place, word in enumerate(words)]
 
 
-def result_read_layout(jobs: Jobs) -> data.StructLayout:
-    """A segment of results of a walk, see :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`."""
-    return data.StructLayout(
-        {"frame": range(RESULT_FRAMES), "linear": 1, "interleave": 2, "segment": jobs.segment}
-    )
-
-
-def result_beat_layout(config: PimConfig) -> data.StructLayout:
-    """Results at their places in a beat of memory; ``last`` of their walk."""
-    return data.StructLayout({**write_request_layout(config).members, "last": 1})
-
-
-class ResultBuffer(wiring.Component):
+class ResultBuffer:
     """Results that wait to be stored: in each frame 64 for each eight lanes.
 
     Number ``index`` of lane l is in column (index + l) mod 8 of its group's memory; with
@@ -265,35 +230,33 @@ class ResultBuffer(wiring.Component):
         The pool.
     lanes
         Of the bank, 1 to 16.
-
-    Members
-    -------
-    write : In(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
-        With ``linear``, the results written in a cycle are in one row of eight.
-    i : In(stream of :func:`result_read_layout`)
-    o : Out(stream of :func:`result_beat_layout`)
+    write
+        A :class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`. With ``linear``, the results
+        written in a cycle are in one row of eight.
     """
 
-    write: Any
-    i: Any
-    o: Any
-
-    def __init__(self, config: PimConfig, *, lanes: int) -> None:
-        if not isinstance(lanes, int) or not 1 <= lanes <= MAX_LANES:
-            raise ValueError(f"lanes must be an integer from 1 to {MAX_LANES}, got {lanes!r}")
+    def __init__(self, m: Any, config: PimConfig, *, lanes: int, write: Any) -> None:
+        jobs = Jobs(config)
         self._lanes = lanes
-        super().__init__(
-            {
-                "write": In(ResultWriteSignature(lanes)),
-                "i": In(stream.Signature(result_read_layout(Jobs(config)))),
-                "o": Out(stream.Signature(result_beat_layout(config))),
-            }
-        )
+        self._write_port = write
+        self.i: Any = stream.Signature(
+            data.StructLayout(
+                {
+                    "frame": range(RESULT_FRAMES),
+                    "linear": 1,
+                    "interleave": 2,
+                    "segment": jobs.segment,
+                }
+            )
+        ).create()
+        """A stream of segments of results of a walk, see :attr:`Jobs.store
+        <hw.pim.work.layouts.Jobs.store>`."""
+        beat = data.StructLayout({**write_request_layout(config).members, "last": 1})
+        self.o: Any = stream.Signature(beat).create()
+        """A stream of results at their places in a beat of memory; ``last`` of their walk."""
 
-    def elaborate(self, platform: Any) -> Module:
-        m: Any = Module()
         groups = []
-        for group in range(-(-self._lanes // COLUMNS)):
+        for group in range(-(-lanes // COLUMNS)):
             groups.append([])
             for column in range(COLUMNS):
                 storage = shared_column(RESULT_FRAMES * COLUMNS)
@@ -302,10 +265,9 @@ class ResultBuffer(wiring.Component):
         for group, columns in enumerate(groups):
             self._write(m, group, columns)
         self._read(m, groups)
-        return m
 
     def _write(self, m: Any, group: int, columns: list[Any]) -> None:
-        write = self.write
+        write = self._write_port
         with m.If(write.enable), m.Switch(_modulo(write.index)):
             for turn in range(COLUMNS):
                 with m.Case(turn):

@@ -27,9 +27,6 @@ class ColumnMemory(wiring.Component):
         Both as the memory sees them.
     """
 
-    write: Any
-    read: Any
-
     def __init__(self, words: int) -> None:
         self._words = words
         address_bits = (words - 1).bit_length()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -39,13 +37,6 @@ class BufferReadSignature(wiring.Signature):
     0 of group 0. Otherwise ``data`` is arbitrary.
     """
 
-    enable: Any
-    half: Any
-    group: Any
-    k: Any
-    wide: Any
-    data: Any
-
     def __init__(self, jobs: Jobs) -> None:
         super().__init__(
             {
@@ -66,13 +57,6 @@ class ResultWriteSignature(wiring.Signature):
     ``index`` (0 to 7) of its own; with ``linear``, the result number ``index`` + i of the frame. A
     reader finds it there from the next cycle on.
     """
-
-    enable: Any
-    frame: Any
-    linear: Any
-    index: Any
-    mask: Any
-    data: Any
 
     def __init__(self, lanes: int) -> None:
         super().__init__(

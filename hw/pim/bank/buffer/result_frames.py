@@ -60,16 +60,6 @@ class ResultFrames(wiring.Component):
         All frames that were taken have been handed to ``store``.
     """
 
-    work: Any
-    free: Any
-    frame: Any
-    taken: Any
-    entry: Any
-    written: Any
-    freed: Any
-    store: Any
-    idle: Any
-
     def __init__(self, jobs: Jobs, *, multipliers: int, adders: int) -> None:
         self._jobs = jobs
         self._lanes = min(multipliers, adders)

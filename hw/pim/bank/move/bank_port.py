@@ -61,13 +61,6 @@ class BankPort(wiring.Component):
         ``ready`` is always 1.
     """
 
-    read: Any
-    write: Any
-    answer: Any
-    written: Any
-    request: Any
-    response: Any
-
     def __init__(self, config: PimConfig) -> None:
         super().__init__(
             {

@@ -6,6 +6,7 @@ from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import hold, wire
@@ -25,26 +26,13 @@ class _Tags:
 
     def __init__(self, m: Any, *, take: Any, give: Any, given: Any) -> None:
         count = 1 << READ_TAG_BITS
-        m.submodules.tags = queue = memory.Memory(shape=READ_TAG_BITS, depth=count, init=[])
-        fresh, back = Signal(range(count + 1)), Signal(range(count + 1))
-        put_at, get_at = Signal(READ_TAG_BITS), Signal(READ_TAG_BITS)
-        put, get = queue.write_port(), queue.read_port(domain="comb")
+        m.submodules.tags = queue = SyncFIFO(width=READ_TAG_BITS, depth=count)
+        fresh = Signal(range(count + 1))
         unused = wire(m, fresh != count, "unused")
-        self.tag = wire(m, Mux(unused, fresh[:READ_TAG_BITS], get.data), "tag")
-        self.available = wire(m, unused | (back != 0), "available")
-        reused = wire(m, take & ~unused, "reused")
-        m.d.comb += [
-            put.addr.eq(put_at),
-            put.data.eq(given),
-            put.en.eq(give),
-            get.addr.eq(get_at),
-        ]
-        m.d.sync += [
-            fresh.eq(fresh + (take & unused)),
-            back.eq(back + give - reused),
-            put_at.eq(put_at + give),
-            get_at.eq(get_at + reused),
-        ]
+        self.tag = wire(m, Mux(unused, fresh[:READ_TAG_BITS], queue.r_data), "tag")
+        self.available = wire(m, unused | queue.r_rdy, "available")
+        m.d.comb += [queue.w_en.eq(give), queue.w_data.eq(given), queue.r_en.eq(take & ~unused)]
+        m.d.sync += fresh.eq(fresh + (take & unused))
 
 
 class Loader(wiring.Component):
@@ -71,23 +59,15 @@ class Loader(wiring.Component):
         All jobs that were taken are done.
     """
 
-    i: Any
-    request: Any
-    response: Any
-    write: Any
-    done: Any
-    done_buffer: Any
-    idle: Any
-
     def __init__(self, config: PimConfig) -> None:
         self._config = config
-        self._jobs = Jobs(config)
+        jobs = Jobs(config)
         super().__init__(
             {
-                "i": In(stream.Signature(self._jobs.load)),
+                "i": In(stream.Signature(jobs.load)),
                 "request": Out(stream.Signature(read_request_layout(config))),
                 "response": In(stream.Signature(read_response_layout())),
-                "write": Out(OperandWriteSignature(self._jobs)),
+                "write": Out(OperandWriteSignature(jobs)),
                 "done": Out(1),
                 "done_buffer": Out(OperandBuffer),
                 "idle": Out(1),
@@ -96,29 +76,12 @@ class Loader(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        jobs = self._jobs
-        # What is known of a segment, while it is read.
-        kept = data.StructLayout(
-            {"buffer": OperandBuffer, "half": 1, "job": _JOB_BITS, "segment": jobs.segment}
-        )
-        context = data.StructLayout({name: kept[name].shape for name in ("buffer", "half", "job")})
-        context_bits = context.size
-        m.submodules.walker = walker = Walker(self._config, context_bits=context_bits)
+        context = data.StructLayout({"buffer": OperandBuffer, "half": 1, "job": _JOB_BITS})
+        m.submodules.walker = walker = Walker(self._config, context_bits=context.size)
         o = walker.o.payload
-        walked = data.View(context, o.context)
-        segment = Signal(kept)
-        m.d.comb += [
-            segment.segment.eq(o.segment),
-            *(segment[name].eq(walked[name]) for name, _ in context),
-        ]
-
         read = Signal()
-        tags = _Tags(
-            m,
-            take=read,
-            give=self.response.valid,
-            given=self.response.payload.tag,
-        )
+        answer = self.response.payload
+        tags = _Tags(m, take=read, give=self.response.valid, given=answer.tag)
         zero = o.segment.zero
         m.d.comb += [
             self.response.ready.eq(1),
@@ -128,26 +91,27 @@ class Loader(wiring.Component):
             read.eq(self.request.valid & self.request.ready),
             walker.o.ready.eq(Mux(zero, ~self.response.valid, tags.available & self.request.ready)),
         ]
+        # What is known of a segment, while it is read.
         m.submodules.pending = pending = memory.Memory(
-            shape=kept, depth=1 << READ_TAG_BITS, init=[]
+            shape=o.shape(), depth=1 << READ_TAG_BITS, init=[]
         )
         put, get = pending.write_port(), pending.read_port(domain="comb")
-        found = Mux(self.response.valid, get.data.as_value(), segment.as_value())
-        written = Signal(kept)
+        written = Signal(o.shape())
+        walked, of_written = (data.View(context, each.context) for each in (o, written))
         m.d.comb += [
             put.addr.eq(tags.tag),
-            put.data.eq(segment),
+            put.data.eq(o),
             put.en.eq(read),
-            get.addr.eq(self.response.payload.tag),
-            written.eq(found),
+            get.addr.eq(answer.tag),
+            written.eq(Mux(self.response.valid, get.data.as_value(), o.as_value())),
             self.write.enable.eq(self.response.valid | (walker.o.valid & zero)),
-            self.write.buffer.eq(written.buffer),
-            self.write.half.eq(written.half),
+            self.write.buffer.eq(of_written.buffer),
+            self.write.half.eq(of_written.half),
             self.write.segment.eq(written.segment),
-            self.write.data.eq(self.response.payload.data),
+            self.write.data.eq(answer.data),
         ]
         ended = walker.o.valid & walker.o.ready & o.segment.last
-        self._account(m, walker, read, walked.job, written.job, ended)
+        self._account(m, walker, read, walked.job, of_written.job, ended)
         return m
 
     def _account(

@@ -8,11 +8,13 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.checks import check_int
 from hw.pim.bank.buffer.buffers import ResultBuffer
 from hw.pim.bank.buffer.interface import RESULT_FRAMES, ResultWriteSignature
 from hw.pim.bank.move.bank_port import write_request_layout
 from hw.pim.bank.move.walker import Walker
 from hw.pim.config import PimConfig
+from hw.pim.placement import MAX_LANES
 from hw.pim.work.layouts import Jobs
 
 __all__ = ["Storer"]
@@ -47,16 +49,10 @@ class Storer(wiring.Component):
         All jobs that were taken are done, and their writes have been answered.
     """
 
-    i: Any
-    result: Any
-    request: Any
-    written: Any
-    freed: Any
-    idle: Any
-
     def __init__(self, config: PimConfig, *, lanes: int) -> None:
         self._config = config
-        self._results = ResultBuffer(config, lanes=lanes)
+        check_int("lanes", lanes, 1, MAX_LANES)
+        self._lanes = lanes
         super().__init__(
             {
                 "i": In(stream.Signature(Jobs(config).store)),
@@ -70,8 +66,8 @@ class Storer(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        m.submodules.results = results = self._results
-        wiring.connect(m, wiring.flipped(self.result), results.write)
+        m.submodules.results = in_results = Module()
+        results = ResultBuffer(in_results, self._config, lanes=self._lanes, write=self.result)
         job, asked = self.i.payload, results.i.payload
         context = Cat(asked.frame, asked.linear, asked.interleave)
         m.submodules.walker = walker = Walker(self._config, context_bits=len(context))

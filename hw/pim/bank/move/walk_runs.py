@@ -95,10 +95,6 @@ class RunWalker(wiring.Component):
     o : Out(:class:`RunSignature`)
     """
 
-    i: Any
-    context: Any
-    o: Any
-
     def __init__(self, config: PimConfig, *, context_bits: int) -> None:
         self._jobs = Jobs(config)
         super().__init__(

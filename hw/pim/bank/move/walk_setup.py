@@ -45,18 +45,6 @@ class WalkSetup(wiring.Component):
         The coordinates of column 0, in the first line and in the others, and of row 0.
     """
 
-    walk: Any
-    valid: Any
-    taken: Any
-    done: Any
-    columns: Any
-    first_columns: Any
-    rows: Any
-    first_rows: Any
-    row_x: Any
-    line_row_x: Any
-    channel_y: Any
-
     def __init__(self, config: PimConfig) -> None:
         jobs = Jobs(config)
         self._k_bits = jobs.k_bits

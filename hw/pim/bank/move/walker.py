@@ -60,10 +60,6 @@ class Walker(wiring.Component):
         The address of a segment that is ``zero`` is arbitrary.
     """
 
-    i: Any
-    context: Any
-    o: Any
-
     def __init__(self, config: PimConfig, *, context_bits: int) -> None:
         self._config = config
         self._jobs = Jobs(config)

@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.checks import check_int
 from hw.float.parts import carry, delayed_pulse, wire
 from hw.pim.bank.buffer.interface import (
     COLUMNS,
@@ -22,7 +23,7 @@ from hw.pim.bank.units.product_issue import ProductIssue, sums_layout
 from hw.pim.bank.units.sum_issue import RoundIssue, TreeSequencer
 from hw.pim.config import PimConfig
 from hw.pim.placement import MAX_LANES
-from hw.pim.work.layouts import LANE_BITS, Elementwise, Jobs, Second
+from hw.pim.work.layouts import LANE_BITS, Elementwise, Jobs, OperandBuffer, Second
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["Compute"]
@@ -48,7 +49,7 @@ class Compute(wiring.Component):
     SUM it is that of adders. First vector v of a job is member v mod L of group v div L in the
     buffers: members 0 to 7 in ``first_0``, from 8 on in ``first_1``. A shared second vector s is
     member s mod 8 of group s div 8 in ``second``; private ones lie like the first vectors, the
-    members from 8 on in ``third``, half ``third_half``.
+    members from 8 on in ``third``, in the half of that.
 
     A reduction takes 8 cycles for an element, in which each lane multiplies for up to eight
     results; their additions go on beside that, in the order that the specification states. A
@@ -80,8 +81,8 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         The results are in the buffer. Frames come in turn: 0, 1, 2, 3, 0, ...
     frame_freed : In(1)
         Pulse: the frame whose turn it is has been stored.
-    release_first, release_second, release_third : Out(1)
-        Pulse: as a job asked for, in the order of the jobs.
+    release : Out(3)
+        Pulses: as a job asked for, in the order of the jobs.
     multiplications, additions : Out(LANE_BITS + 1)
         How many are done in this cycle; exact over a work.
     idle : Out(1)
@@ -89,24 +90,9 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         cycle after a job is taken.
     """
 
-    work: Any
-    job: Any
-    second: Any
-    third: Any
-    result: Any
-    store: Any
-    frame_freed: Any
-    release_first: Any
-    release_second: Any
-    release_third: Any
-    multiplications: Any
-    additions: Any
-    idle: Any
-
     def __init__(self, config: PimConfig, *, multipliers: int, adders: int) -> None:
         for name, value in (("multipliers", multipliers), ("adders", adders)):
-            if not isinstance(value, int) or not 1 <= value <= MAX_LANES:
-                raise ValueError(f"{name} must be an integer from 1 to {MAX_LANES}, got {value!r}")
+            check_int(name, value, 1, MAX_LANES)
         self._config = config
         self._jobs = jobs = Jobs(config)
         self._multipliers = multipliers
@@ -124,24 +110,12 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
                 "result": Out(ResultWriteSignature(self._lanes)),
                 "store": Out(stream.Signature(jobs.store)),
                 "frame_freed": In(1),
-                "release_first": Out(1),
-                "release_second": Out(1),
-                "release_third": Out(1),
+                "release": Out(len(OperandBuffer)),
                 "multiplications": Out(LANE_BITS + 1),
                 "additions": Out(LANE_BITS + 1),
                 "idle": Out(1),
             }
         )
-
-    @property
-    def lanes(self) -> int:
-        """Lanes, of which some may have only a multiplier or only an adder."""
-        return self._lanes
-
-    @property
-    def elements(self) -> int:
-        """Elementwise results a cycle."""
-        return self._elements
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
@@ -180,9 +154,10 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         ]
         self._write(m, products.factors, rounds.result, frames.written)
         self._count(m, products.factors, rounds.additions)
-        for number, name in enumerate(("first", "second", "third")):
-            released = delayed_pulse(m, products.factors.release[number], _RELEASE_CYCLES, name)
-            m.d.comb += getattr(self, f"release_{name}").eq(released)
+        for buffer in OperandBuffer:
+            last_use = products.factors.release[buffer.value]
+            released = delayed_pulse(m, last_use, _RELEASE_CYCLES, f"released_{buffer.value}")
+            m.d.comb += self.release[buffer.value].eq(released)
 
         # Some cycles longer than there are jobs, for what is on its way.
         busy = wire(m, products.busy | tree.busy | rounds.busy | (pending.level != 0), "busy")

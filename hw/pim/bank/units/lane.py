@@ -154,15 +154,7 @@ class Lane(wiring.Component):
         ``ADD_CYCLES`` - 1 after the selection.
     """
 
-    control: Any
-    a: Any
-    b: Any
-    c: Any
-    result: Any
-
     def __init__(self, config: PimConfig, *, multiplier: bool, adder: bool) -> None:
-        if not multiplier and not adder:
-            raise ValueError("a lane must have a multiplier or an adder, got neither")
         self._geometry = LaneGeometry(config)
         self._multiplier = multiplier
         self._adder = adder
@@ -198,22 +190,21 @@ class Lane(wiring.Component):
         even, odd = self._ring(m, Mux(self.control.bypass, a, product))
         partial, kept = self._sums(m, add.o_y)
         augend, addend = (Signal(32, name=name, reset_less=True) for name in ("augend", "addend"))
-        with m.Switch(self.control.augend):
-            with m.Case(Augend.EVEN):
-                m.d.sync += augend.eq(even)
-            with m.Case(Augend.ODD):
-                m.d.sync += augend.eq(odd)
-            with m.Case(Augend.PARTIAL):
-                m.d.sync += augend.eq(partial)
-            with m.Case(Augend.PRODUCT):
-                m.d.sync += augend.eq(product)
-        with m.Switch(self.control.addend):
-            with m.Case(Addend.ODD):
-                m.d.sync += addend.eq(odd)
-            with m.Case(Addend.SUM):
-                m.d.sync += addend.eq(kept)
-            with m.Default():
-                m.d.sync += addend.eq(self.c)
+        augends = {
+            Augend.EVEN: even,
+            Augend.ODD: odd,
+            Augend.PARTIAL: partial,
+            Augend.PRODUCT: product,
+        }
+        addends = {Addend.ODD: odd, Addend.SUM: kept, Addend.OUTSIDE: self.c}
+        for choice, sources, operand in (
+            (self.control.augend, augends, augend),
+            (self.control.addend, addends, addend),
+        ):
+            with m.Switch(choice):
+                for source, value in sources.items():
+                    with m.Case(source):
+                        m.d.sync += operand.eq(value)
         m.d.comb += [add.i_a.eq(augend), add.i_b.eq(addend), self.result.eq(add.o_y)]
         return m
 

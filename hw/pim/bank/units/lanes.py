@@ -67,15 +67,6 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         What the lanes have added up (or multiplied, if there is no adder).
     """
 
-    work: Any
-    enable: Any
-    factors: Any
-    produced: Any
-    control: Any
-    second: Any
-    third: Any
-    results: Any
-
     def __init__(self, jobs: Jobs, *, multipliers: int, adders: int, elements: int) -> None:
         self._config = jobs.config
         self._multipliers = multipliers
@@ -136,13 +127,14 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         work, factors = self.work, self.factors
         elementwise, operation = work.elementwise, work.operation
         private = wire(m, ~elementwise & (work.second_kind == Second.PRIVATE), "private")
+        first_half, second_half, third_half = factors.halves
         late = carry(
             m,
             PRODUCT_CYCLES,
             "late",
             k=factors.k,
-            second_half=factors.second_half,
-            third_half=factors.third_half,
+            second_half=second_half,
+            third_half=third_half,
         )
         late_enable = delayed_pulse(m, factors.enable & elementwise, PRODUCT_CYCLES, "late_enable")
         adds_second = wire(
@@ -163,14 +155,14 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
             first = getattr(self, f"first_{group}")
             m.d.comb += [
                 first.enable.eq(factors.enable & (~elementwise if group else 1)),
-                first.half.eq(factors.first_half),
+                first.half.eq(first_half),
                 first.group.eq(factors.group),
                 first.k.eq(place("first", factors.k)),
                 first.wide.eq(elementwise),
             ]
         m.d.comb += [
             self.second.enable.eq(Mux(adds_second, late_enable, factors.enable & has_second)),
-            self.second.half.eq(Mux(adds_second, late.second_half, factors.second_half)),
+            self.second.half.eq(Mux(adds_second, late.second_half, second_half)),
             self.second.group.eq(Mux(private, factors.group, factors.second[3:])),
             self.second.k.eq(place("second", second_k)),
             self.second.wide.eq(elementwise),
@@ -183,7 +175,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
             with m.If(private):
                 m.d.comb += [
                     self.third.enable.eq(factors.enable),
-                    self.third.half.eq(factors.third_half),
+                    self.third.half.eq(third_half),
                     self.third.group.eq(factors.group),
                     self.third.k.eq(factors.k),
                 ]

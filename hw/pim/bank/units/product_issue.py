@@ -13,7 +13,7 @@ from hw.pim.bank.buffer.interface import GROUP_BITS, RESULT_FRAMES, RESULT_INDEX
 from hw.pim.bank.buffer.result_frames import frame_entry_layout
 from hw.pim.bank.units.lane import RING_ROUNDS
 from hw.pim.bank.units.lane_spread import SPREAD, spread_of, turn
-from hw.pim.work.layouts import INTERLEAVE, LANE_BITS, Jobs, Second
+from hw.pim.work.layouts import INTERLEAVE, LANE_BITS, Jobs, OperandBuffer, Second
 
 __all__ = ["ProductIssue", "factors_layout", "sums_layout"]
 
@@ -26,17 +26,15 @@ def factors_layout(jobs: Jobs) -> data.StructLayout:
             "round": 1,
             # There is something to read.
             "enable": 1,
-            "first_half": 1,
-            "second_half": 1,
-            "third_half": 1,
+            "halves": len(OperandBuffer),
             # First vectors are those of this group; a second one has this number in the buffer.
             "group": GROUP_BITS,
             "second": GROUP_BITS + 3,
             "k": jobs.k_bits,
             # Lanes that have a product; elementwise, results.
             "count": LANE_BITS + 1,
-            # The halves of first, second and third operand of which this is the last use.
-            "release": 3,
+            # The halves of which this is the last use.
+            "release": len(OperandBuffer),
             # Elementwise: the frame, and whether this is the last of it.
             "frame": range(RESULT_FRAMES),
             "frame_last": 1,
@@ -81,17 +79,6 @@ class ProductIssue(wiring.Component):
     busy : Out(1)
     """
 
-    work: Any
-    job: Any
-    sums: Any
-    ring_freed: Any
-    frame_free: Any
-    frame: Any
-    frame_taken: Any
-    entry: Any
-    factors: Any
-    busy: Any
-
     def __init__(self, jobs: Jobs, *, multipliers: int, adders: int, elements: int) -> None:
         self._jobs = jobs
         self._lanes = min(multipliers, adders)
@@ -127,16 +114,12 @@ class ProductIssue(wiring.Component):
 
         factors = Signal(factors_layout(jobs))
         m.d.comb += [
-            factors.first_half.eq(job.first_half),
-            factors.second_half.eq(job.second_half),
-            factors.third_half.eq(job.third_half),
+            factors.halves.eq(job.halves),
             factors.k.eq(k),
             factors.frame.eq(self.frame),
         ]
         with m.If(ended):
-            m.d.comb += factors.release.eq(
-                Cat(job.release_first, job.release_second, job.release_third)
-            )
+            m.d.comb += factors.release.eq(job.release)
         with m.If(go):
             m.d.sync += k.eq(next_k)
         with m.If(elementwise):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -92,16 +92,6 @@ class TreeSequencer(wiring.Component):
     busy : Out(1)
         A job is at work.
     """
-
-    work: Any
-    job: Any
-    produced: Any
-    frame_free: Any
-    frame: Any
-    frame_taken: Any
-    entry: Any
-    round: Any
-    busy: Any
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -286,14 +276,6 @@ class RoundIssue(wiring.Component):
         A round is at work; its sums appear up to 16 cycles later.
     """
 
-    work: Any
-    round: Any
-    ring_freed: Any
-    control: Any
-    additions: Any
-    result: Any
-    busy: Any
-
     def __init__(self, jobs: Jobs, *, multipliers: int, adders: int) -> None:
         self._lanes = min(multipliers, adders)
         self._adders = adders
@@ -346,6 +328,7 @@ class RoundIssue(wiring.Component):
             2 + ADD_CYCLES,
             "ends",
         )
+        followed = ("augend", "addend", "even", "odd", "frame")
         one = carry(
             m,
             1,
@@ -355,15 +338,10 @@ class RoundIssue(wiring.Component):
             first=first,
             second=(now.second + second)[:12],
             count=count,
-            augend=now.augend.as_value(),
-            addend=now.addend.as_value(),
-            even=now.even,
-            odd=now.odd,
-            read=now.read.as_value(),
-            write=now.write.as_value(),
-            destination=now.destination.as_value(),
-            counts=now.counts,
-            frame=now.frame,
+            **{
+                name: Value.cast(now[name])
+                for name in (*followed, "read", "write", "destination", "counts")
+            },
         )
         # The result's state begins at a multiple of its number of places.
         state = wire(
@@ -375,18 +353,12 @@ class RoundIssue(wiring.Component):
             m,
             1,
             "two",
-            busy=one.busy,
-            rho=one.rho,
-            augend=one.augend,
-            addend=one.addend,
-            even=one.even,
-            odd=one.odd,
+            **{name: getattr(one, name) for name in ("busy", "rho", *followed)},
             read=self._sum_place(one.read, one.rho, state),
             write=self._sum_place(one.write, one.rho, state),
             # The places of what is no result are another's, or nobody's.
             partial=live & (one.destination == Destination.PARTIAL.value),
             sum=live & (one.destination == Destination.SUM.value),
-            frame=one.frame,
         )
         is_result = live & (one.destination == Destination.RESULT.value)
         chosen = carry(m, 1, "chosen", augend=two.augend, addend=two.addend)
@@ -394,11 +366,7 @@ class RoundIssue(wiring.Component):
             m,
             ADD_CYCLES,
             "sums",
-            rho=two.rho,
-            write=two.write,
-            partial=two.partial,
-            sum=two.sum,
-            frame=two.frame,
+            **{name: getattr(two, name) for name in ("rho", "write", "partial", "sum", "frame")},
         )
         m.d.sync += self.additions.eq(Mux(live & one.counts, one.count, 0))
         control = self.control
