@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR, AXI4Channels, AXI4Signature
+from hw.expose import expose
 from hw.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, line_width
 from hw.stream.bursts import BurstGenerator
 from hw.stream.rounds import RoundsLayout, RoundWalker
@@ -96,7 +97,7 @@ class BlockMover(wiring.Component):
         m.submodules.bursts = bursts = BurstGenerator(
             layout=self._layout, tensors=self._tensors, addr_width=self._addr_width
         )
-        self._begin(m, bursts)
+        expose(m, self, bursts, ("start", "rounds", "last_tensor", "lines", "stop"))
         burst: Any = bursts.o.payload
         for name, value in (
             ("addr", burst.line << LINE_BYTE_BITS),
@@ -109,21 +110,12 @@ class BlockMover(wiring.Component):
         m.d.comb += [
             bursts.o.ready.eq(getattr(self.axi, f"{self._channels[0]}ready")),
             bursts.allowed.eq(allowed),
-            bursts.stop.eq(self.stop),
-            *(inner.eq(outer) for inner, outer in zip(bursts.lines, self.lines, strict=True)),
         ]
         return bursts
 
     def _walker(self, m: Any, name: str) -> Any:
         """A walk over the beats of all rounds."""
         m.submodules[name] = walker = RoundWalker(layout=self._layout, tensors=self._tensors)
-        self._begin(m, walker)
+        expose(m, self, walker, ("start", "rounds", "last_tensor"))
         m.d.comb += walker.step_beats.eq(1)
         return walker
-
-    def _begin(self, m: Any, part: Any) -> None:
-        m.d.comb += [
-            part.start.eq(self.start),
-            part.rounds.eq(self.rounds),
-            part.last_tensor.eq(self.last_tensor),
-        ]

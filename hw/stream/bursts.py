@@ -8,6 +8,7 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.expose import expose
 from hw.line import AXI_BURST_BITS, AXI_BURST_LINES, line_width
 from hw.stream.rounds import RoundsLayout, RoundWalker
 
@@ -82,10 +83,8 @@ class BurstGenerator(wiring.Component):
         beats = Signal(range(AXI_BURST_LINES + 1))
         burst = Signal(self._burst, reset_less=True)
         valid = Signal()
+        expose(m, self, walker, ("start", "rounds", "last_tensor"))
         m.d.comb += [
-            walker.start.eq(self.start),
-            walker.rounds.eq(self.rounds),
-            walker.last_tensor.eq(self.last_tensor),
             line.eq(lines[walker.tensor]),
             to_boundary.eq(AXI_BURST_LINES - line[:AXI_BURST_BITS]),
             beats.eq(Mux(walker.left < to_boundary, walker.left, to_boundary)),
