@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from hw.axdimm.registers import arbiter_map
 from sw_driver.axdimm.channel import Channel, Mode, ModePolicy
-from sw_driver.axdimm.registers import arbiter_registers
+from sw_driver.axdimm.registers import COUNTERS, arbiter_registers
 from sw_driver.memory.allocations import checked_channel
 from sw_driver.memory.interface import FreeSpace, Memory
 from sw_driver.runtime.context import Context
@@ -31,14 +30,7 @@ from ..control import (
 )
 from .register_access import find_register, read_registers, write_register
 
-__all__ = ["COUNTERS", "DriverControl"]
-
-COUNTERS = tuple(
-    register.name
-    for register in arbiter_map().registers
-    if [field.name for field in register.fields] == ["count"]
-)
-"""Registers of the arbiter that count."""
+__all__ = ["DriverControl"]
 
 
 class DriverControl:

@@ -14,7 +14,14 @@ from hw.rules import RULES
 from ..errors import IncompatibleDeviceError
 from ..transport import LINE_BYTES, Transport, arbiter_window, kernel_window
 
-__all__ = ["RegisterWindow", "arbiter_registers", "kernel_registers", "kernel_rules"]
+__all__ = ["COUNTERS", "RegisterWindow", "arbiter_registers", "kernel_registers", "kernel_rules"]
+
+COUNTERS = tuple(
+    register.name
+    for register in arbiter_map().registers
+    if [field.name for field in register.fields] == ["count"]
+)
+"""Registers of the arbiter that count."""
 
 REGISTER_BYTES = 8
 """A register is the first eight bytes of its line, little endian."""

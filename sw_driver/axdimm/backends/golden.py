@@ -31,23 +31,13 @@ from sw_driver.transport import (
     kernel_window,
 )
 
-__all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport", "golden_settings"]
+from ..registers import COUNTERS, REGISTER_BYTES
 
-REGISTER_BYTES = 8
+__all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport", "golden_settings"]
 
 _ARBITER = arbiter_map()
 MODES = dict(_ARBITER["status"]["mode"].encoding)
 CAUSES = dict(kernel_map()["status"]["cause"].encoding)
-_ARBITER_COUNTERS = (
-    "late_reads",
-    "refused",
-    "overflows",
-    "host_reads",
-    "host_writes",
-    "refreshes",
-    "activates",
-    "precharges",
-)
 
 
 def golden_settings(config: ModuleConfig) -> dict[str, Any]:
@@ -72,7 +62,7 @@ class GoldenChannel:
     beats_written: int = 0
     sums: dict[str, int] = field(default_factory=dict)
     """Of the last run, FP32 bits by the names of their registers."""
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_ARBITER_COUNTERS, 0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
 
 
 class GoldenTransport(Transport):

@@ -10,7 +10,6 @@ from typing import Any
 from rich.table import Table
 
 from hw.rules import rule
-from sw_driver.axdimm.runs import DramActivity
 from sw_driver.experiments.figures import (
     PAPER_EFFICIENCY,
     PAPER_FABRIC_MHZ,
@@ -55,30 +54,17 @@ def _figures(
 
 
 def _channel(result: TrainingResult, channel: ChannelFigures, fabric_mhz: float) -> dict[str, Any]:
+    dram = activity = channel.activity
+    if activity is not None:
+        sums = {"total_tck": activity.total_tck, "row_hits": activity.row_hits}
+        dram = asdict(activity) | sums
     return {
         "channel": channel.channel,
         **_figures(result, channel, channels=1, fabric_mhz=fabric_mhz),
         "beats_read": channel.beats_read,
         "beats_written": channel.beats_written,
         "idle_fabric_cycles": channel.idle_fabric_cycles if result.timed else None,
-        "dram": _dram(channel.activity),
-    }
-
-
-def _host(result: TrainingResult) -> dict[str, float | None]:
-    rate = None
-    if result.timed and result.device_seconds:
-        rate = result.simulated_fabric_cycles / result.device_seconds
-    return {"seconds": result.host_seconds, "fabric_cycles_per_second": rate}
-
-
-def _dram(activity: DramActivity | None) -> dict[str, int] | None:
-    if activity is None:
-        return None
-    return {
-        **asdict(activity),
-        "total_tck": activity.total_tck,
-        "row_hits": activity.row_hits,
+        "dram": dram,
     }
 
 
@@ -114,13 +100,16 @@ def report(
     What needs a clock is None on a backend that has none. The entries of ``channels`` hold the same
     figures, with the loss and accuracy of the whole job.
     """
+    rate = None
+    if result.timed and result.device_seconds:
+        rate = result.simulated_fabric_cycles / result.device_seconds
     return {
         "rule": result.rule,
         **_figures(result, result, channels=len(result.channels), fabric_mhz=fabric_mhz),
         "fabric_mhz": fabric_mhz,
         "refresh_limit": refresh_limit if result.timed else None,
         "channels": [_channel(result, channel, fabric_mhz) for channel in result.channels],
-        "host": _host(result),
+        "host": {"seconds": result.host_seconds, "fabric_cycles_per_second": rate},
         **context,
         **provenance(),
     }
