@@ -24,6 +24,7 @@ from hw.memory_node.link.port import LinkPort
 from hw.memory_node.link.wire import WireSignature
 from hw.memory_node.ring.entry import LinkEntry
 from hw.memory_node.ring.packet_arbiter import PacketArbiter
+from hw.verilog import Shared
 
 __all__ = ["DeviceNode", "Transfer"]
 
@@ -132,7 +133,8 @@ class DeviceNode(wiring.Component):
             Signal(entry_layout, name=f"entry_{index}", reset_less=True) for index in range(slots)
         ]
 
-        ports: list[Any] = [LinkPort(self._link) for _ in range(links)]
+        one = LinkPort(self._link)
+        ports: list[Any] = [Shared(one, name="device_link_port") for _ in range(links)]
         senders = [_Sender(entry_layout, slots) for _ in range(links)]
         sinks = [_Sink() for _ in range(links)]
         events: dict[str, list[Any]] = {"wrong": [], "received": [], "refused": [], "done": []}

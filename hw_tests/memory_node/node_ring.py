@@ -14,6 +14,7 @@ from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.registers.node_registers import REGISTERS_ADDR_WIDTH
 from hw.sim.device_node import DeviceNode, Transfer
 from hw.sim.memory_node import SimulatedMemoryNode
+from hw.verilog import Shared
 
 __all__ = ["DEVICES", "NodeRing"]
 
@@ -56,10 +57,10 @@ class NodeRing(wiring.Component):
         m: Any = Module()
         config = self._config
         half = config.group_links
-        nodes: list[Any] = [SimulatedMemoryNode(config) for _ in range(DEVICES)]
-        devices: list[Any] = [
-            DeviceNode(links=config.links, link=config.link) for _ in range(DEVICES)
-        ]
+        node = SimulatedMemoryNode(config)
+        device = DeviceNode(links=config.links, link=config.link)
+        nodes: list[Any] = [Shared(node, name="ring_node") for _ in range(DEVICES)]
+        devices: list[Any] = [Shared(device, name="ring_device") for _ in range(DEVICES)]
         for number, (node, device) in enumerate(zip(nodes, devices, strict=True)):
             m.submodules[f"node_{number}"] = node
             m.submodules[f"device_{number}"] = device

@@ -15,6 +15,7 @@ from hw.memory_node.flit import CHANNELS, FlitStream
 from hw.memory_node.link.port import LinkPort
 from hw.memory_node.registers.node_registers import REGISTERS_ADDR_WIDTH
 from hw.sim.memory_node import SimulatedMemoryNode
+from hw.verilog import Shared
 
 __all__ = ["NodeSystem"]
 
@@ -48,7 +49,8 @@ class NodeSystem(wiring.Component):
         config = self._config
         m.submodules.node = node = SimulatedMemoryNode(config)
         wiring.connect(m, wiring.flipped(self.s_axi), node.s_axi)
-        ports: list[Any] = [LinkPort(config.link) for _ in range(config.links)]
+        port = LinkPort(config.link)
+        ports: list[Any] = [Shared(port, name="peer_link_port") for _ in range(config.links)]
         for link, port in enumerate(ports):
             m.submodules[f"port_{link}"] = port
             for source, target in (
