@@ -1,4 +1,4 @@
-"""What of a netlist of Amaranth has to be written.
+"""Netlists of Amaranth, and what of them has to be written.
 
 Results that are always the same, or those of another cell, are replaced; cells that no output and
 no instance depends on are left out.
@@ -7,15 +7,53 @@ no instance depends on are left out.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from operator import add, and_, eq, ge, gt, le, lt, mul, ne, or_, sub, xor
 from typing import Any
 
-from amaranth.hdl import _nir as nir  # not exported
+from amaranth.hdl import _nir as nir  # these are not exported
+from amaranth.hdl._ir import _emit_netlist
 
-__all__ = ["ONE", "ZERO", "NeededCells", "nets_of", "width_of"]
+__all__ = ["ONE", "ZERO", "NeededCells", "netlist_of", "nets_of", "width_of"]
 
 ZERO, ONE = (nir.Net.from_const(value) for value in (0, 1))
+
+
+def netlist_of(fragment: Any, ports: Mapping[str, Any], name: str) -> Any:
+    """The netlist of a fragment whose components are instances, as far as its text needs it.
+
+    Amaranth's ``build_netlist`` follows each bit in search of cycles, and each net through the
+    hierarchy, which takes as long as half of all the rest. Raises
+    ``amaranth.hdl._nir.CombinationalCycle``.
+    """
+    netlist = nir.Netlist()
+    _emit_netlist(netlist, fragment.prepare(ports=ports, hierarchy=(name,)))
+    if _may_have_a_cycle(netlist):
+        netlist.check_comb_cycles()
+    netlist.resolve_all_nets()
+    return netlist
+
+
+def _may_have_a_cycle(netlist: Any) -> bool:
+    """Whether a cell depends on itself; there may be no cycle if it does by other bits."""
+    connections = netlist.connections
+    sources: dict[int, set[int]] = {}
+    for index, cell in enumerate(netlist.cells):
+        if isinstance(cell, (nir.Top, nir.SyncReadPort, nir.Instance)):
+            continue  # no output depends on an input in the same cycle
+        sources[index] = set()
+        registered = isinstance(cell, nir.FlipFlop)
+        for net in (cell.clk, cell.arst) if registered else cell.input_nets():
+            while net.is_late:
+                net = connections[net]
+            if net.is_cell:
+                sources[index].add(net.cell)
+    try:
+        TopologicalSorter(sources).prepare()
+    except CycleError:
+        return True
+    return False
 
 
 def width_of(cell: Any) -> int:
@@ -32,7 +70,8 @@ def width_of(cell: Any) -> int:
 
 def nets_of(index: int, start: int, width: int) -> Any:
     """Bits ``start`` and so on of what the cell ``index`` puts out."""
-    return nir.Value(nir.Net.from_cell(index, start + bit) for bit in range(width))
+    first = nir.Net.from_cell(index, start)
+    return nir.Value(map(nir.Net, range(first, first + width)))
 
 
 class NeededCells:
@@ -103,7 +142,7 @@ class NeededCells:
             for value in _inputs(cell)
         ]  # fmt: skip
         for value in (*values, *self.outputs.values()):
-            nets = self.resolved(value)
+            nets = tuple(self.resolved(value))  # parts of which cost less than those of a value
             for at, net in enumerate(nets):
                 if net.is_cell and not net.bit and isinstance(self.all[net.cell], nir.Operator):
                     piece = nets[at : at + width_of(self.all[net.cell])]

@@ -25,12 +25,13 @@ from amaranth.hdl import (
     Value,
 )
 from amaranth.hdl._ast import SignalDict, SignalSet  # these are not exported
-from amaranth.hdl._ir import PortDirection, build_netlist
+from amaranth.hdl._ir import PortDirection
 from amaranth.hdl._mem import MemoryInstance
 from amaranth.hdl._xfrm import DomainCollector
 from amaranth.lib import wiring
 
 from hw.clocking import CLOCK_GATE_CELLS
+from hw.netlist import netlist_of
 from hw.port_meanings import port_meanings, summary
 from hw.verilog_text import KEYWORDS, module_text
 
@@ -207,7 +208,7 @@ class _Modules:
                 "the reset; give it another one"
             )
         outside = {port: (signal, PortDirection.Input) for port, signal in more.items()}
-        netlist = build_netlist(fragment, ports=ports | outside, name=name)
+        netlist = netlist_of(fragment, ports | outside, name)
         self._claim(netlist.signals, component, [*more.values()])
         meanings = port_meanings(component)
         return module_text(

@@ -63,7 +63,7 @@ def run_bench(
             # Built once for all instances.
             *(
                 f'no_inline -module "{name}"'
-                for name in ("*adam_unit", "axdimm_channel", "pim_bank_*", "pim_vault_*")
+                for name in ("*_unit", "axdimm_channel", "pim_bank_*", "pim_vault_*")
             ),
             "",
         ]

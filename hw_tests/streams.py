@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import cocotb
@@ -23,6 +24,31 @@ def unpack(layout: data.Layout, payload: int) -> dict[str, int]:
     return {str(name): payload >> field.offset & ((1 << field.width) - 1) for name, field in layout}
 
 
+_players: dict[Any, tuple[Any, list[Iterator[None]]]] = {}
+"""For each clock the task that goes on with what is played at its edges."""
+
+
+def _play(clock: Any, steps: Iterator[None]) -> None:
+    """Goes on with ``steps`` at each rising edge of ``clock`` until the test ends.
+
+    One task does it for all: to wake one takes longer than most of what is done in a cycle.
+    """
+    task, playing = _players.get(clock, (None, []))
+    if task is None or task.done():  # that of a test before this one
+        playing = []
+        _players[clock] = cocotb.start_soon(_run(clock, playing)), playing
+    next(steps)
+    playing.append(steps)
+
+
+async def _run(clock: Any, playing: list[Iterator[None]]) -> None:
+    edge = RisingEdge(clock)
+    while True:
+        await edge
+        for steps in playing:
+            next(steps, None)
+
+
 class StreamSource:
     """Offers the payloads of ``queue`` at the ports ``PREFIX_payload``, ``_valid``, ``_ready``.
 
@@ -37,21 +63,20 @@ class StreamSource:
         self._payload = getattr(dut, f"{prefix}_payload")
         self._valid = getattr(dut, f"{prefix}_valid")
         self._ready = getattr(dut, f"{prefix}_ready")
-        self._clock = clock
         self._random = random.Random(f"{prefix} {seed}")
         self._valid.value = 0
-        self._task = cocotb.start_soon(self._run())
+        self._steps = self._offer()
+        _play(clock, self._steps)
 
     def stop(self) -> None:
         """Offers nothing any more, for a reset of the other side."""
-        self._task.cancel()
+        self._steps.close()
         self._valid.value = 0
 
-    async def _run(self) -> None:
-        edge = RisingEdge(self._clock)
+    def _offer(self) -> Generator[None, None, None]:
         offered = shown = False
         while True:
-            await edge
+            yield
             if offered and int(self._ready.value):
                 self.queue.popleft()
                 offered = False
@@ -79,21 +104,18 @@ class StreamSink:
         self._payload = getattr(dut, f"{prefix}_payload")
         self._valid = getattr(dut, f"{prefix}_valid")
         self._ready = getattr(dut, f"{prefix}_ready")
-        self._clock = clock
         self._random = random.Random(f"{prefix} {seed}")
         self._ready.value = 0
-        cocotb.start_soon(self._run())
+        _play(clock, self._take())
 
-    async def _run(self) -> None:
-        edge = RisingEdge(self._clock)
+    def _take(self) -> Iterator[None]:
         cycle = 0
         ready = False
         waiting: int | None = None
         while True:
-            await edge
+            yield
             cycle += 1
-            valid = bool(int(self._valid.value))
-            payload = int(self._payload.value) if valid else None
+            payload = int(self._payload.value) if int(self._valid.value) else None
             if waiting is not None:
                 assert payload == waiting, f"{self._prefix} changed while it waited"
             waiting = None

@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 import pytest
-from amaranth.hdl import Module, Shape, signed, unsigned
+from amaranth.hdl import Module, Shape, Signal, signed, unsigned
+from amaranth.hdl._nir import CombinationalCycle  # not exported
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -150,6 +151,30 @@ def test_memories_begin_with_their_contents(
     text = to_verilog(Table(shape, init, depth=4), "table")
     found = re.findall(r"^\s*memory\[(\d+)\] = 5'd(\w+);", text, re.MULTILINE)
     assert {int(row): int(value) for row, value in found} == dict(enumerate(written))
+
+
+class Parities(wiring.Component):
+    """Bit by bit from the first, which may be that of the last."""
+
+    def __init__(self, *, loop: bool) -> None:
+        self._loop = loop
+        super().__init__({"a": In(4), "y": Out(4)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m: Any = Module()
+        ports: Any = self
+        parities = Signal(4)
+        m.d.comb += parities[0].eq(parities[3] if self._loop else ports.a[0])
+        m.d.comb += [parities[at].eq(parities[at - 1] ^ ports.a[at]) for at in range(1, 4)]
+        m.d.comb += ports.y.eq(parities)
+        return m
+
+
+def test_a_loop_of_logic_is_refused() -> None:
+    """And told bit by bit; that a signal depends on itself is none yet."""
+    assert "assign y =" in to_verilog(Parities(loop=False), "parities")
+    with pytest.raises(CombinationalCycle, match="signal parities bit 3"):
+        to_verilog(Parities(loop=True), "parities")
 
 
 def test_the_names_of_clock_and_reset_are_taken() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["FLIT_BYTES", "PAYLOAD_BYTES", "Flit", "crc32c"]
@@ -19,6 +20,7 @@ _HEADER = {
 """Bits of each field, the lowest first."""
 
 
+@lru_cache(maxsize=512)  # both ends of a wire want to know it
 def crc32c(data: bytes) -> int:
     """CRC-32C (RFC 3720, section 12.1): 0xE3069283 of ``b"123456789"``."""
     register = 0xFFFFFFFF

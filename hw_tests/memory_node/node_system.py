@@ -14,6 +14,7 @@ from hw.memory_node.flit import CHANNELS, FlitStream
 from hw.memory_node.link.port import LinkPort
 from hw.memory_node.registers.node_registers import REGISTERS_AXI
 from hw.sim.memory_node import SimulatedMemoryNode
+from hw.verilog import Shared
 
 __all__ = ["NodeSystem"]
 
@@ -37,7 +38,8 @@ class NodeSystem(wiring.Component):
         config = self._config
         m.submodules.node = node = SimulatedMemoryNode(config)
         expose(m, self, node, ("s_axi", "violation"))
-        ports: list[Any] = [LinkPort(config.link) for _ in range(config.links)]
+        peer = LinkPort(config.link)
+        ports: list[Any] = [Shared(peer, name="peer_link_port") for _ in range(config.links)]
         for link, port in enumerate(ports):
             m.submodules[f"port_{link}"] = port
             wiring.connect(m, port.wire_out, node.wire_in[link])

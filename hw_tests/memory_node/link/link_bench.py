@@ -68,7 +68,9 @@ class Port:
         self.checker = PortChecker(name, RULES, turn_cycles=TURN_CYCLES)
         self.arrives: Phit | None = None
         self._seen = [0] * CHANNELS
-        self._valid = self.signal("wire_out_valid")
+        self._dead = self.signal("dead")
+        self._out = {each: self.signal(f"wire_out_{each}") for each in ("valid", "first", "data")}
+        self._in = {each: self.signal(f"wire_in_{each}") for each in ("valid", "first", "data")}
         self.drive(None)
 
     def signal(self, name: str) -> Any:
@@ -76,7 +78,7 @@ class Port:
 
     @property
     def dead(self) -> bool:
-        return bool(int(self.signal("dead").value))
+        return bool(int(self._dead.value))
 
     @property
     def taken(self) -> list[list[Message]]:
@@ -97,18 +99,18 @@ class Port:
     def drive(self, phit: Phit | None) -> None:
         """What comes to the port in the cycle that begins."""
         if phit is not None:
-            self.signal("wire_in_data").value = int.from_bytes(phit.data, "little")
-            self.signal("wire_in_first").value = int(phit.first)
+            self._in["data"].value = int.from_bytes(phit.data, "little")
+            self._in["first"].value = int(phit.first)
         if (phit is None) != (self.arrives is None) or self.arrives is None:
-            self.signal("wire_in_valid").value = int(phit is not None)
+            self._in["valid"].value = int(phit is not None)
         self.arrives = phit
 
     def step(self) -> Phit | None:
         """Checks the cycle that ends; returns what the port sent in it."""
         sent = None
-        if int(self._valid.value):
-            data = int(self.signal("wire_out_data").value)
-            first = bool(int(self.signal("wire_out_first").value))
+        if int(self._out["valid"].value):
+            data = int(self._out["data"].value)
+            first = bool(int(self._out["first"].value))
             sent = Phit(first, data.to_bytes(CONFIG.phit_bytes, "little"))
         took = []
         for channel, sink in enumerate(self.sinks):

@@ -34,34 +34,36 @@ class Memory:
     def __init__(self, dut: Any, config: PimConfig, stalls: float, rng: random.Random) -> None:
         self.bytes = np.zeros(config.stack_bytes, np.uint8)
         self.reads = self.writes = 0
-        self._dut, self._stalls, self._rng = dut, stalls, rng
+        self._stalls, self._rng = stalls, rng
+        self._request_valid, self._request_payload = dut.request_valid, dut.request_payload
+        self._request_ready = dut.request_ready
+        self._response_valid, self._response_payload = dut.response_valid, dut.response_payload
         self._request = memory_request_layout(config)
         self._response = memory_response_layout()
         self._due: list[tuple[int, int]] = []
         self._cycle = 0
         self._ready = self._answering = False
-        dut.response_valid.value = 0
-        dut.request_ready.value = 0
+        self._response_valid.value = 0
+        self._request_ready.value = 0
 
     def step(self) -> None:
         """Once a cycle, after its edge."""
         self._cycle += 1
-        dut = self._dut
-        if self._ready and int(dut.request_valid.value):
-            self._take(unpack(self._request, int(dut.request_payload.value)))
+        if self._ready and int(self._request_valid.value):
+            self._take(unpack(self._request, int(self._request_payload.value)))
         # What stays as it is, is not written again, which would take half of the time.
         if self._ready != (self._rng.random() >= self._stalls):
             self._ready = not self._ready
-            dut.request_ready.value = int(self._ready)
+            self._request_ready.value = int(self._ready)
         ripe = [each for each in self._due if each[0] <= self._cycle]
         if ripe and self._rng.random() >= self._stalls:
             chosen = self._rng.choice(ripe)
             self._due.remove(chosen)
-            dut.response_payload.value = chosen[1]
-            dut.response_valid.value = 1
+            self._response_payload.value = chosen[1]
+            self._response_valid.value = 1
             self._answering = True
         elif self._answering:
-            dut.response_valid.value = 0
+            self._response_valid.value = 0
             self._answering = False
 
     def _take(self, request: dict[str, int]) -> None:
@@ -141,6 +143,7 @@ class Bench:
         await ClockCycles(dut.clk, reset_cycles)
         dut.rst.value = 0
         taken = []
+        edge, is_done = RisingEdge(dut.clk), dut.done
         for work in works:
             expected = memory.bytes.copy()
             place(work, expected, compute(work, expected))
@@ -156,12 +159,12 @@ class Bench:
             memory.reads = memory.writes = 0
             cycles = 0
             while True:
-                await RisingEdge(dut.clk)
+                await edge
                 cycles += 1
                 # The values before the edge, as every register sees them.
                 for name, counter in counters.items():
                     counts[name] += int(counter.value)
-                done = int(dut.done.value)
+                done = int(is_done.value)
                 memory.step()
                 if cycles == 1:
                     dut.start.value = 0
