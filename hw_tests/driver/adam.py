@@ -1,17 +1,23 @@
-"""The golden Adam as tests of the driver call it."""
+"""The golden Adam as tests of the driver call it, and the arguments of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.rules import reference
 
-__all__ = ["adam_constants", "adam_step"]
+__all__ = ["ADAM", "adam_constants", "adam_step"]
 
 Floats = NDArray[np.float32]
+
+ADAM: dict[str, Any] = {
+    "lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "t": 1,
+}  # fmt: skip
+"""Hyper-parameters of a first step."""
 
 _ADAM = reference("adam")
 

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from hw.rules import RULES
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver.axdimm import Axdimm
-from sw_driver.axdimm.backends import open_backend
+from sw_driver.axdimm.backends import BackendOptions, open_backend
 from sw_driver.transport import Transport
 
 PRESET = "tiny"
+
+EVERY_RULE = BackendOptions(preset=PRESET, settings={"rules": tuple(RULES)})
+"""A module with every rule, whose simulator is built once for all tests that need several."""
 
 
 @pytest.fixture(scope="session", params=["golden", "cycles", "rtl"])

@@ -158,9 +158,10 @@ import sys
 from hw_tests.conftest import build_quickly
 from sw_driver.cli import main
 build_quickly()
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
 """
-"""The command, but that simulators are built as the tests' are."""
+"""The command, but that simulators are built as the tests' are, by its processes, too."""
 
 
 def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
@@ -171,6 +172,7 @@ def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "quick_nearmem.py").write_text(QUICK_NEARMEM)
     environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     environment["PYTHONPATH"] = str(tmp_path)
     lines: list[int] = []
@@ -188,7 +190,7 @@ def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
             program, *words = shlex.split(block[2])
             command = [str(Path(sys.executable).parent / Path(program).name), *words]
             if command[0].endswith("/nearmem"):
-                command = [sys.executable, "-c", QUICK_NEARMEM, *words]
+                command = [sys.executable, "quick_nearmem.py", *words]
         else:
             shown = {line.strip() for line in block[2].splitlines()}
             assert shown <= {line.strip() for line in output.splitlines()} | {""}, output

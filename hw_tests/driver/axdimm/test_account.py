@@ -13,13 +13,14 @@ from golden.dram_account import account_trace
 from golden.dram_timing import check_trace
 from hw.axdimm.config import configure
 from hw.dram.timing import DramTiming
+from hw_tests.driver.adam import ADAM
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.axdimm.runs import DramActivity, RunResult
 
 RUNS: Mapping[str, dict[str, Any]] = {
-    "tiny": {"preset": "tiny"},
+    "tiny": {"preset": "tiny", "capacity_bytes": 8 << 20},  # as built for the studies
     "tiny without refresh": {"preset": "tiny", "refresh": False},
     "one lane": {"preset": "tiny", "lanes": 1, "refresh_postpone": 1},
 }
@@ -39,7 +40,7 @@ def _runs(
         for count in COUNTS:
             pointers = [device.MallocAxdimm(4 * count, 0) for _ in "pmvg"]
             before = transport.fabric_cycles(0)
-            run = device.RunAdamOnAxdimmAsync(*pointers, count, 1e-3, 0.9, 0.999, 1e-8, 0.0, 1, 0)
+            run = device.RunAdamOnAxdimmAsync(*pointers, count, *ADAM.values(), 0)
             results.append((before, run.wait()))
             for pointer in pointers:
                 device.FreeAxdimm(pointer)

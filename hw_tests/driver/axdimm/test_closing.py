@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from hw.axdimm.config import configure
+from hw_tests.driver.adam import ADAM
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm, backends
 from sw_driver.axdimm.backends.cycles import CyclesTransport
@@ -27,14 +28,6 @@ from sw_driver.transport import Transport, kernel_window
 
 SECONDS = 60
 COUNT = 20
-ADAM: dict[str, Any] = {
-    "lr": 1e-3,
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "eps": 1e-8,
-    "weight_decay": 0.0,
-    "t": 1,
-}
 
 
 class _HeldTransport(TransportWrapper):

@@ -15,6 +15,7 @@ import sw_driver.transport
 from golden.cycles import LINK_FABRIC_CYCLES_PER_LINE, CycleConfig
 from golden.cycles.config import BURST_LINES, LINE_BYTES
 from hw.axdimm.config import configure
+from hw_tests.driver.adam import ADAM
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, open_backend
 from sw_driver.axdimm.backends.cycles import CyclesTransport, cycle_config
@@ -41,9 +42,8 @@ def test_the_end_of_a_run_is_seen_at_the_next_poll(transport: CyclesTransport, c
         pointers = {name: device.MallocAxdimm(4 * count, 0) for name in "pmvg"}
         device.SetArbiterAcc(0)
         run = device.RunAdamOnAxdimmAsync(
-            **pointers, nparams=count, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0,
-            t=1, channel=0, stream=device.stream(0),
-        )  # fmt: skip
+            **pointers, nparams=count, **ADAM, channel=0, stream=device.stream(0)
+        )
         result = run.wait(timeout=60)
         seen = run.ended - run.kernel_began - result.fabric_cycles
     # A poll takes the latency of a read, and so do the counters that are read afterwards.
@@ -61,9 +61,8 @@ def run_steps(transport: Transport) -> tuple[list[RunResult], list[int], list[di
                 device.SetArbiterAcc(channel)
                 for t in range(STEPS):
                     run = device.RunAdamOnAxdimmAsync(
-                        **pointers, nparams=count, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8,
-                        weight_decay=0.0, t=t + 1, channel=channel,
-                    )  # fmt: skip
+                        **pointers, nparams=count, **{**ADAM, "t": t + 1}, channel=channel
+                    )
                     results.append(run.wait(timeout=60))
                 device.SetArbiterNormal(channel)
                 for pointer in pointers.values():
@@ -184,11 +183,8 @@ def test_channels_run_at_the_same_time(transport: CyclesTransport) -> None:
             pointers = {name: device.MallocAxdimm(4 * count, channel) for name in "pmvg"}
             device.SetArbiterAcc(channel)
             runs.append(
-                device.RunAdamOnAxdimmAsync(
-                    **pointers, nparams=count, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8,
-                    weight_decay=0.0, t=1, channel=channel,
-                )
-            )  # fmt: skip
+                device.RunAdamOnAxdimmAsync(**pointers, nparams=count, **ADAM, channel=channel)
+            )
         begin = min(transport.now(channel) for channel in range(2))
         cycles = [run.wait(timeout=60).fabric_cycles for run in runs]
         end = max(transport.now(channel) for channel in range(2))
@@ -215,10 +211,7 @@ def test_time_without_arithmetic_needs_no_memory() -> None:
         data = np.ones(16, np.float32)
         device.MemcpyHost2Axdimm(pointers["p"], data, data.nbytes)
         device.SetArbiterAcc(0)
-        run = device.RunAdamOnAxdimmAsync(
-            **pointers, nparams=count, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8,
-            weight_decay=0.0, t=1, channel=0,
-        )  # fmt: skip
+        run = device.RunAdamOnAxdimmAsync(**pointers, nparams=count, **ADAM, channel=0)
         result = run.wait(timeout=60)
         device.SetArbiterNormal(0)
         device.MemcpyAxdimm2Host(data, pointers["p"], data.nbytes)

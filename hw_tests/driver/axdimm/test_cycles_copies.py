@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from golden.cycles import HostTraffic
+from hw_tests.driver.adam import ADAM
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, cycles, open_backend
 from sw_driver.axdimm.registers import arbiter_registers
@@ -131,9 +132,8 @@ def run_program(
                 for _ in range(rng.randint(1, 2)):
                     with timed(f"run of {count}", channel):
                         device.RunAdamOnAxdimmAsync(
-                            **tensors, nparams=count, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8,
-                            weight_decay=0.0, t=1, channel=channel,
-                        ).wait(timeout=60)  # fmt: skip
+                            **tensors, nparams=count, **ADAM, channel=channel
+                        ).wait(timeout=60)
                 with timed("normal", channel):
                     device.SetArbiterNormal(channel)
                 for tensor in tensors.values():
@@ -198,9 +198,7 @@ def run_and_copy(
         tensors = [device.MallocAxdimm(4 * max(parameters), 0) for _ in range(4)]
         for count, reads in zip(parameters, passing, strict=True):
             begin = transport.now(0)
-            device.RunAdamOnAxdimmAsync(
-                *tensors, count, 1e-3, 0.9, 0.999, 1e-8, 0.0, 1, 0
-            ).wait()  # fmt: skip
+            device.RunAdamOnAxdimmAsync(*tensors, count, *ADAM.values(), 0).wait()
             ran = transport.now(0)
             for _ in range(reads):
                 registers.read("refreshes")

@@ -330,17 +330,24 @@ def test_simulations_are_on_the_link(name: str) -> None:
         open_backend(name, options)
 
 
+ON_AXI = configure("tiny", host="axi4")
+
+
+@pytest.fixture(scope="module")
+def module_on_axi() -> str:
+    return to_verilog(ModuleWithDram(ON_AXI), "module_with_dram")
+
+
 @pytest.mark.parametrize("stalls", ["none", "random"])
-def test_adam_on_axi(stalls: str) -> None:
+def test_adam_on_axi(stalls: str, module_on_axi: str) -> None:
     """Registers and copies as transactions on the ports of the module's RTL."""
-    config = configure("tiny", host="axi4")
     run_bench(
-        to_verilog(ModuleWithDram(config), "module_with_dram"),
+        module_on_axi,
         top="module_with_dram",
         module="hw_tests.driver.axdimm.mapped_bench",
         parameters={
-            "capacity_bytes": config.capacity_bytes,
-            "channels": config.channels,
+            "capacity_bytes": ON_AXI.capacity_bytes,
+            "channels": ON_AXI.channels,
             "stalls": stalls,
         },
     )

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from hw_tests.driver.adam import adam_constants, adam_step
+from hw_tests.driver.adam import ADAM, adam_constants, adam_step
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver import errors
 from sw_driver.axdimm import Axdimm
 
 COUNT = 100
 NBYTES = 4 * COUNT
-ADAM: dict[str, Any] = {
-    "lr": 0.1, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "t": 1,
-}  # fmt: skip
 
 
 def test_a_cached_view_is_stale_after_a_run_and_the_copies_are_not(

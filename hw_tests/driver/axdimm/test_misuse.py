@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hw_tests.driver.adam import adam_constants, adam_step
+from hw_tests.driver.adam import ADAM, adam_constants, adam_step
 from hw_tests.driver.device_memory import snapshot
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver import errors
@@ -22,14 +22,6 @@ from sw_driver.transport import DeviceTimeout, Transport, arbiter_window, kernel
 
 COUNT = 20
 NBYTES = 4 * COUNT
-ADAM: dict[str, Any] = {
-    "lr": 1e-3,
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "eps": 1e-8,
-    "weight_decay": 0.0,
-    "t": 1,
-}
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from golden.dram_timing import check_trace
 from hw.axdimm.config import configure
 from hw_tests.conftest import build_quickly
+from hw_tests.driver.adam import ADAM
 from hw_tests.driver.trace_reader import assert_sound, read_trace
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver.axdimm import Axdimm, BackendOptions, open_backend
@@ -55,11 +56,7 @@ def run_adam(transport: VerilatedTransport) -> None:
                 values = rng.random(PARAMETERS, dtype=np.float32)
                 device.MemcpyHost2Axdimm(pointer, values, values.nbytes)
             device.SetArbiterAcc(channel)
-            runs.append(
-                device.RunAdamOnAxdimmAsync(
-                    *pointers, PARAMETERS, 1e-3, 0.9, 0.999, 1e-8, 0.0, 1, channel
-                )
-            )
+            runs.append(device.RunAdamOnAxdimmAsync(*pointers, PARAMETERS, *ADAM.values(), channel))
         for run in runs:
             run.wait(timeout=60)
         for channel in range(device.channels):
@@ -180,7 +177,7 @@ def test_a_spoiled_trace_is_found_out(tmp_path: Path) -> None:
 
 def test_a_violation_stops_the_simulation() -> None:
     strict = replace(CONFIG.part.timing, t_rcd=CONFIG.part.timing.t_rcd + 4)
-    transport = VerilatedTransport(config=CONFIG, memory_timing=strict)
+    transport = VerilatedTransport(config=CONFIG, memory_timing=strict, arithmetic=False)
     data = np.zeros(100 * LINE, np.uint8)
     with pytest.raises(DeviceFault, match=r"T_RCD broken at tCK \d+, while writing 6400 bytes"):
         transport.write_lines(0, 0, data)

@@ -11,7 +11,7 @@ import pytest
 from golden.rules import reference
 from hw.rules import RULES, rule
 from hw.rules.update_rule import UpdateRule
-from hw_tests.driver.conftest import PRESET
+from hw_tests.driver.conftest import EVERY_RULE, PRESET
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import module_config
 from sw_driver.axdimm.backends.golden import GoldenTransport
@@ -26,7 +26,6 @@ from sw_driver.experiments.rulejob import hyperparameters_of
 
 COUNT = 1037
 """Ends within a line, and after more lines than a sum has accumulators."""
-TOGETHER = ("sgd", "sum_squares", "amsgrad", "fill", "copy")
 
 
 def options(*rules: str, **settings: str) -> BackendOptions:
@@ -79,10 +78,11 @@ def test_every_rule_is_the_golden_models(model: str, name: str) -> None:
 
 @pytest.mark.parametrize("model", ["golden", "cycles", "rtl"])
 def test_rules_of_one_device_take_turns(model: str) -> None:
-    with Axdimm(model, options=options(*TOGETHER)) as device:
-        assert device.rules(0) == TOGETHER
-        assert device.configuration(0).rules == TOGETHER
-        for seed, name in enumerate((*TOGETHER, *reversed(TOGETHER), "sgd", "amsgrad")):
+    together = tuple(RULES)
+    with Axdimm(model, options=EVERY_RULE) as device:
+        assert device.rules(0) == together
+        assert device.configuration(0).rules == together
+        for seed, name in enumerate((*together, *reversed(together))):
             run(device, seed % 2, name, seed)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hw.memory_node.config import MEMORY_NODE_PRESETS
+from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from sw_driver.errors import ClosedError, RemoteMemoryError
 from sw_driver.machine.memory_node import group_cycles
 from sw_driver.memory_node import DeviceNode, Direction, Placement
@@ -65,12 +65,12 @@ def _random_copies(network: DmaNetwork, devices: int, copies: int) -> list[bytes
     return [network.local(number).tobytes() for number in range(devices)]
 
 
-@pytest.mark.parametrize("devices", [2, 4])
-def test_memories_are_those_with_golden_nodes(devices: int) -> None:
+@pytest.mark.parametrize(("devices", "config"), [(2, TINY), (4, WIDE)], ids=["two", "four"])
+def test_memories_are_those_with_golden_nodes(devices: int, config: MemoryNodeConfig) -> None:
     golden = GoldenNetwork(
-        devices=devices, links=TINY.links, local_bytes=LOCAL_BYTES, share_bytes=TINY.group_bytes
+        devices=devices, links=config.links, local_bytes=LOCAL_BYTES, share_bytes=config.group_bytes
     )
-    network = RtlNetwork(devices=devices, config=TINY, local_bytes=LOCAL_BYTES)
+    network = RtlNetwork(devices=devices, config=config, local_bytes=LOCAL_BYTES)
     try:
         assert _random_copies(network, devices, 60) == _random_copies(golden, devices, 60)
     finally:
@@ -153,16 +153,16 @@ def test_what_is_not_a_devices_own_is_refused(pair: RtlNetwork) -> None:
 
 
 def test_packets_for_a_device_beyond_pass_through() -> None:
-    network = RtlNetwork(devices=4, config=TINY, local_bytes=LOCAL_BYTES)
+    network = RtlNetwork(devices=4, config=WIDE, local_bytes=LOCAL_BYTES)
     ports = network.ports
     ports.advance(400)
-    link = group_cycles(TINY, wire_cycles=1).wire
+    link = group_cycles(WIDE, wire_cycles=1).wire
     sizes = [(1, 64), (1, 0), (3, 7), (20, 64)]
     for packets, lines in sizes:
         data = np.random.default_rng(1).integers(0, 256, LINE_BYTES * lines, np.uint8).tobytes()
         # From device 0 through node 1 to device 1, which has it at its left side.
         message = Packet(2, 0, Operation.MESSAGE, 0, 9, lines, 0, data)
-        ports.send(0, 1, 0, message.flits() * packets)
+        ports.send(0, WIDE.group_links, 0, message.flits() * packets)
         cycles = link.fabric_cycles(packets=packets, lines=lines, stops=1)
         ports.advance(cycles + _QUEUE_CYCLES - 1)
         came = list(ports.received(1, 0))
@@ -181,7 +181,7 @@ def test_packets_for_a_device_beyond_pass_through() -> None:
 @pytest.mark.parametrize("after_cycles", [300, 8000])
 def test_a_dead_link_costs_time_only(after_cycles: int) -> None:
     """It dies while data go out, and while they come back."""
-    network = RtlNetwork(devices=2, config=WIDE, local_bytes=LOCAL_BYTES)
+    network = RtlNetwork(devices=4, config=WIDE, local_bytes=LOCAL_BYTES)
     work = Work(network)
     device = DeviceNode(work, 0, page_bytes=PACKET_BYTES)
     size = 100_000
@@ -203,7 +203,7 @@ def test_a_dead_link_costs_time_only(after_cycles: int) -> None:
     device.cuda_memcpy_async(back, remote, size, BACK, stream)
     with pytest.raises(RemoteMemoryError, match="reaches its left memory-node no more"):
         stream.synchronize()
-    assert network.ports.registers[1].node("dead") != 0
+    assert network.ports.registers[-1].node("dead") != 0
     network.close()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hw_tests.driver.offloading.conftest import OPTIONS
+from hw_tests.driver.conftest import EVERY_RULE
 from hw_tests.driver.offloading.reference_store import ReferenceStore, same
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import open_backend
@@ -226,7 +226,7 @@ def test_what_is_counted_is_what_the_driver_counted(cycles: Axdimm, tmp_path: Pa
 def test_the_same_program_counts_and_takes_the_same_again(tmp_path: Path) -> None:
     found = []
     for number in range(2):
-        with Axdimm("cycles", options=OPTIONS) as device:
+        with Axdimm("cycles", options=EVERY_RULE) as device:
             folder = tmp_path / str(number)
             folder.mkdir()
             with TensorStore(registered(device, folder), capacity_bytes=60 * 1024) as store:
@@ -650,7 +650,7 @@ class FaultyTransport(TransportWrapper):
 
 
 def test_a_run_that_fails_costs_what_it_was_at(tmp_path: Path) -> None:
-    transport = FaultyTransport(open_backend("golden", OPTIONS))
+    transport = FaultyTransport(open_backend("golden", EVERY_RULE))
     with Axdimm(transport) as device, filled(device, 4, "adam sgd sgd", tmp_path) as store:
         for key in (0, 2):
             store.receive(key, noise(COUNT, 3))

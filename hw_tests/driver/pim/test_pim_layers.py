@@ -49,16 +49,16 @@ def convolution(
 
 
 LAYERS: list[Layer] = [
-    convolution(2, 3, 19, 23, 2, 11, 11, 4, 0),
-    convolution(1, 2, 14, 17, 4, 11, 11, 4, 2),
-    convolution(3, 2, 6, 5, 4, 3, 3, 1, 1),
+    convolution(1, 3, 15, 19, 2, 11, 11, 4, 0),
+    convolution(1, 2, 14, 17, 2, 11, 11, 4, 2),
+    convolution(2, 2, 6, 5, 3, 3, 3, 1, 1),
     convolution(1, 2, 9, 8, 3, 3, 3, 2, 1),
     convolution(1, 1, 8, 8, 1, 2, 2, 3, 0),  # of which some inputs meet no filter
     convolution(2, 2, 7, 7, 2, 1, 1, 2, 0),
     convolution(1, 2, 4, 9, 1, 2, 2, 1, 3),
-    convolution(2, 4, 9, 7, 6, 5, 2, 2, 1, 2),
+    convolution(2, 4, 9, 7, 4, 5, 2, 2, 1, 2),
     convolution(1, 1, 33, 20, 3, 1, 1, 1, 0),  # pixels enough for pieces
-    FullyConnected(samples=5, inputs=37, outputs=21),
+    FullyConnected(samples=3, inputs=37, outputs=21),
     FullyConnected(samples=1, inputs=70, outputs=9),
 ]
 
@@ -304,7 +304,7 @@ def test_passes(device: Pim, layer: Layer, name: str) -> None:
     assert (np.abs(result - exact(layer, name, given)) <= bound).all()
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 100])
+@pytest.mark.parametrize("parts", [1, 3, 100])
 @pytest.mark.parametrize("name", PASSES)
 @pytest.mark.parametrize("layer", [LAYERS[7], LAYERS[9]], ids=lambda layer: layer.describe())
 def test_parts_change_no_bit(device: Pim, layer: Layer, name: str, parts: int) -> None:
@@ -464,7 +464,7 @@ def test_refuses_passes_and_layers_that_are_too_large() -> None:
         lower(LAYERS[0], "sideways", CONFIG)
     with pytest.raises(LayerError, match="no placement 'near': expected one of striped, local"):
         lower(LAYERS[0], "bias", CONFIG, placement="near")
-    with pytest.raises(LayerError, match=r"forward of 2 x 3 x 19 x 23, .* has no local placement"):
+    with pytest.raises(LayerError, match=r"forward of 1 x 3 x 15 x 19, .* has no local placement"):
         lower(LAYERS[0], "forward", CONFIG, placement="local")
     with pytest.raises(OutOfMemoryError, match="no room for weights"):
         lower(FullyConnected(samples=1, inputs=1000, outputs=1000), "forward", CONFIG)

@@ -6,23 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from hw_tests.driver.conftest import EVERY_RULE
 from sw_driver.axdimm import Axdimm, BackendOptions
 
-RULES = (
-    "adam", "amsgrad", "adamw", "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "lion",
-    "sum_squares",
-)  # fmt: skip
 
-
-@pytest.fixture(scope="session", params=["golden:tiny", "cycles:tiny", "rtl:tiny"])
+@pytest.fixture(scope="session", params=["golden", "cycles", "rtl"])
 def module(request: pytest.FixtureRequest) -> Iterator[Axdimm]:
     """A module with all rules, opened once."""
-    with Axdimm(request.param, options=BackendOptions(settings={"rules": RULES})) as device:
+    with Axdimm(request.param, options=EVERY_RULE) as device:
         yield device
 
 
 @pytest.fixture(scope="session")
 def golden() -> Iterator[Axdimm]:
-    """One without a clock."""
-    with Axdimm("golden", options=BackendOptions(settings={"rules": RULES})) as device:
+    """One of the paper's size, without a clock."""
+    with Axdimm("golden", options=BackendOptions(settings=EVERY_RULE.settings)) as device:
         yield device

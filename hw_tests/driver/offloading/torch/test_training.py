@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn import functional
 
 import sw_driver.torch
-from hw_tests.driver.offloading.conftest import OPTIONS
+from hw_tests.driver.conftest import EVERY_RULE
 from hw_tests.driver.offloading.reference_store import same
 from hw_tests.driver.offloading.torch.models import MODELS, Plain, Shared, Tied, batches, loss_of
 from sw_driver.axdimm import Axdimm, BackendOptions
@@ -174,7 +174,7 @@ def test_bits_do_not_depend_on_how_it_is_done(seed: int, tmp_path: Path) -> None
 def test_backends_agree(tmp_path: Path) -> None:
     found = []
     for backend in ("golden", "rtl"):
-        how = {"backend": backend, "opened": OPTIONS}  # of the store's tests: it is built for them
+        how = {"backend": backend, "opened": EVERY_RULE}
         with offloading(tmp_path, "adam", prefetch=3, **how) as platform:
             model = seeded(lambda: platform.build(Tied))
             optimizer = platform.optimizer()
