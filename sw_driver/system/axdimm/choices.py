@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from ..reproduction import Cell, Experiment, Progress, Row
-from .calibration import ROWS, Assumed, calibrate, deviations, steps
+from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated
+from .calibration import ROWS, calibrate, deviations, steps
 from .paper import MODELS, TABLE_6
 from .platform import Rates
-from .runs import BY_BYTES, MODULE, Changes, Variant
+from .runs import BY_BYTES, MODULE
+from .settings import Variant
 
 __all__ = ["calibration", "choices"]
 
@@ -27,9 +28,7 @@ def choices(changes: Changes, progress: Progress) -> Experiment:
     """How well Table 6 comes out if what the paper does not say was otherwise."""
     rows: list[Row] = []
     for variant in _CHOICES:
-        assumed = Assumed(
-            changes=changes, settings=variant.settings, baseline_channels=variant.channels
-        )
+        assumed = replace(variant, changes=changes)
         progress(f"choices: {variant.name}")
         rates = calibrate(assumed=assumed)
         times, peaks = [], []
@@ -67,7 +66,7 @@ def calibration(changes: Changes, progress: Progress) -> Experiment:
     """The fit of the four rates again, and what other rows would have given."""
     rows: list[dict[str, Cell | str]] = []
     choices = (ROWS, ("gpt3-large", "gpt3-6.7b"), ("gpt3-xl", "gpt3-13b"))
-    assumed = Assumed(changes=changes)
+    assumed = Variant(changes=changes)
     for chosen in choices:
         rates = calibrate(chosen, assumed, progress)
         worst = {}
@@ -77,10 +76,7 @@ def calibration(changes: Changes, progress: Progress) -> Experiment:
         rows.append(
             {
                 "calibrated on": " and ".join(chosen),
-                **{
-                    field.name: Cell(ours=getattr(rates, field.name), mark="calibrated")
-                    for field in fields(Rates)
-                },
+                **{field.name: calibrated(getattr(rates, field.name)) for field in fields(Rates)},
                 **{
                     f"worst of {model}, %": Cell(
                         ours=100 * value,

@@ -153,7 +153,7 @@ class Framework(Policy):
         engine = self.engine
         self._moved, self._kernel_ns = {}, 0
         gpu_before_ns = engine.queue("gpu").busy_ns
-        self._peak_nvme_bytes = self._held_on_nvme()
+        self._nvme.peak_bytes = self._nvme.capacity_bytes - self._nvme.free_bytes
         self._gpu.peak_bytes = 0
         for parameter in self._parameters.values():
             parameter.updated = False
@@ -170,7 +170,7 @@ class Framework(Policy):
         return StepResult(
             forward_ns=forward_ns,
             backward_ns=step.total_ns - forward_ns,
-            peak_nvme_bytes=self._peak_nvme_bytes,
+            peak_nvme_bytes=self._nvme.peak_bytes,
             peak_gpu_bytes=self._gpu.peak_bytes,
             moved_bytes=dict(self._moved),
             kernel_ns=self._kernel_ns,
@@ -266,9 +266,6 @@ class Framework(Policy):
         happened, channel.changed = channel.changed, self.engine.env.event()
         happened.succeed()
 
-    def _held_on_nvme(self) -> int:
-        return self._nvme.capacity_bytes - self._nvme.free_bytes
-
     def _lifetimes(
         self,
     ) -> tuple[dict[int, list[tuple[Any, int]]], dict[int, list[Any]], dict[int, list[_Parameter]]]:
@@ -341,7 +338,6 @@ class Framework(Policy):
         nbytes = next(each.pop(key) for each in channel.here if key in each)
         left = channel.leaving[key] = self.engine.env.event()
         self._nvme.take(key, nbytes)
-        self._peak_nvme_bytes = max(self._peak_nvme_bytes, self._held_on_nvme())
         yield from self._transfer(nbytes, channel.memory.name, "nvme", "evict", channel)
         channel.memory.give(key)
         del channel.leaving[key]

@@ -7,13 +7,13 @@ collectives send as well as what is moved to the store behind it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from sw_driver.machine import Figure, Link, Machine, Memory
 from sw_driver.machine.mc_dla import MC_DLA, parts_of
 
+from ..reproduction import Changes
 from .collectives import Lane
 from .topology import LINKS, TOPOLOGIES
 
@@ -27,9 +27,6 @@ __all__ = [
     "lanes",
     "machine_of",
 ]
-
-Changes = Mapping[str, str]
-"""Of the catalogue, as ``--set`` has them."""
 
 DEVICES = 8
 DEVICES_OF_A_SWITCH = 2
