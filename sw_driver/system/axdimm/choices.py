@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated
+from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, predicted
 from .calibration import ROWS, calibrate, deviations, steps
 from .paper import MODELS, TABLE_6
 from .platform import Rates
@@ -40,11 +40,8 @@ def choices(changes: Changes, progress: Progress) -> Experiment:
         rows.append(
             {"choice": variant.name}
             | {
-                f"{which} deviation of {what}, %": Cell(ours=value, mark=mark, digits=1)
-                for what, mark, found in (
-                    ("times", "calibrated", times),
-                    ("peaks", "predicted", peaks),
-                )
+                f"{which} deviation of {what}, %": cell(value, digits=1)
+                for what, cell, found in (("times", calibrated, times), ("peaks", predicted, peaks))
                 for which, value in (
                     ("worst", 100 * max(found, key=abs)),
                     ("mean", 100 * sum(map(abs, found)) / len(found)),
@@ -78,10 +75,8 @@ def calibration(changes: Changes, progress: Progress) -> Experiment:
                 "calibrated on": " and ".join(chosen),
                 **{field.name: calibrated(getattr(rates, field.name)) for field in fields(Rates)},
                 **{
-                    f"worst of {model}, %": Cell(
-                        ours=100 * value,
-                        mark="calibrated" if model in chosen else "predicted",
-                        digits=1,
+                    f"worst of {model}, %": (calibrated if model in chosen else predicted)(
+                        100 * value, digits=1
                     )
                     for model, value in worst.items()
                 },

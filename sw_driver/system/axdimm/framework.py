@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import simpy
@@ -43,7 +44,6 @@ class StepResult:
     backward_ns: int
     """With all updates."""
     peak_nvme_bytes: int
-    peak_gpu_bytes: int
     moved_bytes: dict[str, int]
     """By kind of transfer."""
     kernel_ns: int
@@ -154,7 +154,6 @@ class Framework(Policy):
         self._moved, self._kernel_ns = {}, 0
         gpu_before_ns = engine.queue("gpu").busy_ns
         self._nvme.peak_bytes = self._nvme.capacity_bytes - self._nvme.free_bytes
-        self._gpu.peak_bytes = 0
         for parameter in self._parameters.values():
             parameter.updated = False
         for channel in self._channels:
@@ -171,7 +170,6 @@ class Framework(Policy):
             forward_ns=forward_ns,
             backward_ns=step.total_ns - forward_ns,
             peak_nvme_bytes=self._nvme.peak_bytes,
-            peak_gpu_bytes=self._gpu.peak_bytes,
             moved_bytes=dict(self._moved),
             kernel_ns=self._kernel_ns,
             gpu_ns=engine.queue("gpu").busy_ns - gpu_before_ns,
@@ -328,11 +326,8 @@ class Framework(Policy):
                 yield from self._evict(channel, leaving)
 
     def _next_to_leave(self, channel: _Channel) -> _Key | None:
-        for candidates in channel.here:
-            for key in candidates:
-                if key not in channel.pinned:
-                    return key
-        return None
+        candidates = chain(*channel.here)
+        return next((key for key in candidates if key not in channel.pinned), None)
 
     def _evict(self, channel: _Channel, key: _Key) -> Steps:
         nbytes = next(each.pop(key) for each in channel.here if key in each)

@@ -11,7 +11,7 @@ from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
 from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload import load_trace
 
-from ..reproduction import Cell, Changes, Experiment, Progress, Row, given, predicted
+from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, given, predicted
 from .calibration import ROWS
 from .paper import CPU_CEILING_MPARAMS_PER_S, CPU_MPARAMS_PER_S, MODELS, TABLE_4, TABLE_6
 from .platform import PAPER_RATES, Rates, machine_of, measure, open_framework
@@ -107,26 +107,19 @@ def table6(changes: Changes, progress: Progress) -> Experiment:
         baseline = measure(machine, model, BASELINE)
         module = measure(machine, model, MODULE)
         faster = measure(machine, model, MODULE, channel_mparams_per_s=own / CHANNELS)
-        mark = "calibrated" if model in ROWS else "predicted"
-        time = partial(Cell, mark=mark, band=TIME_BAND)
-        speedup = partial(Cell, mark=mark, band=SPEEDUP_BAND)
+        cell = calibrated if model in ROWS else predicted
+        time, speedup = partial(cell, band=TIME_BAND), partial(cell, band=SPEEDUP_BAND)
         columns[model] = {
-            "baseline: forward, s": time(
-                ours=baseline.forward_ns / 1e9, paper=paper.baseline_forward_s
-            ),
-            "baseline: backward, s": time(
-                ours=baseline.backward_ns / 1e9, paper=paper.baseline_backward_s
-            ),
-            "baseline: total, s": time(ours=baseline.total_ns / 1e9, paper=paper.baseline_total_s),
-            "module: forward, s": time(ours=module.forward_ns / 1e9, paper=paper.forward_s),
-            "module: backward, s": time(ours=module.backward_ns / 1e9, paper=paper.backward_s),
-            "module: total, s": time(ours=module.total_ns / 1e9, paper=paper.total_s),
+            "baseline: forward, s": time(baseline.forward_ns / 1e9, paper.baseline_forward_s),
+            "baseline: backward, s": time(baseline.backward_ns / 1e9, paper.baseline_backward_s),
+            "baseline: total, s": time(baseline.total_ns / 1e9, paper.baseline_total_s),
+            "module: forward, s": time(module.forward_ns / 1e9, paper.forward_s),
+            "module: backward, s": time(module.backward_ns / 1e9, paper.backward_s),
+            "module: total, s": time(module.total_ns / 1e9, paper.total_s),
             "speedup, backward": speedup(
-                ours=baseline.backward_ns / module.backward_ns, paper=paper.backward_speedup
+                baseline.backward_ns / module.backward_ns, paper.backward_speedup
             ),
-            "speedup, total": speedup(
-                ours=baseline.total_ns / module.total_ns, paper=paper.total_speedup
-            ),
+            "speedup, total": speedup(baseline.total_ns / module.total_ns, paper.total_speedup),
             "peak NVMe, GB": predicted(
                 module.peak_nvme_bytes / 1e9, paper.peak_nvme_gb, band=NVME_BAND, digits=1
             ),

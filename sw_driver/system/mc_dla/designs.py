@@ -56,8 +56,11 @@ class Design:
     ports: tuple[Port, ...]
     stores: tuple[str, ...] = ()
     """Where what is moved out goes, in equal parts at the same time; nowhere if there are none."""
-    on_host: bool = False
-    """Whether the stores are the host's memory."""
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the stores are the host's memory."""
+        return self.stores == (_PCIE.store,)
 
     @property
     def ring_links(self) -> float:
@@ -76,7 +79,7 @@ _PCIE = Port(name="pcie", links=0, rings=False, store="host")
 DESIGNS = {
     each.name: each
     for each in (
-        Design(name="DC-DLA", topology="5", ports=(_RINGS, _PCIE), stores=("host",), on_host=True),
+        Design(name="DC-DLA", topology="5", ports=(_RINGS, _PCIE), stores=("host",)),
         Design(
             name="HC-DLA",
             topology="5",
@@ -85,7 +88,6 @@ DESIGNS = {
                 Port(name="cpu", links=3, rings=False, store="host"),
             ),
             stores=("host",),
-            on_host=True,
         ),
         Design(
             name="MC-DLA(S)",
@@ -112,7 +114,6 @@ SCALE_OUT = {
             topology="5",
             ports=(Port(name="plane", links=3), _PCIE),
             stores=("host",),
-            on_host=True,
         ),
         Design(name="MC-DLA, switched", topology="5", ports=(_PLANE,), stores=("m_plane",)),
         Design(name="oracle, switched", topology="5", ports=(Port(name="plane", links=3),)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from math import log, sqrt
 
 from sw_driver.machine.mc_dla import MC_DLA_RTL
@@ -71,10 +70,8 @@ def calibration(changes: Changes, progress: Progress) -> Experiment:
                 "PCIe, GB/s": calibrated(gb_per_s, digits=1),
                 "of its lanes' 15.75, %": calibrated(100 * gb_per_s / _LINE_GB_PER_S, digits=0),
                 **{
-                    f"(B), {mode}-parallel": Cell(
-                        ours=fitted.speedup(_B, mode),
-                        paper=PAPER["b"][mode],
-                        mark="calibrated" if mode in modes else "predicted",
+                    f"(B), {mode}-parallel": (calibrated if mode in modes else predicted)(
+                        fitted.speedup(_B, mode), PAPER["b"][mode]
                     )
                     for mode in MODES
                 },
@@ -111,23 +108,18 @@ def choices(changes: Changes, progress: Progress) -> Experiment:
     ]
     for name, changed, chosen in variants:
         runs = Runs(changes=changed, progress=progress, choices=chosen)
-        plain = not rows
-        cell = partial(Cell, mark="calibrated" if plain else "predicted")
+        cell = predicted if rows else calibrated
         rows.append(
             {
                 "choice": name,
                 **{
-                    f"(B), {mode}-parallel": cell(
-                        ours=runs.speedup(_B, mode), paper=PAPER["b"][mode]
-                    )
+                    f"(B), {mode}-parallel": cell(runs.speedup(_B, mode), PAPER["b"][mode])
                     for mode in MODES
                 },
                 "(B) of the oracle": predicted(runs.speedup(_B, over=_O), PAPER["b_of_oracle"]),
                 "(L) of (B)": predicted(runs.speedup(_L, over=_B), PAPER["l_of_b"]),
                 "(S) of (B)": predicted(runs.speedup(_S, over=_B), PAPER["s_of_b"]),
-                "(S) of (B), least": cell(
-                    ours=min(runs.shares(_S, _B)), paper=PAPER["s_of_b_least"]
-                ),
+                "(S) of (B), least": cell(min(runs.shares(_S, _B)), PAPER["s_of_b_least"]),
             }
         )
     return Experiment(

@@ -26,8 +26,8 @@ def figure14(changes: Changes, progress: Progress) -> Experiment:
     for batch in _BATCHES:
         runs = Runs(changes=changes, progress=progress, batch=batch)
         cells = {
-            f"{mode}-parallel": Cell(
-                ours=runs.speedup(_B, mode), mark="calibrated" if batch == BATCH else "predicted"
+            f"{mode}-parallel": (calibrated if batch == BATCH else predicted)(
+                runs.speedup(_B, mode)
             )
             for mode in MODES
         }
