@@ -1,7 +1,7 @@
 """What a system is made of: memories, devices and links, each rate with where it comes from."""
 
 from .machine import Machine
-from .parts import Device, Figure, Link, MachineError, Memory, assumed, calibrated, given
+from .parts import Device, Figure, Link, MachineError, Memory, assumed, calibrated, given, link
 
 __all__ = [
     "Device",
@@ -13,4 +13,5 @@ __all__ = [
     "assumed",
     "calibrated",
     "given",
+    "link",
 ]

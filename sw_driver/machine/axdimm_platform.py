@@ -9,11 +9,13 @@ The two drives are one memory, as the driver spreads each allocation over all re
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hw.rules import PAPER_RULES, rule
 
 from .machine import Machine
 from .measured import FIRECUDA_520, V100_PCIE
-from .parts import Device, Figure, Link, Memory, assumed, given
+from .parts import Device, Figure, Link, Memory, assumed, given, link
 
 __all__ = ["AXDIMM_PLATFORM", "TRAINING_LIMITS"]
 
@@ -21,46 +23,19 @@ _DRIVES = 2
 
 
 def _ddr4(name: str, a: str, b: str, gb_per_s: float, source: str) -> Link:
-    rate = given(gb_per_s, source)
     latency = assumed(0, "some 100 ns, nothing beside a tensor's time")
-    return Link(
-        name=name,
-        a=a,
-        b=b,
-        read_gb_per_s=rate,
-        write_gb_per_s=rate,
-        latency_ns=latency,
-        sharing="half",
-    )
-
-
-def _both_drives(rate: Figure) -> Figure:
-    return Figure(value=_DRIVES * rate.value, source=f"two drives: {rate.source}", mark=rate.mark)
+    return link(name, a, b, given(gb_per_s, source), latency, "half")
 
 
 def _drives(name: str, a: str, b: str, latency: Figure) -> Link:
     """A way that could carry all that the drives do."""
-    return Link(
-        name=name,
-        a=a,
-        b=b,
-        read_gb_per_s=_both_drives(FIRECUDA_520["read_gb_per_s"]),
-        write_gb_per_s=_both_drives(FIRECUDA_520["write_gb_per_s"]),
-        latency_ns=latency,
-        sharing="duplex",
-    )
+    one = FIRECUDA_520["read_gb_per_s"]
+    both = replace(one, value=_DRIVES * one.value, source=f"two drives: {one.source}")
+    return link(name, a, b, both, latency)
 
 
 def _pcie(name: str, a: str, b: str, latency: Figure) -> Link:
-    return Link(
-        name=name,
-        a=a,
-        b=b,
-        read_gb_per_s=V100_PCIE["read_gb_per_s"],
-        write_gb_per_s=V100_PCIE["write_gb_per_s"],
-        latency_ns=latency,
-        sharing="duplex",
-    )
+    return link(name, a, b, V100_PCIE["read_gb_per_s"], latency)
 
 
 _COUNTED = assumed(0, "in the latency of the GPU's or the drives' end")

@@ -10,7 +10,7 @@ from functools import cached_property
 from ..runtime.numbers import NUMBER_FORMS, parse_integer, parse_number
 from .parts import Device, Figure, Link, MachineError, Memory, assumed, settings
 
-__all__ = ["Hop", "Machine"]
+__all__ = ["Hop", "Machine", "check_name"]
 
 Hop = tuple[Link, bool]
 """A link, and whether it is written to (from ``a`` to ``b``)."""
@@ -42,10 +42,10 @@ class Machine:
                 if found.count(name) > 1:
                     raise MachineError(f"{self.name}: of its {what}, two are named {name!r}")
         for device in self.devices:
-            _find(f"{self.name}: the memory of device {device.name}", device.memory, names)
+            check_name(f"{self.name}: the memory of device {device.name}", device.memory, names)
         for link in self.links:
             for end in (link.a, link.b):
-                _find(f"{self.name}: an end of link {link.name}", end, nodes)
+                check_name(f"{self.name}: an end of link {link.name}", end, nodes)
 
     def memory(self, name: str) -> Memory:
         """Raises :class:`MachineError` if there is none of that name; so do the next two."""
@@ -66,7 +66,9 @@ class Machine:
         """
         nodes = [*(memory.name for memory in self.memories), *self.junctions]
         for end in (source, target):
-            _find(f"{self.name}: an end of the route from {source!r} to {target!r}", end, nodes)
+            check_name(
+                f"{self.name}: an end of the route from {source!r} to {target!r}", end, nodes
+            )
         if source == target:
             raise MachineError(f"{self.name}: no transfer is needed from {source!r} to itself")
         routes: dict[str, tuple[Hop, ...]] = {source: ()}
@@ -96,7 +98,7 @@ class Machine:
         """
         changed: dict[str, Figure | str] = {}
         for key, text in changes.items():
-            _find(f"{self.name}: the key", key, self.keys)
+            check_name(f"{self.name}: the key", key, self.keys)
             before = self.keys[key]
             changed[key] = text if isinstance(before, str) else _figure(key, text, before, mark)
 
@@ -135,17 +137,20 @@ class Machine:
         return found
 
     def _named(self, kind: str, parts: tuple, name: str):
-        _find(f"{self.name}: {kind}", name, [part.name for part in parts])
+        check_name(f"{self.name}: {kind}", name, [part.name for part in parts])
         return next(part for part in parts if part.name == name)
 
 
-def _find(what: str, name: str, known: Iterable[str]) -> None:
+def check_name(
+    what: str, name: str, known: Iterable[str], error: type[ValueError] = MachineError
+) -> None:
+    """Raises ``error`` if no ``what`` has that name, with those that are near."""
     known = list(known)
     if name in known:
         return
     near = difflib.get_close_matches(name, known)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise MachineError(f"{what} is {name!r}: {hint}expected one of {', '.join(known)}")
+    raise error(f"{what} is {name!r}: {hint}expected one of {', '.join(known)}")
 
 
 def _figure(

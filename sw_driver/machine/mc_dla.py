@@ -11,7 +11,7 @@ from functools import cache
 
 from .machine import Machine
 from .measured import V100_PCIE
-from .parts import Device, Figure, Link, Memory, assumed, calibrated, given, predicted
+from .parts import Device, Figure, Link, Memory, assumed, calibrated, given, link, predicted
 
 __all__ = ["CATALOGUES", "MC_DLA", "MC_DLA_RTL", "parts_of"]
 
@@ -56,7 +56,7 @@ def _catalogue(
         ),
         links=(
             *_to_memory_node(link_gb_per_s, dimms_gb_per_s),
-            _link("pcie", "host", "node", pcie_gb_per_s, V100_PCIE["latency_ns"]),
+            link("pcie", "host", "node", pcie_gb_per_s, V100_PCIE["latency_ns"]),
         ),
         junctions=("port",),
     )
@@ -64,22 +64,8 @@ def _catalogue(
 
 def _to_memory_node(link_gb_per_s: Figure, dimms_gb_per_s: Figure) -> tuple[Link, Link]:
     return (
-        _link("link", "node", "port", link_gb_per_s, _HOP),
-        _link("dimms", "port", "memory_node", dimms_gb_per_s, _LATENCY, sharing="half"),
-    )
-
-
-def _link(
-    name: str, a: str, b: str, rate: Figure, latency: Figure, sharing: str = "duplex"
-) -> Link:
-    return Link(
-        name=name,
-        a=a,
-        b=b,
-        read_gb_per_s=rate,
-        write_gb_per_s=rate,
-        latency_ns=latency,
-        sharing=sharing,
+        link("link", "node", "port", link_gb_per_s, _HOP),
+        link("dimms", "port", "memory_node", dimms_gb_per_s, _LATENCY, "half"),
     )
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "assumed",
     "calibrated",
     "given",
+    "link",
     "predicted",
 ]
 
@@ -156,6 +157,21 @@ class Link(_Part):
     def rate(self, *, writing: bool) -> int:
         """In bytes a second."""
         return bytes_per_s(self.write_gb_per_s if writing else self.read_gb_per_s)
+
+
+def link(
+    name: str, a: str, b: str, gb_per_s: Figure, latency_ns: Figure, sharing: str = "duplex"
+) -> Link:
+    """A link with the same rate both ways."""
+    return Link(
+        name=name,
+        a=a,
+        b=b,
+        read_gb_per_s=gb_per_s,
+        write_gb_per_s=gb_per_s,
+        latency_ns=latency_ns,
+        sharing=sharing,
+    )
 
 
 def bytes_per_s(rate_gb_per_s: Figure) -> int:

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from .machine import Machine
-from .parts import Device, Link, Memory, assumed
+from .parts import Device, Memory, assumed, link
 
 __all__ = ["TINY"]
 
 _WHY = "a round number"
-
-
-def _link(name: str, a: str, b: str, gb_per_s: float, sharing: str, latency_ns: int = 0) -> Link:
-    rate = assumed(gb_per_s, _WHY)
-    return Link(
-        name=name,
-        a=a,
-        b=b,
-        read_gb_per_s=rate,
-        write_gb_per_s=rate,
-        latency_ns=assumed(latency_ns, _WHY),
-        sharing=sharing,
-    )
 
 
 TINY = Machine(
@@ -47,9 +34,9 @@ TINY = Machine(
         ),
     ),
     links=(
-        _link("pcie", "root", "gpu", 4, "duplex", latency_ns=100),
-        _link("ddr", "root", "host", 2, "half"),
-        _link("nvme", "root", "disk", 1, "duplex", latency_ns=1000),
+        link("pcie", "root", "gpu", assumed(4, _WHY), assumed(100, _WHY)),
+        link("ddr", "root", "host", assumed(2, _WHY), assumed(0, _WHY), "half"),
+        link("nvme", "root", "disk", assumed(1, _WHY), assumed(1000, _WHY)),
     ),
     junctions=("root",),
 )

@@ -30,12 +30,11 @@ class Placement(Enum):
 
 
 class Stretch(NamedTuple):
-    """Bytes that follow each other in one memory."""
+    """Bytes that follow each other in one share."""
 
-    side: Side | None
-    """None: the device's own."""
+    side: Side
     address: int
-    """In that memory."""
+    """In the share of that memory-node."""
     nbytes: int
 
 
@@ -175,10 +174,8 @@ class AddressSpace:
         return left
 
     def stretches(self, address: int, nbytes: int) -> Iterator[Stretch]:
-        """Where bytes from ``address`` on are, in their order, as few stretches as there are."""
-        if not self.is_remote(address):
-            yield Stretch(None, address, nbytes)
-            return
+        """Where bytes of remote memory from ``address`` on are, in their order, as few stretches as
+        there are."""
         found: Stretch | None = None
         end = address + nbytes
         while address < end:

@@ -180,7 +180,6 @@ class DeviceNode:
         lines = -(-nbytes // LINE_BYTES) * LINE_BYTES
         pieces = []
         for side, place, size in self._space.stretches(remote, lines):
-            assert side is not None
             pieces.append(
                 Piece(
                     side=side,

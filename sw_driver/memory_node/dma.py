@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -65,12 +65,10 @@ class Ports(Protocol):
 
 @dataclass(eq=False)
 class _Request:
+    """A packet of a transfer."""
+
     ticket: int
-    write: bool
-    local: int
-    remote: int
-    nbytes: int
-    compressed: bool
+    piece: Piece
     stored: int
     """Bytes that go over the link."""
 
@@ -97,7 +95,7 @@ class _Link:
         """
         counts = [0, 0]
         for request in self.under_way.values():
-            counts[request.write] += 1
+            counts[request.piece.write] += 1
         ways = [
             way
             for way in (False, True)
@@ -146,16 +144,9 @@ class DmaNetwork:
         self._left[self._tickets] = len(offsets)
         for offset in offsets:
             nbytes = min(BLOCK_BYTES, piece.nbytes - offset)
-            request = _Request(
-                self._tickets,
-                piece.write,
-                piece.local + offset,
-                piece.remote + offset,
-                nbytes,
-                piece.compressed,
-                nbytes,
-            )
-            self._enqueue(device, piece.side, request)
+            local, remote = piece.local + offset, piece.remote + offset
+            part = replace(piece, local=local, remote=remote, nbytes=nbytes)
+            self._enqueue(device, _Request(self._tickets, part, nbytes))
         self._exchange()
         return self._tickets
 
@@ -188,16 +179,14 @@ class DmaNetwork:
         """As of the protocol."""
         return self._ports.cycles()
 
-    def _side(self, side: Side) -> range:
-        count = self._ports.side_links
-        return range(count) if side is Side.LEFT else range(count, 2 * count)
-
-    def _enqueue(self, device: int, side: Side, request: _Request) -> None:
-        links = [link for link in self._side(side) if not self._ports.dead(device, link)]
+    def _enqueue(self, device: int, request: _Request) -> None:
+        side, count = request.piece.side, self._ports.side_links
+        of_side = range(side * count, (side + 1) * count)
+        links = [link for link in of_side if not self._ports.dead(device, link)]
         if links:
             each = self._links[device]
             least = min(links, key=lambda link: each[link].load)
-            each[least].waiting[request.write].append(request)
+            each[least].waiting[request.piece.write].append(request)
         else:
             what = f"device {device} reaches its {side.name.lower()} memory-node no more"
             self._over(request, f"{what}: all links between them are dead")
@@ -216,9 +205,8 @@ class DmaNetwork:
         moved = False
         for device, links in enumerate(self._links):
             for number, link in enumerate(links):
-                side = Side.LEFT if number < self._ports.side_links else Side.RIGHT
                 for channel, flit in self._ports.received(device, number):
-                    self._take(device, side, link, channel, flit)
+                    self._take(device, link, channel, flit)
                     moved = True
                 if link.load and self._ports.dead(device, number):
                     orphans = [*link.under_way.values(), *link.waiting[0], *link.waiting[1]]
@@ -227,31 +215,32 @@ class DmaNetwork:
                     for each in link.waiting:
                         each.clear()
                     for request in orphans:
-                        self._enqueue(device, side, request)
+                        self._enqueue(device, request)
                 while request := link.next(self._ports.unsent(device, number)):
-                    self._send(device, side, number, request)
+                    self._send(device, number, request)
                     moved = True
         return moved
 
-    def _send(self, device: int, side: Side, number: int, request: _Request) -> None:
+    def _send(self, device: int, number: int, request: _Request) -> None:
+        piece = request.piece
         self._tag = self._free_tag()
         self._links[device][number].under_way[self._tag] = request
-        node = (device if side is Side.RIGHT else device - 1) % self._ports.devices
-        place = slice(request.local, request.local + request.nbytes)
-        data = self._memories[device][place].tobytes() if request.write else b""
-        if request.compressed:
+        node = (device if piece.side is Side.RIGHT else device - 1) % self._ports.devices
+        place = slice(piece.local, piece.local + piece.nbytes)
+        data = self._memories[device][place].tobytes() if piece.write else b""
+        if piece.compressed:
             data = compress(data)
-            stored = self._stored.get((device, side, request.remote), request.nbytes)
+            stored = self._stored.get((device, piece.side, piece.remote), piece.nbytes)
             # More is of what was there before, and is not written yet.
-            request.stored = len(data) or min(stored, request.nbytes)
+            request.stored = len(data) or min(stored, piece.nbytes)
         packet = Packet(
             destination=2 * node + 1,
             source=2 * device,
-            operation=Operation.WRITE if request.write else Operation.READ,
+            operation=Operation.WRITE if piece.write else Operation.READ,
             status=0,
             tag=self._tag,
             lines=request.stored // LINE_BYTES,
-            address=request.remote,
+            address=piece.remote,
             data=data,
         )
         self._ports.send(device, number, REQUESTS, packet.flits())
@@ -262,7 +251,7 @@ class DmaNetwork:
             tag = (tag + 1) % _TAGS
         return tag
 
-    def _take(self, device: int, side: Side, link: _Link, channel: int, flit: Flit) -> None:
+    def _take(self, device: int, link: _Link, channel: int, flit: Flit) -> None:
         payloads = link.coming.setdefault(channel, [])
         payloads.append(flit.payload)
         if not flit.tail:
@@ -277,22 +266,23 @@ class DmaNetwork:
             raise RemoteMemoryError(
                 f"memory-node {answer.source} answered device {device} what it had not asked"
             )
+        piece = request.piece
         if answer.status != Status.OK:
             self._over(
                 request,
-                f"memory-node {answer.source} refused {request.nbytes} bytes at "
-                f"{request.remote:#x} of device {device}: {Status(answer.status).name}",
+                f"memory-node {answer.source} refused {piece.nbytes} bytes at "
+                f"{piece.remote:#x} of device {device}: {Status(answer.status).name}",
             )
             return
-        if request.write:
-            block = device, side, request.remote
+        if piece.write:
+            block = device, piece.side, piece.remote
             self._stored.pop(block, None)
-            if request.stored < request.nbytes:
+            if request.stored < piece.nbytes:
                 self._stored[block] = request.stored
         else:
-            place = slice(request.local, request.local + request.nbytes)
-            data = expand(answer.data, request.nbytes) if request.compressed else answer.data
+            place = slice(piece.local, piece.local + piece.nbytes)
+            data = expand(answer.data, piece.nbytes) if piece.compressed else answer.data
             self._memories[device][place] = np.frombuffer(data, np.uint8)
-        if request.compressed:
-            self._compression[device].count(request.write, request.nbytes, request.stored)
+        if piece.compressed:
+            self._compression[device].count(piece.write, piece.nbytes, request.stored)
         self._over(request)

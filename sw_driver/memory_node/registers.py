@@ -19,7 +19,7 @@ class NodeRegisters:
     """The registers behind ``read`` and ``write``, which take byte offsets; ``KeyError`` for names
     that the map does not have."""
 
-    def __init__(self, read: Callable[[int], int], write: Callable[[int, int], None]) -> None:
+    def __init__(self, read: Callable[[int], int], write: Callable[[int, int], object]) -> None:
         self._read = read
         self._write = write
         self._node, self._group, self._link = (

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
-from types import TracebackType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -432,12 +431,7 @@ class TensorStore:
     def __enter__(self) -> TensorStore:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # Parts of these.

@@ -52,26 +52,16 @@ class Job:
         config: PimConfig,
         *,
         published: Layer | None = None,
-        parts: int | None = None,
-        memory: StackMemory | None = None,
-        whole_groups: bool = False,
-        placement: str = "striped",
+        **options: Any,
     ) -> Job:
-        """Lowers the pass, as :func:`~sw_driver.pim.lowering.lower`, and raises what that does."""
+        """Lowers the pass, as :func:`~sw_driver.pim.lowering.lower`, which has the ``options``, and
+        raises what that does."""
         return cls(
             name=name,
             pass_name=pass_name,
             layer=layer,
             published=published or layer,
-            program=lower(
-                layer,
-                pass_name,
-                config,
-                parts=parts,
-                memory=memory,
-                whole_groups=whole_groups,
-                placement=placement,
-            ),
+            program=lower(layer, pass_name, config, **options),
         )
 
 
@@ -79,33 +69,20 @@ def place_jobs(
     layers: Sequence[tuple[str, Layer, Layer]],
     pass_name: str,
     config: PimConfig,
-    *,
-    parts: int | None = None,
-    whole_groups: bool = False,
-    placement: str = "striped",
+    **options: Any,
 ) -> tuple[PimConfig, list[Job]]:
     """A pass of layers side by side, and the stack that holds them: one as large as simulation
     needs it, or else ``config``.
 
-    ``layers``: of each the name, as it runs, and as it was before it was scaled. ``parts``,
-    ``whole_groups`` and ``placement``: of :func:`~sw_driver.pim.lowering.lower`.
+    ``layers``: of each the name, as it runs, and as it was before it was scaled. ``options``: of
+    :func:`~sw_driver.pim.lowering.lower`, but for the memory.
     """
 
     def placed(stack: PimConfig) -> tuple[PimConfig, list[Job]]:
         # One layer alone may lie where it is predicted to be fastest.
         memory = StackMemory(stack) if len(layers) > 1 else None
         return stack, [
-            Job.of(
-                name,
-                pass_name,
-                layer,
-                stack,
-                published=published,
-                parts=parts,
-                memory=memory,
-                whole_groups=whole_groups,
-                placement=placement,
-            )
+            Job.of(name, pass_name, layer, stack, published=published, memory=memory, **options)
             for name, layer, published in layers
         ]
 

@@ -8,7 +8,7 @@ pieces of 2**k values are reduced one by one, and a tree over their sums is the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,7 @@ def split(work: Work, config: PimConfig, scratch: Callable[[int], int]) -> list[
     sums = _normal(work)
     if sums.columns != 1:
         return [work]
-    opcode, piece = _best(config, Opcode(work.opcode), sums.images * sums.rows, sums.length)
+    _, opcode, piece = _fastest(config, Opcode(work.opcode), sums.images * sums.rows, sums.length)
     if piece >= work.length:
         return [work]
     return in_pieces(work, piece, config, scratch, opcode=opcode)
@@ -161,62 +161,48 @@ def _strides(tensor: Tensor, count: int) -> tuple[int, ...]:
     return (*tensor.strides, *[0] * count)[:count]
 
 
-@dataclass(frozen=True)
-class _Pool:
-    """What times depend on."""
-
-    banks: int
-    adders: int
-    pairs: int
-    first_words: int
-    second_words: int
-
-    def chunk(self, opcode: Opcode) -> int:
-        """Elements of a vector that are loaded at once if lanes have all the vectors they can."""
-        words = self.first_words
-        if opcode == Opcode.DOT:
-            words = min(words, self.second_words)
-        return words // (_VECTORS * _VECTORS)
-
-
-def _best(config: PimConfig, opcode: Opcode, sums: int, length: int) -> tuple[Opcode, int]:
-    """As what so many sums of so many elements are computed fastest, and in pieces of how many."""
-    adders, pairs = (sum_lanes(each, config) for each in (Opcode.SUM, Opcode.DOT))
-    pool = _Pool(config.banks, adders, pairs, config.first_words, config.second_words)
-    return _fastest(pool, opcode, sums, length)[1:]
-
-
 @lru_cache(maxsize=1 << 12)
-def _fastest(pool: _Pool, opcode: Opcode, sums: int, length: int) -> tuple[float, Opcode, int]:
-    """With the cycles."""
-    ways = [(_cycles(pool, opcode, sums, 1, length), opcode, length)]
+def _fastest(
+    config: PimConfig, opcode: Opcode, sums: int, length: int
+) -> tuple[float, Opcode, int]:
+    """As what so many sums of so many elements are computed fastest, and in pieces of how many;
+    with the cycles."""
+    ways = [(_cycles(config, opcode, sums, 1, length), opcode, length)]
     for each in {opcode, Opcode.DOT} if opcode == Opcode.MATVEC else {opcode}:
         piece = _LEAST_PIECE
-        while piece < length and piece <= _MOST_CHUNKS * pool.chunk(each):
+        while piece < length and piece <= _MOST_CHUNKS * _chunk(config, each):
             whole, rest = divmod(length, piece)
-            cycles = _cycles(pool, each, sums, whole, piece)
+            cycles = _cycles(config, each, sums, whole, piece)
             if rest:
-                cycles += _cycles(pool, each, sums, 1, rest)
-            cycles += _fastest(pool, Opcode.SUM, sums, whole + bool(rest))[0]
+                cycles += _cycles(config, each, sums, 1, rest)
+            cycles += _fastest(config, Opcode.SUM, sums, whole + bool(rest))[0]
             ways.append((cycles, each, piece))
             piece *= 2
     return min(ways)
 
 
-def _cycles(pool: _Pool, opcode: Opcode, sums: int, pieces: int, length: int) -> float:
+def _chunk(config: PimConfig, opcode: Opcode) -> int:
+    """Elements of a vector that are loaded at once if lanes have all the vectors they can."""
+    words = config.first_words
+    if opcode == Opcode.DOT:
+        words = min(words, config.second_words)
+    return words // (_VECTORS * _VECTORS)
+
+
+def _cycles(config: PimConfig, opcode: Opcode, sums: int, pieces: int, length: int) -> float:
     """Of a work."""
-    lanes = (pool.adders if opcode == Opcode.SUM else pool.pairs) / pool.banks
+    lanes = sum_lanes(opcode, config) / config.banks
     room = _VECTORS * lanes
     vectors = sums if opcode == Opcode.MATVEC else sums * pieces
     tiles = ceil(vectors / room) * (pieces if opcode == Opcode.MATVEC else 1)
     streams = {Opcode.SUM: 1.0, Opcode.DOT: 2.0, Opcode.MATVEC: 1 + 1 / min(sums, room)}[opcode]
     elements = streams * sums * pieces * length
-    chunks = max(1.0, length / pool.chunk(opcode))
+    chunks = max(1.0, length / _chunk(config, opcode))
     if opcode == Opcode.MATVEC or (pieces == 1 and chunks > 1):
         bandwidth = _ROWS_BANDWIDTH
     else:
         bandwidth = _BANDWIDTH / chunks**_NARROWER
-    memory = ELEMENT_BYTES * elements / (BEAT_BYTES * pool.banks * bandwidth)
-    dealing = _DEAL_CYCLES * min(tiles, pool.banks)
+    memory = ELEMENT_BYTES * elements / (BEAT_BYTES * config.banks * bandwidth)
+    dealing = _DEAL_CYCLES * min(tiles, config.banks)
     tile = max(_VECTORS * length, _TILE_CYCLES, dealing)
-    return _START_CYCLES + dealing + max(ceil(tiles / pool.banks) * tile, memory)
+    return _START_CYCLES + dealing + max(ceil(tiles / config.banks) * tile, memory)

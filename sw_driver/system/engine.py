@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from heapq import heappop, heappush
+from itertools import count
 from operator import index
 from typing import Any
 
 import simpy
 from simpy.core import EmptySchedule
-from simpy.events import NORMAL, Condition, Event, Process
+from simpy.events import NORMAL, PENDING, Condition, Event, Process
 
 from ..machine.machine import Machine
 from ..runtime.timeline import Timeline
 from .conservation import check_log
 from .log import Log, Ran, Transferred
 from .memory import Account, EngineError, NoRoomError
-from .network import Network, Path
+from .network import Network
 
 __all__ = [
     "Action",
@@ -45,6 +46,20 @@ class DeadlockError(EngineError):
 class Action(Event):
     """An event that happens when the action ends; it knows when it began."""
 
+    # Those of SimPy's event, too: a slot is found faster than an entry of a dictionary.
+    __slots__ = (
+        "_ok",
+        "_value",
+        "after",
+        "begin_ns",
+        "callbacks",
+        "end_ns",
+        "engine",
+        "env",
+        "label",
+        "queue",
+    )
+
     begin_ns: int
     end_ns: int
     """Neither is there before its time."""
@@ -54,6 +69,7 @@ class Action(Event):
         self.engine = engine
         self.callbacks = [engine._ended if queue is None else queue._ended]
         self._ok = True
+        self._value = PENDING
         self.label = label
         self.queue = queue
         self.after = list(after)
@@ -94,20 +110,47 @@ class _Execute(Action):
 class Transfer(Action):
     """Bytes on their way from one memory to another."""
 
+    __slots__ = (
+        "due_ns",
+        "lanes",
+        "left",
+        "listed_ns",
+        "nbytes",
+        "number",
+        "path",
+        "rate",
+        "since_ns",
+    )
+
     category = "transfer"
     number: int
-    nbytes: int
-    source: str
-    target: str
-    path: Path
-    rate = -1
+    rate: int
     """In bytes a second; below 0 until the latency is over."""
     left: int
+    """In 10^-9 bytes."""
     since_ns: int
     due_ns: int
     listed_ns: int
     """The first time for which the clock has it in its list."""
     lanes: list[tuple[str, int]]
+
+    def __init__(
+        self,
+        engine: Engine,
+        queue: Queue | None,
+        nbytes: int,
+        source: str,
+        target: str,
+        label: str,
+        after: Iterable[Event],
+    ) -> None:
+        super().__init__(engine, queue, label, after)
+        self.nbytes = index(nbytes)
+        if nbytes < 0:
+            raise EngineError(f"{label!r} moves {nbytes} bytes: expected at least 0")
+        self.path = engine.network.path(source, target)
+        self.number = next(engine._numbers)
+        self.rate = -1
 
     def _begin(self, now_ns: int) -> None:
         env = self.env
@@ -136,8 +179,6 @@ class Queue:
     def __init__(self, engine: Engine, name: str) -> None:
         self.engine = engine
         self.name = name
-        self.actions = 0
-        """That have ended."""
         self.busy_ns = 0
         self.head: Action | None = None
         self._entries: deque[Action] = deque()
@@ -163,8 +204,7 @@ class Queue:
         self, nbytes: int, source: str, target: str, label: str, after: Iterable[Event] = ()
     ) -> Transfer:
         """An entry that moves bytes; see :meth:`Engine.transfer`."""
-        transfer = self.engine._transfer(self, nbytes, source, target, label, after)
-        return self._add(transfer)
+        return self._add(Transfer(self.engine, self, nbytes, source, target, label, after))
 
     def call(
         self,
@@ -191,7 +231,6 @@ class Queue:
     def _ended(self, action: Any) -> None:
         engine = self.engine
         action.end_ns = now_ns = engine.env._now
-        self.actions += 1
         self.busy_ns += now_ns - action.begin_ns
         if engine._recording:
             engine._record(action, now_ns)
@@ -215,7 +254,7 @@ class _Environment(simpy.Environment):
     def step(self) -> None:
         queue, network = self._queue, self.network
         while True:
-            if network.changed and (not queue or queue[0][0] > self._now):
+            if network.unsettled and (not queue or queue[0][0] > self._now):
                 network.settle()
             if not queue:
                 raise EmptySchedule
@@ -261,7 +300,7 @@ class Engine:
         self._processes: dict[Process, tuple[str, bool]] = {}
         self._pending: dict[Transfer, None] = {}
         """Transfers without a queue that have not ended."""
-        self._transfers = 0
+        self._numbers = count()
         self._lanes: dict[str, list[bool]] = {}
         self._recording = record or timeline is not None
         self._ended = self._ended  # one bound method for all transfers
@@ -301,7 +340,7 @@ class Engine:
         link (see :mod:`sw_driver.system.network`). Takes and gives no memory. Raises
         :class:`~sw_driver.machine.parts.MachineError` if there is no route.
         """
-        transfer = self._transfer(None, nbytes, source, target, label, after)
+        transfer = Transfer(self, None, nbytes, source, target, label, after)
         self._pending[transfer] = None
         transfer._proceed()
         return transfer
@@ -327,14 +366,6 @@ class Engine:
             )
         return self.now_ns
 
-    def totals(self) -> dict[str, dict[str, int]]:
-        """What each link carried so far in each direction, and how long it carried anything.
-
-        The directions of a half-duplex link are busy together. Bytes count when their transfer
-        ends.
-        """
-        return self.network.totals()
-
     def check(self) -> None:
         """Checks that what was recorded can be, on this machine.
 
@@ -344,26 +375,6 @@ class Engine:
         if self.log is None:
             raise EngineError("nothing was recorded: make the engine with record=True")
         check_log(self.log, self.machine)
-
-    def _transfer(
-        self,
-        queue: Queue | None,
-        nbytes: int,
-        source: str,
-        target: str,
-        label: str,
-        after: Iterable[Event],
-    ) -> Transfer:
-        nbytes = index(nbytes)
-        if nbytes < 0:
-            raise EngineError(f"{label!r} moves {nbytes} bytes: expected at least 0")
-        transfer = Transfer(self, queue, label, after)
-        transfer.nbytes = nbytes
-        transfer.path = self.network.path(source, target)
-        transfer.source, transfer.target = source, target
-        transfer.number = self._transfers
-        self._transfers += 1
-        return transfer
 
     def _ended(self, transfer: Any) -> None:
         del self._pending[transfer]
@@ -385,15 +396,16 @@ class Engine:
         log, timeline, queue, begin_ns = self.log, self.timeline, action.queue, action.begin_ns
         moved = {}
         if type(action) is Transfer:
-            moved = {"nbytes": action.nbytes, "from": action.source, "to": action.target}
+            path = action.path
+            moved = {"nbytes": action.nbytes, "from": path.source, "to": path.target}
             if log is not None:
                 log.transferred.append(
                     Transferred(
                         action.number,
                         action.label,
                         action.nbytes,
-                        action.source,
-                        action.target,
+                        path.source,
+                        path.target,
                         begin_ns,
                         now_ns,
                     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from sw_driver.machine.machine import check_name
 from sw_driver.runtime.files import write_whole
 
 from .reproduction import Experiment, Progress, page
@@ -34,10 +34,10 @@ def reproduce(
     :class:`~sw_driver.machine.parts.MachineError` for settings that do not fit and
     :class:`~sw_driver.system.memory.EngineError` for a machine that is too small.
     """
-    _known("paper", paper, list(PAPERS))
+    check_name("paper", paper, PAPERS, ReproductionError)
     experiments = import_module(PAPERS[paper]).EXPERIMENTS
     for name in names:
-        _known("experiment", name, [*experiments, "all"])
+        check_name("experiment", name, [*experiments, "all"], ReproductionError)
     changes = {}
     for text in settings:
         key, equals, value = text.partition("=")
@@ -63,10 +63,3 @@ def write_page(paper: str, done: Sequence[Experiment], pictures: Sequence[Path])
     ]
     write_whole(path, page(module.INTRODUCTION, done, shown))
     return path
-
-
-def _known(what: str, name: str, known: list[str]) -> None:
-    if name not in known:
-        near = difflib.get_close_matches(name, known)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise ReproductionError(f"{what} is {name!r}: {hint}expected one of {', '.join(known)}")

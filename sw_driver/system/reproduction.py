@@ -7,10 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MARKS", "Cell", "Experiment", "Progress", "Row", "page"]
+__all__ = [
+    "MARKS",
+    "Cell",
+    "Changes",
+    "Experiment",
+    "Progress",
+    "Row",
+    "calibrated",
+    "given",
+    "page",
+    "predicted",
+]
 
 MARKS = ("given", "calibrated", "predicted")
 """By the paper or a data sheet; fitted to the paper's figure; found with nothing fitted to it."""
+
+Changes = Mapping[str, str]
+"""Of a machine or its parts, as ``--set`` has them."""
 
 Progress = Callable[[str], None]
 """Told what is being done now."""
@@ -58,6 +72,19 @@ class Cell:
             "band": self.band,
             "kept": self.kept,
         }
+
+
+def given(ours: float, paper: float | None = None, **how: Any) -> Cell:
+    """A cell that is so by the paper or a data sheet; so for the other two marks."""
+    return Cell(ours=ours, paper=paper, mark="given", **how)
+
+
+def calibrated(ours: float, paper: float | None = None, **how: Any) -> Cell:
+    return Cell(ours=ours, paper=paper, mark="calibrated", **how)
+
+
+def predicted(ours: float, paper: float | None = None, **how: Any) -> Cell:
+    return Cell(ours=ours, paper=paper, mark="predicted", **how)
 
 
 Row = Mapping[str, Cell | str]

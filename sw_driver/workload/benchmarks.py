@@ -65,16 +65,10 @@ class Recurrent(nn.Module):
 
     def _gru(self, given: Tensor, state: Tensor) -> Tensor:
         products = torch.mm(state, self.weight.t())
-        reset, update, new = (
-            pair for pair in zip(given.chunk(3, 1), products.chunk(3, 1), strict=True)
-        )
+        reset, update, new = zip(given.chunk(3, 1), products.chunk(3, 1), strict=True)
         kept = (update[0] + update[1]).sigmoid()
         changed = (new[0] + (reset[0] + reset[1]).sigmoid() * new[1]).relu()
         return kept * state + (1 - kept) * changed
-
-
-def _convolution(inputs: int, outputs: int, size: int, stride: int = 1, pad: int = 0) -> nn.Module:
-    return nn.Conv2d(inputs, outputs, size, stride, pad)
 
 
 def _classifier(inputs: int) -> list[nn.Module]:
@@ -99,7 +93,7 @@ def _alexnet() -> nn.Module:
         (256, 3, 1, 1, False),
         (256, 3, 1, 1, True),
     ):
-        layers += [_convolution(inputs, outputs, size, stride, pad), nn.ReLU(inplace=True)]
+        layers += [nn.Conv2d(inputs, outputs, size, stride, pad), nn.ReLU(inplace=True)]
         layers += [nn.MaxPool2d(3, 2)] * pooled
         inputs = outputs
     return nn.Sequential(*layers, nn.Flatten(), *_classifier(256 * 6 * 6))
@@ -110,7 +104,7 @@ def _vgg_e() -> nn.Module:
     inputs = 3
     for outputs, count in ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4)):
         for _ in range(count):
-            layers += [_convolution(inputs, outputs, 3, pad=1), nn.ReLU(inplace=True)]
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(inplace=True)]
             inputs = outputs
         layers.append(nn.MaxPool2d(2))
     first, *others = _classifier(512 * 7 * 7)

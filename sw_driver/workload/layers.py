@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 
-from .trace import Op, Tensor, Trace, load_trace
+from .trace import Op, Trace, load_trace
 
 __all__ = ["Layer", "layers_of", "load_layers"]
 
@@ -82,7 +83,8 @@ def layers_of(trace: Trace) -> tuple[Layer, ...]:
     sizes = {each.nbytes for each in trace.tensors if each.kind == "parameter"}
     shared = Counter[int]()
     for op in trace.ops:
-        if op.phase == "backward" and not _is_product(op) and not _sums(trace, op, sizes):
+        product = op.kind in (*_PRODUCTS, "convolution_backward")
+        if op.phase == "backward" and not product and not _sums(trace, op, sizes):
             shared[op.layer] += op.nbytes
     for layer, nbytes in shared.items():
         # A layer of the model may be many here, as the time steps are.
@@ -108,7 +110,9 @@ def _layer(
     trace: Trace, op: Op, batch: int, following: int, after: int, needs: tuple[int, ...]
 ) -> Layer:
     read = [trace.tensors[each] for each in op.reads]
-    weights = max((each for each in read if each.kind == "parameter"), key=_nbytes, default=None)
+    weights = max(
+        (each for each in read if each.kind == "parameter"), key=attrgetter("nbytes"), default=None
+    )
     others = [each for each in read if each.kind != "parameter"]
     if weights is None or not others:
         raise ValueError(f"{trace.name}: operation {op.id} is no product of samples with weights")
@@ -134,14 +138,6 @@ def _layer(
         between_forward=following // _FP32 // batch,
         between_backward=after // _FP32 // batch,
     )
-
-
-def _nbytes(tensor: Tensor) -> int:
-    return tensor.nbytes
-
-
-def _is_product(op: Op) -> bool:
-    return op.kind in (*_PRODUCTS, "convolution_backward")
 
 
 def _sums(trace: Trace, op: Op, sizes: set[int]) -> bool:

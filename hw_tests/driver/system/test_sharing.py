@@ -146,12 +146,6 @@ def test_shares_are_the_references(seed: int) -> None:
     for _ in range(2):  # the second time with what it knows from the first
         assert _run(engine, wanted) == reference
     engine.check()
-    carried = sum(
-        totals["read_bytes"] + totals["write_bytes"] for totals in engine.totals().values()
-    )
-    assert carried == 2 * sum(
-        each.nbytes * len(machine.route(each.source, each.target)) for each in wanted
-    )
 
 
 def _log(seed: int) -> tuple[Log, Machine]:

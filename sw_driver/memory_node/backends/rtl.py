@@ -123,7 +123,7 @@ class RtlPorts:
         self._finalizer.atexit = False
         self._buffer = np.empty(_MOST_FLITS, _FLIT)
         self.registers = [
-            NodeRegisters(partial(self._read, number), partial(self._write, number))
+            NodeRegisters(partial(self._access, number), partial(self._access, number, write=True))
             for number in range(devices)
         ]
         for number, node in enumerate(self.registers):
@@ -181,13 +181,7 @@ class RtlPorts:
         self._finalizer()
         self._ring = None
 
-    def _read(self, node: int, offset_bytes: int) -> int:
-        return self._access(node, offset_bytes, 0, write=False)
-
-    def _write(self, node: int, offset_bytes: int, value: int) -> None:
-        self._access(node, offset_bytes, value, write=True)
-
-    def _access(self, node: int, offset_bytes: int, value: int, *, write: bool) -> int:
+    def _access(self, node: int, offset_bytes: int, value: int = 0, *, write: bool = False) -> int:
         word = _u64(value)
         status = self._library.nm_access(
             self._open(), node, write, offset_bytes, _REGISTER_LIMIT_CYCLES, ctypes.byref(word)

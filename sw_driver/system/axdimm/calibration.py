@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from sw_driver.workload import load_trace
-
 from ..reproduction import Progress
 from .framework import StepResult
 from .paper import TABLE_6
-from .platform import CHANNELS, Rates, machine_of, measure, with_channels
-from .settings import FrameworkSettings
+from .platform import Rates, machine_of, measure, with_channels
+from .settings import CHANNELS, Variant
 
-__all__ = ["ROWS", "Assumed", "calibrate", "deviations", "steps"]
+__all__ = ["ROWS", "calibrate", "deviations", "steps"]
 
 ROWS = ("gpt3-large", "gpt3-13b")
 """The smallest and the largest model: the others lie between them."""
@@ -31,34 +29,23 @@ _STEP = 0.03
 """Of a rate, for its derivative: the times have small jumps."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Assumed:
-    """What is simulated, but for the rates."""
-
-    changes: Mapping[str, str] = field(default_factory=dict)
-    """Of the machine."""
-    settings: FrameworkSettings = field(default_factory=FrameworkSettings)
-    """Of both, but for who updates."""
-    baseline_channels: int = CHANNELS
-    """In so many parts is the baseline's memory."""
+_AS_IS = Variant()
 
 
-_AS_IS = Assumed()
-
-
-def steps(model: str, rates: Rates, assumed: Assumed = _AS_IS) -> tuple[StepResult, StepResult]:
-    """Of the baseline, and of the platform with the paper's kernel."""
-    trace, machine = load_trace(model), machine_of(rates, assumed.changes)
+def steps(model: str, rates: Rates, assumed: Variant = _AS_IS) -> tuple[StepResult, StepResult]:
+    """Of the baseline, whose memory is in as many parts as ``assumed`` has channels, and of the
+    platform with the paper's kernel."""
+    machine = machine_of(rates, assumed.changes)
 
     def step(updater: str, channels: int) -> StepResult:
         return measure(
             with_channels(machine, channels),
-            trace,
+            model,
             replace(assumed.settings, updater=updater),
             overhead_us=rates.update_overhead_us,
         )
 
-    return step("cpu", assumed.baseline_channels), step("module", CHANNELS)
+    return step("cpu", assumed.channels), step("module", CHANNELS)
 
 
 def deviations(model: str, baseline: StepResult, module: StepResult) -> list[float]:
@@ -77,7 +64,7 @@ def deviations(model: str, baseline: StepResult, module: StepResult) -> list[flo
 
 def calibrate(
     rows: Sequence[str] = ROWS,
-    assumed: Assumed = _AS_IS,
+    assumed: Variant = _AS_IS,
     progress: Progress = lambda _: None,
 ) -> Rates:
     """The rates with the least squares of the deviations, in logarithms, of the four times of each

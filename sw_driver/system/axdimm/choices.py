@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from ..reproduction import Cell, Experiment, Progress, Row
-from .calibration import ROWS, Assumed, calibrate, deviations, steps
+from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, predicted
+from .calibration import ROWS, calibrate, deviations, steps
 from .paper import MODELS, TABLE_6
 from .platform import Rates
-from .runs import BY_BYTES, MODULE, Changes, Variant
+from .runs import BY_BYTES, MODULE
+from .settings import Variant
 
 __all__ = ["calibration", "choices"]
 
@@ -27,9 +28,7 @@ def choices(changes: Changes, progress: Progress) -> Experiment:
     """How well Table 6 comes out if what the paper does not say was otherwise."""
     rows: list[Row] = []
     for variant in _CHOICES:
-        assumed = Assumed(
-            changes=changes, settings=variant.settings, baseline_channels=variant.channels
-        )
+        assumed = replace(variant, changes=changes)
         progress(f"choices: {variant.name}")
         rates = calibrate(assumed=assumed)
         times, peaks = [], []
@@ -41,11 +40,8 @@ def choices(changes: Changes, progress: Progress) -> Experiment:
         rows.append(
             {"choice": variant.name}
             | {
-                f"{which} deviation of {what}, %": Cell(ours=value, mark=mark, digits=1)
-                for what, mark, found in (
-                    ("times", "calibrated", times),
-                    ("peaks", "predicted", peaks),
-                )
+                f"{which} deviation of {what}, %": cell(value, digits=1)
+                for what, cell, found in (("times", calibrated, times), ("peaks", predicted, peaks))
                 for which, value in (
                     ("worst", 100 * max(found, key=abs)),
                     ("mean", 100 * sum(map(abs, found)) / len(found)),
@@ -67,7 +63,7 @@ def calibration(changes: Changes, progress: Progress) -> Experiment:
     """The fit of the four rates again, and what other rows would have given."""
     rows: list[dict[str, Cell | str]] = []
     choices = (ROWS, ("gpt3-large", "gpt3-6.7b"), ("gpt3-xl", "gpt3-13b"))
-    assumed = Assumed(changes=changes)
+    assumed = Variant(changes=changes)
     for chosen in choices:
         rates = calibrate(chosen, assumed, progress)
         worst = {}
@@ -77,15 +73,10 @@ def calibration(changes: Changes, progress: Progress) -> Experiment:
         rows.append(
             {
                 "calibrated on": " and ".join(chosen),
+                **{field.name: calibrated(getattr(rates, field.name)) for field in fields(Rates)},
                 **{
-                    field.name: Cell(ours=getattr(rates, field.name), mark="calibrated")
-                    for field in fields(Rates)
-                },
-                **{
-                    f"worst of {model}, %": Cell(
-                        ours=100 * value,
-                        mark="calibrated" if model in chosen else "predicted",
-                        digits=1,
+                    f"worst of {model}, %": (calibrated if model in chosen else predicted)(
+                        100 * value, digits=1
                     )
                     for model, value in worst.items()
                 },

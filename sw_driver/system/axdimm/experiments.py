@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..reproduction import Experiment, Progress
+from ..reproduction import Changes, Experiment, Progress
 from .choices import calibration, choices
-from .runs import Changes
 from .tables import figure4, table4, table5, table6
 from .variants import ablations, further, today
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import simpy
@@ -43,7 +44,6 @@ class StepResult:
     backward_ns: int
     """With all updates."""
     peak_nvme_bytes: int
-    peak_gpu_bytes: int
     moved_bytes: dict[str, int]
     """By kind of transfer."""
     kernel_ns: int
@@ -153,8 +153,7 @@ class Framework(Policy):
         engine = self.engine
         self._moved, self._kernel_ns = {}, 0
         gpu_before_ns = engine.queue("gpu").busy_ns
-        self._peak_nvme_bytes = self._held_on_nvme()
-        self._gpu.peak_bytes = 0
+        self._nvme.peak_bytes = self._nvme.capacity_bytes - self._nvme.free_bytes
         for parameter in self._parameters.values():
             parameter.updated = False
         for channel in self._channels:
@@ -170,8 +169,7 @@ class Framework(Policy):
         return StepResult(
             forward_ns=forward_ns,
             backward_ns=step.total_ns - forward_ns,
-            peak_nvme_bytes=self._peak_nvme_bytes,
-            peak_gpu_bytes=self._gpu.peak_bytes,
+            peak_nvme_bytes=self._nvme.peak_bytes,
             moved_bytes=dict(self._moved),
             kernel_ns=self._kernel_ns,
             gpu_ns=engine.queue("gpu").busy_ns - gpu_before_ns,
@@ -266,9 +264,6 @@ class Framework(Policy):
         happened, channel.changed = channel.changed, self.engine.env.event()
         happened.succeed()
 
-    def _held_on_nvme(self) -> int:
-        return self._nvme.capacity_bytes - self._nvme.free_bytes
-
     def _lifetimes(
         self,
     ) -> tuple[dict[int, list[tuple[Any, int]]], dict[int, list[Any]], dict[int, list[_Parameter]]]:
@@ -331,17 +326,13 @@ class Framework(Policy):
                 yield from self._evict(channel, leaving)
 
     def _next_to_leave(self, channel: _Channel) -> _Key | None:
-        for candidates in channel.here:
-            for key in candidates:
-                if key not in channel.pinned:
-                    return key
-        return None
+        candidates = chain(*channel.here)
+        return next((key for key in candidates if key not in channel.pinned), None)
 
     def _evict(self, channel: _Channel, key: _Key) -> Steps:
         nbytes = next(each.pop(key) for each in channel.here if key in each)
         left = channel.leaving[key] = self.engine.env.event()
         self._nvme.take(key, nbytes)
-        self._peak_nvme_bytes = max(self._peak_nvme_bytes, self._held_on_nvme())
         yield from self._transfer(nbytes, channel.memory.name, "nvme", "evict", channel)
         channel.memory.give(key)
         del channel.leaving[key]

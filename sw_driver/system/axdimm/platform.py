@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from simpy.events import Event
@@ -17,11 +18,11 @@ from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
 from sw_driver.machine import Figure, Machine, MachineError, calibrated
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
 from sw_driver.runtime.timeline import Timeline
-from sw_driver.workload import Trace
+from sw_driver.workload import Trace, load_trace
 
 from ..engine import Engine
 from .framework import Framework, StepResult, Update
-from .settings import FrameworkSettings
+from .settings import CHANNELS, FrameworkSettings
 
 __all__ = [
     "PAPER_RATES",
@@ -32,8 +33,6 @@ __all__ = [
     "module_update",
     "open_framework",
 ]
-
-CHANNELS = 2
 
 _BYTES_PER_PARAMETER = rule(PAPER_RULES[0]).bytes_per_parameter
 
@@ -154,11 +153,16 @@ def open_framework(
     return Framework(engine, trace, settings, memories=memories, update=update)
 
 
-def measure(*arguments: Any, **options: Any) -> StepResult:
-    """The second step of what :func:`open_framework` returns.
+def measure(
+    machine: Machine, model: str, settings: FrameworkSettings, **options: Any
+) -> StepResult:
+    """The second step of the model of that name, in what :func:`open_framework` returns.
 
     The first finds memory as it was filled, all later ones as a step has left it.
     """
-    framework = open_framework(*arguments, **options)
+    framework = open_framework(machine, _trace(model), settings, **options)
     framework.step()
     return framework.step()
+
+
+_trace = cache(load_trace)

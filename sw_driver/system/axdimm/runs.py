@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from hw.rules import PAPER_RULES
 from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.experiments.sweep.grid import Point
 from sw_driver.experiments.sweep.measure import measure_point
-from sw_driver.machine import Machine
-from sw_driver.workload import load_trace
 
+from ..reproduction import Changes
 from .framework import StepResult
 from .platform import CHANNELS, machine_of, measure, with_channels
-from .settings import FrameworkSettings
+from .settings import FrameworkSettings, Variant
 
 __all__ = [
     "BASELINE",
     "BY_BYTES",
     "COUNT",
     "MODULE",
-    "Changes",
-    "Variant",
-    "measure_model",
     "own_mparams_per_s",
     "run",
 ]
-
-Changes = Mapping[str, str]
-"""Of the machine, as ``--set`` has them."""
 
 BASELINE = FrameworkSettings(updater="cpu")
 MODULE = FrameworkSettings()
@@ -39,17 +30,6 @@ BY_BYTES = replace(MODULE, placement="by_bytes")
 
 COUNT = 1 << 22
 """Parameters of each channel for the kernel's own rate: what refresh leaves in the long run."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variant:
-    """What differs from the paper's platform."""
-
-    name: str
-    settings: FrameworkSettings = MODULE
-    changes: Changes = field(default_factory=dict)
-    channels: int = CHANNELS
-    own_rate: bool = False
 
 
 @cache
@@ -62,13 +42,6 @@ def own_mparams_per_s() -> float:
     return figures["mparams_per_s"]
 
 
-def measure_model(
-    machine: Machine, model: str, settings: FrameworkSettings, **options: Any
-) -> StepResult:
-    """A step of the model of that name, see :func:`~sw_driver.system.axdimm.platform.measure`."""
-    return measure(machine, load_trace(model), settings, **options)
-
-
 def run(variant: Variant, model: str, changes: Changes) -> StepResult:
     """A step of a variant; ``changes`` count for more than its own."""
     machine = machine_of(changes={**variant.changes, **changes})
@@ -76,7 +49,7 @@ def run(variant: Variant, model: str, changes: Changes) -> StepResult:
     rate = (own_mparams_per_s() if variant.own_rate else PAPER_MPARAMS_PER_S) / CHANNELS
     # A kernel is as fast as its memory: parameters 4 bytes each way, states, too, gradients one.
     moved = 8 + settings.gradient_bits / 8 + 2 * 2 * settings.state_bits / 8
-    return measure_model(
+    return measure(
         with_channels(machine, variant.channels),
         model,
         settings,

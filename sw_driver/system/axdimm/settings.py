@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["EVICTIONS", "PLACEMENTS", "FrameworkSettings"]
+from ..reproduction import Changes
+
+__all__ = ["CHANNELS", "EVICTIONS", "PLACEMENTS", "FrameworkSettings", "Variant"]
+
+CHANNELS = 2
 
 PLACEMENTS = ("round_robin", "by_bytes")
 EVICTIONS = ("updated_first", "lru")
@@ -52,3 +56,16 @@ class FrameworkSettings:
                 )
         if self.ahead_ops < 0:
             raise ValueError(f"ahead_ops is {self.ahead_ops}: expected at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """What differs from the paper's platform."""
+
+    name: str = ""
+    settings: FrameworkSettings = field(default_factory=FrameworkSettings)
+    changes: Changes = field(default_factory=dict)
+    """Of the machine."""
+    channels: int = CHANNELS
+    own_rate: bool = False
+    """Whether a kernel is as fast as the one here."""

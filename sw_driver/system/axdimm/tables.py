@@ -11,12 +11,13 @@ from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
 from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload import load_trace
 
-from ..reproduction import Cell, Experiment, Progress, Row
+from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, given, predicted
 from .calibration import ROWS
 from .paper import CPU_CEILING_MPARAMS_PER_S, CPU_MPARAMS_PER_S, MODELS, TABLE_4, TABLE_6
-from .platform import CHANNELS, PAPER_RATES, Rates, machine_of, open_framework
+from .platform import PAPER_RATES, Rates, machine_of, measure, open_framework
 from .plots import draw_table6
-from .runs import BASELINE, BY_BYTES, COUNT, MODULE, Changes, measure_model, own_mparams_per_s
+from .runs import BASELINE, BY_BYTES, COUNT, MODULE, own_mparams_per_s
+from .settings import CHANNELS
 
 __all__ = ["figure4", "table4", "table5", "table6"]
 
@@ -33,13 +34,12 @@ def table4(changes: Changes, progress: Progress) -> Experiment:
             kind: sum(each.nbytes for each in load_trace(model).tensors if each.kind == kind)
             for kind in ("parameter", "optimizer_state")
         }
-        cell = partial(Cell, mark="predicted")
         rows.append(
             {
                 "model": model,
-                "billions of parameters": cell(ours=nbytes["parameter"] / 4e9, paper=billions),
-                "parameters, GB": cell(ours=nbytes["parameter"] / 1e9, paper=parameters_gb),
-                "states, GB": cell(ours=nbytes["optimizer_state"] / 1e9, paper=states_gb),
+                "billions of parameters": predicted(nbytes["parameter"] / 4e9, billions),
+                "parameters, GB": predicted(nbytes["parameter"] / 1e9, parameters_gb),
+                "states, GB": predicted(nbytes["optimizer_state"] / 1e9, states_gb),
             }
         )
     return Experiment(
@@ -81,13 +81,13 @@ def table5(changes: Changes, progress: Progress) -> Experiment:
     rows = [
         row(
             "CPU, one core",
-            Cell(ours=bus, paper=CPU_CEILING_MPARAMS_PER_S, mark="given"),
-            Cell(ours=core, paper=CPU_MPARAMS_PER_S, mark="given"),
+            given(bus, CPU_CEILING_MPARAMS_PER_S),
+            given(core, CPU_MPARAMS_PER_S),
         ),
         row(
             "module",
-            Cell(ours=ceiling, paper=914.29, mark="given"),
-            Cell(ours=own, paper=PAPER_MPARAMS_PER_S, mark="predicted"),
+            given(ceiling, 914.29),
+            predicted(own, PAPER_MPARAMS_PER_S),
         ),
     ]
     notes = [
@@ -104,40 +104,27 @@ def table6(changes: Changes, progress: Progress) -> Experiment:
     for model in MODELS:
         progress(f"table 6: {model}")
         paper = TABLE_6[model]
-        baseline = measure_model(machine, model, BASELINE)
-        module = measure_model(machine, model, MODULE)
-        faster = measure_model(machine, model, MODULE, channel_mparams_per_s=own / CHANNELS)
-        mark = "calibrated" if model in ROWS else "predicted"
-        time = partial(Cell, mark=mark, band=TIME_BAND)
-        speedup = partial(Cell, mark=mark, band=SPEEDUP_BAND)
+        baseline = measure(machine, model, BASELINE)
+        module = measure(machine, model, MODULE)
+        faster = measure(machine, model, MODULE, channel_mparams_per_s=own / CHANNELS)
+        cell = calibrated if model in ROWS else predicted
+        time, speedup = partial(cell, band=TIME_BAND), partial(cell, band=SPEEDUP_BAND)
         columns[model] = {
-            "baseline: forward, s": time(
-                ours=baseline.forward_ns / 1e9, paper=paper.baseline_forward_s
-            ),
-            "baseline: backward, s": time(
-                ours=baseline.backward_ns / 1e9, paper=paper.baseline_backward_s
-            ),
-            "baseline: total, s": time(ours=baseline.total_ns / 1e9, paper=paper.baseline_total_s),
-            "module: forward, s": time(ours=module.forward_ns / 1e9, paper=paper.forward_s),
-            "module: backward, s": time(ours=module.backward_ns / 1e9, paper=paper.backward_s),
-            "module: total, s": time(ours=module.total_ns / 1e9, paper=paper.total_s),
+            "baseline: forward, s": time(baseline.forward_ns / 1e9, paper.baseline_forward_s),
+            "baseline: backward, s": time(baseline.backward_ns / 1e9, paper.baseline_backward_s),
+            "baseline: total, s": time(baseline.total_ns / 1e9, paper.baseline_total_s),
+            "module: forward, s": time(module.forward_ns / 1e9, paper.forward_s),
+            "module: backward, s": time(module.backward_ns / 1e9, paper.backward_s),
+            "module: total, s": time(module.total_ns / 1e9, paper.total_s),
             "speedup, backward": speedup(
-                ours=baseline.backward_ns / module.backward_ns, paper=paper.backward_speedup
+                baseline.backward_ns / module.backward_ns, paper.backward_speedup
             ),
-            "speedup, total": speedup(
-                ours=baseline.total_ns / module.total_ns, paper=paper.total_speedup
+            "speedup, total": speedup(baseline.total_ns / module.total_ns, paper.total_speedup),
+            "peak NVMe, GB": predicted(
+                module.peak_nvme_bytes / 1e9, paper.peak_nvme_gb, band=NVME_BAND, digits=1
             ),
-            "peak NVMe, GB": Cell(
-                ours=module.peak_nvme_bytes / 1e9,
-                paper=paper.peak_nvme_gb,
-                mark="predicted",
-                band=NVME_BAND,
-                digits=1,
-            ),
-            "with our kernel's rate: total, s": Cell(ours=faster.total_ns / 1e9, mark="predicted"),
-            "with our kernel's rate: speedup": Cell(
-                ours=baseline.total_ns / faster.total_ns, mark="predicted"
-            ),
+            "with our kernel's rate: total, s": predicted(faster.total_ns / 1e9),
+            "with our kernel's rate: speedup": predicted(baseline.total_ns / faster.total_ns),
         }
     rows: list[Row] = [
         {"": name, **{model: column[name] for model, column in columns.items()}}
@@ -190,16 +177,16 @@ def figure4(changes: Changes, progress: Progress) -> Experiment:
     machine = machine_of(changes=changes)
     rows: list[dict[str, Cell | str]] = []
     results = {
-        "round robin, as the paper": measure_model(machine, model, MODULE),
-        "by bytes": measure_model(machine, model, BY_BYTES),
+        "round robin, as the paper": measure(machine, model, MODULE),
+        "by bytes": measure(machine, model, BY_BYTES),
     }
     for name, result in results.items():
         rows.append(
             {
                 "placement": name,
-                "forward, s": Cell(ours=result.forward_ns / 1e9, mark="predicted"),
-                "backward, s": Cell(ours=result.backward_ns / 1e9, mark="predicted"),
-                "kernels, s": Cell(ours=result.kernel_ns / 1e9, mark="predicted"),
+                "forward, s": predicted(result.forward_ns / 1e9),
+                "backward, s": predicted(result.backward_ns / 1e9),
+                "kernels, s": predicted(result.kernel_ns / 1e9),
             }
         )
 

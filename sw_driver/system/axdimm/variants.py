@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from ..reproduction import Cell, Experiment, Progress, Row
+from ..reproduction import Cell, Changes, Experiment, Progress, Row, predicted
 from .paper import MODELS
-from .platform import CHANNELS, PAPER_RATES, machine_of, with_channels
+from .platform import PAPER_RATES, machine_of, with_channels
 from .plots import draw_bars
-from .runs import BASELINE, BY_BYTES, MODULE, Changes, Variant, run
+from .runs import BASELINE, BY_BYTES, MODULE, run
+from .settings import CHANNELS, Variant
 
 __all__ = ["ablations", "further", "today"]
 
@@ -37,8 +38,8 @@ def ablations(changes: Changes, progress: Progress) -> Experiment:
             progress(f"ablations: {variant.name}, {model}")
             result = run(variant, model, changes)
             base.setdefault(model, result.total_ns)
-            row[f"{model}, s"] = Cell(ours=result.total_ns / 1e9, mark="predicted")
-            row[f"{model}, x"] = Cell(ours=base[model] / result.total_ns, mark="predicted")
+            row[f"{model}, s"] = predicted(result.total_ns / 1e9)
+            row[f"{model}, x"] = predicted(base[model] / result.total_ns)
         rows.append(row)
     return Experiment(
         name="ablations",
@@ -114,10 +115,10 @@ def further(changes: Changes, progress: Progress) -> Experiment:
         rows.append(
             {
                 "variant": variant.name,
-                "total, s": Cell(ours=total / 1e9, mark="predicted"),
-                "x": Cell(ours=base / total, mark="predicted"),
+                "total, s": predicted(total / 1e9),
+                "x": predicted(base / total),
                 **{
-                    f"{name} busy, %": Cell(ours=100 * busy / total, mark="predicted", digits=0)
+                    f"{name} busy, %": predicted(100 * busy / total, digits=0)
                     for name, busy in shares.items()
                 },
             }
@@ -165,8 +166,8 @@ def today(changes: Changes, progress: Progress) -> Experiment:
             progress(f"today: {variant.name}, {model}")
             total = run(variant, model, changes).total_ns
             base = base or total
-            row[f"{variant.name}, s"] = Cell(ours=total / 1e9, mark="predicted")
-        row["speedup of the last"] = Cell(ours=base / total, mark="predicted")
+            row[f"{variant.name}, s"] = predicted(total / 1e9)
+        row["speedup of the last"] = predicted(base / total)
         rows.append(row)
     return Experiment(
         name="today",

@@ -13,7 +13,7 @@ from typing import Any
 
 from simpy.events import Event
 
-from sw_driver.machine import Figure, Link, Machine, Memory, assumed
+from sw_driver.machine import Machine, Memory, assumed, link
 
 from ..engine import Engine
 
@@ -143,22 +143,15 @@ def _through(lane: Lane, hops: int, messages: int, full: int, last: int) -> int:
 
 def _ring(lane: Lane) -> Machine:
     why = "of the lane"
-    rate = Figure(value=lane.gb_per_s, source=why, mark="assumed")
+    rate = assumed(lane.gb_per_s, why)
+    latency = assumed(0, "apart, so that a link is free again before")
     names = [f"n{number}" for number in range(lane.hops)]
     return Machine(
         name="ring",
         memories=tuple(Memory(name=name, capacity_bytes=assumed(1 << 40, why)) for name in names),
         devices=(),
         links=tuple(
-            Link(
-                name=f"link{number}",
-                a=names[number],
-                b=names[(number + 1) % len(names)],
-                read_gb_per_s=rate,
-                write_gb_per_s=rate,
-                latency_ns=assumed(0, "apart, so that a link is free again before"),
-                sharing="duplex",
-            )
-            for number in range(len(names))
+            link(f"link{number}", name, names[(number + 1) % len(names)], rate, latency)
+            for number, name in enumerate(names)
         ),
     )

@@ -7,13 +7,13 @@ collectives send as well as what is moved to the store behind it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from sw_driver.machine import Figure, Link, Machine, Memory
 from sw_driver.machine.mc_dla import MC_DLA, parts_of
 
+from ..reproduction import Changes
 from .collectives import Lane
 from .topology import LINKS, TOPOLOGIES
 
@@ -27,9 +27,6 @@ __all__ = [
     "lanes",
     "machine_of",
 ]
-
-Changes = Mapping[str, str]
-"""Of the catalogue, as ``--set`` has them."""
 
 DEVICES = 8
 DEVICES_OF_A_SWITCH = 2
@@ -59,8 +56,11 @@ class Design:
     ports: tuple[Port, ...]
     stores: tuple[str, ...] = ()
     """Where what is moved out goes, in equal parts at the same time; nowhere if there are none."""
-    on_host: bool = False
-    """Whether the stores are the host's memory."""
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the stores are the host's memory."""
+        return self.stores == (_PCIE.store,)
 
     @property
     def ring_links(self) -> float:
@@ -79,7 +79,7 @@ _PCIE = Port(name="pcie", links=0, rings=False, store="host")
 DESIGNS = {
     each.name: each
     for each in (
-        Design(name="DC-DLA", topology="5", ports=(_RINGS, _PCIE), stores=("host",), on_host=True),
+        Design(name="DC-DLA", topology="5", ports=(_RINGS, _PCIE), stores=("host",)),
         Design(
             name="HC-DLA",
             topology="5",
@@ -88,7 +88,6 @@ DESIGNS = {
                 Port(name="cpu", links=3, rings=False, store="host"),
             ),
             stores=("host",),
-            on_host=True,
         ),
         Design(
             name="MC-DLA(S)",
@@ -115,7 +114,6 @@ SCALE_OUT = {
             topology="5",
             ports=(Port(name="plane", links=3), _PCIE),
             stores=("host",),
-            on_host=True,
         ),
         Design(name="MC-DLA, switched", topology="5", ports=(_PLANE,), stores=("m_plane",)),
         Design(name="oracle, switched", topology="5", ports=(Port(name="plane", links=3),)),

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..reproduction import Experiment, Progress
+from ..reproduction import Changes, Experiment, Progress
 from .figures import figure11, figure12, figure13
 from .further import calibration, choices, scale_out, today
 from .interconnect import figure9, topologies
-from .runs import Changes
 from .studies import figure14, scaling, sensitivity, table4
 
 __all__ = ["EXPERIMENTS", "INTRODUCTION"]

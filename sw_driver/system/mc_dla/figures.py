@@ -10,11 +10,11 @@ from statistics import fmean
 from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload.layers import load_layers
 
-from ..reproduction import Cell, Experiment, Progress, Row
+from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, predicted
 from .designs import DESIGNS, DEVICES_OF_A_SOCKET, catalogue
 from .paper import PAPER
 from .plots import draw_bars
-from .runs import BATCH, Changes, Runs, harmonic_mean
+from .runs import BATCH, Runs, harmonic_mean
 from .step import MODES, step
 
 __all__ = ["BAND", "figure11", "figure12", "figure13"]
@@ -31,14 +31,15 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
     rows: list[Row] = []
     bound = 0
     for network, mode in runs.each():
-        dc = runs.result(_DC, network, mode)
-        bound += dc.overlay_ns > max(dc.compute_ns, dc.sync_ns)
         row: dict[str, Cell | str] = {"network": network, "split": mode}
-        row["compute, ms"] = _ms(dc.compute_ns)
+        results = {each: runs.result(each, network, mode) for each in (_DC, _HC, _S, _L, _B)}
+        dc = results[_DC]
+        bound += dc.overlay_ns > max(dc.compute_ns, dc.sync_ns)
+        row["compute, ms"] = predicted(dc.compute_ns / 1e6)
         for design in (_DC, _HC, _B):
-            row[f"sync. {design}, ms"] = _ms(runs.result(design, network, mode).sync_ns)
-        for design in (_DC, _HC, _S, _L, _B):
-            row[f"overlay {design}, ms"] = _ms(runs.result(design, network, mode).overlay_ns)
+            row[f"sync. {design}, ms"] = predicted(results[design].sync_ns / 1e6)
+        for design, result in results.items():
+            row[f"overlay {design}, ms"] = predicted(result.overlay_ns / 1e6)
         rows.append(row)
 
     def ratio(part: str) -> float:
@@ -47,24 +48,23 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
             for each in runs.each()
         )
 
-    cell = partial(Cell, mark="predicted")
     rows += [
-        _judged(
-            "HC-DLA: overlaying, times DC-DLA's",
-            cell(ours=ratio("overlay_ns"), paper=1 - PAPER["overlay_cut"]),
-        ),
-        _judged(
-            "HC-DLA: overlaying, less by",
-            cell(ours=1 - ratio("overlay_ns"), paper=PAPER["overlay_cut"], band=BAND),
-        ),
-        _judged(
-            "HC-DLA: synchronization, times DC-DLA's",
-            cell(ours=ratio("sync_ns"), paper=1 + PAPER["sync_added"], band=BAND),
-        ),
-        _judged(
-            "DC-DLA: steps with overlaying longest, of 16",
-            cell(ours=bound, paper=PAPER["overlay_bound"], digits=0),
-        ),
+        {
+            "network": "HC-DLA: overlaying, times DC-DLA's",
+            "mean": predicted(ratio("overlay_ns"), 1 - PAPER["overlay_cut"]),
+        },
+        {
+            "network": "HC-DLA: overlaying, less by",
+            "mean": predicted(1 - ratio("overlay_ns"), PAPER["overlay_cut"], band=BAND),
+        },
+        {
+            "network": "HC-DLA: synchronization, times DC-DLA's",
+            "mean": predicted(ratio("sync_ns"), 1 + PAPER["sync_added"], band=BAND),
+        },
+        {
+            "network": "DC-DLA: steps with overlaying longest, of 16",
+            "mean": predicted(bound, PAPER["overlay_bound"], digits=0),
+        },
     ]
     return Experiment(
         name="figure11",
@@ -105,8 +105,8 @@ def figure12(changes: Changes, progress: Progress) -> Experiment:
         for design in (_DC, _HC, _B):
             result, on_host = runs.result(design, network, mode), DESIGNS[design].on_host
             moved = DEVICES_OF_A_SOCKET * result.overlay_bytes * on_host
-            row[f"{design}: mean, GB/s"] = _plain(moved / result.total_ns)
-            row[f"{design}: while moving, GB/s"] = _plain(moved / result.overlay_ns)
+            row[f"{design}: mean, GB/s"] = predicted(moved / result.total_ns, digits=1)
+            row[f"{design}: while moving, GB/s"] = predicted(moved / result.overlay_ns, digits=1)
         rows.append(row)
     most = max(
         DEVICES_OF_A_SOCKET
@@ -116,10 +116,10 @@ def figure12(changes: Changes, progress: Progress) -> Experiment:
         for each in runs.each()
     )
     rows.append(
-        _judged(
-            f"HC-DLA: largest mean, of {_SOCKET_GB_PER_S} GB/s",
-            Cell(ours=most, paper=PAPER["hc_bandwidth"], mark="predicted"),
-        )
+        {
+            "network": f"HC-DLA: largest mean, of {_SOCKET_GB_PER_S} GB/s",
+            "mean": predicted(most, PAPER["hc_bandwidth"]),
+        }
     )
     return Experiment(
         name="figure12",
@@ -148,53 +148,43 @@ def figure13(changes: Changes, progress: Progress) -> Experiment:
         row: dict[str, Cell | str] = {"": f"{network}, {mode}-parallel"}
         for design in designs:
             ns = runs.result(design, network, mode).total_ns
-            row[design] = Cell(ours=base / ns, mark="predicted")
+            row[design] = predicted(base / ns)
         rows.append(row)
     bars = list(rows)
     for mode in (*MODES, ""):
         means: dict[str, Cell | str] = {"": f"mean, {mode}-parallel" if mode else "mean of both"}
         for design in designs:
-            means[design] = Cell(ours=runs.speedup(design, mode), mark="predicted")
+            means[design] = predicted(runs.speedup(design, mode))
         rows.append(means)
     data, model = rows[-3:-1]
     for row, mode in ((data, "data"), (model, "model")):
-        row[_B] = Cell(
-            ours=runs.speedup(_B, mode), paper=PAPER["b"][mode], mark="calibrated", band=BAND
-        )
+        row[_B] = calibrated(runs.speedup(_B, mode), PAPER["b"][mode], band=BAND)
         # That of data-parallel training cannot be; see the note.
         band = BAND if mode == "model" else None
-        row[_HC] = Cell(
-            ours=runs.speedup(_HC, mode), paper=PAPER["hc"][mode], mark="predicted", band=band
-        )
-    both = Cell(
-        ours=fmean(runs.speedup(_B, mode) for mode in MODES),
-        paper=PAPER["b"]["both"],
-        mark="calibrated",
-        band=BAND,
+        row[_HC] = predicted(runs.speedup(_HC, mode), PAPER["hc"][mode], band=band)
+    both = calibrated(
+        fmean(runs.speedup(_B, mode) for mode in MODES), PAPER["b"]["both"], band=BAND
     )
     rows.append({"": "arithmetic mean of the two means", _B: both})
     oracle = runs.shares(_B, _O)
     star, local = runs.shares(_S, _B), runs.shares(_L, _B)
-    cell = partial(Cell, mark="predicted")
     least, most = PAPER["b_of_oracle_range"]
     rows += [
         {"": "(B) of the oracle: mean", _B: _mean(oracle, PAPER["b_of_oracle"])},
-        {"": "(B) of the oracle: least", _B: cell(ours=min(oracle), paper=least, band=BAND)},
-        {"": "(B) of the oracle: most", _B: cell(ours=max(oracle), paper=most, band=BAND)},
+        {"": "(B) of the oracle: least", _B: predicted(min(oracle), least, band=BAND)},
+        {"": "(B) of the oracle: most", _B: predicted(max(oracle), most, band=BAND)},
         {"": "of (B): mean", _S: _mean(star, PAPER["s_of_b"]), _L: _mean(local, PAPER["l_of_b"])},
         {
             "": "of (B): least",
-            _S: Cell(ours=min(star), paper=PAPER["s_of_b_least"], mark="calibrated", band=BAND),
-            _L: cell(ours=min(local)),
+            _S: calibrated(min(star), PAPER["s_of_b_least"], band=BAND),
+            _L: predicted(min(local)),
         },
     ]
     order = [runs.speedup(design) for design in designs]
     rows.append(
         {
             "": "designs in the paper's order, by the mean of both",
-            _B: Cell(
-                ours=float(order == sorted(order)), paper=1, mark="predicted", band=0, digits=0
-            ),
+            _B: predicted(float(order == sorted(order)), 1, band=0, digits=0),
         }
     )
     return Experiment(
@@ -223,16 +213,4 @@ _IMPOSSIBLE = (
 
 
 def _mean(values: Sequence[float], paper: float) -> Cell:
-    return Cell(ours=harmonic_mean(values), paper=paper, mark="predicted", band=BAND)
-
-
-def _judged(name: str, cell: Cell) -> Row:
-    return {"network": name, "mean": cell}
-
-
-def _ms(ns: float) -> Cell:
-    return Cell(ours=ns / 1e6, mark="predicted")
-
-
-def _plain(value: float) -> Cell:
-    return Cell(ours=value, mark="predicted", digits=1)
+    return predicted(harmonic_mean(values), paper, band=BAND)

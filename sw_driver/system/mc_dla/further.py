@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from math import log, sqrt
 
 from sw_driver.machine.mc_dla import MC_DLA_RTL
 
-from ..reproduction import Cell, Experiment, Progress, Row
+from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, given, predicted
 from .designs import SCALE_OUT, catalogue
 from .paper import PAPER
-from .runs import Changes, Runs
+from .runs import Runs
 from .step import MODES, Choices
 
 __all__ = ["calibration", "choices", "scale_out", "today"]
@@ -66,19 +65,13 @@ def calibration(changes: Changes, progress: Progress) -> Experiment:
         rows.append(
             {
                 "PCIe fitted to": " and ".join(f"{mode}-parallel" for mode in modes),
-                "node, TFLOP/s": Cell(ours=tflop_per_s, mark="calibrated", digits=1),
-                "of 256, %": Cell(
-                    ours=100 * tflop_per_s / _PEAK_TFLOP_PER_S, mark="calibrated", digits=1
-                ),
-                "PCIe, GB/s": Cell(ours=gb_per_s, mark="calibrated", digits=1),
-                "of its lanes' 15.75, %": Cell(
-                    ours=100 * gb_per_s / _LINE_GB_PER_S, mark="calibrated", digits=0
-                ),
+                "node, TFLOP/s": calibrated(tflop_per_s, digits=1),
+                "of 256, %": calibrated(100 * tflop_per_s / _PEAK_TFLOP_PER_S, digits=1),
+                "PCIe, GB/s": calibrated(gb_per_s, digits=1),
+                "of its lanes' 15.75, %": calibrated(100 * gb_per_s / _LINE_GB_PER_S, digits=0),
                 **{
-                    f"(B), {mode}-parallel": Cell(
-                        ours=fitted.speedup(_B, mode),
-                        paper=PAPER["b"][mode],
-                        mark="calibrated" if mode in modes else "predicted",
+                    f"(B), {mode}-parallel": (calibrated if mode in modes else predicted)(
+                        fitted.speedup(_B, mode), PAPER["b"][mode]
                     )
                     for mode in MODES
                 },
@@ -115,29 +108,18 @@ def choices(changes: Changes, progress: Progress) -> Experiment:
     ]
     for name, changed, chosen in variants:
         runs = Runs(changes=changed, progress=progress, choices=chosen)
-        plain = not rows
-        cell = partial(Cell, mark="calibrated" if plain else "predicted")
+        cell = predicted if rows else calibrated
         rows.append(
             {
                 "choice": name,
                 **{
-                    f"(B), {mode}-parallel": cell(
-                        ours=runs.speedup(_B, mode), paper=PAPER["b"][mode]
-                    )
+                    f"(B), {mode}-parallel": cell(runs.speedup(_B, mode), PAPER["b"][mode])
                     for mode in MODES
                 },
-                "(B) of the oracle": Cell(
-                    ours=runs.speedup(_B, over=_O), paper=PAPER["b_of_oracle"], mark="predicted"
-                ),
-                "(L) of (B)": Cell(
-                    ours=runs.speedup(_L, over=_B), paper=PAPER["l_of_b"], mark="predicted"
-                ),
-                "(S) of (B)": Cell(
-                    ours=runs.speedup(_S, over=_B), paper=PAPER["s_of_b"], mark="predicted"
-                ),
-                "(S) of (B), least": cell(
-                    ours=min(runs.shares(_S, _B)), paper=PAPER["s_of_b_least"]
-                ),
+                "(B) of the oracle": predicted(runs.speedup(_B, over=_O), PAPER["b_of_oracle"]),
+                "(L) of (B)": predicted(runs.speedup(_L, over=_B), PAPER["l_of_b"]),
+                "(S) of (B)": predicted(runs.speedup(_S, over=_B), PAPER["s_of_b"]),
+                "(S) of (B), least": cell(min(runs.shares(_S, _B)), PAPER["s_of_b_least"]),
             }
         )
     return Experiment(
@@ -163,9 +145,9 @@ def today(changes: Changes, progress: Progress) -> Experiment:
         parts, runs = catalogue(changes, name), Runs(changes=changes, progress=progress, parts=name)
         row: dict[str, Cell | str] = {"devices": text}
         for mode in MODES:
-            row[f"DC-DLA of the oracle, {mode}-parallel"] = _predicted(runs.speedup(_DC, mode, _O))
-            row[f"(B) of the oracle, {mode}-parallel"] = _predicted(runs.speedup(_B, mode, _O))
-            row[f"(B) beside DC-DLA, {mode}-parallel"] = _predicted(runs.speedup(_B, mode))
+            row[f"DC-DLA of the oracle, {mode}-parallel"] = predicted(runs.speedup(_DC, mode, _O))
+            row[f"(B) of the oracle, {mode}-parallel"] = predicted(runs.speedup(_B, mode, _O))
+            row[f"(B) beside DC-DLA, {mode}-parallel"] = predicted(runs.speedup(_B, mode))
         for text, link, count in (("links", "link", 6), ("memory-node", "dimms", 1)):
             rate = parts.link(link).write_gb_per_s
             row[f"{text}, GB/s"] = Cell(ours=count * rate.value, mark=rate.mark, digits=0)
@@ -208,18 +190,14 @@ def scale_out(changes: Changes, progress: Progress) -> Experiment:
                 alone.result(design, *each).total_ns / runs.result(design, *each).total_ns
                 for each in runs.each()
             ]
-            row[f"{design}, % of 8"] = Cell(
-                ours=100 * len(shares) / sum(1 / share for share in shares),
-                mark="predicted",
-                digits=1,
+            row[f"{design}, % of 8"] = predicted(
+                100 * len(shares) / sum(1 / share for share in shares), digits=1
             )
         dc, mc, oracle = SCALE_OUT
-        row["MC-DLA beside DC-DLA"] = _predicted(runs.speedup(mc, "data", dc))
-        row["MC-DLA of the oracle"] = _predicted(runs.speedup(mc, "data", oracle))
-        row["memory-nodes, TB"] = Cell(
-            ours=devices * catalogue(changes).memory("memory_node").capacity_bytes.value / 1e12,
-            mark="given",
-            digits=1,
+        row["MC-DLA beside DC-DLA"] = predicted(runs.speedup(mc, "data", dc))
+        row["MC-DLA of the oracle"] = predicted(runs.speedup(mc, "data", oracle))
+        row["memory-nodes, TB"] = given(
+            devices * catalogue(changes).memory("memory_node").capacity_bytes.value / 1e12, digits=1
         )
         rows.append(row)
     return Experiment(
@@ -234,7 +212,3 @@ def scale_out(changes: Changes, progress: Progress) -> Experiment:
             "slows small networks.",
         ],
     )
-
-
-def _predicted(value: float) -> Cell:
-    return Cell(ours=value, mark="predicted")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from statistics import fmean
 
-from ..reproduction import Cell, Experiment, Progress, Row
+from ..reproduction import Cell, Changes, Experiment, Progress, Row, given, predicted
 from .collectives import KINDS, Lane, lane_ns, simulate_lane
 from .designs import catalogue
 from .plots import draw_lines
-from .runs import Changes
 from .topology import TOPOLOGIES
 
 __all__ = ["figure9", "topologies"]
@@ -45,8 +44,8 @@ def figure9(changes: Changes, progress: Progress) -> Experiment:
                     raise RuntimeError(
                         f"{kind}, {nodes} nodes: {ns} ns, message by message {again}"
                     )
-            row[f"{kind}, us"] = Cell(ours=ns / 1000, mark="predicted", digits=1)
-            row[f"{kind}, x"] = Cell(ours=ns / took(kind, 2, _SYNC_BYTES), mark="predicted")
+            row[f"{kind}, us"] = predicted(ns / 1000, digits=1)
+            row[f"{kind}, x"] = predicted(ns / took(kind, 2, _SYNC_BYTES))
         rows.append(row)
     more = {
         size: [100 * (took(kind, 16, size) / took(kind, 8, size) - 1) for kind in KINDS]
@@ -86,22 +85,19 @@ def topologies(changes: Changes, progress: Progress) -> Experiment:
         progress(f"figure {name}")
         row: dict[str, Cell | str] = {"figure": name}
         for number, (hops, paper) in enumerate(zip(topology.hops, _HOPS[name], strict=True)):
-            cell = Cell(ours=hops, paper=paper, band=0, mark="given", digits=0)
+            cell = given(hops, paper, band=0, digits=0)
             row[f"hops of ring {number + 1}"] = cell
         links = fmean(sum(topology.to_memory(f"D{number}").values()) for number in range(8))
-        row["links to memory-nodes"] = Cell(ours=links, mark="given", digits=0)
-        row["GB/s to them"] = Cell(
-            ours=links * rate,
-            paper={"5": None, "7(a)": 50, "7(b)": 50, "7(c)": 150}[name],
-            mark="given",
-            digits=0,
+        row["links to memory-nodes"] = given(links, digits=0)
+        row["GB/s to them"] = given(
+            links * rate, {"5": None, "7(a)": 50, "7(b)": 50, "7(c)": 150}[name], digits=0
         )
         lanes = [
             Lane(gaps=topology.gaps(ring), gb_per_s=rate, hop_ns=hop_ns) for ring in topology.rings
         ]
         for size, text in ((_SYNC_BYTES, "8 MB"), (_SMALL_BYTES, "64 KB")):
             ns = max(lane_ns(lane, "all-reduce", size // 2 // len(lanes)) for lane in lanes)
-            row[f"all-reduce of {text}, us"] = Cell(ours=ns / 1000, mark="predicted", digits=1)
+            row[f"all-reduce of {text}, us"] = predicted(ns / 1000, digits=1)
         rows.append(row)
     return Experiment(
         name="topologies",

@@ -11,14 +11,11 @@ from typing import Any
 from sw_driver.workload import BENCHMARKS
 from sw_driver.workload.layers import load_layers
 
-from ..reproduction import Progress
+from ..reproduction import Changes, Progress
 from .designs import BASELINE, DESIGNS, DEVICES, SCALE_OUT, catalogue
 from .step import MODES, Choices, StepResult, step
 
-__all__ = ["BATCH", "NETWORKS", "Changes", "Runs", "harmonic_mean"]
-
-Changes = Mapping[str, str]
-"""Of the parts, as ``--set`` has them."""
+__all__ = ["BATCH", "NETWORKS", "Runs", "harmonic_mean"]
 
 BATCH = 512
 NETWORKS = tuple(BENCHMARKS)
@@ -61,10 +58,7 @@ class Runs:
 
     def speedup(self, design: str, mode: str = "", over: str = BASELINE.name) -> float:
         """The harmonic mean, as all of the paper's; of both modes if none is given."""
-        return harmonic_mean(
-            self.result(over, *each).total_ns / self.result(design, *each).total_ns
-            for each in self.each(mode)
-        )
+        return harmonic_mean(self.shares(design, over, mode))
 
     def shares(self, design: str, of: str, mode: str = "") -> list[float]:
         """How fast one design is beside another, step by step."""

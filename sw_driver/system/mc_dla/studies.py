@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from statistics import fmean
 
-from ..reproduction import Cell, Experiment, Progress, Row
+from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, given, predicted
 from .designs import catalogue
 from .figures import BAND
 from .paper import CNNS, PAPER, TABLE_4, TABLE_4_WATTS
 from .plots import draw_lines
-from .runs import BATCH, Changes, Runs, harmonic_mean
+from .runs import BATCH, Runs, harmonic_mean
 from .step import MODES
 
 __all__ = ["figure14", "scaling", "sensitivity", "table4"]
@@ -26,15 +26,15 @@ def figure14(changes: Changes, progress: Progress) -> Experiment:
     for batch in _BATCHES:
         runs = Runs(changes=changes, progress=progress, batch=batch)
         cells = {
-            f"{mode}-parallel": Cell(
-                ours=runs.speedup(_B, mode), mark="calibrated" if batch == BATCH else "predicted"
+            f"{mode}-parallel": (calibrated if batch == BATCH else predicted)(
+                runs.speedup(_B, mode)
             )
             for mode in MODES
         }
         rows.append({"batch": str(batch), **cells})
         every += runs.shares(_B, _DC)
     lines = list(rows)
-    mean = Cell(ours=harmonic_mean(every), paper=PAPER["batches"], mark="predicted", band=BAND)
+    mean = predicted(harmonic_mean(every), PAPER["batches"], band=BAND)
     rows.append({"batch": "mean of all", "both": mean})
     return Experiment(
         name="figure14",
@@ -62,7 +62,6 @@ def sensitivity(changes: Changes, progress: Progress) -> Experiment:
         rate = str(factor * pcie.read_gb_per_s.value)
         return {"pcie.read_gb_per_s": rate, "pcie.write_gb_per_s": rate}
 
-    cell = partial(Cell, mark="predicted")
     base, fast_host = runs({}), runs(host(2))
     gain = harmonic_mean(
         base.result(_DC, *each).total_ns / fast_host.result(_DC, *each).total_ns
@@ -79,31 +78,27 @@ def sensitivity(changes: Changes, progress: Progress) -> Experiment:
     ratio = PAPER["compression"]
     packed = runs({}, networks=CNNS, compression={_DC: ratio})
     rows: list[Row] = [
-        {"system": "as above", "(B) beside DC-DLA": cell(ours=base.speedup(_B))},
+        {"system": "as above", "(B) beside DC-DLA": predicted(base.speedup(_B))},
         {
             "system": "PCIe 4",
-            "(B) beside DC-DLA": cell(ours=fast_host.speedup(_B), paper=PAPER["pcie4_gap"]),
-            "DC-DLA beside itself": cell(ours=gain, paper=PAPER["pcie4"]),
+            "(B) beside DC-DLA": predicted(fast_host.speedup(_B), PAPER["pcie4_gap"]),
+            "DC-DLA beside itself": predicted(gain, PAPER["pcie4"]),
         },
         {
             "system": "TPUv2-class devices",
-            "(B) beside DC-DLA": cell(ours=tpu.speedup(_B), paper=PAPER["tpu"], band=BAND),
+            "(B) beside DC-DLA": predicted(tpu.speedup(_B), PAPER["tpu"], band=BAND),
         },
         {
             "system": "DGX-2-class",
-            "(B) beside DC-DLA": cell(ours=dgx_2.speedup(_B), paper=PAPER["dgx2"], band=BAND),
+            "(B) beside DC-DLA": predicted(dgx_2.speedup(_B), PAPER["dgx2"], band=BAND),
         },
         {
             "system": f"CNNs, DC-DLA's traffic compressed {ratio} times, data-parallel",
-            "(B) beside DC-DLA": cell(
-                ours=packed.speedup(_B, "data"), paper=PAPER["compressed_gap"]
-            ),
+            "(B) beside DC-DLA": predicted(packed.speedup(_B, "data"), PAPER["compressed_gap"]),
         },
         {
             "system": "the same, model-parallel",
-            "(B) beside DC-DLA": cell(
-                ours=packed.speedup(_B, "model"), paper=PAPER["compressed_gap"]
-            ),
+            "(B) beside DC-DLA": predicted(packed.speedup(_B, "model"), PAPER["compressed_gap"]),
         },
     ]
     for rate in (150, 100, 50):
@@ -111,7 +106,7 @@ def sensitivity(changes: Changes, progress: Progress) -> Experiment:
         rows.append(
             {
                 "system": f"memory-nodes of {rate} GB/s instead of 256",
-                "(B) beside DC-DLA": cell(ours=runs(key).speedup(_B)),
+                "(B) beside DC-DLA": predicted(runs(key).speedup(_B)),
             }
         )
     return Experiment(
@@ -153,9 +148,7 @@ def scaling(changes: Changes, progress: Progress) -> Experiment:
                 for each in one.each()
             )
             paper = {_DC: PAPER["scaling"].get(devices), _O: float(devices)}.get(design)
-            row[design] = Cell(
-                ours=ours, paper=paper, mark="predicted", band=BAND if design == _O else None
-            )
+            row[design] = predicted(ours, paper, band=BAND if design == _O else None)
         rows.append(row)
     return Experiment(
         name="scaling",
@@ -182,25 +175,18 @@ def table4(changes: Changes, progress: Progress) -> Experiment:
         total = 10 * watts
         row: dict[str, Cell | str] = {
             "DIMMs": name,
-            "W a DIMM": Cell(ours=watts, mark="given", digits=1),
-            "W a memory-node": Cell(
-                ours=total, paper=node_watts, mark="given", band=0.01, digits=0
-            ),
-            "GB/W": Cell(
-                ours=10 * gb / total, paper=gb_per_watt, mark="given", band=0.02, digits=1
-            ),
-            "of 3200 W, 8 of them, %": Cell(ours=100 * 8 * total / 3200, mark="given", digits=1),
+            "W a DIMM": given(watts, digits=1),
+            "W a memory-node": given(total, node_watts, band=0.01, digits=0),
+            "GB/W": given(10 * gb / total, gb_per_watt, band=0.02, digits=1),
+            "of 3200 W, 8 of them, %": given(100 * 8 * total / 3200, digits=1),
         }
         if name in TABLE_4_WATTS:
             share, speed_per_watt = TABLE_4_WATTS[name]
-            row["of 3200 W, 8 of them, %"] = Cell(
-                ours=100 * 8 * total / 3200, paper=100 * share, mark="given", band=0.05, digits=1
+            row["of 3200 W, 8 of them, %"] = given(
+                100 * 8 * total / 3200, 100 * share, band=0.05, digits=1
             )
-            row["speed a watt"] = Cell(
-                ours=speed / (1 + 8 * total / 3200),
-                paper=speed_per_watt,
-                mark="calibrated",
-                band=BAND,
+            row["speed a watt"] = calibrated(
+                speed / (1 + 8 * total / 3200), speed_per_watt, band=BAND
             )
         rows.append(row)
     return Experiment(
