@@ -2,7 +2,7 @@
 
 By the cycle model: cycles of one work, and of what ``split`` makes of it from the first offer
 until the last is seen to have completed, with the shares of all adders and of 1,024 bytes a cycle
-if each operand is read once. With ``rtl`` five shapes in RTL beside the model; the memory must be
+if each operand is read once. With ``rtl`` seven shapes in RTL beside the model; the memory must be
 the same bit for bit, and the result that of the sum as one work.
 """
 
@@ -28,16 +28,19 @@ BY_MODEL = [
     *((Opcode.SUM, 1, length) for length in (10_000, 1 << 16, 1 << 20, 1 << 22)),
     *((Opcode.SUM, *shape) for shape in ((96, 12_100), (64, 50_176), (16, 4_096), (256, 256))),
     *((Opcode.SUM, *shape) for shape in ((3_072, 1_024), (1 << 16, 16))),
-    *((Opcode.DOT, 1, length) for length in (10_000, 1 << 16, 1 << 20)),
+    *((Opcode.DOT, 1, length) for length in (10_000, 1 << 16, 1 << 20, 1 << 22)),
     *((Opcode.DOT, *shape) for shape in ((16, 1 << 16), (256, 256), (1_000, 1_000), (1 << 16, 16))),
-    *((Opcode.MATVEC, *shape) for shape in ((1, 1 << 16), (16, 1 << 16), (64, 1 << 14))),
+    *((Opcode.MATVEC, 1, length) for length in (1 << 16, 1 << 20)),
+    *((Opcode.MATVEC, *shape) for shape in ((16, 1 << 16), (64, 1 << 14))),
     *((Opcode.MATVEC, *shape) for shape in ((256, 256), (100, 100), (1_024, 1_024))),
     *((Opcode.MATVEC, *shape) for shape in ((4_096, 1_024), (1 << 16, 16))),
 ]
 IN_RTL = [
     (Opcode.SUM, 1, 1 << 16),
+    (Opcode.SUM, 1, 1 << 20),
     (Opcode.SUM, 96, 1_000),
     (Opcode.DOT, 1, 20_000),
+    (Opcode.DOT, 1, 1 << 20),
     (Opcode.DOT, 3, 10_001),
     (Opcode.MATVEC, 16, 4_096),
 ]
@@ -70,14 +73,13 @@ def main(rtl: bool) -> None:
 
 
 def _work(memory: StackMemory, opcode: Opcode, rows: int, length: int) -> Work:
-    a, result = memory.place("a", (rows, length)), memory.place("result", (rows,))
-    if opcode == Opcode.SUM:
-        return work_on(opcode, a=a, result=result)
-    if opcode == Opcode.DOT:
-        return work_on(opcode, a=a, b=memory.place("b", (rows, length)), result=result)
-    a = replace(a, shape=(rows, 1, length), strides=(a.strides[0], 0, a.strides[1]))
-    result = replace(result, shape=(rows, 1), strides=(result.strides[0], 0))
-    return work_on(opcode, a=a, b=memory.place("b", (1, length)), result=result)
+    operands = {"a": memory.place("a", (rows, length))}
+    if opcode != Opcode.SUM:
+        operands["b"] = memory.place("b", (rows if opcode == Opcode.DOT else 1, length))
+    result = memory.place("result", (rows,))
+    if opcode == Opcode.MATVEC:
+        operands["a"], result = operands["a"].in_columns, result.in_columns
+    return work_on(opcode, **operands, result=result)
 
 
 def _run(transport: GoldenPim | RtlPim, works: list[Work]) -> tuple[int, np.ndarray]:
@@ -93,7 +95,11 @@ def _run(transport: GoldenPim | RtlPim, works: list[Work]) -> tuple[int, np.ndar
         if transport.timed:
             transport.advance(IDLE_CYCLES)
         begun = transport.cycles()
-        ids = [device.pim_fix(None, one, one.result, one.units or config.units) for one in works]
+        ids: list[int] = []
+        for one in works:
+            if len(ids) >= config.works:
+                device.wait(ids[-config.works])
+            ids.append(device.pim_fix(None, one, one.result, one.units or config.units))
         for each in ids:
             device.wait(each)
         cycles = transport.cycles() - begun
