@@ -2,7 +2,7 @@
 
 By the cycle model: cycles of one work, and of what ``split`` makes of it from the first offer
 until the last is seen to have completed, with the shares of all adders and of 1,024 bytes a cycle
-if each operand is read once. With ``rtl`` seven shapes in RTL beside the model; the memory must be
+if each operand is read once. With ``rtl`` six shapes in RTL beside the model; the memory must be
 the same bit for bit, and the result that of the sum as one work.
 """
 
@@ -22,7 +22,6 @@ from sw_driver.pim.descriptor import ELEMENT_BYTES, Opcode, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.placing import StackMemory, work_on
 from sw_driver.pim.reductions import split
-from sw_driver.pim.ring import ring_place
 
 BY_MODEL = [
     *((Opcode.SUM, 1, length) for length in (10_000, 1 << 16, 1 << 20, 1 << 22)),
@@ -37,10 +36,9 @@ BY_MODEL = [
 ]
 IN_RTL = [
     (Opcode.SUM, 1, 1 << 16),
-    (Opcode.SUM, 1, 1 << 20),
     (Opcode.SUM, 96, 1_000),
     (Opcode.DOT, 1, 20_000),
-    (Opcode.DOT, 1, 1 << 20),
+    (Opcode.DOT, 1, 48 << 12),
     (Opcode.DOT, 3, 10_001),
     (Opcode.MATVEC, 16, 4_096),
 ]
@@ -57,7 +55,8 @@ def main(rtl: bool) -> None:
         works = split(whole, config, lambda size, on=memory: on.place("", (size,)).address_bytes)
         name = f"{opcode.name} {rows:,} x {length:,}"
         if rtl:
-            print(f"{name}, {len(works)} works: {_compared(config, whole, works)}", flush=True)
+            end = memory.place("", (1,)).address_bytes
+            print(f"{name}, {len(works)} works: {_compared(config, whole, works, end)}", flush=True)
             continue
         one, cycles = (
             _run(CyclesPim(config, computes=False), each)[0] for each in ([whole], works)
@@ -82,14 +81,13 @@ def _work(memory: StackMemory, opcode: Opcode, rows: int, length: int) -> Work:
     return work_on(opcode, **operands, result=result)
 
 
-def _run(transport: GoldenPim | RtlPim, works: list[Work]) -> tuple[int, np.ndarray]:
+def _run(transport: GoldenPim | RtlPim, works: list[Work], end: int = 0) -> tuple[int, np.ndarray]:
     """Cycles of a single work, or of several from the first offer until all are seen to have
-    completed; and the striped memory after them, which had random values."""
+    completed; and the striped memory up to ``end`` after them, which had random values."""
     config = transport.config
     with Pim(transport) as device:
-        computes = not isinstance(transport, CyclesPim)
         start = config.striped_start_bytes
-        size = (ring_place(config).start - start) // ELEMENT_BYTES if computes else 0
+        size = max(0, end - start) // ELEMENT_BYTES
         values = np.random.default_rng(1).standard_normal(size).astype(np.float32)
         device.write_memory(start, values)
         if transport.timed:
@@ -108,11 +106,11 @@ def _run(transport: GoldenPim | RtlPim, works: list[Work]) -> tuple[int, np.ndar
         return cycles, device.read_memory(start, ELEMENT_BYTES * size)
 
 
-def _compared(config: PimConfig, whole: Work, works: list[Work]) -> str:
+def _compared(config: PimConfig, whole: Work, works: list[Work], end: int) -> str:
     model, _ = _run(CyclesPim(config, computes=False), works)
-    rtl, memory = _run(RtlPim(config), works)
-    _, golden = _run(GoldenPim(config), works)
-    _, once = _run(GoldenPim(config), [whole])
+    rtl, memory = _run(RtlPim(config), works, end)
+    _, golden = _run(GoldenPim(config), works, end)
+    _, once = _run(GoldenPim(config), [whole], end)
     result = whole.span("result")
     begin, end = (place - config.striped_start_bytes for place in (result.start, result.stop))
     if (
