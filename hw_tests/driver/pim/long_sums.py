@@ -29,8 +29,7 @@ BY_MODEL = [
     *((Opcode.SUM, *shape) for shape in ((3_072, 1_024), (1 << 16, 16))),
     *((Opcode.DOT, 1, length) for length in (10_000, 1 << 16, 1 << 20, 1 << 22)),
     *((Opcode.DOT, *shape) for shape in ((16, 1 << 16), (256, 256), (1_000, 1_000), (1 << 16, 16))),
-    *((Opcode.MATVEC, 1, length) for length in (1 << 16, 1 << 20)),
-    *((Opcode.MATVEC, *shape) for shape in ((16, 1 << 16), (64, 1 << 14))),
+    *((Opcode.MATVEC, *shape) for shape in ((1, 1 << 16), (16, 1 << 16), (64, 1 << 14))),
     *((Opcode.MATVEC, *shape) for shape in ((256, 256), (100, 100), (1_024, 1_024))),
     *((Opcode.MATVEC, *shape) for shape in ((4_096, 1_024), (1 << 16, 16))),
 ]
@@ -72,13 +71,17 @@ def main(rtl: bool) -> None:
 
 
 def _work(memory: StackMemory, opcode: Opcode, rows: int, length: int) -> Work:
-    operands = {"a": memory.place("a", (rows, length))}
-    if opcode != Opcode.SUM:
-        operands["b"] = memory.place("b", (rows if opcode == Opcode.DOT else 1, length))
-    result = memory.place("result", (rows,))
-    if opcode == Opcode.MATVEC:
-        operands["a"], result = operands["a"].in_columns, result.in_columns
-    return work_on(opcode, **operands, result=result)
+    a = memory.place("a", (rows, length))
+    # Those of one sum side by side, so that a second operand begins in the same vault.
+    names = ("b", "result") if rows == 1 and opcode != Opcode.SUM else ("result", "b")
+    shapes = {"result": (rows,), "b": (rows if opcode == Opcode.DOT else 1, length)}
+    places = {name: memory.place(name, shapes[name]) for name in names}
+    b, result = places["b"], places["result"]
+    if opcode == Opcode.SUM:
+        return work_on(opcode, a=a, result=result)
+    if opcode == Opcode.DOT:
+        return work_on(opcode, a=a, b=b, result=result)
+    return work_on(opcode, a=a.in_columns, b=b, result=result.in_columns)
 
 
 def _run(transport: GoldenPim | RtlPim, works: list[Work], end: int = 0) -> tuple[int, np.ndarray]:
