@@ -17,7 +17,7 @@ from .descriptor import Opcode, Plan, Tensor, Work
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["LEAST_LINE", "planned", "sum_lanes", "units_in_groups"]
+__all__ = ["LEAST_LINE", "plan_of", "planned", "sum_lanes", "units_in_groups"]
 
 _LEAST_CHUNK = 3
 _ELEMENTWISE_CHUNKS = (6, 9)
@@ -43,17 +43,18 @@ _SHORT_ROW = 4
 
 def planned(work: Work, config: PimConfig) -> Work:
     """``work`` with a plan for a pool of ``config``, and with no more units than all its groups
-    have. A plan that it has already stays. What the pool will refuse is returned as it is."""
+    have. A plan that it has already stays, and then so do its indices. What the pool will refuse is
+    returned as it is."""
     if work.opcode not in list(Opcode):
         return work
     sizes = (size for name in (*work.operands, "result") for size in work.extents(name))
     if min(sizes) < 1:
         return work
-    if work.opcode in _TURNED:
+    if work.opcode in _TURNED and work.plan is None:
         work = _turned(work)
     # More units than there are is for the pool to refuse.
     most = _groups(work) * _group_units(work) if work.units <= config.units else work.units
-    return replace(work, plan=work.plan or _plan(work, config), units=min(work.units, most))
+    return replace(work, plan=work.plan or plan_of(work, config), units=min(work.units, most))
 
 
 def _turned(work: Work) -> Work:
@@ -132,7 +133,8 @@ def _logarithm(value: int) -> int:
     return value.bit_length() - 1
 
 
-def _plan(work: Work, config: PimConfig) -> Plan:
+def plan_of(work: Work, config: PimConfig) -> Plan:
+    """A plan for a good work, with its indices as they are, on a pool of ``config``."""
     workers = work.banks.bit_count() or config.banks
     if work.opcode in ELEMENTWISE_OPCODES:
         least, most = _ELEMENTWISE_CHUNKS

@@ -2,7 +2,7 @@
 
 By the cycle model: cycles of one work, and of what ``split`` makes of it from the first offer
 until the last is seen to have completed, with the shares of all adders and of 1,024 bytes a cycle
-if each operand is read once. With ``rtl`` five shapes in RTL beside the model; the memory must be
+if each operand is read once. With ``rtl`` six shapes in RTL beside the model; the memory must be
 the same bit for bit, and the result that of the sum as one work.
 """
 
@@ -22,13 +22,12 @@ from sw_driver.pim.descriptor import ELEMENT_BYTES, Opcode, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.placing import StackMemory, work_on
 from sw_driver.pim.reductions import split
-from sw_driver.pim.ring import ring_place
 
 BY_MODEL = [
     *((Opcode.SUM, 1, length) for length in (10_000, 1 << 16, 1 << 20, 1 << 22)),
     *((Opcode.SUM, *shape) for shape in ((96, 12_100), (64, 50_176), (16, 4_096), (256, 256))),
     *((Opcode.SUM, *shape) for shape in ((3_072, 1_024), (1 << 16, 16))),
-    *((Opcode.DOT, 1, length) for length in (10_000, 1 << 16, 1 << 20)),
+    *((Opcode.DOT, 1, length) for length in (10_000, 1 << 16, 1 << 20, 1 << 22)),
     *((Opcode.DOT, *shape) for shape in ((16, 1 << 16), (256, 256), (1_000, 1_000), (1 << 16, 16))),
     *((Opcode.MATVEC, *shape) for shape in ((1, 1 << 16), (16, 1 << 16), (64, 1 << 14))),
     *((Opcode.MATVEC, *shape) for shape in ((256, 256), (100, 100), (1_024, 1_024))),
@@ -38,6 +37,7 @@ IN_RTL = [
     (Opcode.SUM, 1, 1 << 16),
     (Opcode.SUM, 96, 1_000),
     (Opcode.DOT, 1, 20_000),
+    (Opcode.DOT, 1, 48 << 12),
     (Opcode.DOT, 3, 10_001),
     (Opcode.MATVEC, 16, 4_096),
 ]
@@ -54,7 +54,8 @@ def main(rtl: bool) -> None:
         works = split(whole, config, lambda size, on=memory: on.place("", (size,)).address_bytes)
         name = f"{opcode.name} {rows:,} x {length:,}"
         if rtl:
-            print(f"{name}, {len(works)} works: {_compared(config, whole, works)}", flush=True)
+            end = memory.place("", (1,)).address_bytes
+            print(f"{name}, {len(works)} works: {_compared(config, whole, works, end)}", flush=True)
             continue
         one, cycles = (
             _run(CyclesPim(config, computes=False), each)[0] for each in ([whole], works)
@@ -70,30 +71,36 @@ def main(rtl: bool) -> None:
 
 
 def _work(memory: StackMemory, opcode: Opcode, rows: int, length: int) -> Work:
-    a, result = memory.place("a", (rows, length)), memory.place("result", (rows,))
+    a = memory.place("a", (rows, length))
+    # Those of one sum side by side, so that a second operand begins in the same vault.
+    names = ("b", "result") if rows == 1 and opcode != Opcode.SUM else ("result", "b")
+    shapes = {"result": (rows,), "b": (rows if opcode == Opcode.DOT else 1, length)}
+    places = {name: memory.place(name, shapes[name]) for name in names}
+    b, result = places["b"], places["result"]
     if opcode == Opcode.SUM:
         return work_on(opcode, a=a, result=result)
     if opcode == Opcode.DOT:
-        return work_on(opcode, a=a, b=memory.place("b", (rows, length)), result=result)
-    a = replace(a, shape=(rows, 1, length), strides=(a.strides[0], 0, a.strides[1]))
-    result = replace(result, shape=(rows, 1), strides=(result.strides[0], 0))
-    return work_on(opcode, a=a, b=memory.place("b", (1, length)), result=result)
+        return work_on(opcode, a=a, b=b, result=result)
+    return work_on(opcode, a=a.in_columns, b=b, result=result.in_columns)
 
 
-def _run(transport: GoldenPim | RtlPim, works: list[Work]) -> tuple[int, np.ndarray]:
+def _run(transport: GoldenPim | RtlPim, works: list[Work], end: int = 0) -> tuple[int, np.ndarray]:
     """Cycles of a single work, or of several from the first offer until all are seen to have
-    completed; and the striped memory after them, which had random values."""
+    completed; and the striped memory up to ``end`` after them, which had random values."""
     config = transport.config
     with Pim(transport) as device:
-        computes = not isinstance(transport, CyclesPim)
         start = config.striped_start_bytes
-        size = (ring_place(config).start - start) // ELEMENT_BYTES if computes else 0
+        size = max(0, end - start) // ELEMENT_BYTES
         values = np.random.default_rng(1).standard_normal(size).astype(np.float32)
         device.write_memory(start, values)
         if transport.timed:
             transport.advance(IDLE_CYCLES)
         begun = transport.cycles()
-        ids = [device.pim_fix(None, one, one.result, one.units or config.units) for one in works]
+        ids: list[int] = []
+        for one in works:
+            if len(ids) >= config.works:
+                device.wait(ids[-config.works])
+            ids.append(device.pim_fix(None, one, one.result, one.units or config.units))
         for each in ids:
             device.wait(each)
         cycles = transport.cycles() - begun
@@ -102,11 +109,11 @@ def _run(transport: GoldenPim | RtlPim, works: list[Work]) -> tuple[int, np.ndar
         return cycles, device.read_memory(start, ELEMENT_BYTES * size)
 
 
-def _compared(config: PimConfig, whole: Work, works: list[Work]) -> str:
+def _compared(config: PimConfig, whole: Work, works: list[Work], end: int) -> str:
     model, _ = _run(CyclesPim(config, computes=False), works)
-    rtl, memory = _run(RtlPim(config), works)
-    _, golden = _run(GoldenPim(config), works)
-    _, once = _run(GoldenPim(config), [whole])
+    rtl, memory = _run(RtlPim(config), works, end)
+    _, golden = _run(GoldenPim(config), works, end)
+    _, once = _run(GoldenPim(config), [whole], end)
     result = whole.span("result")
     begin, end = (place - config.striped_start_bytes for place in (result.start, result.stop))
     if (
