@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from golden.rules import reference
 from hw.rules import rule
+from hw_tests.conftest import build_quickly
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, module_config
@@ -33,6 +35,17 @@ from sw_driver.experiments.sweep.store import ResultStore
 from sw_driver.simulator import sources
 
 TINY = ["--config", "tiny"]
+
+
+def _work_quickly(points: Connection) -> None:
+    build_quickly()
+    executors._work(points)
+
+
+@pytest.fixture(autouse=True)
+def quick_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that measure build the simulators that this one does."""
+    monkeypatch.setattr(executors, "_work", _work_quickly)
 
 
 def sweep(folder: Path, *options: str) -> int:
@@ -554,7 +567,8 @@ if __name__ == "__main__":
     from sw_driver.cli import main
     counts = ",".join(str(count) for count in range(100, 120))
     sys.exit(main([
-        "sweep", "--config", "tiny", "--count", counts, "--jobs", "2", "--out", str(folder)
+        "sweep", "--config", "tiny", "--backend", "cycles", "--count", counts, "--jobs", "2",
+        "--out", str(folder),
     ]))
 """
 
@@ -596,7 +610,7 @@ def test_a_killed_sweep_goes_on_where_it_was(
         assert len(done) >= 3
         assert done < {count for _, count in begun}
     counts = ",".join(str(count) for count in range(100, 120))
-    assert sweep(folder, "--count", counts, "--quiet") == 0
+    assert sweep(folder, "--backend", "cycles", "--count", counts, "--quiet") == 0
     assert 20 - len(begun) < len(here.asked) <= 17
     assert [line["count"] for line in table_of(folder)] == counts.split(",")
 
