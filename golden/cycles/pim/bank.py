@@ -419,12 +419,9 @@ class Bank:
             count = min(_FRAME_RESULTS, job.length - first)
             frame = yield from self._frame()
             now = max(now, frame) + -(-count // size)
-            address = (
-                form.result_address
-                + tile.outer1 * form.result_outer[0]
-                + (tile.first + first) * form.result_first
-            )
-            walk = Walk(1, 0, count, form.result_first)
+            nest = form.result
+            address = nest.address + tile.outer1 * nest.outer1 + (tile.first + first) * nest.vector
+            walk = Walk(1, 0, count, nest.vector)
             self._store(now - 1 + ELEMENTS_TO_STORE, walk, address)
         self.lanes.product = now
 
@@ -444,22 +441,23 @@ class Bank:
             frame = yield from self._frame()
             begun = self.lanes.group(group, ready, frame)
             seconds = min(together, job.second_count - base)
+            nest = form.result
             address = (
-                form.result_address
-                + tile.outer1 * form.result_outer[0]
-                + tile.outer2 * form.result_outer[1]
-                + tile.first * form.result_first
-                + (tile.second + job.second + base) * form.result_second
+                nest.address
+                + tile.outer1 * nest.outer1
+                + tile.outer2 * nest.outer2
+                + tile.first * nest.vector
+                + (tile.second + job.second + base) * nest.column
             )
             walk = Walk(
                 vectors=tile.first_count,
-                vector=form.result_first,
+                vector=nest.vector,
                 length=seconds,
-                column=form.result_second,
+                column=nest.column,
                 group_size=lanes,
-                across=abs(form.result_first) == 1,
+                across=abs(nest.vector) == 1,
             )
-            walk = self._in_lines(walk, tile, form.result_outer[0])
+            walk = self._in_lines(walk, tile, nest.outer1)
             self._store(begun + ROUND_TO_RESULT, walk, address)
 
     def _in_lines(self, walk: Walk, tile: Tile, step: int) -> Walk:

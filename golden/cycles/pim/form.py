@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from golden.pim.descriptor import ELEMENTWISE, Descriptor, Opcode, Plan, Tensor
+from golden.pim.descriptor import ELEMENT_BYTES, ELEMENTWISE, Descriptor, Opcode, Plan, Tensor
 
 from .config import INTERLEAVE
 from .walks import NO_LINE
@@ -63,10 +63,8 @@ class Form:
     """outer1, outer2, first vectors, second vectors."""
     operands: tuple[Nest, ...]
     """First, second and third."""
-    result_address: int
-    result_outer: tuple[int, int]
-    result_first: int
-    result_second: int
+    result: Nest
+    """Its vectors are first vectors, its columns second ones."""
     second_kind: Second = Second.NONE
     channels: int = 1
     tap_rows: int = 1
@@ -151,87 +149,81 @@ class Form:
         return self.tap_rows * self.tap_columns
 
 
+_LOOPS = {
+    "o": "outer1",
+    "O": "outer2",
+    "p": "vector",
+    "c": "channel",
+    "u": "row",
+    "v": "column",
+}
+_INDICES = {
+    Opcode.SUM: ("Oopv", "", "Oop"),
+    Opcode.DOT: ("Oopv", "Oopv", "Oop"),
+    Opcode.MATVEC: ("pov", "ov", "po"),
+    Opcode.MATMUL: ("pv", "vp", "pv"),
+    Opcode.CONV2D: ("Ocop", "pcuv", "Ovop"),
+} | dict.fromkeys(ELEMENTWISE, ("op", "op", "op"))
+"""Over which loop each index of a, of b (and c) and of the result runs; the result's p and v are
+first and second vectors."""
+
+
 def form_of(work: Descriptor) -> Form:
     """The form of a good work."""
-    if work.opcode in ELEMENTWISE:
-        return _elementwise(work)
-    a, b, r = work.a, work.b, work.result
-    origin = {name: getattr(work, name).address_bytes // 4 for name in ("a", "b", "result")}
-    second: Nest | None = None
-    kind, padded, line = Second.SHARED, None, NO_LINE
-    extents = (1, 1, work.rows, 1)
-    outer, steps = (0, 0), (r.strides[0], 0)
-    channels, tap_rows, tap_columns = 1, 1, work.length
+    opcode = Opcode(work.opcode)
+    loops = _INDICES[opcode]
 
-    def sums_of(name: str) -> Nest:
+    def nest(name: str, loops: str) -> Nest:
         tensor: Tensor = getattr(work, name)
-        n, i, j, k = tensor.strides
-        return Nest(address=origin[name], outer2=n, outer1=i, vector=j, column=k)
+        strides = {_LOOPS[each]: step for each, step in zip(loops, tensor.strides, strict=False)}
+        return Nest(address=tensor.address_bytes // ELEMENT_BYTES, **strides)
 
-    match Opcode(work.opcode):
+    nests = [nest(name, loops[name != "a"]) for name in work.operands]
+    result = nest("result", loops[2])
+    second = {Opcode.SUM: Second.NONE, Opcode.DOT: Second.PRIVATE}.get(opcode, Second.SHARED)
+    exchanged = work.plan.exchanged
+    line = NO_LINE
+    match opcode:
         case Opcode.SUM | Opcode.DOT:
-            first = sums_of("a")
-            kind = Second.NONE
-            if work.opcode == Opcode.DOT:
-                kind, second = Second.PRIVATE, sums_of("b")
-            extents = (1, work.images, work.rows * work.columns, 1)
-            outer, steps = (r.strides[1], r.strides[0]), (r.strides[2], 0)
+            extents = 1, work.images, work.rows * work.columns, 1
             line = work.columns
         case Opcode.MATVEC:
-            i, j, k, _ = a.strides
-            first = Nest(address=origin["a"], outer1=j, vector=i, column=k)
-            second = Nest(address=origin["b"], outer1=b.strides[0], column=b.strides[1])
-            extents = (work.columns, 1, work.rows, 1)
-            outer = r.strides[1], 0
+            extents = work.columns, 1, work.rows, 1
         case Opcode.MATMUL:
-            first = Nest(address=origin["a"], vector=a.strides[0], column=a.strides[1])
-            second = Nest(address=origin["b"], vector=b.strides[1], column=b.strides[0])
-            extents, steps = (1, 1, work.rows, work.columns), (r.strides[0], r.strides[1])
-            if work.plan.exchanged:
-                first, second = second, first
-                extents, steps = (1, 1, work.columns, work.rows), (r.strides[1], r.strides[0])
-        case _:
-            n, c, y, x = a.strides
-            first = Nest(
-                address=origin["a"] - work.pad_top * y - work.pad_left * x,
+            extents = 1, 1, work.rows, work.columns
+            if exchanged:
+                extents = 1, 1, work.columns, work.rows
+        case Opcode.CONV2D:
+            image = nests[0]
+            y, x = image.outer1, image.vector
+            nests[0] = replace(
+                image,
+                address=image.address - work.pad_top * y - work.pad_left * x,
                 outer1=work.stride * y,
-                outer2=n,
                 vector=work.stride * x,
-                channel=c,
                 row=work.dilation * y,
                 column=work.dilation * x,
             )
-            f, c, u, v = b.strides
-            second = Nest(address=origin["b"], vector=f, channel=c, row=u, column=v)
-            channels, tap_rows, tap_columns = (
-                work.channels,
-                work.filter_height,
-                work.filter_width,
-            )
-            outer = r.strides[2], r.strides[0]
-            padded = 0
-            extents = (1, work.images, work.rows * work.columns, work.filters)
-            steps = (r.strides[3], r.strides[1])
-            if not work.plan.exchanged:
-                line = work.columns
+            extents = 1, work.images, work.rows * work.columns, work.filters
+            if exchanged:
+                extents = work.rows, work.images, work.filters, work.columns
             else:
-                first, second, padded = second, first, 1
-                extents = (work.rows, work.images, work.filters, work.columns)
-                steps = (r.strides[1], r.strides[3])
-    nests = (first,) if second is None else (first, second)
+                line = work.columns
+        case _:
+            extents = work.rows, 1, work.columns, 1
+    if exchanged:
+        nests.reverse()
+        result = replace(result, vector=result.column, column=result.vector)
     return Form(
-        opcode=Opcode(work.opcode),
+        opcode=opcode,
         extents=extents,
-        operands=nests,
-        result_address=origin["result"],
-        result_outer=outer,
-        result_first=steps[0],
-        result_second=steps[1],
-        second_kind=kind,
-        channels=channels,
-        tap_rows=tap_rows,
-        tap_columns=tap_columns,
-        padded=padded,
+        operands=tuple(nests),
+        result=result,
+        second_kind=second,
+        channels=work.channels or 1,
+        tap_rows=work.filter_height or 1,
+        tap_columns=work.filter_width or work.length or 1,
+        padded=int(exchanged) if opcode == Opcode.CONV2D else None,
         height=work.height,
         width=work.width,
         pad_top=work.pad_top,
@@ -240,27 +232,6 @@ def form_of(work: Descriptor) -> Form:
         dilation=work.dilation,
         across=work.plan.across,
         line=line,
-        plan=work.plan,
-    )
-
-
-def _elementwise(work: Descriptor) -> Form:
-    result = work.result
-    return Form(
-        opcode=Opcode(work.opcode),
-        extents=(work.rows, 1, work.columns, 1),
-        operands=tuple(
-            Nest(
-                address=tensor.address_bytes // 4,
-                outer1=tensor.strides[0],
-                vector=tensor.strides[1],
-            )
-            for tensor in (getattr(work, name) for name in work.operands)
-        ),
-        result_address=result.address_bytes // 4,
-        result_outer=(result.strides[0], 0),
-        result_first=result.strides[1],
-        result_second=0,
         plan=work.plan,
     )
 
