@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -135,13 +134,10 @@ def test_training_through_nodes_in_rtl() -> None:
     start = copy.deepcopy(plain)
     assert sum(each.numel() for each in plain.parameters()) > 300_000
     losses = _train(plain, 3, None)
-    tiny = MEMORY_NODE_PRESETS["tiny"]
     moved: list[list[int]] = []
     for compressed in (False, True):
         overlaid = copy.deepcopy(start)
-        network = RtlNetwork(
-            config=replace(tiny, part=tiny.part.with_capacity(1 << 22)), local_bytes=LOCAL_BYTES
-        )
+        network = RtlNetwork(config=MEMORY_NODE_PRESETS["tiny"], local_bytes=LOCAL_BYTES)
         device = DeviceNode(Work(network), page_bytes=4096)
         assert _train(overlaid, 3, device, compressed=compressed) == losses
         assert _state(plain) == _state(overlaid)
