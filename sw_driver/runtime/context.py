@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass
 
 from ..errors import ClosedError
-from ..transport import Transport
 from .gate import Gate
+from .serialized import SerializedTransport
 from .timeline import Timeline
 from .timeorder import TimeOrder
 from .watchdog import Watchdog
@@ -20,7 +20,7 @@ __all__ = ["Context"]
 class Context:
     """An opened device's clock, its threads' meeting points, and whether it is still open."""
 
-    transport: Transport
+    transport: SerializedTransport
     """Calls of different threads for one channel wait for each other."""
     watchdog: Watchdog
     order: TimeOrder

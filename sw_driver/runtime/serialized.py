@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..transport import Transport
 from .watchdog import Watchdog
@@ -69,25 +71,40 @@ class SerializedTransport(TransportWrapper):
             for channel in range(inner.channels)
         ]
 
+    def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
+        with self._locks[channel]:
+            super().write_lines(channel, address, data)
+
+    def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
+        with self._locks[channel]:
+            return super().read_lines(channel, address, nbytes)
+
+    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
+        with self._locks[channel]:
+            return super().poll(channel, address, mask, value, **times)
+
+    def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
+        with self._locks[channel]:
+            super().backdoor_write(channel, address, data)
+
+    def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
+        with self._locks[channel]:
+            return super().backdoor_read(channel, address, nbytes)
+
+    def fabric_cycles(self, channel: int) -> int:
+        with self._locks[channel]:
+            return super().fabric_cycles(channel)
+
+    def now(self, channel: int) -> int:
+        with self._locks[channel]:
+            return super().now(channel)
+
+    def link_uses(self, channel: int) -> NDArray[np.uint64]:
+        with self._locks[channel]:
+            return super().link_uses(channel)
+
     def close(self) -> None:
         with ExitStack() as locks:
             for lock in self._locks:
                 locks.enter_context(lock)
             super().close()
-
-
-def _one_at_a_time(name: str) -> Callable[..., Any]:
-    passing_on = getattr(TransportWrapper, name)
-
-    def method(self: SerializedTransport, channel: int, *arguments: Any, **named: Any) -> Any:
-        with self._locks[channel]:
-            return passing_on(self, channel, *arguments, **named)
-
-    return method
-
-
-for _name in (
-    *("write_lines", "read_lines", "poll", "backdoor_write", "backdoor_read"),
-    *("fabric_cycles", "now", "link_uses"),
-):
-    setattr(SerializedTransport, _name, _one_at_a_time(_name))
