@@ -338,14 +338,21 @@ def _named(
 
 def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict[str, Any]:
     """Runs the jobs, compares the results where there is something to compare, and reports."""
-    from rich.progress import Progress
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.pim.measure import check_bits, figures, run_jobs
     from sw_driver.pim.shortening import run_shortened, worth_shortening
 
     long = worth_shortening(device.transport, jobs)
     works = sum(len(job.program.works) for job in jobs)
-    with Progress(console=progress, transient=True) as bar:
+    with Progress(
+        TextColumn("{task.description}"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=progress,
+        transient=True,
+    ) as bar:
         task = bar.add_task("works", total=2 * works if long else works)
         if long:
             done = run_shortened(device.config, jobs[0], completed=lambda: bar.advance(task))

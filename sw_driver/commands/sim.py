@@ -251,7 +251,7 @@ def _train(
     progress: Console,
 ) -> int:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.axdimm.backends import module_config
     from sw_driver.errors import UnsupportedRuleError
@@ -272,14 +272,19 @@ def _train(
     try:
         with (
             driving(out_of_memory="give the channels more memory with --capacity-mib"),
-            Progress(console=progress) as bar,
+            Progress(
+                TextColumn("step"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("{task.fields[loss]}"),
+                TimeElapsedColumn(),
+                console=progress,
+            ) as bar,
         ):
-            task = bar.add_task("training", total=arguments.steps)
-
-            def show(step: int, loss: float) -> None:
-                bar.update(task, completed=step, description=f"step {step}, loss {loss:.3f}")
-
-            result: TrainingResult = trainer.train(show)
+            task = bar.add_task("", total=arguments.steps, loss="")
+            result: TrainingResult = trainer.train(
+                lambda step, loss: bar.update(task, completed=step, loss=f"loss {loss:.3f}")
+            )
     except MismatchError as error:
         result, mismatches = error.result, error.mismatches
 

@@ -126,21 +126,40 @@ def _measure(
     store: ResultStore,
     progress: Console,
 ) -> None:
-    from rich.progress import Progress
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     # A request to terminate ends the sweep as Ctrl-C does, with everything written.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Progress(console=progress) as bar, closing(executor.run(points)) as outcomes:
-            task = bar.add_task("measuring", total=len(points))
-            for number, (key, figures) in enumerate(outcomes, start=1):
+        with (
+            Progress(
+                TextColumn("point"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("{task.fields[last]}"),
+                TimeElapsedColumn(),
+                TextColumn("left:"),
+                TimeRemainingColumn(),
+                console=progress,
+            ) as bar,
+            closing(executor.run(points)) as outcomes,
+        ):
+            task = bar.add_task("", total=len(points), last="")
+            for key, figures in outcomes:
                 point = points[key]
                 asked = {"backend": point.backend, "arithmetic": point.arithmetic}
                 store.add(key, {**asked, **point.settings, **figures})
                 speed = figures["mparams_per_s"]
-                last = "failed" if speed is None else f"{speed:.1f} MP/s"
+                last = "failed" if figures["error"] else "untimed"
                 bar.update(
-                    task, completed=number, description=f"{number} of {len(points)}, last {last}"
+                    task, advance=1, last=last if speed is None else f"last {speed:.1f} MP/s"
                 )
     finally:
         signal.signal(signal.SIGTERM, before)
