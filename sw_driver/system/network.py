@@ -22,7 +22,7 @@ from .log import Segment
 if TYPE_CHECKING:
     from .engine import Engine, Transfer
 
-__all__ = ["Network", "Path"]
+__all__ = ["Channel", "Network", "Path"]
 
 _GIGA = 10**9
 _KNOWN = 1 << 14
