@@ -47,7 +47,7 @@ def elaborate_copy(shared: Any, platform: Any) -> Any:
     """
     component = shared._component
     if isinstance(component, Delay):
-        copy = Delay(width=component.width, cycles=component.cycles)
+        copy = Delay(width=len(component.i), cycles=component._cycles)
     elif isinstance(component, RuleUnit):
         copy = RuleUnit(component.rule)
     else:

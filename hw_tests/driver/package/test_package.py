@@ -118,7 +118,7 @@ def test_fusesoc_sets_vivado_up(kernel: Path, target: str) -> None:
         # A register that is not as it is described, a result, and the design itself.
         ("selftest/script.hex", r"\A01(\w{4})\w{16}", r"01\g<1>0000000000000100", "register"),
         ("selftest/image.hex", r"\w(\w{127}\n)\Z", r"5\1", "memory line 127"),
-        ("rtl/kernel.v", r"assign m_axi_wstrb = ", "assign m_axi_wstrb = 64'h1 ^ ", "memory line"),
+        ("rtl/kernel.v", r"assign axi_wstrb = ", "assign axi_wstrb = 64'h1 ^ ", "memory line"),
     ],
 )
 def test_a_wrong_kernel_fails(

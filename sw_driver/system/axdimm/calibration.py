@@ -14,7 +14,7 @@ from scipy.optimize import least_squares
 from ..reproduction import Progress
 from .framework import StepResult
 from .paper import TABLE_6
-from .platform import Rates, machine_of, measure, with_channels
+from .platform import Rates, machine_of, measure, trace_of, with_channels
 from .settings import CHANNELS, Variant
 
 __all__ = ["ROWS", "calibrate", "deviations", "steps"]
@@ -40,7 +40,7 @@ def steps(model: str, rates: Rates, assumed: Variant = _AS_IS) -> tuple[StepResu
     def step(updater: str, channels: int) -> StepResult:
         return measure(
             with_channels(machine, channels),
-            model,
+            trace_of(model),
             replace(assumed.settings, updater=updater),
             overhead_us=rates.update_overhead_us,
         )

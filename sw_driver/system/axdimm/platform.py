@@ -32,7 +32,11 @@ __all__ = [
     "measure",
     "module_update",
     "open_framework",
+    "trace_of",
 ]
+
+trace_of = cache(load_trace)
+"""The trace of that name, read once."""
 
 _BYTES_PER_PARAMETER = rule(PAPER_RULES[0]).bytes_per_parameter
 
@@ -154,15 +158,12 @@ def open_framework(
 
 
 def measure(
-    machine: Machine, model: str, settings: FrameworkSettings, **options: Any
+    machine: Machine, trace: Trace, settings: FrameworkSettings, **options: Any
 ) -> StepResult:
-    """The second step of the model of that name, in what :func:`open_framework` returns.
+    """The second step of what :func:`open_framework` returns.
 
     The first finds memory as it was filled, all later ones as a step has left it.
     """
-    framework = open_framework(machine, _trace(model), settings, **options)
+    framework = open_framework(machine, trace, settings, **options)
     framework.step()
     return framework.step()
-
-
-_trace = cache(load_trace)

@@ -12,7 +12,7 @@ from sw_driver.experiments.sweep.measure import measure_point
 
 from ..reproduction import Changes
 from .framework import StepResult
-from .platform import CHANNELS, machine_of, measure, with_channels
+from .platform import CHANNELS, machine_of, measure, trace_of, with_channels
 from .settings import FrameworkSettings, Variant
 
 __all__ = [
@@ -51,7 +51,7 @@ def run(variant: Variant, model: str, changes: Changes) -> StepResult:
     moved = 8 + settings.gradient_bits / 8 + 2 * 2 * settings.state_bits / 8
     return measure(
         with_channels(machine, variant.channels),
-        model,
+        trace_of(model),
         settings,
         channel_mparams_per_s=rate * BYTES_PER_PARAMETER / moved,
     )

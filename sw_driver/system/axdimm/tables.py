@@ -14,7 +14,7 @@ from sw_driver.workload import load_trace
 from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, given, predicted
 from .calibration import ROWS
 from .paper import CPU_CEILING_MPARAMS_PER_S, CPU_MPARAMS_PER_S, MODELS, TABLE_4, TABLE_6
-from .platform import PAPER_RATES, Rates, machine_of, measure, open_framework
+from .platform import PAPER_RATES, Rates, machine_of, measure, open_framework, trace_of
 from .plots import draw_table6
 from .runs import BASELINE, BY_BYTES, COUNT, MODULE, own_mparams_per_s
 from .settings import CHANNELS
@@ -104,9 +104,9 @@ def table6(changes: Changes, progress: Progress) -> Experiment:
     for model in MODELS:
         progress(f"table 6: {model}")
         paper = TABLE_6[model]
-        baseline = measure(machine, model, BASELINE)
-        module = measure(machine, model, MODULE)
-        faster = measure(machine, model, MODULE, channel_mparams_per_s=own / CHANNELS)
+        baseline = measure(machine, trace_of(model), BASELINE)
+        module = measure(machine, trace_of(model), MODULE)
+        faster = measure(machine, trace_of(model), MODULE, channel_mparams_per_s=own / CHANNELS)
         cell = calibrated if model in ROWS else predicted
         time, speedup = partial(cell, band=TIME_BAND), partial(cell, band=SPEEDUP_BAND)
         columns[model] = {
@@ -177,8 +177,8 @@ def figure4(changes: Changes, progress: Progress) -> Experiment:
     machine = machine_of(changes=changes)
     rows: list[dict[str, Cell | str]] = []
     results = {
-        "round robin, as the paper": measure(machine, model, MODULE),
-        "by bytes": measure(machine, model, BY_BYTES),
+        "round robin, as the paper": measure(machine, trace_of(model), MODULE),
+        "by bytes": measure(machine, trace_of(model), BY_BYTES),
     }
     for name, result in results.items():
         rows.append(

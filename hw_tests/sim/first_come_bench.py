@@ -1,4 +1,4 @@
-"""cocotb tests of the shared join: two AXI4 managers on one memory."""
+"""cocotb tests of the merge of two AXI4 managers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ STALL = bench_parameters()["stalls"]
 HALF = 1 << 15
 LINE = 64
 PIECE = 15 * LINE
-SIDES = ("host", "kernel")
 
 
 class TB:
@@ -33,12 +32,12 @@ class TB:
         self.contents = np.zeros(2 * HALF, np.uint8)
         dut.rst.value = 1
         memory_maker(memory)(
-            dut, "memory", dut.clk, self.contents, stalls=CHANNEL_STALLS[STALL], reset=dut.rst
+            dut, "subordinate", dut.clk, self.contents, stalls=CHANNEL_STALLS[STALL], reset=dut.rst
         )
         self.managers = []
         for index in range(2):
-            prefix = SIDES[index]
-            logging.getLogger(f"cocotb.shared_join.{prefix}").setLevel(logging.WARNING)
+            prefix = f"managers_{index}"
+            logging.getLogger(f"cocotb.first_come.{prefix}").setLevel(logging.WARNING)
             manager = AxiMaster(AxiBus.from_prefix(dut, prefix), dut.clk, dut.rst, max_burst_len=2)
             pause_channels(manager, STALLS[STALL], self.rng.random())
             self.managers.append(manager)
@@ -53,8 +52,8 @@ class TB:
 
     async def watch(self, channel: str) -> None:
         """Notes each address that passes while an earlier one of the other manager waits."""
-        valid = [getattr(self.dut, f"{side}_{channel}valid") for side in SIDES]
-        ready = [getattr(self.dut, f"{side}_{channel}ready") for side in SIDES]
+        valid = [getattr(self.dut, f"managers_{index}_{channel}valid") for index in range(2)]
+        ready = [getattr(self.dut, f"managers_{index}_{channel}ready") for index in range(2)]
         since: list[int | None] = [None, None]
         cycle = 0
         while True:
