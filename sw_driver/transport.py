@@ -156,7 +156,9 @@ def check_bytes(
             f"{transport.capacity_bytes} bytes"
         )
     if lines and (address % LINE_BYTES or nbytes % LINE_BYTES):
-        raise ValueError(f"{nbytes} bytes at {address:#x} are not whole lines")
+        raise ValueError(
+            f"{nbytes} bytes at {address:#x} are not whole lines of {LINE_BYTES} bytes"
+        )
 
 
 def arbiter_window(capacity_bytes: int) -> int:

@@ -13,6 +13,7 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.experiments.figures import gb_per_s, mparams_per_s
 from sw_driver.experiments.rulejob import RuleJob
+from sw_driver.experiments.study import check_memory
 from sw_driver.memory.pointers import AxdimmPointer
 from sw_driver.runtime.handles import Handle
 
@@ -58,6 +59,7 @@ def measure_parallel(
     for nine tenths of the run. Two copies at once have one link: the rate of each is over the time
     until both are done.
     """
+    check_memory(config, buffer_bytes=copy_bytes, parameters=parameters)
     transport = VerilatedTransport(config=config, arithmetic=False, announce=announce)
     fabric_mhz = transport.fabric_mhz
 

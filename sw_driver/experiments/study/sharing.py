@@ -14,6 +14,7 @@ from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import RegisterWindow, kernel_registers
 from sw_driver.experiments.figures import beats_mparams_per_s, gb_per_s
 from sw_driver.experiments.rulejob import RuleJob
+from sw_driver.experiments.study import check_memory
 from sw_driver.transport import LINE_BYTES
 
 __all__ = ["INTERVALS_FABRIC_CYCLES", "PATTERNS", "measure_sharing"]
@@ -44,6 +45,7 @@ def measure_sharing(
     ``window_fabric_cycles`` is about that time.
     """
     buffer_bytes = min(_MOST_BUFFER_BYTES, config.capacity_bytes // 8)
+    check_memory(config, buffer_bytes=buffer_bytes, parameters=parameters)
     transport = VerilatedTransport(config=config, arithmetic=False, shared=True, announce=announce)
     with Axdimm(transport) as device:
         buffer = device.MallocAxdimm(buffer_bytes, 0)
