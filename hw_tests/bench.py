@@ -50,7 +50,8 @@ def run_bench(
     """Runs the cocotb tests of ``module`` on ``design``; a failed one fails the caller.
 
     ``design`` is a component, converted to Verilog as module ``top``, or Verilog text that
-    contains a module ``top``. The ports of ``top`` (and nothing inside) are visible to cocotb.
+    contains a module ``top``. Benches use the ports of ``top``: nothing inside is visible to
+    cocotb but the inputs of functional units.
     ``parameters`` (JSON values) reach the bench through :func:`bench_parameters`.
     ``optimization`` is the compiler's: more than the default pays where the runs of a build take
     longer than some five seconds.
@@ -65,13 +66,16 @@ def run_bench(
                 f'no_inline -module "{name}"'
                 for name in ("*_unit", "axdimm_channel", "pim_bank_*", "pim_vault_*")
             ),
+            # An input that is replaced by what drives it gives each unit code of its own after all.
+            'public_flat_rw -module "*_unit" -var "i_*"',
             "",
         ]
     )
     # All of the model is compiled at once: it takes a quarter of the CPU time that several files
-    # take, each of which reads the same headers.
+    # take, each of which reads the same headers. Optimization of the data flow is for one instance
+    # at a time, and equal ones are then no longer equal.
     arguments = [
-        "--no-public-flat-rw", "-Wno-fatal", "-O3", "--x-assign", "fast",
+        "--no-public-flat-rw", "-Wno-fatal", "-O3", "-fno-dfg", "--x-assign", "fast",
         "--output-split", "0", *build_args,
     ]  # fmt: skip
     runner = get_runner("verilator")
