@@ -11,6 +11,8 @@ from typing import Any
 import cocotb
 from cocotb.triggers import Event, RisingEdge
 
+from hw_tests.streams import value_of
+
 __all__ = ["FIXED", "INCR", "OKAY", "SLVERR", "WRAP", "AxiManager", "Transfer", "beat_addresses"]
 
 FIXED, INCR, WRAP = range(3)
@@ -138,7 +140,7 @@ class AxiManager:
 
     def _offer(self, channel: str) -> None:
         queue = self._offers[channel]
-        if self._offered[channel] and int(self._signal(f"{channel}ready").value):
+        if self._offered[channel] and value_of(self._signal(f"{channel}ready")):
             queue.popleft()
             self._offered[channel] = False
             self._signal(f"{channel}valid").value = 0
@@ -151,8 +153,8 @@ class AxiManager:
     def _take(self, channel: str, names: tuple[str, ...]) -> tuple[int, ...] | None:
         """What is answered in this cycle; None if nothing is."""
         result = None
-        if int(self._signal(f"{channel}valid").value):
-            payload = tuple(int(self._signal(f"{channel}{name}").value) for name in names)
+        if value_of(self._signal(f"{channel}valid")):
+            payload = tuple(value_of(self._signal(f"{channel}{name}")) for name in names)
             before = self._held.pop(channel, payload)
             assert payload == before, f"{channel} changed while it waited: {before} to {payload}"
             if self._ready[channel]:
@@ -169,7 +171,7 @@ class AxiManager:
         edge = RisingEdge(self._clock)
         while True:
             await edge
-            if int(self._reset.value):
+            if value_of(self._reset):
                 continue
             for channel in self._offers:
                 self._offer(channel)

@@ -6,18 +6,17 @@ import functools
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import cocotb
 import numpy as np
-from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiBus, AxiRam
 from numpy.typing import NDArray
 
 from hw.axi.bus import Response
 from hw_tests.stalls import STALLS, pause_channels
+from hw_tests.streams import play, value_of
 
 __all__ = [
     "CHANNEL_STALLS", "HABITS", "SUBORDINATES", "AxiMemory", "Burst", "foreign_memory",
@@ -127,7 +126,6 @@ class AxiMemory:
         self.write_cycles: list[int] = []
         self.answers = 0
         self._random = random.Random(seed)
-        self._clock = clock
         self._reset = reset
         self._signals = {
             name: getattr(dut, f"{prefix}_{name}")
@@ -152,7 +150,7 @@ class AxiMemory:
         for name in ("bid", "rid"):
             self._drive(name, 0)
         self._forget()
-        cocotb.start_soon(self._run())
+        play(clock, self._run())
 
     def _forget(self) -> None:
         self._waiting.clear()
@@ -175,7 +173,7 @@ class AxiMemory:
             self._signals[name].value = value
 
     def _get(self, name: str) -> int:
-        return int(self._signals[name].value)
+        return value_of(self._signals[name])
 
     def _pause(self, channel: str) -> bool:
         probability = self.stalls.get(channel, 0.0)
@@ -276,7 +274,7 @@ class AxiMemory:
 
     def _step(self) -> None:
         self.cycle += 1
-        if self._reset is not None and int(self._reset.value):
+        if self._reset is not None and value_of(self._reset):
             self._forget()
             return
         driven = self._driven
@@ -335,10 +333,9 @@ class AxiMemory:
             oldest.setdefault(burst.ident, index)
         return self._random.choice(list(oldest.values()))
 
-    async def _run(self) -> None:
-        edge = RisingEdge(self._clock)
+    def _run(self) -> Iterator[None]:
         while True:
-            await edge
+            yield
             self._step()
 
 

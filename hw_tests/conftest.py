@@ -33,6 +33,9 @@ def pytest_configure() -> None:
     # A shell has its background jobs ignore it, and what is to be interrupted would go on for ever.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Several threads of PyTorch's would wait for each other longer than they compute, here and in
+    # programs that tests start.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     build_quickly()
 
 

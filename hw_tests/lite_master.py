@@ -6,6 +6,8 @@ from typing import Any
 
 from cocotb.triggers import RisingEdge
 
+from hw_tests.streams import value_of
+
 __all__ = ["LiteMaster"]
 
 
@@ -38,7 +40,7 @@ class LiteMaster:
                     self._signal(f"{channel}valid").value = 1
             await self._edge
             for channel, delay in list(waiting.items()):
-                if delay <= cycle and int(self._signal(f"{channel}ready").value):
+                if delay <= cycle and value_of(self._signal(f"{channel}ready")):
                     self._signal(f"{channel}valid").value = 0
                     del waiting[channel]
             cycle += 1
@@ -49,10 +51,10 @@ class LiteMaster:
         self._signal(f"{channel}ready").value = 1
         while True:
             await self._edge
-            if int(self._signal(f"{channel}valid").value):
+            if value_of(self._signal(f"{channel}valid")):
                 break
         self._signal(f"{channel}ready").value = 0
-        return [int(self._signal(f"{channel}{name}").value) for name in names]
+        return [value_of(self._signal(f"{channel}{name}")) for name in names]
 
     async def write(self, address: int, value: int, strobes: int = 0xFF) -> int:
         """Writes a word and returns ``BRESP``."""

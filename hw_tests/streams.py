@@ -5,13 +5,22 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import Any
 
 import cocotb
 from amaranth.lib import data
 from cocotb.triggers import RisingEdge
 
-__all__ = ["StreamSink", "StreamSource", "pack", "unpack"]
+__all__ = ["StreamSink", "StreamSource", "pack", "play", "unpack", "value_of"]
+
+
+def value_of(port: Any) -> int:
+    """A port as a number, in a quarter of the time that ``int(port.value)`` takes.
+
+    Most of a bench's time goes into reading ports. X and Z the simulator does not have.
+    """
+    return int(port._handle.get_signal_val_binstr(), 2)
 
 
 def pack(layout: data.Layout, **values: int) -> int:
@@ -19,16 +28,21 @@ def pack(layout: data.Layout, **values: int) -> int:
     return sum(value << layout[name].offset for name, value in values.items())
 
 
+@cache
+def _places(layout: data.Layout) -> list[tuple[str, int, int]]:
+    return [(str(name), field.offset, (1 << field.width) - 1) for name, field in layout]
+
+
 def unpack(layout: data.Layout, payload: int) -> dict[str, int]:
     """The fields of a payload of ``layout``."""
-    return {str(name): payload >> field.offset & ((1 << field.width) - 1) for name, field in layout}
+    return {name: payload >> offset & mask for name, offset, mask in _places(layout)}
 
 
 _players: dict[Any, tuple[Any, list[Iterator[None]]]] = {}
 """For each clock the task that goes on with what is played at its edges."""
 
 
-def _play(clock: Any, steps: Iterator[None]) -> None:
+def play(clock: Any, steps: Iterator[None]) -> None:
     """Goes on with ``steps`` at each rising edge of ``clock`` until the test ends.
 
     One task does it for all: to wake one takes longer than most of what is done in a cycle.
@@ -66,7 +80,7 @@ class StreamSource:
         self._random = random.Random(f"{prefix} {seed}")
         self._valid.value = 0
         self._steps = self._offer()
-        _play(clock, self._steps)
+        play(clock, self._steps)
 
     def stop(self) -> None:
         """Offers nothing any more, for a reset of the other side."""
@@ -77,7 +91,7 @@ class StreamSource:
         offered = shown = False
         while True:
             yield
-            if offered and int(self._ready.value):
+            if offered and value_of(self._ready):
                 self.queue.popleft()
                 offered = False
             if not offered and self.queue and self._random.random() >= self.pause:
@@ -106,7 +120,7 @@ class StreamSink:
         self._ready = getattr(dut, f"{prefix}_ready")
         self._random = random.Random(f"{prefix} {seed}")
         self._ready.value = 0
-        _play(clock, self._take())
+        play(clock, self._take())
 
     def _take(self) -> Iterator[None]:
         cycle = 0
@@ -115,7 +129,7 @@ class StreamSink:
         while True:
             yield
             cycle += 1
-            payload = int(self._payload.value) if int(self._valid.value) else None
+            payload = value_of(self._payload) if value_of(self._valid) else None
             if waiting is not None:
                 assert payload == waiting, f"{self._prefix} changed while it waited"
             waiting = None

@@ -28,7 +28,7 @@ from hw_tests.memory_node.compression_bench import KINDS, a_block, plain
 from hw_tests.memory_node.link.noise import NoisyWire
 from hw_tests.side_by_side import Side
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource, unpack
+from hw_tests.streams import StreamSink, StreamSource, unpack, value_of
 
 PARAMETERS = bench_parameters()
 PHIT_BYTES: int = PARAMETERS["phit_bytes"]
@@ -43,9 +43,9 @@ async def noisy(dut: Any, begin: str, end: str, noise: str) -> None:
     while True:
         await edge
         sent = None
-        if int(source.valid.value):
-            data = int(source.data.value).to_bytes(PHIT_BYTES, "little")
-            sent = Phit(bool(int(source.first.value)), data)
+        if value_of(source.valid):
+            data = value_of(source.data).to_bytes(PHIT_BYTES, "little")
+            sent = Phit(bool(value_of(source.first)), data)
         came = wire.carry(sent)
         target.valid.value = int(came is not None)
         if came is not None:
@@ -87,8 +87,8 @@ async def there_and_back(dut: Any, noise: str, stalls: str) -> None:
     ends = np.cumsum([len(block) // 64 for block in blocks]) - 1
     assert np.flatnonzero([each["last"] for each in back]).tolist() == ends.tolist()
 
-    assert not int(device.wrong.value)
-    assert not int(node.violation.value)
+    assert not value_of(device.wrong)
+    assert not value_of(node.violation)
     counts = {
         name: int(getattr(device, name).value) for name in ("given", "stored", "fetched", "back")
     }

@@ -15,7 +15,7 @@ from hw.memory_node.compression.words import BlockLine, StoredLine
 from hw_tests.bench import bench_parameters
 from hw_tests.side_by_side import Side
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource, pack, unpack
+from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
 
 PARAMETERS = bench_parameters()
 LINE_BYTES = 64
@@ -99,7 +99,7 @@ class Bench:
 
     def counts(self, name: str) -> tuple[int, int]:
         side = self.sides[name]
-        return int(side.lines_in.value), int(side.lines_out.value)
+        return value_of(side.lines_in), value_of(side.lines_out)
 
 
 @cocotb.test(timeout_time=5, timeout_unit="ms")

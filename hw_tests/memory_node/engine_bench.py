@@ -32,7 +32,7 @@ from hw_tests.bench import bench_parameters
 from hw_tests.memory_node.traffic import Requester, from_port, lines_of, to_port
 from hw_tests.side_by_side import Side
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource, pack, unpack
+from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
 
 GROUPS: dict[str, dict[str, int]] = bench_parameters()["groups"]
 NODE = 7
@@ -129,7 +129,7 @@ class Bench:
         while True:
             await edge
             for port, counts in zip(ports, self.events, strict=True):
-                value = int(port.value)
+                value = value_of(port)
                 if not value:
                     continue
                 fields = unpack(Events, value)

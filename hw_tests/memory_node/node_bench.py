@@ -36,7 +36,7 @@ from hw_tests.memory_node.traffic import (
     taken,
     to_port,
 )
-from hw_tests.streams import StreamSink, StreamSource
+from hw_tests.streams import StreamSink, StreamSource, value_of
 
 PARAMETERS = bench_parameters()
 LINKS: int = PARAMETERS["links"]
@@ -107,7 +107,7 @@ class Bench:
         await quiet(self.dut, self.sinks.values(), cycles=cycles)
         for place, sink in self.sinks.items():
             check_mixed(taken(sink), self.leaving[place])
-        assert not int(self.dut.violation.value)
+        assert not value_of(self.dut.violation)
 
 
 @cocotb.test(timeout_time=5, timeout_unit="ms")
@@ -207,7 +207,7 @@ async def bandwidth(dut: Any, kind: str) -> None:
         ]
         if all(len(each) == packets for each in ends):
             break
-    assert not int(dut.violation.value)
+    assert not value_of(dut.violation)
     for sink in sinks:
         assert all(packet[0].payload[3] == 0 for packet in taken(sink))
     # The middle of all.

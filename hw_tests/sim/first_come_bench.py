@@ -15,6 +15,7 @@ from cocotbext.axi import AxiBus, AxiMaster
 from hw_tests.axi_memory import CHANNEL_STALLS, HABITS, memory_maker
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS, pause_channels
+from hw_tests.streams import value_of
 
 STALL = bench_parameters()["stalls"]
 HALF = 1 << 15
@@ -60,9 +61,9 @@ class TB:
             await RisingEdge(self.dut.clk)
             cycle += 1
             for index in range(2):
-                if int(valid[index].value) and since[index] is None:
+                if value_of(valid[index]) and since[index] is None:
                     since[index] = cycle
-            passed = [bool(int(valid[i].value) and int(ready[i].value)) for i in range(2)]
+            passed = [bool(value_of(valid[i]) and value_of(ready[i])) for i in range(2)]
             assert not all(passed)
             for index in range(2):
                 mine, other = since[index], since[1 - index]

@@ -18,6 +18,7 @@ from hw.pim.vault.timing import vault_part
 from hw_tests.bench import bench_parameters
 from hw_tests.pim.memory.memory_user import MemoryRequest, MemoryUser
 from hw_tests.stalls import STALLS
+from hw_tests.streams import value_of
 
 BEAT = 32
 CONFIG = configure(**bench_parameters())
@@ -68,8 +69,8 @@ class TB:
         else:
             raise AssertionError("not all requests were answered")
         await ClockCycles(self.dut.clk, 2)
-        assert int(self.dut.idle.value)
-        assert not int(self.dut.violation.value)
+        assert value_of(self.dut.idle)
+        assert not value_of(self.dut.violation)
 
 
 def _bytes(value: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -176,7 +177,7 @@ async def latency(dut: Any) -> None:
         for cycle in range(60):
             await tb.step()
             for cycles, signal in zip(seen, (*valid, dut.idle), strict=True):
-                if int(signal.value):
+                if value_of(signal):
                     cycles.append(cycle)
         (asked,), (answered,), idle = seen
         dut._log.info("latency of a %s: %d", "write" if write else "read", answered - asked)

@@ -16,6 +16,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from hw_tests.axi_memory import CHANNEL_STALLS, SUBORDINATES, AxiMemory, Burst
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS
+from hw_tests.streams import value_of
 
 PARAMETERS = bench_parameters()
 TENSORS: int = PARAMETERS["tensors"]
@@ -65,10 +66,10 @@ class Bench:
         dut = self.dut
         while True:
             await RisingEdge(dut.clk)
-            self.loaded += int(dut.loaded.value)
-            self.stored += int(dut.stored.value)
-            self.errors += ["read"] * int(dut.load_error.value)
-            self.errors += ["write"] * int(dut.store_error.value)
+            self.loaded += value_of(dut.loaded)
+            self.stored += value_of(dut.stored)
+            self.errors += ["read"] * value_of(dut.load_error)
+            self.errors += ["write"] * value_of(dut.store_error)
             hand_over = self.handed < self.loaded and not self.hold
             self.handed += hand_over
             dut.hand_over.value = int(hand_over)
@@ -90,7 +91,7 @@ class Bench:
     async def idle(self) -> None:
         for _ in range(60_000):
             await RisingEdge(self.dut.clk)
-            if int(self.dut.load_idle.value) and int(self.dut.store_idle.value):
+            if value_of(self.dut.load_idle) and value_of(self.dut.store_idle):
                 break
         else:
             raise AssertionError("the mover does not come to rest")

@@ -12,7 +12,7 @@ from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource
+from hw_tests.streams import StreamSink, StreamSource, value_of
 
 DEPTH: int = bench_parameters()["depth"]
 LATENCY = 2
@@ -40,7 +40,7 @@ async def order_and_level(dut: Any, i_stalls: str, o_stalls: str) -> None:
         # The queue of the source holds what is not taken yet; both sides act at the same edge,
         # so within a cycle of each other.
         inside = len(data) - len(source.queue) - len(sink.taken)
-        level = int(dut.level.value)
+        level = value_of(dut.level)
         assert abs(level - inside) <= 1
         assert level <= DEPTH
         full |= level == DEPTH
@@ -68,11 +68,11 @@ async def output_of_every_cycle(dut: Any, share: float) -> None:
         dut.i_payload.value = written + 1
         await FallingEdge(dut.clk)
         there = bool(inside) and inside[0][1] + LATENCY <= cycle
-        assert int(dut.level.value) == len(inside)
+        assert value_of(dut.level) == len(inside)
         assert bool(dut.i_ready.value) == (len(inside) < DEPTH)
         assert bool(dut.o_valid.value) == there
         if there:
-            assert int(dut.o_payload.value) == inside[0][0]
+            assert value_of(dut.o_payload) == inside[0][0]
         if valid and len(inside) < DEPTH:
             written += 1
             inside.append((written, cycle))
@@ -90,15 +90,15 @@ async def fills_to_the_depth_and_flushes(dut: Any) -> None:
     for fill in [*range(1, DEPTH + 1), DEPTH, 2, 1]:
         source.queue.extend(range(fill))
         await ClockCycles(dut.clk, fill + 4)
-        assert int(dut.level.value) == fill
-        assert int(dut.o_valid.value) == 1
-        assert int(dut.i_ready.value) == (fill < DEPTH)
+        assert value_of(dut.level) == fill
+        assert value_of(dut.o_valid) == 1
+        assert value_of(dut.i_ready) == (fill < DEPTH)
         dut.flush.value = 1
         await RisingEdge(dut.clk)
         dut.flush.value = 0
         await RisingEdge(dut.clk)
-        assert int(dut.level.value) == 0
-        assert int(dut.o_valid.value) == 0
+        assert value_of(dut.level) == 0
+        assert value_of(dut.o_valid) == 0
     sink = StreamSink(dut, "o", dut.clk)
     source.queue.extend([5, 6, 7])
     await ClockCycles(dut.clk, 9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal
@@ -33,6 +34,7 @@ class HostCause(enum.Enum, shape=4):
     """No bank holds the beat."""
 
 
+@cache
 def host_status_layout() -> data.StructLayout:
     """What the registers tell of the host's port.
 

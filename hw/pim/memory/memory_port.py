@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
@@ -22,6 +24,7 @@ HOST_TAG_BITS = MEMORY_TAG_BITS - 1
 """The same for the host, who shares its port with the rings."""
 
 
+@cache
 def memory_request_layout(
     config: PimConfig, *, tag_bits: int = MEMORY_TAG_BITS
 ) -> data.StructLayout:
@@ -42,11 +45,13 @@ def memory_request_layout(
     )
 
 
+@cache
 def memory_response_layout(*, tag_bits: int = MEMORY_TAG_BITS) -> data.StructLayout:
     """The data of a read, or that a write is done, of which ``data`` is undefined."""
     return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": tag_bits, "write": 1})
 
 
+@cache
 def host_response_layout(*, tag_bits: int = MEMORY_TAG_BITS) -> data.StructLayout:
     """A response of the memory, or, with ``error``, that no bank holds the beat: ``data`` is 0, and
     nothing was written."""

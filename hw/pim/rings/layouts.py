@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from amaranth.lib import data
 
 from hw.pim.config import BEAT_BYTES
@@ -27,12 +29,14 @@ COUNT_BITS = 16
 """Width of the counts of a ring, which go on from their greatest value to 0."""
 
 
+@cache
 def ring_control_layout() -> data.StructLayout:
     """What a ring's master says: where it is (in slots), the logarithm of its slots, how many
     descriptors have been written."""
     return data.StructLayout({"base": 32, "size": 4, "head": COUNT_BITS})
 
 
+@cache
 def ring_status_layout() -> data.StructLayout:
     """What a ring's master is told: how many descriptors have been taken, what became of the last
     one; how many completions have been written, and the id in the last of them."""
@@ -47,6 +51,7 @@ def ring_status_layout() -> data.StructLayout:
     )
 
 
+@cache
 def completion_layout() -> data.StructLayout:
     """What is written when a work has completed or was refused (docs/pim-spec.md, "Rings"): which
     completion it is, counted from 1, and of which descriptor, counted from 0."""

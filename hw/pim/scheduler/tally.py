@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal
@@ -19,6 +20,7 @@ BANK_COUNT_BITS = MAX_LANES.bit_length()
 """Width of the multiplications, and of the additions, that a bank has done in a cycle."""
 
 
+@cache
 def bank_counts_layout() -> data.StructLayout:
     """What a bank has done in a cycle: operations, beats moved."""
     return data.StructLayout(

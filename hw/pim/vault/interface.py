@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,6 +20,7 @@ __all__ = [
 ]
 
 
+@cache
 def vault_request_layout(geometry: VaultGeometry, tag_bits: int) -> data.StructLayout:
     """A read or write of 32 bytes.
 
@@ -35,6 +38,7 @@ def vault_request_layout(geometry: VaultGeometry, tag_bits: int) -> data.StructL
     )
 
 
+@cache
 def vault_response_layout(tag_bits: int) -> data.StructLayout:
     """The data of a read, or that a write is done, of which ``data`` is undefined."""
     return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": tag_bits, "write": 1})

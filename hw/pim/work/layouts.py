@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from amaranth.hdl import signed
 from amaranth.lib import data, enum
@@ -86,29 +87,29 @@ class Jobs:
 
     config: PimConfig
 
-    @property
+    @cached_property
     def word_bits(self) -> int:
         """Width of an element's address."""
         return (self.config.stack_bytes // 4 - 1).bit_length()
 
-    @property
+    @cached_property
     def k_bits(self) -> int:
         """Width of an element's place in a vector that is in a buffer, and of a count of them."""
         return (self.config.second_words).bit_length()
 
-    @property
+    @cached_property
     def nest(self) -> data.StructLayout:
         """An operand: where it begins, and its strides."""
         names = ("address", "outer1", "outer2", "vector", "channel", "row", "column")
         return data.StructLayout(dict.fromkeys(names, self.word_bits))
 
-    @property
+    @cached_property
     def result(self) -> data.StructLayout:
         """The result: where it begins, and its strides."""
         names = ("address", "outer1", "outer2", "first", "second")
         return data.StructLayout(dict.fromkeys(names, self.word_bits))
 
-    @property
+    @cached_property
     def plan(self) -> data.StructLayout:
         """How a work is cut, in logarithms where a power of two is needed."""
         return data.StructLayout(
@@ -128,7 +129,7 @@ class Jobs:
             }
         )
 
-    @property
+    @cached_property
     def work(self) -> data.StructLayout:
         """A work as a bank takes it."""
         return data.StructLayout(
@@ -172,12 +173,12 @@ class Jobs:
             }
         )
 
-    @property
+    @cached_property
     def span(self) -> data.StructLayout:
         """A tensor's elements, from the lowest to the highest; not ``used``: there is none."""
         return data.StructLayout({"used": 1, "low": self.word_bits, "high": self.word_bits})
 
-    @property
+    @cached_property
     def checked(self) -> data.StructLayout:
         """What the check of a descriptor ends with.
 
@@ -202,7 +203,7 @@ class Jobs:
             }
         )
 
-    @property
+    @cached_property
     def tile(self) -> data.StructLayout:
         """A part of a work for one bank; ``end``: there is none left.
 
@@ -220,7 +221,7 @@ class Jobs:
             }
         )
 
-    @property
+    @cached_property
     def walk(self) -> data.StructLayout:
         """Elements to go over: ``length`` of each of ``vectors`` vectors.
 
@@ -265,7 +266,7 @@ class Jobs:
             }
         )
 
-    @property
+    @cached_property
     def segment(self) -> data.StructLayout:
         """Up to eight elements in one beat.
 
@@ -286,12 +287,12 @@ class Jobs:
             }
         )
 
-    @property
+    @cached_property
     def load(self) -> data.StructLayout:
         """What the loader is to bring into a half of a buffer."""
         return data.StructLayout({"buffer": OperandBuffer, "half": 1, "walk": self.walk})
 
-    @property
+    @cached_property
     def compute(self) -> data.StructLayout:
         """What is to be computed from one half of each buffer.
 
@@ -317,7 +318,7 @@ class Jobs:
             }
         )
 
-    @property
+    @cached_property
     def store(self) -> data.StructLayout:
         """Results to write from a frame of the result buffer.
 

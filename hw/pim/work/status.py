@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -33,6 +35,7 @@ class SlotState(enum.Enum, shape=2):
     COMPLETED = 3
 
 
+@cache
 def work_counts_layout() -> data.StructLayout:
     """What a work has done: operations done and left, cycles, bytes."""
     return data.StructLayout(
@@ -51,6 +54,7 @@ def work_counts_layout() -> data.StructLayout:
     )
 
 
+@cache
 def work_record_layout(config: PimConfig) -> data.StructLayout:
     """The registers of a slot (docs/pim-spec.md, "Registers")."""
     return data.StructLayout(

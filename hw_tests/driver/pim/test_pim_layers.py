@@ -358,7 +358,7 @@ def test_a_bank_has_what_its_local_work_shares(layer: Layer, name: str) -> None:
 )
 def test_what_is_predicted_to_be_faster_is(inputs: int, name: str, works: int, faster: str) -> None:
     config = configure(rows=2, columns=4, total=112, works=works, bank_bytes=1 << 22)
-    layer = FullyConnected(samples=inputs, inputs=inputs, outputs=256)
+    layer = FullyConnected(samples=inputs, inputs=inputs, outputs=128)
     cycles = {}
     for placement in ("striped", "local"):
         with Pim(CyclesPim(config, computes=False)) as opened:

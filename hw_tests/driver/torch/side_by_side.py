@@ -34,8 +34,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 FEW_ULP = 4
 
-torch.set_num_threads(1)  # they would wait for each other where tests run beside each other
-
 
 @dataclass(frozen=True, kw_only=True)
 class Distance:

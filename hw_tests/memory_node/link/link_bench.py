@@ -31,7 +31,7 @@ from hw.memory_node.link.config import LINK_PRESETS
 from hw_tests.bench import bench_parameters
 from hw_tests.memory_node.link.noise import NOISES, NoisyWire
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource, pack, unpack
+from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
 
 PARAMETERS = bench_parameters()
 CONFIG = replace(LINK_PRESETS[PARAMETERS["preset"]], **PARAMETERS["options"])
@@ -78,7 +78,7 @@ class Port:
 
     @property
     def dead(self) -> bool:
-        return bool(int(self._dead.value))
+        return bool(value_of(self._dead))
 
     @property
     def taken(self) -> list[list[Message]]:
@@ -108,9 +108,9 @@ class Port:
     def step(self) -> Phit | None:
         """Checks the cycle that ends; returns what the port sent in it."""
         sent = None
-        if int(self._out["valid"].value):
-            data = int(self._out["data"].value)
-            first = bool(int(self._out["first"].value))
+        if value_of(self._out["valid"]):
+            data = value_of(self._out["data"])
+            first = bool(value_of(self._out["first"]))
             sent = Phit(first, data.to_bytes(CONFIG.phit_bytes, "little"))
         took = []
         for channel, sink in enumerate(self.sinks):
@@ -213,7 +213,7 @@ class Bench:
         """Until the ports have heard each other and neither is within a flit."""
         wire = self._dut.a_wire_out_valid
         await self.run(CONFIG.keepalive_cycles + 4 * DELAY)
-        await self.run(CONFIG.keepalive_cycles + 1, lambda: bool(int(wire.value)))
+        await self.run(CONFIG.keepalive_cycles + 1, lambda: bool(value_of(wire)))
         await self.run(CONFIG.phits + 1)
 
     def silence(self) -> None:
@@ -332,9 +332,9 @@ async def latency_of_a_flit(dut: Any) -> None:
     ready = dut.a_transmit_1_ready
     messages = [(True, True, bytes([1] * 64))]
     a.give([[], messages, [], []])
-    assert await bench.run(10, lambda: int(dut.a_transmit_1_valid.value) and int(ready.value))
+    assert await bench.run(10, lambda: value_of(dut.a_transmit_1_valid) and value_of(ready))
     started = bench.cycle
-    assert await bench.run(300, lambda: bool(int(dut.b_receive_1_valid.value)))
+    assert await bench.run(300, lambda: bool(value_of(dut.b_receive_1_valid)))
     cycles = bench.cycle - started
     dut._log.info(f"LATENCY {cycles} cycles, {DELAY} of them on the wire")
     assert cycles == DELAY + PARAMETERS["latency"]
@@ -390,8 +390,8 @@ async def a_cut_link_is_dead(dut: Any, which: str) -> None:
     # Also a wire that works again brings nothing back.
     for _ in range(200):
         await bench.run(1)
-        assert not int(dut.a_wire_out_valid.value)
-        assert not int(dut.b_wire_out_valid.value)
+        assert not value_of(dut.a_wire_out_valid)
+        assert not value_of(dut.b_wire_out_valid)
     assert await bench.run(2000, lambda: a.waiting + b.waiting == 0)
     assert a.dead
     assert b.dead
@@ -399,7 +399,7 @@ async def a_cut_link_is_dead(dut: Any, which: str) -> None:
         assert 0 < port.taken_count < sum(map(len, messages))
         for got, all_of_it in zip(port.taken, messages, strict=True):
             assert got == all_of_it[: len(got)]
-        assert int(port.signal("taken").value) == port.taken_count
+        assert value_of(port.signal("taken")) == port.taken_count
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")

@@ -22,7 +22,7 @@ from hw_tests.bench import bench_parameters
 from hw_tests.pim.bank.bank_works import bank_works
 from hw_tests.pim.front.front_reference import FrontReference
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSource, pack, unpack
+from hw_tests.streams import StreamSource, pack, unpack, value_of
 
 BEAT_BYTES = 32
 LIMIT_CYCLES = 400_000
@@ -49,8 +49,8 @@ class Memory:
     def step(self) -> None:
         """Once a cycle, after its edge."""
         self._cycle += 1
-        if self._ready and int(self._request_valid.value):
-            self._take(unpack(self._request, int(self._request_payload.value)))
+        if self._ready and value_of(self._request_valid):
+            self._take(unpack(self._request, value_of(self._request_payload)))
         # What stays as it is, is not written again, which would take half of the time.
         if self._ready != (self._rng.random() >= self._stalls):
             self._ready = not self._ready
@@ -163,8 +163,8 @@ class Bench:
                 cycles += 1
                 # The values before the edge, as every register sees them.
                 for name, counter in counters.items():
-                    counts[name] += int(counter.value)
-                done = int(is_done.value)
+                    counts[name] += value_of(counter)
+                done = value_of(is_done)
                 memory.step()
                 if cycles == 1:
                     dut.start.value = 0

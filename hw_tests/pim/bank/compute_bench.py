@@ -27,7 +27,7 @@ from hw_tests.bench import bench_parameters
 from hw_tests.float.vectors import SPECIAL, uniform_bits
 from hw_tests.side_by_side import Side
 from hw_tests.stalls import STALLS
-from hw_tests.streams import pack, unpack
+from hw_tests.streams import pack, unpack, value_of
 
 Words = NDArray[np.uint32]
 
@@ -348,18 +348,18 @@ class BufferRead:
             self._shown = self._data.value = self._next
         self._next = POISON
         asked = self._members
-        if not int(asked["enable"].value):
+        if not value_of(asked["enable"]):
             return
         self.reads += 1
-        words = halves[int(asked["half"].value)]
+        words = halves[value_of(asked["half"])]
         assert words is not None, "read of a half that is not loaded"
-        k = int(asked["k"].value)
-        if int(asked["wide"].value):
+        k = value_of(asked["k"])
+        if value_of(asked["wide"]):
             row = np.full(8, 0x7FC0DEAD, np.uint32)
             some = words[0, 0, k & ~7 : (k & ~7) + 8]
             row[: len(some)] = some
         else:
-            row = words[int(asked["group"].value), :, k]
+            row = words[value_of(asked["group"]), :, k]
         self._next = int.from_bytes(row.tobytes(), "little")
 
 
@@ -423,7 +423,7 @@ class Bank:
             self._stores()
             self._releases()
             self._loads()
-            if self.offered == len(run.jobs) and int(dut.idle.value):
+            if self.offered == len(run.jobs) and value_of(dut.idle):
                 break
             self._jobs()
         else:
@@ -459,18 +459,18 @@ class Bank:
         for name, buffers in self.buffers.items():
             for buffer, halves in zip(buffers, self.halves[name], strict=True):
                 buffer.cycle(halves)
-        self.multiplications.append(int(self.dut.multiplications.value))
-        self.additions.append(int(self.dut.additions.value))
+        self.multiplications.append(value_of(self.dut.multiplications))
+        self.additions.append(value_of(self.dut.additions))
 
     def _results(self) -> None:
         dut = self.dut
-        if not int(dut.result_enable.value):
+        if not value_of(dut.result_enable):
             return
-        contents = self.frames[int(dut.result_frame.value)]
+        contents = self.frames[value_of(dut.result_frame)]
         assert contents is not None, "a result for a frame that is not free"
-        words = int(dut.result_data.value)
-        mask, index = int(dut.result_mask.value), int(dut.result_index.value)
-        linear = int(dut.result_linear.value)
+        words = value_of(dut.result_data)
+        mask, index = value_of(dut.result_mask), value_of(dut.result_index)
+        linear = value_of(dut.result_linear)
         for lane in range(max(MULTIPLIERS, ADDERS)):
             if mask >> lane & 1:
                 place = (0, index + lane) if linear else (lane, index)
@@ -479,8 +479,8 @@ class Bank:
 
     def _stores(self) -> None:
         dut = self.dut
-        if self.store_ready and int(dut.store_valid.value):
-            store = unpack(JOBS.store, int(dut.store_payload.value))
+        if self.store_ready and value_of(dut.store_valid):
+            store = unpack(JOBS.store, value_of(dut.store_payload))
             assert store["frame"] == self.next_frame, "frames out of turn"
             self.next_frame = (self.next_frame + 1) % 4
             self._store(store)
@@ -520,7 +520,7 @@ class Bank:
 
     def _releases(self) -> None:
         for place, name in enumerate(OPERANDS):
-            if int(self.dut.release.value) >> place & 1:
+            if value_of(self.dut.release) >> place & 1:
                 half = self.released[name] % 2
                 self.released[name] += 1
                 assert self.released[name] <= self.to_release[name], f"{name} released too early"
@@ -537,7 +537,7 @@ class Bank:
 
     def _jobs(self) -> None:
         dut = self.dut
-        if self.offering and int(dut.job_ready.value):
+        if self.offering and value_of(dut.job_ready):
             self.offering = False
             for name in self.run.jobs[self.offered].releases:
                 self.to_release[name] += 1

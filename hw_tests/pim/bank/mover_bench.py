@@ -21,7 +21,7 @@ from hw.pim.work.layouts import Jobs, OperandBuffer
 from hw_tests.bench import bench_parameters
 from hw_tests.pim.bank.walks import Walk, elements_of, random_walk, segments_of
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource, pack, unpack
+from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
 
 LANES = bench_parameters()["lanes"]
 CONFIG = configure("tiny", **bench_parameters()["options"])
@@ -139,14 +139,14 @@ class TB:
         while True:
             await RisingEdge(self.dut.clk)
             cycle += 1
-            if int(self.dut.rst.value):
+            if value_of(self.dut.rst):
                 continue
-            if int(self.dut.load_valid.value) and int(self.dut.load_ready.value):
+            if value_of(self.dut.load_valid) and value_of(self.dut.load_ready):
                 self.load_cycles.append(cycle)
-            if int(self.dut.done.value):
-                self.done.append(int(self.dut.done_buffer.value))
+            if value_of(self.dut.done):
+                self.done.append(value_of(self.dut.done_buffer))
                 self.done_cycles.append(cycle)
-            self.freed += int(self.dut.freed.value)
+            self.freed += value_of(self.dut.freed)
 
     async def until(self, holds: Any, limit: int = 30_000) -> None:
         for _ in range(limit):
@@ -299,7 +299,7 @@ async def random_jobs(dut: Any, stalls: str) -> None:
         for _ in range(count):
             await tb.random_store()
         await tb.until(lambda: tb.freed == count)
-        await tb.until(lambda: int(dut.storer_idle.value))
+        await tb.until(lambda: value_of(dut.storer_idle))
         assert tb.memory.writes_waiting == 0
         assert tb.memory.words == tb.stored
 
@@ -317,7 +317,7 @@ async def random_jobs(dut: Any, stalls: str) -> None:
         await tb.loaded(len(jobs))
         assert tb.done == list(jobs)
         await tb.check_buffers()
-    assert int(dut.loader_idle.value)
+    assert value_of(dut.loader_idle)
     await storing
     await ClockCycles(dut.clk, 20)
     assert tb.freed == bench_parameters()["stores"]
@@ -383,7 +383,7 @@ async def cycles_of_stores(dut: Any) -> None:
             tb.stores.pause = 1.0
     tb.stores.pause = 0.0
     await tb.until(lambda: tb.freed == 4)
-    await tb.until(lambda: int(dut.storer_idle.value))
+    await tb.until(lambda: value_of(dut.storer_idle))
     assert tb.memory.words == tb.stored
     writes = tb.memory.write_cycles
     assert writes == list(range(writes[0], writes[0] + 4 * 64 // 8))

@@ -19,7 +19,7 @@ from hw_tests.bench import bench_parameters
 from hw_tests.pim.bank.walks import Segment, Walk, random_walk, segments_of
 from hw_tests.side_by_side import Side
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource, unpack
+from hw_tests.streams import StreamSink, StreamSource, unpack, value_of
 
 CONTEXT_BITS = bench_parameters()["context_bits"]
 LATENCY_CYCLES = 7
@@ -51,7 +51,7 @@ class TB:
         while True:
             self._side.context.value = taken % (1 << CONTEXT_BITS)
             await RisingEdge(self.dut.clk)
-            taken += int(self._side.i_valid.value) & int(self._side.i_ready.value)
+            taken += value_of(self._side.i_valid) & value_of(self._side.i_ready)
 
     async def check(self, walks: Iterable[Walk]) -> list[list[int]]:
         """Sends the walks and compares every segment; the cycles in which those of each came."""
@@ -191,8 +191,8 @@ async def cycles_of_walks(dut: Any) -> None:
 
     async def watch() -> None:
         side, cycles = Side(dut, "tiny"), 0
-        while not int(side.o_valid.value):
-            cycles += bool(cycles) or int(side.i_valid.value)
+        while not value_of(side.o_valid):
+            cycles += bool(cycles) or value_of(side.i_valid)
             await RisingEdge(dut.clk)
         latency.append(cycles)
 

@@ -14,6 +14,7 @@ from golden.pim import Cause, Opcode
 from hw_tests.bench import bench_parameters
 from hw_tests.pim.front.front_reference import FrontReference
 from hw_tests.pim.front.front_works import Works, front_configurations, words_of
+from hw_tests.streams import value_of
 
 PARAMETERS = bench_parameters()
 CONFIG = front_configurations()[PARAMETERS["name"]]
@@ -67,7 +68,7 @@ class Bench:
         await FallingEdge(self.dut.clk)
 
     def fields(self) -> dict[str, int]:
-        return REFERENCE.unpack(int(self.dut.o_payload.value))
+        return REFERENCE.unpack(value_of(self.dut.o_payload))
 
     async def take(self) -> None:
         self.dut.o_ready.value = 1

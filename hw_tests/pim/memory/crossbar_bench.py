@@ -19,7 +19,7 @@ from hw.pim.memory.crossbar import crossbar_layout
 from hw_tests.bench import bench_parameters
 from hw_tests.side_by_side import Side
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource, pack
+from hw_tests.streams import StreamSink, StreamSource, pack, value_of
 
 SIZES: dict[str, tuple[int, int]] = bench_parameters()["sizes"]
 _INPUT_BITS = 4
@@ -89,7 +89,7 @@ class TB:
 async def everything_arrives(dut: Any, size: str, i_stalls: str, o_stalls: str) -> None:
     tb = TB(dut, size, i_stalls=i_stalls, o_stalls=o_stalls)
     await tb.reset()
-    assert int(tb.dut.idle.value)
+    assert value_of(tb.dut.idle)
     rng = random.Random(f"{size} {i_stalls} {o_stalls}")
     for number in range(tb.inputs):
         while tb.count[number] < 120:
@@ -103,10 +103,10 @@ async def everything_arrives(dut: Any, size: str, i_stalls: str, o_stalls: str) 
         # Offered ones are in the queue until they are taken, and seen a cycle later.
         waiting = sum(len(source.queue) for source in tb.sources)
         if waiting + tb.arrived < sum(tb.count) - tb.inputs - tb.outputs:
-            assert not int(tb.dut.idle.value)
+            assert not value_of(tb.dut.idle)
     tb.check()
     await ClockCycles(tb.dut.clk, 2)
-    assert int(tb.dut.idle.value)
+    assert value_of(tb.dut.idle)
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
@@ -123,11 +123,11 @@ async def latency_and_pace(dut: Any, size: str) -> None:
             # It went in at the edge that was just seen.
             busy = []
             while not int(getattr(tb.dut, f"o_{to}_valid").value):
-                busy.append(not int(tb.dut.idle.value))
+                busy.append(not value_of(tb.dut.idle))
                 await RisingEdge(tb.dut.clk)
             assert busy == [False, True, True]
             await ClockCycles(tb.dut.clk, 4)
-            assert int(tb.dut.idle.value)
+            assert value_of(tb.dut.idle)
     pairs = min(tb.inputs, tb.outputs)
     before = [len(sink.taken) for sink in tb.sinks]
     for number in range(pairs):

@@ -28,7 +28,7 @@ from hw.pim.memory.memory_port import (
 from hw.pim.work.layouts import BEAT_WORDS, Jobs
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource, pack, unpack
+from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
 
 CONFIG = configure("tiny", rows=1, columns=bench_parameters()["columns"])
 STACK = StackMap(banks=CONFIG.banks, bank_bytes=CONFIG.bank_bytes)
@@ -131,7 +131,7 @@ class TB:
         return given
 
     def status(self) -> dict[str, int]:
-        return unpack(host_status_layout(), int(self.dut.status.value))
+        return unpack(host_status_layout(), value_of(self.dut.status))
 
     async def _memory(self) -> None:
         dut, rng = self.dut, self.rng
@@ -139,14 +139,14 @@ class TB:
         while True:
             await RisingEdge(dut.clk)
             self.cycle += 1
-            if ready and int(dut.memory_request_valid.value):
-                asked = unpack(REQUEST, int(dut.memory_request_payload.value))
+            if ready and value_of(dut.memory_request_valid):
+                asked = unpack(REQUEST, value_of(dut.memory_request_payload))
                 assert held(asked["address"]), f"asked for beat {asked['address']:#x}"
                 delay = self.cycle + rng.choice((0, 3, 40)) * (self.pause > 0)
                 self.queues[asked["address"] % VAULTS].append((delay, asked))
                 self.taken_at.append(self.cycle)
                 assert sum(map(len, self.queues)) <= OUTSTANDING
-            assert not answering or int(dut.memory_response_ready.value)
+            assert not answering or value_of(dut.memory_response_ready)
             due = [queue for queue in self.queues if queue and queue[0][0] <= self.cycle]
             answering = bool(due) and rng.random() >= self.pause
             dut.memory_response_valid.value = int(answering)
@@ -181,7 +181,7 @@ class TB:
                     self.completions += 1
             if started:
                 self.starting = None
-            closed = closing and bool(int(dut.gate_closed.value))
+            closed = closing and bool(value_of(dut.gate_closed))
             self.waits += closing and not closed
             work = self.starting
             started = closed and work is not None

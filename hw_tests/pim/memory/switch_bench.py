@@ -22,7 +22,7 @@ from hw.pim.vault.timing import vault_part
 from hw_tests.bench import bench_parameters
 from hw_tests.pim.memory.memory_user import MemoryRequest, MemoryUser
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource, pack, unpack
+from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
 
 CONFIG = configure("tiny", **bench_parameters())
 GEOMETRY = vault_part("tiny").with_capacity(CONFIG.vault_bytes).geometry
@@ -125,7 +125,7 @@ def _bank(request: MemoryRequest) -> int:
 async def requests_and_answers_arrive(dut: Any, stalls: str) -> None:
     tb = TB(dut, stalls=stalls)
     await tb.reset()
-    assert int(dut.idle.value)
+    assert value_of(dut.idle)
     rng = random.Random(stalls)
     sent: list[list[MemoryRequest]] = []
     for user in tb.users:
@@ -146,7 +146,7 @@ async def requests_and_answers_arrive(dut: Any, stalls: str) -> None:
                 each for each in requests if _bank(each) == bank
             ]
     await ClockCycles(dut.clk, 2)
-    assert int(dut.idle.value)
+    assert value_of(dut.idle)
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
@@ -170,7 +170,7 @@ async def latency(dut: Any) -> None:
             for way in ways:
                 if int(getattr(dut, f"{way}_valid").value):
                     times.setdefault(way, cycle)
-            idle.append(int(dut.idle.value))
+            idle.append(value_of(dut.idle))
             user.step(cycle)
             vault.step(cycle)
         asked, at_vault, answered, back = (times[way] for way in ways)

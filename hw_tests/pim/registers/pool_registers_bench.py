@@ -16,7 +16,7 @@ from hw.pim.memory.host_memory import host_status_layout
 from hw.pim.rings.layouts import ring_control_layout, ring_status_layout
 from hw.pim.work.status import work_counts_layout, work_record_layout
 from hw_tests.lite_master import LiteMaster
-from hw_tests.streams import pack, unpack
+from hw_tests.streams import pack, unpack, value_of
 
 CONFIG = PIM_PRESETS["tiny"]
 RECORD, COUNTS = work_record_layout(CONFIG), work_counts_layout()
@@ -82,7 +82,7 @@ class TB:
             await RisingEdge(dut.clk)
             # The bank that is selected in the cycle that begins.
             await ReadWrite()
-            dut.status_busy.value = self.busy[int(dut.status_bank.value) % CONFIG.banks]
+            dut.status_busy.value = self.busy[value_of(dut.status_bank) % CONFIG.banks]
 
     async def show(self, slot: int) -> None:
         """Has ``status`` show a slot's record."""
@@ -150,14 +150,14 @@ async def slots_are_selected(dut: Any) -> None:
         await ClockCycles(dut.clk, 1)
         dut.s_axi_rready.value = 1
         await RisingEdge(dut.clk)
-        assert int(dut.status_select.value) == slot
+        assert value_of(dut.status_select) == slot
         await ClockCycles(dut.clk, 3)
         dut.s_axi_rready.value = 0
 
 
 def control(tb: TB, ring: int, name: str) -> int:
     layout = ring_control_layout()
-    return unpack(layout, int(tb.dut.ring_control.value) >> layout.size * ring)[name]
+    return unpack(layout, value_of(tb.dut.ring_control) >> layout.size * ring)[name]
 
 
 @cocotb.test(timeout_time=2, timeout_unit="ms")
@@ -220,7 +220,7 @@ async def no_interrupt_is_lost(dut: Any) -> None:
     it came before the write."""
     tb = TB(dut)
     await tb.reset()
-    assert int(dut.irq.value) == 0
+    assert value_of(dut.irq) == 0
     for ring in range(CONFIG.rings):
         place = RINGS + RING_BYTES * ring
         others = 0
@@ -231,13 +231,13 @@ async def no_interrupt_is_lost(dut: Any) -> None:
             await RisingEdge(dut.clk)
             dut.notice.value = 0
             await ClockCycles(dut.clk, 2)
-            assert int(dut.irq.value) == enable << ring
+            assert value_of(dut.irq) == enable << ring
             clear = cocotb.start_soon(tb.master.write(place + COMPLETIONS, PENDING))
             lines = []
             for cycle in range(14):
                 dut.notice.value = int(cycle == delay) << ring
                 await RisingEdge(dut.clk)
-                lines.append(int(dut.irq.value))
+                lines.append(value_of(dut.irq))
             assert await clear == 0
             value, _ = await tb.master.read(place + COMPLETIONS)
             assert value & 0xFFFF == tb.rings[ring]["completions"]
@@ -250,7 +250,7 @@ async def no_interrupt_is_lost(dut: Any) -> None:
             assert await tb.master.write(place + COMPLETIONS, PENDING) == 0
             assert await tb.master.read(place + COMPLETIONS) == (value & ~PENDING, 0)
         assert others == 1
-    assert int(dut.irq.value) == 0
+    assert value_of(dut.irq) == 0
 
 
 @cocotb.test(timeout_time=2, timeout_unit="ms")
@@ -266,7 +266,7 @@ async def nothing_else_is_written(dut: Any) -> None:
             response = await tb.master.write(address, (1 << 64) - 1)
             assert response == (0 if known else SLVERR), hex(address)
     await ClockCycles(dut.clk, 3)
-    assert int(dut.ring_control.value) == 0
+    assert value_of(dut.ring_control) == 0
     for address, value in table.items():
         assert await tb.master.read(address) == (value, 0)
 
@@ -278,7 +278,7 @@ async def moving(tb: TB, moments: list[dict[int, dict[str, int]]]) -> None:
         moments.append({slot: tb._record() for slot in range(CONFIG.works)})
         # The slot that is selected in the cycle that begins.
         await ReadWrite()
-        tb.dut.status_record.value = packed(moments[-1][int(tb.dut.status_select.value)])
+        tb.dut.status_record.value = packed(moments[-1][value_of(tb.dut.status_select)])
 
 
 @cocotb.test(timeout_time=2, timeout_unit="ms")

@@ -17,7 +17,7 @@ from hw.pim.memory.memory_port import host_response_layout, memory_request_layou
 from hw.pim.rings.layouts import ring_control_layout, ring_status_layout
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS
-from hw_tests.streams import StreamSink, StreamSource, pack, unpack
+from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
 
 CONFIG = configure("tiny", rings=bench_parameters()["rings"])
 REQUEST, RESPONSE = memory_request_layout(CONFIG), host_response_layout()
@@ -189,7 +189,7 @@ class TB:
     def _told(self) -> None:
         """What the rings' registers are told."""
         layout, size = ring_status_layout(), ring_status_layout().size
-        status, notice = int(self.dut.status.value), int(self.dut.notice.value)
+        status, notice = value_of(self.dut.status), value_of(self.dut.notice)
         for number, ring in enumerate(self.rings):
             told = unpack(layout, status >> size * number)
             assert told["tail"] in (ring.taken, ring.taken - 1)
@@ -205,12 +205,12 @@ class TB:
         while True:
             await edge
             self._told()
-            if int(dut.descriptor_write_enable.value):
+            if value_of(dut.descriptor_write_enable):
                 assert self.checking is None, "written while the front is busy"
-                beat = int(dut.descriptor_write_index.value)
+                beat = value_of(dut.descriptor_write_index)
                 assert beat not in self.front
-                self.front[beat] = int(dut.descriptor_write_data.value)
-            if int(dut.start.value):
+                self.front[beat] = value_of(dut.descriptor_write_data)
+            if value_of(dut.start):
                 ring = self.rings[self.current]
                 first = ring.beat(ring.taken)
                 expected = {beat: self.memory[first + beat] for beat in range(DESCRIPTOR_BEATS)}

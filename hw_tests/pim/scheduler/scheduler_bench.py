@@ -27,7 +27,7 @@ from hw.pim.work.layouts import Jobs
 from hw.pim.work.status import SlotState, work_record_layout
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS
-from hw_tests.streams import pack, unpack
+from hw_tests.streams import pack, unpack, value_of
 
 CONFIG = configure("tiny", **bench_parameters()["options"])
 JOBS = Jobs(CONFIG)
@@ -206,11 +206,11 @@ class Bank:
             assert self.work is None, f"bank {self.number} started while it works"
             self.work, self.ended, self.done = start, False, False
         elif self.ready:
-            if int(self._valid.value):
+            if value_of(self._valid):
                 self._ask(False)
-                self._take(unpack(JOBS.tile, int(self._payload.value)))
+                self._take(unpack(JOBS.tile, value_of(self._payload)))
         elif self.work is None:
-            assert not int(self._valid.value), f"a tile for bank {self.number}, which has no work"
+            assert not value_of(self._valid), f"a tile for bank {self.number}, which has no work"
             self.done = self.done and self.holds_done
             self._ask(self.number % 3 == 1)  # Some ask before they have a work.
         elif not self.ended and self.rng.random() >= self.tb.pause:

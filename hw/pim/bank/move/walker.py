@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ _SEGMENT_KEPT = ("stride", "across", "group", "context")
 _KEPT = (*_SEGMENT_KEPT, "base", "distance", "member", "k", "last")
 
 
+@cache
 def walked_layout(config: PimConfig, context_bits: int) -> data.StructLayout:
     """A segment of a walk, and the bits that came with the walk."""
     return data.StructLayout({"segment": Jobs(config).segment, "context": context_bits})

@@ -18,7 +18,6 @@ from sw_driver.torch import AdamW
 
 
 def main(folder: Path, steps: int) -> None:
-    torch.set_num_threads(1)
     torch.manual_seed(7)
     options = BackendOptions(settings={"rules": ("adamw",)})
     checkpoint, file = folder / "checkpoint.pt", folder / "nvme.img"
