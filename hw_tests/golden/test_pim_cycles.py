@@ -174,21 +174,23 @@ def test_an_element_that_repeats_is_read_once_a_tile() -> None:
         b=repeated,
         result=replace(dense, address_bytes=1 << 21),
     )
-    run = pool.offer(planned(work, config))
+    work = planned(work, config)
+    run = pool.offer(work)
     _finish(pool)
     read, written, _ = pool.so_far(run)
     assert written == 4 * 512 // 8
-    assert read == 4 * 512 // 8 + sum(each.tiles for each in run.banks.values())
+    assert read == 4 * 512 // 8 + 4 * 512 // (1 << work.plan.chunk)
 
 
 def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("tiny", bank_bytes=1 << 20)
     monkeypatch.setattr(model, "USUAL_EVENTS", 2000)
     pool = Pool(pool_cycle_config(config))
-    run = pool.offer(_matmul(96, 6, 2000, config))
+    work = _matmul(96, 6, 500, config)
+    assert not form_of(work).long
+    pool.offer(work)
     _finish(pool)
     assert pool.skipped == 0
-    assert max(each.tiles for each in run.banks.values()) < 10
 
 
 def test_works_take_as_long_as_in_rtl() -> None:
@@ -273,7 +275,7 @@ def test_banks_are_those_of_the_functional_pool() -> None:
             banks = transport._pool.banks_of(
                 next(number for number, each in transport._running.items() if each is run)
             )
-            assert sorted(run.banks) == banks
+            assert [bank.number for bank in self._banks_of(run)] == banks
             if len({self._since[bank] for bank in banks}) > 1:
                 grown.append(run)
             super()._complete(run)

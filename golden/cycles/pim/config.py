@@ -17,83 +17,37 @@ BEAT_WORDS = 8
 INTERLEAVE = 8
 """Results on which a lane works in turn."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class VaultTimes:
-    """Distances of a vault's commands in cycles, made by :meth:`of`.
-
-    Columns are in the first of a cycle's four command slots, activates and refreshes in the one
-    that opens and closes a row fastest.
-    """
-
-    read_latency: int
-    activate_to_column: int
-    activate_to_activate: int
-    activate_to_activate_same_layer: int
-    four_activates: int
-    column_to_column_same_layer: int
-    read_to_write: int
-    write_to_read: int
-    write_to_read_same_layer: int
-    read_to_activate: int
-    write_to_activate: int
-    refresh_to_activate: int
-    refresh_interval: int
-    refresh_after: int
-    """From a refresh until nothing more is activated, for the next one."""
-
-    @classmethod
-    def of(cls, part: VaultTable) -> VaultTimes:
-        """The distances that a part asks for."""
-        burst = TCK_PER_FABRIC_CYCLE
-        cycles = fabric_cycles
-
-        def distances(slot: int) -> VaultTimes:
-            to_column = cycles(part.t_rcd, slot, 0)
-            rest = cycles(max(part.t_rc, part.t_ras + part.t_rp), slot, slot) - to_column
-            to_read, to_read_same = (
-                cycles(part.written + wait, 0, 0) for wait in (part.t_wtr_s, part.t_wtr_l)
-            )
-            to_write = cycles(part.cl - part.cwl + burst + 2, 0, 0)
-            after_read = max(2, rest, cycles(part.t_rtp + part.t_rp, 0, slot))
-            after_write = max(2, rest, cycles(part.written + part.t_wr + part.t_rp, 0, slot))
-            same_layer = cycles(part.t_ccd_l, 0, 0)
-            refresh_to_activate = cycles(part.t_rfc, slot, slot)
-            interval = part.t_refi // TCK_PER_FABRIC_CYCLE
-            opened = min(part.layers * part.banks_per_layer, _QUEUE)
-            drain = (
-                opened * max(to_write, to_read_same)
-                + (_QUEUE - opened) * same_layer
-                + 3 * (to_column + max(after_read, after_write))
-                + 2
-            )
-            return cls(
-                read_latency=-(-(part.cl + burst) // TCK_PER_FABRIC_CYCLE),
-                activate_to_column=to_column,
-                activate_to_activate=cycles(part.t_rrd_s, slot, slot),
-                activate_to_activate_same_layer=cycles(part.t_rrd_l, slot, slot),
-                four_activates=cycles(part.t_faw, slot, slot),
-                column_to_column_same_layer=same_layer,
-                read_to_write=to_write,
-                write_to_read=to_read,
-                write_to_read_same_layer=to_read_same,
-                read_to_activate=after_read,
-                write_to_activate=after_write,
-                refresh_to_activate=refresh_to_activate,
-                refresh_interval=interval,
-                refresh_after=interval - drain,
-            )
-
-        return min(
-            (distances(slot) for slot in range(1, TCK_PER_FABRIC_CYCLE)),
-            key=lambda each: (
-                2 * each.activate_to_column + each.read_to_activate + each.write_to_activate
-            ),
-        )
-
-
+_ACTIVATE_SLOT = 1
+"""Of a cycle's four command slots, for activates and refreshes; columns are in slot 0."""
 _QUEUE = 16
 """Requests of a vault that wait for their banks."""
+
+
+class VaultTimes:
+    """Distances of a vault's commands in cycles, as ``part`` asks for them."""
+
+    def __init__(self, part: VaultTable) -> None:
+        slot, burst = _ACTIVATE_SLOT, TCK_PER_FABRIC_CYCLE
+        self.read_latency = -(-(part.cl + burst) // burst)
+        self.activate_to_column = fabric_cycles(part.t_rcd, slot, 0)
+        self.activate_to_activate = fabric_cycles(part.t_rrd_s, slot, slot)
+        self.four_activates = fabric_cycles(part.t_faw, slot, slot)
+        self.column_to_column_same_layer = fabric_cycles(part.t_ccd_l, 0, 0)
+        self.read_to_write = fabric_cycles(part.cl - part.cwl + burst + 2, 0, 0)
+        self.write_to_read = fabric_cycles(part.written + part.t_wtr_s, 0, 0)
+        self.write_to_read_same_layer = fabric_cycles(part.written + part.t_wtr_l, 0, 0)
+        rest = fabric_cycles(part.t_rc, slot, slot) - self.activate_to_column
+        self.read_to_activate = max(rest, fabric_cycles(part.t_rtp + part.t_rp, 0, slot))
+        written = part.written + part.t_wr + part.t_rp
+        self.write_to_activate = max(rest, fabric_cycles(written, 0, slot))
+        self.refresh_to_activate = fabric_cycles(part.t_rfc, slot, slot)
+        # What is queued may have a turn of the bus for every bank, and a row that opens anew.
+        turn = max(self.read_to_write, self.write_to_read_same_layer)
+        opened = min(part.layers * part.banks_per_layer, _QUEUE)
+        drain = opened * turn + (_QUEUE - opened) * self.column_to_column_same_layer
+        drain += 3 * (self.activate_to_column + self.write_to_activate) + 2
+        self.refresh_after = part.t_refi // burst - drain
+        """From a refresh until nothing more is activated, for the next one."""
 
 
 @dataclass(frozen=True, kw_only=True)

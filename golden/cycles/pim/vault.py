@@ -32,7 +32,7 @@ class Vault:
 
     def __init__(self, config: PoolCycleConfig) -> None:
         part = config.vault
-        self._times = times = VaultTimes.of(part)
+        self._times = times = VaultTimes(part)
         self._pairs = part.layers // 2
         self._bank_count = part.banks_per_layer
         self._answer = times.read_latency + ISSUE_TO_ANSWER
