@@ -149,7 +149,7 @@ def test_steps_repeat_and_so_do_runs() -> None:
         again.step()
         count = len(_log(again).transferred)
         assert _log(again).transferred == _log(framework).transferred[:count]
-        assert measure(machine_of(), load_trace("gpt3-large"), settings) == second
+        assert measure(machine_of(), load_trace("gpt3-large"), settings) == third
 
 
 def test_no_settings_stop_a_step_in_the_smallest_channels() -> None:

@@ -23,7 +23,7 @@ from sw_driver.torch import ModuleOptimizer
 
 from .memory import DeviceMemory
 from .optimizer import OffloadedOptimizer, offloaded
-from .residency import Held, Residency
+from .residency import NOT_COPIED, Held, Residency
 
 __all__ = ["Offloading"]
 
@@ -105,10 +105,7 @@ class Offloading:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        raise TypeError(
-            "an offloaded model's parameters lie in a store, so that it can be neither copied nor "
-            "pickled: save its state_dict(), or load that into another model"
-        )
+        raise TypeError(NOT_COPIED)
 
     def close(self) -> None:
         """Takes all hooks off the model, with its parameters back in it, outside of any limit.

@@ -20,6 +20,11 @@ from .memory import DeviceMemory, tensors_in
 
 __all__ = ["Held", "Residency"]
 
+NOT_COPIED = (
+    "an offloaded model's parameters lie in a store, so that it can be neither copied nor pickled: "
+    "save its state_dict(), or load that into another model"
+)
+
 DETACH = torch.ops.aten.detach.default
 """Mostly of state dicts and programs that look at a parameter, not of the model's computation."""
 
@@ -45,6 +50,8 @@ class Held:
     storage: torch.UntypedStorage
     flat: Tensor
     nbytes: int
+    kind: type[torch.nn.Parameter]
+    """The parameter's class before it was held."""
     key: Any = None
     """In the store, from when it first left the device."""
     stateless: bool = False
@@ -94,6 +101,8 @@ class Residency(TorchDispatchMode):
         self._add = add
         self._ahead = ahead
         self._held: dict[int, Held] = {}
+        self._kinds: dict[type, type] = {}
+        """By the class of a parameter, that of one that is held."""
         self._resident: dict[Held, None] = {}
         self._current: set[Held] = set()
         self._place = START
@@ -119,7 +128,11 @@ class Residency(TorchDispatchMode):
         """Takes a parameter that is on the device; it leaves when others are used."""
         storage = parameter.untyped_storage()
         flat = parameter.detach().view(-1)
-        held = Held(name, parameter, storage, flat, storage.nbytes())
+        kind = type(parameter)
+        held = Held(name, parameter, storage, flat, storage.nbytes(), kind)
+        if kind not in self._kinds:
+            self._kinds[kind] = _held_kind(self, kind)
+        parameter.__class__ = self._kinds[kind]
         self._held[storage._cdata] = held
         self._resident[held] = None
         return held
@@ -141,6 +154,7 @@ class Residency(TorchDispatchMode):
         if held not in self._resident or held.fetch is not None:
             held.storage.resize_(held.nbytes)
             held.flat.copy_(torch.from_numpy(self._store.read(held.key)).view(-1))
+        held.parameter.__class__ = held.kind
         del self._held[held.storage._cdata]
         self._resident.pop(held, None)
         self._current.discard(held)
@@ -274,3 +288,35 @@ class Residency(TorchDispatchMode):
         address = (held.flat if held.landing is None else held.landing).data_ptr()
         count = held.nbytes // 4
         return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+
+
+def _held_kind(residency: Residency, kind: type) -> type:
+    """The class of held parameters: for what reads memory without an operation of PyTorch's.
+
+    Printing does, and ends the program where there is no memory. It takes no room on the device.
+    """
+
+    class Offloaded(kind):
+        def _copied(self) -> Tensor:
+            held = residency.find(self)  # None if the program gave it other memory
+            return self.detach() if held is None else torch.from_numpy(residency.values(held))
+
+        def __repr__(self) -> str:
+            return repr(torch.nn.Parameter(self._copied(), self.requires_grad))
+
+        def tolist(self) -> Any:
+            return self._copied().tolist()
+
+        def numpy(self, *, force: bool = False) -> NDArray[Any]:
+            self.detach()  # fetches it
+            return super().numpy(force=force)
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+            result = super().__deepcopy__(memo)
+            result.__class__ = kind
+            return result
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            raise TypeError(NOT_COPIED)
+
+    return Offloaded

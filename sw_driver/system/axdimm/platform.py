@@ -160,10 +160,13 @@ def open_framework(
 def measure(
     machine: Machine, trace: Trace, settings: FrameworkSettings, **options: Any
 ) -> StepResult:
-    """The second step of what :func:`open_framework` returns.
+    """The third step of what :func:`open_framework` returns.
 
-    The first finds memory as it was filled, all later ones as a step has left it.
+    The first finds memory as it was filled. What a step leaves there is as the step before left it
+    from the second on, of gpt3-xl from the third; its steps without the module go on to differ,
+    by 1.3 %.
     """
     framework = open_framework(machine, trace, settings, **options)
+    framework.step()
     framework.step()
     return framework.step()

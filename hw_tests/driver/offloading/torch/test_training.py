@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import pickle
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -327,6 +328,27 @@ def test_the_program_may_write_parameters(tmp_path: Path) -> None:
                 each.mul_(2).clamp_(-1, 1)
         check_same(model.state_dict(), other)
         assert torch.equal(model.places.detach().sum(), other.places.detach().sum())
+
+
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_parameters_are_read_without_an_operation(prefetch: int, tmp_path: Path) -> None:
+    """As printing does, whether they are away, on their way or here; nothing moves for it."""
+    other = seeded(Tied)
+    with offloading(tmp_path, prefetch=prefetch) as platform:
+        model = seeded(lambda: platform.build(Tied))
+        platform.optimizer()
+        fetches, peak = platform.residency.fetches, platform.peak_device_bytes
+        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            assert repr(mine) == f"{mine}" == repr(theirs)
+            assert mine.tolist() == theirs.tolist()
+            with pytest.raises(TypeError, match="neither copied nor pickled"):
+                pickle.dumps(mine)
+        assert (platform.residency.fetches, platform.peak_device_bytes) == (fetches, peak)
+        copied = copy.deepcopy(model.places)
+        assert repr(copied) == repr(other.places)
+        assert torch.equal(pickle.loads(pickle.dumps(copied)), other.places)
+        assert same(model.places.requires_grad_(False).numpy(), other.places.detach().numpy())
+    assert type(model.places) is nn.Parameter
 
 
 def test_close_takes_hooks_off_and_gives_parameters_back(tmp_path: Path) -> None:
