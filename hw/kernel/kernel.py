@@ -25,6 +25,9 @@ from hw.stream.fifo import StreamFifo
 
 __all__ = ["Kernel"]
 
+_SHALLOW_BEATS = 64
+"""FIFOs of so many are made of lookup tables."""
+
 
 class Kernel(wiring.Component):
     """Applies update rules to tensors in memory (paper 3.3).
@@ -195,7 +198,9 @@ class Kernel(wiring.Component):
         return csr
 
     def _fifo(self, m: Any, name: str, source: Any, target: Any, flush: Signal) -> None:
-        fifo = StreamFifo(shape=LINE_BITS, depth=self.config.fifo_beats)
+        # In block RAM few lines of 512 bits fill little of many blocks, which stand far apart.
+        early = self.config.fifo_beats <= _SHALLOW_BEATS
+        fifo = StreamFifo(shape=LINE_BITS, depth=self.config.fifo_beats, early=early)
         m.submodules[f"fifo_{name}"] = fifo
         wiring.connect(m, source, fifo.i)
         wiring.connect(m, fifo.o, target)

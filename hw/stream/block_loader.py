@@ -28,7 +28,7 @@ class BlockLoader(BlockMover):
     Members
     -------
     o : Out(stream of lines), one for each tensor
-        To the FIFOs.
+        To the FIFOs; the room in them being known, ``ready`` is not looked at.
     freed : In(1)
         Pulse: the FIFOs have lost their oldest round, or lose a beat of it in each cycle from the
         next on.
@@ -54,9 +54,10 @@ class BlockLoader(BlockMover):
         with m.If(self.start):
             m.d.sync += free_rounds.eq(self._buffer_blocks)
         axi = self.axi
-        taken = axi.rvalid & axi.rready
+        taken = axi.rvalid
         step(m, in_flight, up=bursts.offered, down=taken & axi.rlast)
         m.d.comb += [
+            axi.rready.eq(1),
             self.idle.eq(bursts.idle & (in_flight == 0)),
             arrival.step.eq(taken),
             self.loaded.eq(taken & arrival.round_end),
@@ -65,6 +66,4 @@ class BlockLoader(BlockMover):
         for index, o in enumerate(self.o):
             selected = arrival.tensor == index
             m.d.comb += [o.payload.eq(axi.rdata), o.valid.eq(axi.rvalid & selected)]
-            with m.If(selected):
-                m.d.comb += axi.rready.eq(o.ready)
         return m
