@@ -54,14 +54,13 @@ class BlockLoader(BlockMover):
         with m.If(self.start):
             m.d.sync += free_rounds.eq(self._buffer_blocks)
         axi = self.axi
-        taken = axi.rvalid
-        step(m, in_flight, up=bursts.offered, down=taken & axi.rlast)
+        step(m, in_flight, up=bursts.offered, down=axi.rvalid & axi.rlast)
         m.d.comb += [
             axi.rready.eq(1),
             self.idle.eq(bursts.idle & (in_flight == 0)),
-            arrival.step.eq(taken),
-            self.loaded.eq(taken & arrival.round_end),
-            self.error.eq(taken & axi.rresp[1]),
+            arrival.step.eq(axi.rvalid),
+            self.loaded.eq(axi.rvalid & arrival.round_end),
+            self.error.eq(axi.rvalid & axi.rresp[1]),
         ]
         for index, o in enumerate(self.o):
             selected = arrival.tensor == index

@@ -29,8 +29,8 @@ class StreamFifo(wiring.Component):
         Payloads that fit in, from 2.
     early
         The output comes from flip-flops, early in the cycle, and the storage is made of lookup
-        tables: for few bits that decide much. Otherwise that register is the block RAM's own, which
-        takes most of a cycle on some FPGAs.
+        tables: for few bits that decide much, or few payloads. Otherwise that register is the block
+        RAM's own, which takes most of a cycle on some FPGAs.
 
     Members
     -------

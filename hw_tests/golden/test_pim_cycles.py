@@ -12,10 +12,14 @@ import pytest
 
 from golden.cycles.pim import Pool, WorkRun
 from golden.cycles.pim import pool as model
+from golden.cycles.pim.config import VaultTimes
 from golden.cycles.pim.form import form_of
 from golden.cycles.pim.walks import Image, Walk, pattern_of
 from golden.pim import Descriptor, Opcode, Tensor
+from golden.pim.vault_timing import VAULT_TABLES
 from hw.pim.config import PimConfig, configure
+from hw.pim.vault.distances import VaultDistances
+from hw.pim.vault.timing import vault_part
 from hw_tests.pim.bank.walks import Walk as HardwareWalk
 from hw_tests.pim.bank.walks import segments_of
 from hw_tests.pim.front.front_reference import FrontReference
@@ -27,6 +31,16 @@ from sw_driver.pim.descriptor import Tensor as DriverTensor
 from sw_driver.pim.descriptor import Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.validation import compare_works, draw
+
+
+@pytest.mark.parametrize("part", VAULT_TABLES)
+def test_distances_are_the_hardwares(part: str) -> None:
+    """Whose activate slot is chosen, the model's is a constant."""
+    found = vars(VaultTimes(VAULT_TABLES[part]))
+    hardware = asdict(VaultDistances.of(vault_part(part).timing))
+    shared = found.keys() & hardware.keys()
+    assert len(shared) == len(found) - 1 == 11  # all but refresh_after
+    assert {name: found[name] for name in shared} == {name: hardware[name] for name in shared}
 
 
 @pytest.mark.parametrize("preset", ["tiny", "paper", "pairs"])
@@ -174,23 +188,21 @@ def test_an_element_that_repeats_is_read_once_a_tile() -> None:
         b=repeated,
         result=replace(dense, address_bytes=1 << 21),
     )
-    work = planned(work, config)
-    run = pool.offer(work)
+    run = pool.offer(planned(work, config))
     _finish(pool)
     read, written, _ = pool.so_far(run)
     assert written == 4 * 512 // 8
-    assert read == 4 * 512 // 8 + 4 * 512 // (1 << work.plan.chunk)
+    assert read == 4 * 512 // 8 + sum(each.tiles for each in run.banks.values())
 
 
 def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("tiny", bank_bytes=1 << 20)
     monkeypatch.setattr(model, "USUAL_EVENTS", 2000)
     pool = Pool(pool_cycle_config(config))
-    work = _matmul(96, 6, 500, config)
-    assert not form_of(work).long
-    pool.offer(work)
+    run = pool.offer(_matmul(96, 6, 2000, config))
     _finish(pool)
     assert pool.skipped == 0
+    assert max(each.tiles for each in run.banks.values()) < 10
 
 
 def test_works_take_as_long_as_in_rtl() -> None:
@@ -275,7 +287,7 @@ def test_banks_are_those_of_the_functional_pool() -> None:
             banks = transport._pool.banks_of(
                 next(number for number, each in transport._running.items() if each is run)
             )
-            assert [bank.number for bank in self._banks_of(run)] == banks
+            assert sorted(run.banks) == banks
             if len({self._since[bank] for bank in banks}) > 1:
                 grown.append(run)
             super()._complete(run)

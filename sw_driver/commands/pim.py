@@ -341,7 +341,9 @@ def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.pim.measure import check_bits, figures, run_jobs
+    from sw_driver.pim.shortening import run_shortened, worth_shortening
 
+    long = worth_shortening(device.transport, jobs)
     works = sum(len(job.program.works) for job in jobs)
     with Progress(
         TextColumn("{task.description}"),
@@ -351,8 +353,11 @@ def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict
         console=progress,
         transient=True,
     ) as bar:
-        task = bar.add_task("works", total=works)
-        done = run_jobs(device, jobs, seed=seed, completed=lambda: bar.advance(task))
+        task = bar.add_task("works", total=2 * works if long else works)
+        if long:
+            done = run_shortened(device.config, jobs[0], completed=lambda: bar.advance(task))
+        else:
+            done = run_jobs(device, jobs, seed=seed, completed=lambda: bar.advance(task))
         report = figures(device, jobs, done)
         report["wrong_results"] = None
         if device.transport.timed and device.transport.computes:

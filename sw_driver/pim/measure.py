@@ -15,7 +15,6 @@ from hw.pim.config import BEAT_BYTES, PimConfig
 from sw_driver.errors import OutOfMemoryError
 
 from .backends import SIMULATED_BANK_BYTES, open_pim
-from .backends.cycles import CyclesPim
 from .descriptor import Opcode, Work
 from .device import Pim
 from .layers import Layer
@@ -129,6 +128,8 @@ class Run:
     """In which they were simulated."""
     busy_cycles: list[int] | None = None
     """For each bank those in which it had a work, if there is a clock."""
+    shortened: bool = False
+    """Costs are extrapolated from shorter sums, see :mod:`sw_driver.pim.shortening`."""
     together: tuple[int, int] | None = None
     """Cycles and operations until the first of several jobs was done, if there is a clock."""
     busy_together: list[int] | None = None
@@ -304,9 +305,7 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
         "held": held(busy),
         "held_together": held(shares(run.busy_together, together_cycles)),
         "busy": busy,
-        "extrapolated_cycles": (
-            device.transport.extrapolated_cycles if isinstance(device.transport, CyclesPim) else 0
-        ),
+        "shortened": run.shortened,
         "simulated_cycles_per_host_second": (
             run.simulated_cycles / run.host_seconds
             if device.transport.timed and device.transport.computes

@@ -98,14 +98,15 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
             f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first of "
             f"the layers was done, {figures['utilisation']:.1%} in the whole run."
         )
-    if figures["cycles_to_seen"] is not None:
+    if figures["cycles_to_seen"] is not None and not figures["shortened"]:
         found.append(
             f"Seen to have completed {figures['cycles_to_seen']:,} cycles after the first write of "
             "its descriptor."
         )
-    if figures["extrapolated_cycles"]:
+    if figures["shortened"]:
         found.append(
-            f"Of the cycles {figures['extrapolated_cycles']:,} are extrapolated from the others."
+            "The sums are too long to be followed: two runs with parts of them were, and the costs "
+            "are extrapolated from these."
         )
     speed = figures["simulated_cycles_per_host_second"]
     if speed is not None:

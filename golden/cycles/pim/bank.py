@@ -6,20 +6,17 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from .config import BEAT_WORDS, INTERLEAVE
-from .course import Course
-from .form import Form, Nest, Second, Tile
+from .form import Form, Nest, Second
 from .kernel import Condition, Kernel, Process, Step
 from .port import RESULT_CYCLES, WALK_TO_SEGMENT, Port, Transfer
 from .rounds import COPIES_READY, PRODUCTS_READY, ROUND_TO_RESULT, Lanes, group_of
 from .switch import Switch
 from .walks import Image, Walk, pattern_of
 
-__all__ = ["Bank", "lanes_of"]
+__all__ = ["Bank", "Counts", "Tile", "lanes_of"]
 
 _HALVES = 2
 _LOADS = 4
@@ -52,6 +49,27 @@ LANES_REST = 17
 REST_TO_DONE = 3
 
 
+class Counts(NamedTuple):
+    """What a bank has done for a work."""
+
+    tiles: int
+    products: int
+    """Of pairs of elements; elementwise, results."""
+    beats_read: int
+    beats_written: int
+
+
+class Tile(NamedTuple):
+    """A part of a work for one bank."""
+
+    outer1: int
+    outer2: int
+    first: int
+    first_count: int
+    second: int
+    second_count: int
+
+
 @dataclass
 class _Job:
     """What the lanes do with what is in the buffers."""
@@ -81,8 +99,7 @@ class Bank:
     """A bank, which does one work after the other.
 
     ``tiles(bank, cycle, deliver)`` asks for a tile in ``cycle``; ``deliver`` is called with it, or
-    with None at the end. ``lapped``: it is a period of chunks further. ``done(bank, cycle)``: all
-    of a work is in memory.
+    with None at the end. ``done(bank, cycle)``: all of a work is in memory.
     """
 
     def __init__(
@@ -94,7 +111,6 @@ class Bank:
         multipliers: int,
         adders: int,
         tiles: Callable[[Bank, int, Callable[[int, Tile | None], None]], None],
-        lapped: Callable[[], None],
         done: Callable[[Bank, int], None],
     ) -> None:
         self.number = number
@@ -102,32 +118,33 @@ class Bank:
         self.adders = adders
         self.lanes = Lanes()
         self.port = Port(kernel, switch, number, self._notify)
-        self._products = 0
-        self.course: Course
-        """Through the chunks of its tile."""
-        self.ended: bool
-        """It has had all its tiles."""
+        self._tiles_done = self._products = 0
         self._elements = next(size for size in (4, 2, 1) if size <= min(multipliers, adders))
         self._kernel = kernel
         self._tiles = tiles
-        self._lapped = lapped
         self._done = done
         self._form: Form
         self._changed = Condition()
 
     @property
-    def counts(self) -> NDArray[np.int64]:
-        """Beats read and written, and products, since the last start."""
-        return np.array([self.port.reads.beats, self.port.writes.beats, self._products])
+    def counts(self) -> Counts:
+        """Since the last start."""
+        port = self.port
+        return Counts(self._tiles_done, self._products, port.reads.beats, port.writes.beats)
+
+    def add(self, more: Counts) -> None:
+        """Adds to :attr:`counts`."""
+        self._tiles_done += more.tiles
+        self._products += more.products
+        self.port.reads.beats += more.beats_read
+        self.port.writes.beats += more.beats_written
 
     def start(self, form: Form, cycle: int) -> None:
         """Begins a work in ``cycle``."""
         self._form = form
         self.lanes.reset(cycle)
         self.port.reset()
-        self._products = 0
-        self.course = Course(0)
-        self.ended = False
+        self._tiles_done = self._products = 0
         self._free = {name: [0, 0] for name in ("first", "second", "third")}
         self._ordered = dict.fromkeys(self._free, 0)
         self._loaded: dict[str, list[int]] = {name: [] for name in self._free}
@@ -139,6 +156,7 @@ class Bank:
         self._last_done = cycle
         self._dones: list[int] = []
         self._jobs: deque[tuple[_Job, int]] = deque()
+        self._ended = False
         self._frames: deque[int] = deque([cycle] * _FRAMES)
         self._store_end: int | None = cycle
         self._last_store = self._last_offer = cycle - NEXT_WALK_SETUP
@@ -162,12 +180,13 @@ class Bank:
             now, tile = self._given.pop()
             if tile is None:
                 break
+            self._tiles_done += 1
             now += TILE_TO_CHUNK
             if form.elementwise:
                 now = yield from self._elements_of(tile, now)
             else:
                 now = yield from self._chunks(tile, now)
-        self.ended = True
+        self._ended = True
         self._notify()
 
     def _deliver(self, cycle: int, tile: Tile | None) -> None:
@@ -191,14 +210,7 @@ class Bank:
     def _chunks(self, tile: Tile, now: int) -> Step[int]:
         form, plan = self._form, self._form.plan
         lanes = lanes_of(form, self.multipliers, self.adders)
-        self.course = Course(form.chunks, form.period)
-        while self.course.left:
-            if self.course.place % form.period == 0:
-                # Stores are of the tile before.
-                self.course.lap(now, self.counts * (1, 0, 1))
-                self._lapped()
-            channel, tap, length, complete = form.chunk(self.course.place)
-            self.course.place += 1
+        for channel, tap, length, complete in form.followed_chunks():
             now += CHUNK_TO_LOAD
             walk = partial(self._walk, tile, channel, tap, length)
             needs: list[tuple[str, int]] = []
@@ -356,7 +368,7 @@ class Bank:
     def _compute(self) -> Process:
         lanes = self.lanes
         while True:
-            while not self._jobs and not self.ended:
+            while not self._jobs and not self._ended:
                 yield self._changed
             if not self._jobs:
                 break

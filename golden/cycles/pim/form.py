@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from math import prod
+from itertools import chain
 from typing import NamedTuple
 
 from golden.pim.descriptor import ELEMENT_BYTES, ELEMENTWISE, Descriptor, Opcode, Plan, Tensor
 
-from .course import LAPS
+from .config import INTERLEAVE
 from .walks import NO_LINE
 
-__all__ = ["Chunk", "Form", "Nest", "Second", "Tile", "form_of"]
+__all__ = ["Chunk", "Form", "Nest", "Second", "form_of"]
 
+_LEAST_CHUNKS = 4
+"""Of a tile that are followed."""
 _FEW_CHUNKS = 16
-"""Of a channel, so that the last one matters."""
+"""Of a channel, so that whole channels are followed."""
 
 
 class Second(Enum):
@@ -25,17 +28,6 @@ class Second(Enum):
     NONE = 0
     SHARED = 1
     PRIVATE = 2
-
-
-class Tile(NamedTuple):
-    """A part of a work for one bank."""
-
-    outer1: int
-    outer2: int
-    first: int
-    first_count: int
-    second: int
-    second_count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +81,9 @@ class Form:
     line: int = NO_LINE
     """First vectors of a line; the next line is outer1 further on."""
     plan: Plan
+    followed: int | None = None
+    """Chunks of each tile that are followed, half of them from its beginning on, the others to its
+    end; None: all."""
 
     @property
     def elementwise(self) -> bool:
@@ -97,45 +92,10 @@ class Form:
 
     @cached_property
     def products(self) -> int:
-        """Elements of a reduction; 1 if there is none."""
-        return self.channels * self.taps
-
-    @property
-    def total(self) -> int:
-        """Products of all results; elementwise, results."""
-        return prod(self.extents) * self.products
-
-    # Tiles, counted by the first vectors before them, of all second ones and planes.
-
-    @cached_property
-    def places(self) -> int:
-        """Where the tiles end."""
-        outer1, outer2, first, second = self.extents
-        return outer1 * outer2 * _ceiling(second, 1 << self.plan.seconds) * first
-
-    def tile(self, place: int, lanes: int) -> Tile:
-        """The tile at ``place``, for a bank with so many lanes."""
-        outer1, _, count, second_count = self.extents
-        rest, first = divmod(place, count)
-        plane, block = divmod(rest, _ceiling(second_count, 1 << self.plan.seconds))
-        vectors = 1 << self.plan.depth
-        if self.plan.seconds >= 3:
-            # A power of two, so that with second vectors they fill a lane's turns.
-            needed = _ceiling(count - first, lanes)
-            vectors = min(vectors, 1 << needed.bit_length() - 1)
-        limit = 1 << self.plan.chunk if self.elementwise else lanes * vectors
-        line, in_line = divmod(first, self.line)
-        second = block << self.plan.seconds
-        return Tile(
-            plane % outer1 + line,
-            plane // outer1,
-            in_line,
-            min(limit, count - first),
-            second,
-            min(1 << self.plan.seconds, second_count - second),
-        )
-
-    # Chunks of a tile.
+        """Elements of a reduction that are followed; 1 if there is none."""
+        if self.followed is None:
+            return self.channels * self.taps
+        return sum(each.length for each in self.followed_chunks())
 
     @cached_property
     def chunks(self) -> int:
@@ -148,8 +108,7 @@ class Form:
     def _channel_chunks(self) -> int:
         return _ceiling(self.taps, 1 << self.plan.chunk)
 
-    def chunk(self, number: int) -> Chunk:
-        """One of a tile's."""
+    def _chunk(self, number: int) -> Chunk:
         complete = number == self.chunks - 1
         if self.plan.channels:
             channel = number * self.plan.channels
@@ -159,17 +118,30 @@ class Form:
         tap = place << self.plan.chunk
         return Chunk(channel, tap, min(1 << self.plan.chunk, self.taps - tap), complete)
 
-    @property
-    def period(self) -> int:
-        """Chunks after which they repeat: those of a channel, if the last one, which is a short
-        one, has a share worth counting."""
-        few = self.channels > 1 and self._channel_chunks <= _FEW_CHUNKS
-        return self._channel_chunks if few and not self.plan.channels else 1
+    def followed_chunks(self) -> Iterator[Chunk]:
+        """The chunks of a tile, in order, that are followed."""
+        count = self.chunks if self.followed is None else self.followed
+        end = self.chunks - count + count // 2
+        return map(self._chunk, chain(range(count // 2), range(end, self.chunks)))
 
     @property
-    def long(self) -> bool:
-        """Whether a tile need not all be followed."""
-        return self.chunks > 3 * LAPS * self.period
+    def tile_cycles(self) -> int:
+        """About as long a large tile takes, as far as it is followed."""
+        first, second = self.extents[2:]
+        vectors = min(1 << self.plan.depth, _ceiling(first, INTERLEAVE))
+        return vectors * min(1 << self.plan.seconds, second) * self.products
+
+    def shortened(self, tile_cycles: int, times: int = 1) -> Form:
+        """The same with as many chunks of a tile followed as take about ``tile_cycles``, or
+        ``times`` as many. Of several channels of few chunks these are whole ones, so that the last
+        chunk, which is a short one, has its share."""
+        followed = max(_LEAST_CHUNKS, self.chunks * tile_cycles // self.tile_cycles)
+        period = 1 if self.plan.channels else self._channel_chunks
+        whole = _ceiling(followed, period) * period
+        if period <= _FEW_CHUNKS and whole < self.chunks:
+            followed = whole
+        followed *= times
+        return self if followed >= self.chunks else replace(self, followed=followed)
 
     @property
     def taps(self) -> int:

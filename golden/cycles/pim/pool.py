@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from itertools import pairwise
+from typing import NamedTuple
 
 from golden.pim.descriptor import Descriptor
 from golden.pim.pool import choose_banks, named_banks
 from golden.pim.stack import StackMap
 
-from .bank import Bank
+from .bank import Bank, Counts, Tile
 from .config import PoolCycleConfig
-from .course import Course
-from .dispenser import Dispenser
-from .form import Form, Tile, form_of
+from .dispenser import Dispenser, Tiles
+from .form import Form, form_of
 from .kernel import Kernel
 from .switch import Switch
 
@@ -39,8 +37,30 @@ GROWTH_CYCLES = 4
 PASS_CYCLES = 2
 """For a work that has to wait for another, or if no bank is idle."""
 
+
 USUAL_EVENTS = 100_000
 """Events for which nothing is extrapolated."""
+_LOOK_EVENTS = 2000
+"""Between looks at how even works go on."""
+_WINDOWS = 9
+"""In a window each bank does a tile on average. The first one is not looked at. With half as many
+the rate of one pass was off by 2 %."""
+_MOST_WINDOWS = 12
+EVEN = 0.01
+"""By which two windows may differ, if they are not the last ones that are waited for."""
+RESERVE = 2
+"""Tiles of each bank that are left, to see how the work ends."""
+
+
+class _Window(NamedTuple):
+    """How far the works are."""
+
+    cycle: int
+    runs: list[WorkRun]
+    counts: dict[int, Counts]
+    """Of each bank at work."""
+    dealt: list[int]
+    """Products of the tiles that each work has dealt."""
 
 
 @dataclass(eq=False)
@@ -49,12 +69,13 @@ class WorkRun:
 
     work: Descriptor
     form: Form
-    course: Course
-    """Through its tiles, those that were dealt."""
+    tiles: Tiles
     start: int | None = None
     end: int | None = None
-    counted_before: NDArray[np.int64] = field(default_factory=lambda: np.zeros(3, np.int64))
-    """What was extrapolated of its counts, and all of them once it has completed."""
+    total: int = 0
+    """Products."""
+    banks: dict[int, Counts] = field(default_factory=dict, init=False)
+    """What those did that have done their part, by number."""
     lacking: int = 0
     """Units that it takes and that its banks do not have, if the pool chooses them."""
     left: int = 0
@@ -64,10 +85,17 @@ class WorkRun:
 
 
 class Pool:
-    """Gives works to banks as the hardware's scheduler does (docs/pim-spec.md, "The pool")."""
+    """Gives works to banks as the hardware's scheduler does (docs/pim-spec.md, "The pool").
 
-    def __init__(self, config: PoolCycleConfig) -> None:
+    ``shortened``: of longer tiles about so many cycles, times the second number, are followed, and
+    they take that time.
+    """
+
+    def __init__(
+        self, config: PoolCycleConfig, *, shortened: tuple[int, int] | None = None
+    ) -> None:
         self.config = config
+        self._shortened = shortened
         self.kernel = kernel = Kernel()
         self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
         self.switch = Switch(kernel, config)
@@ -80,7 +108,6 @@ class Pool:
                 multipliers=multipliers,
                 adders=adders,
                 tiles=self._ask,
-                lapped=self._lapped,
                 done=self._done,
             )
             for number, (multipliers, adders) in enumerate(
@@ -89,6 +116,7 @@ class Pool:
         ]
         self.skipped = 0
         """Cycles that were extrapolated."""
+        self._windows: list[_Window] = []
         self._events = 0
         """Since a work started or completed."""
         self._offers = 0
@@ -101,12 +129,28 @@ class Pool:
 
     def offer(self, work: Descriptor) -> WorkRun:
         """Accepts a good work, now."""
-        form = form_of(work)
-        run = WorkRun(work, form, Course(form.places))
+        form = self._form(work)
+        tiles = Tiles(form)
+        run = WorkRun(work, form, tiles, total=tiles.left)
         self._accepted.append(run)
         self._offers += 1
         self._start(self.now)
         return run
+
+    def _form(self, work: Descriptor) -> Form:
+        form = form_of(work)
+        return form if self._shortened is None else form.shortened(*self._shortened)
+
+    def products(self, work: Descriptor) -> int:
+        """Products of a good work that are followed or extrapolated from followed tiles."""
+        return Tiles(self._form(work)).left
+
+    def followed_cycles(self, work: Descriptor) -> int:
+        """About how many cycles of a good work, on all banks, are followed one by one: what is
+        extrapolated are whole tiles, after some of each bank."""
+        lanes = sum(map(min, self.config.multipliers, self.config.adders))
+        tiles = (_WINDOWS + RESERVE) * self._form(work).tile_cycles
+        return min(self.products(work) // lanes, tiles)
 
     @property
     def now(self) -> int:
@@ -122,43 +166,96 @@ class Pool:
         while len(self._accepted) == works and kernel.next_cycle + self.skipped <= cycle:
             kernel.step()
             self._events += 1
+            if self._events >= USUAL_EVENTS and not self._events % _LOOK_EVENTS:
+                self._look()
         if len(self._accepted) == works:
             kernel.now = max(kernel.now, cycle - self.skipped)
 
-    def _lapped(self) -> None:
-        """Passes over what is alike if all works go on evenly, but for as much as was seen."""
-        if self._events < USUAL_EVENTS:
+    def _look(self) -> None:
+        """Extrapolates if the works go on evenly, and for long enough."""
+        runs = [run for run in self._accepted if run.start is not None]
+        busy = [bank for bank, owner in enumerate(self._owner) if owner is not None]
+        counts = {bank: self._banks[bank].counts for bank in busy}
+        window = _Window(
+            self.kernel.now, runs, counts, [run.total - run.tiles.left for run in runs]
+        )
+        if self._windows and (
+            self._windows[0].runs != runs or self._windows[0].counts.keys() != counts.keys()
+        ):
+            self._windows.clear()
+        if not self._windows:
+            self._windows.append(window)
             return
-        courses: list[tuple[WorkRun, Course]] = []
-        for run in self._accepted:
-            if run.start is None:
-                continue
-            banks = [bank for bank in self._banks_of(run) if not bank.ended]
-            if not banks:
-                return
-            long = run.form.long
-            courses += [(run, bank.course) for bank in banks] if long else [(run, run.course)]
-        if not all(course.even for _, course in courses):
+        done = [self._done_products(run, counts) for run in runs]
+        last = self._windows[-1]
+        before = [self._done_products(run, last.counts) for run in runs]
+        # A tile of each bank, and what the banks have of tiles.
+        flying = [
+            max(1, dealt - each, run.tiles.largest * self._owner.count(run))
+            for run, dealt, each in zip(runs, window.dealt, done, strict=True)
+        ]
+        if any(b - a < each for a, b, each in zip(before, done, flying, strict=True)):
             return
-        longest = max(int(course.pace[0]) for _, course in courses)
-        cycles = round(min(course.cycles_left for _, course in courses)) - longest
-        if cycles > longest:
-            self.skipped += cycles
-            for run, course in courses:
-                run.counted_before += course.skip(cycles)
+        self._windows.append(window)
+        if len(self._windows) < _WINDOWS:
+            return
+        steady = self._windows[1:]
+        first = steady[0]
+        uneven = 0.0
+        for run in runs:
+            marks = [self._done_products(run, each.counts) for each in steady]
+            times = [each.cycle for each in steady]
+            paces = [
+                (b - a) / (v - u)
+                for (a, b), (u, v) in zip(pairwise(marks), pairwise(times), strict=True)
+            ]
+            uneven = max(uneven, max(paces) / min(paces) - 1)
+        if uneven > EVEN and len(self._windows) < _MOST_WINDOWS:
+            return
+        span = window.cycle - first.cycle
+        rates = [
+            (self._done_products(run, counts) - self._done_products(run, first.counts)) / span
+            for run in runs
+        ]
+        cycles = min(
+            (run.tiles.left - RESERVE * each) / rate
+            for run, each, rate in zip(runs, flying, rates, strict=True)
+        )
+        if cycles < span:
+            return
+        for run, rate in zip(runs, rates, strict=True):
+            first_bank = next(bank for bank in busy if self._owner[bank] is run)
+            skipped = run.tiles.skip(
+                int(cycles * rate),
+                self.config.multipliers[first_bank],
+                self.config.adders[first_bank],
+            )
+            if len(runs) == 1:
+                cycles = skipped / rate
+        for bank in busy:
+            deltas = [b - a for a, b in zip(first.counts[bank], counts[bank], strict=True)]
+            self._banks[bank].add(Counts(*(round(delta * cycles / span) for delta in deltas)))
+        self.skipped += round(cycles)
+        self._windows.clear()
 
-    def _banks_of(self, run: WorkRun) -> list[Bank]:
-        pairs = zip(self._banks, self._owner, strict=True)
-        return [bank for bank, owner in pairs if owner is run]
-
-    def _counts(self, run: WorkRun) -> NDArray[np.int64]:
-        return run.counted_before + sum(bank.counts for bank in self._banks_of(run))
+    def _done_products(self, run: WorkRun, counts: dict[int, Counts]) -> int:
+        return sum(each.products for bank, each in counts.items() if self._owner[bank] is run)
 
     def so_far(self, run: WorkRun) -> tuple[int, int, int]:
         """Beats read and written for a work, and products that were formed; of those in flight
         some."""
-        read, written, products = map(int, self._counts(run))
-        return read, written, min(products, run.form.total)
+        busy = {
+            bank.number: bank.counts
+            for bank, owner in zip(self._banks, self._owner, strict=True)
+            if owner is run
+        }
+        banks = (busy | run.banks).values()
+        products = sum(each.products for each in banks)
+        return (
+            sum(each.beats_read for each in banks),
+            sum(each.beats_written for each in banks),
+            min(products, run.total),
+        )
 
     def busy_cycles(self, bank: int, cycle: int) -> int:
         """Cycles before ``cycle``, which is now, in which a bank had a work."""
@@ -170,8 +267,6 @@ class Pool:
         ``cycle`` on."""
         self._events = 0
         reserved: set[int] = set()
-        for run in self._accepted:
-            run.course.laps.clear()
         for age, run in enumerate(self._accepted):
             before = (other.work for other in self._accepted[:age])
             if run.start is not None:
@@ -185,7 +280,7 @@ class Pool:
                 reserved |= set(named_banks(run.work))
             cycle = cycle + CHOICE_CYCLES if run.start is None else run.start + 1
         for run in self._accepted:
-            if run.start is not None and run.lacking and run.course.left:
+            if run.start is not None and run.lacking and not run.tiles.ended:
                 start = self._take(run, reserved, cycle + GROWTH_CYCLES)
                 cycle = cycle if start is None else start
 
@@ -210,14 +305,12 @@ class Pool:
     def _ask(self, bank: Bank, cycle: int, deliver: Callable[[int, Tile | None], None]) -> None:
         run = self._owner[bank.number]
         assert run is not None
-        if bank is self._banks_of(run)[0]:
-            run.course.lap(cycle, self._counts(run))
-            self._lapped()
-        self._dispenser.ask(bank, run.form, run.course, cycle, deliver)
+        self._dispenser.ask(bank, run.tiles, cycle, deliver)
 
     def _done(self, bank: Bank, cycle: int) -> None:
         run = self._owner[bank.number]
         assert run is not None
+        run.banks[bank.number] = bank.counts
         # Banks are counted in turn, one a cycle; when a work is accepted, none.
         ready = cycle + self.skipped + DONE_TO_TURN
         turn = ready + (bank.number - ready + self._offers) % self.config.banks
@@ -230,8 +323,7 @@ class Pool:
     def _complete(self, run: WorkRun) -> None:
         run.end = self.now
         self._accepted.remove(run)
-        run.counted_before = self._counts(run)
-        for bank in self._banks_of(run):
-            self._busy[bank.number] += run.end - self._since[bank.number]
+        for bank in run.banks:
+            self._busy[bank] += run.end - self._since[bank]
         self._owner = [None if owner is run else owner for owner in self._owner]
         self._start(run.end + COMPLETE_TO_CHOICE)

@@ -63,6 +63,13 @@ SMALL = ["--most-products", "100000"]
         (["--fully-connected", "0,2,2"], ["samples is 0"]),
         ([*OWN, "--groups", "2"], ["groups is 2", "channels, 3"]),
         (["--convolution", "1,1,2,2", "--filters", "1,3,3"], ["3 x 3", "2 x 2"]),
+        (
+            [
+                *("--backend", "cycles", "--pass", "backward-filter", "--most-products", "0"),
+                *("--network", "vgg-19", "--layer", "fc6", "--layer", "conv1_2"),
+            ],
+            ["conv1_2 backward-filter", "alone", "--images"],
+        ),
         (["--fully-connected", "1,70000,70000"], ["no room for weights", "smaller"]),
     ],
     ids=" ".join,

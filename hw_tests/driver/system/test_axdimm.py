@@ -152,6 +152,13 @@ def test_steps_repeat_and_so_do_runs() -> None:
         assert measure(machine_of(), load_trace("gpt3-large"), settings) == third
 
 
+def test_the_measured_step_is_one_that_repeats() -> None:
+    framework = _open(load_trace("gpt3-xl"), PAPER)
+    _, second, third, fourth = (framework.step() for _ in range(4))
+    assert second != third == fourth
+    assert measure(machine_of(), load_trace("gpt3-xl"), PAPER) == third
+
+
 def test_no_settings_stop_a_step_in_the_smallest_channels() -> None:
     """What fits at all goes on, whoever waits for whom; one byte less is refused."""
     trace = load_trace("gpt-tiny")

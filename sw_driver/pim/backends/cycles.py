@@ -12,11 +12,13 @@ from golden.cycles.pim import Pool, PoolCycleConfig, WorkRun
 from golden.pim import Cause, Descriptor
 from golden.pim.vault_timing import VAULT_TABLES
 from hw.pim.config import BEAT_BYTES
+from sw_driver.pim.planning import planned
 
 from .golden import GoldenPim
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
+    from sw_driver.pim.descriptor import Work
 
 __all__ = ["CyclesPim", "pool_cycle_config"]
 
@@ -63,14 +65,22 @@ class CyclesPim(GoldenPim):
     ----------
     config: the stack.
     computes: whether there are memory and results; else reads give zeros.
+    shortened: of longer tiles about so many cycles, times the second number, are followed, and they
+        take that time. By default all of every tile.
     """
 
     name = "cycles"
     timed = True
 
-    def __init__(self, config: PimConfig, *, computes: bool = True) -> None:
+    def __init__(
+        self,
+        config: PimConfig,
+        *,
+        computes: bool = True,
+        shortened: tuple[int, int] | None = None,
+    ) -> None:
         super().__init__(config, computes=computes)
-        self._model = Pool(pool_cycle_config(config))
+        self._model = Pool(pool_cycle_config(config), shortened=shortened)
         self._clock = 0
         self._runs: dict[int, WorkRun] = {}
         """The last work of each slot, once its check has ended."""
@@ -127,14 +137,21 @@ class CyclesPim(GoldenPim):
             if self._clock >= target:
                 return
 
+    def followed_cycles(self, work: Work) -> int:
+        """About how many cycles of a work are followed one by one, five to fifty thousand a second
+        of host time; the rest is extrapolated."""
+        return self._model.followed_cycles(self._descriptor_of(work))
+
+    def products(self, work: Work) -> int:
+        """Products of a work, or those of its tiles as far as they are followed."""
+        return self._model.products(self._descriptor_of(work))
+
+    def _descriptor_of(self, work: Work) -> Descriptor:
+        return Descriptor.decode(planned(work, self.config).encode_bytes())
+
     def cycles(self) -> int:
         """Cycles that have passed."""
         return self._clock
-
-    @property
-    def extrapolated_cycles(self) -> int:
-        """Those of :meth:`cycles` that were taken to be like others."""
-        return self._model.skipped
 
     def _pass(self, cycles: int) -> None:
         """Lets exactly so much time pass, whatever completes."""
@@ -185,7 +202,7 @@ class CyclesPim(GoldenPim):
         self._serve(NEXT_FETCH_CYCLES)
 
     def _dealt(self) -> set[int]:
-        return {work_id for work_id, run in self._running.items() if not run.course.left}
+        return {work_id for work_id, run in self._running.items() if run.tiles.ended}
 
     def _busy_cycles(self, bank: int) -> int:
         return self._model.busy_cycles(bank, self._clock) if bank < self.config.banks else 0
@@ -205,9 +222,9 @@ class CyclesPim(GoldenPim):
             case "bytes_written":
                 return BEAT_BYTES * written
             case "multiplications_left" | "additions_left" if run.end is None:
-                return value - value * products // run.form.total
+                return value - value * products // run.total
             case "multiplications_done" | "additions_done" if run.end is None:
                 left = super()._slot_value(slot, name.replace("done", "left"))
-                return left * products // run.form.total
+                return left * products // run.total
             case _:
                 return value

@@ -162,9 +162,8 @@ def measure(
 ) -> StepResult:
     """The third step of what :func:`open_framework` returns.
 
-    The first finds memory as it was filled. What a step leaves there is as the step before left it
-    from the second on, of gpt3-xl from the third; its steps without the module go on to differ,
-    by 1.3 %.
+    Steps before it differ: the first finds memory as it was filled, and gpt3-xl needs another. From
+    the third on they repeat, but for gpt3-xl's without the module, which go on to differ by 1.3 %.
     """
     framework = open_framework(machine, trace, settings, **options)
     framework.step()
