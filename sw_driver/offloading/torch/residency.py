@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sw_driver.errors import AxdimmError
@@ -48,7 +47,7 @@ class Held:
     name: str
     parameter: torch.nn.Parameter
     storage: torch.UntypedStorage
-    flat: Tensor
+    flat: torch.Tensor
     nbytes: int
     kind: type[torch.nn.Parameter]
     """The parameter's class before it was held."""
@@ -58,7 +57,7 @@ class Held:
     """It was frozen when it was stored, without the optimizer's state."""
     fetch: Any = None
     """The handle of the copy that is under way."""
-    landing: Tensor | None = None
+    landing: torch.Tensor | None = None
     """Host memory that it goes through, to a device that the store cannot write to itself."""
     dirty: bool = True
     """An operation has written to it since it was fetched."""
@@ -120,7 +119,7 @@ class Residency(TorchDispatchMode):
     def __iter__(self) -> Any:
         return iter(list(self._held.values()))
 
-    def find(self, tensor: Tensor) -> Held | None:
+    def find(self, tensor: torch.Tensor) -> Held | None:
         """The parameter whose storage ``tensor`` has."""
         return self._held.get(tensor.untyped_storage()._cdata)
 
@@ -297,7 +296,7 @@ def _held_kind(residency: Residency, kind: type) -> type:
     """
 
     class Offloaded(kind):
-        def _copied(self) -> Tensor:
+        def _copied(self) -> torch.Tensor:
             held = residency.find(self)  # None if the program gave it other memory
             return self.detach() if held is None else torch.from_numpy(residency.values(held))
 
