@@ -71,11 +71,13 @@ class StreamFifo(wiring.Component):
         read_port = storage.read_port(domain="comb" if self._early else "sync")
 
         # `stored` counts what is in the memory and not yet in the read port's register, which
-        # holds the payload at the output while `o.valid`.
+        # holds the payload at the output while `o.valid`. What wide words wait for are flip-flops:
+        # `some` is whether anything is stored, `full` whether there is no room.
         stored = Signal(range(self._depth + 1))
+        some, full = Signal(), Signal()
         o_valid = Signal()
-        write = self.i.valid & self.i.ready
-        read = (stored != 0) & (~o_valid | self.o.ready)
+        write = self.i.valid & ~full
+        read = some & (~o_valid | self.o.ready)
 
         def advance(pointer: Signal) -> None:
             wrapped = Mux(pointer == self._depth - 1, 0, pointer + 1)
@@ -83,7 +85,7 @@ class StreamFifo(wiring.Component):
 
         m.d.comb += [
             self.level.eq(stored + o_valid),
-            self.i.ready.eq(self.level != self._depth),
+            self.i.ready.eq(~full),
             self.o.valid.eq(o_valid),
             write_port.data.eq(self.i.payload),
             write_port.en.eq(write),
@@ -105,9 +107,19 @@ class StreamFifo(wiring.Component):
         with m.Elif(self.o.ready):
             m.d.sync += o_valid.eq(0)
         step(m, stored, up=write, down=read)
+        with m.If(write):
+            m.d.sync += some.eq(1)
+        with m.Elif(read):
+            m.d.sync += some.eq(stored != 1)
+        with m.If(o_valid & self.o.ready):
+            m.d.sync += full.eq(0)
+        with m.Elif(write):
+            m.d.sync += full.eq(self.level == self._depth - 1)
         with m.If(self.flush):
             m.d.sync += [
                 stored.eq(0),
+                some.eq(0),
+                full.eq(0),
                 o_valid.eq(0),
                 write_address.eq(0),
                 read_address.eq(0),
