@@ -11,13 +11,12 @@ from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_axi import HostAxiPort
 from hw.axdimm.host_bridge import DramBridge, RegisterBridge
-from hw.axdimm.host_port import HostPort
+from hw.axdimm.host_port import HostPort, HostResult, Target
 from hw.axdimm.memory import MemorySignature
 from hw.axdimm.memory_join import KernelGate, MemoryJoin
 from hw.axdimm.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES, arbiter_map
 from hw.axdimm.run_account import RunCountsSignature
 from hw.axi.bus import AXI4LiteSignature
-from hw.csr.axi4_lite import merged
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.dram.interface import SLOT_BITS
 from hw.line import LINE_BYTE_BITS
@@ -115,7 +114,7 @@ class Arbiter(wiring.Component):
         m: Any = Module()
         memory = self.memory
         m.submodules.port = port = self._port
-        m.submodules.csr = csr = CsrBank(arbiter_map(), addr_width=WINDOW_ADDR_WIDTH)
+        m.submodules.csr = csr = CsrBank(arbiter_map(), addr_width=WINDOW_ADDR_WIDTH, strobes=True)
         m.submodules.dram = dram = DramBridge(
             address_width=self._address_width, id_width=1, ordered=not self._port.in_order
         )
@@ -137,32 +136,31 @@ class Arbiter(wiring.Component):
         requested = Mode(csr.mode_mode)
         draining = Signal()
         host_idle = Signal()
+        answered = Signal()
         m.d.comb += [
             draining.eq(requested != mode),
             join.kernel_owns.eq(mode == Mode.ACCELERATION),
             gate.open.eq(join.kernel_owns & ~draining),
             memory.prompt.eq(join.host_admitted | draining),
             host_idle.eq(dram.idle & kernel_registers.idle),
-            self.idle.eq(port.empty & host_idle & memory.idle),
+            self.idle.eq(port.empty & host_idle & ~answered & memory.idle),
         ]
         with m.If(draining & memory.idle & host_idle & gate.idle):
             m.d.sync += mode.eq(requested)
 
         # Dispatch of the request at the head of the queue.
         request = port.o.payload
-        place_bits = WINDOW_ADDR_WIDTH - LINE_BYTE_BITS
-        page = request.line[place_bits:]
         refused = Signal()
         arbiter_read = Signal()
         # Where results have to come in order, each target waits for what the others are at.
         in_order = port.in_order
         settled = host_idle if in_order else Const(1)
-        register = CSR_DATA_WIDTH // 8
         m.d.comb += [
             dram.i.payload.eq(request),
             kernel_registers.i.payload.eq(request),
-            csr.address.eq(request.line[:place_bits] << LINE_BYTE_BITS),
-            csr.write_data.eq(merged(csr.read_data, request.data, request.strobes[:register])),
+            csr.address.eq(request.line << LINE_BYTE_BITS),
+            csr.write_data.eq(request.data),
+            csr.strobes.eq(request.strobes),
         ]
 
         def take(target: Any, other: Any) -> None:
@@ -177,7 +175,7 @@ class Arbiter(wiring.Component):
 
         with m.If(request.bad):
             refuse()
-        with m.Elif(page.all()):
+        with m.Elif(request.target == Target.ARBITER):
             hit = port.o.valid & settled & csr.hit
             m.d.comb += [
                 csr.write.eq(hit & request.write),
@@ -187,7 +185,7 @@ class Arbiter(wiring.Component):
             ]
         with m.Elif(draining):
             refuse()
-        with m.Elif(page[1:].all()):
+        with m.Elif(request.target == Target.KERNEL):
             with m.If(join.kernel_owns):
                 take(kernel_registers, dram)
             with m.Else():
@@ -208,15 +206,17 @@ class Arbiter(wiring.Component):
                 ),
             ]
 
-        # Results of reads: what is decided here comes first, the bridges wait a cycle.
+        # Results of reads: what was decided here in the cycle before comes first, the bridges wait.
+        answer = Signal(HostResult(), reset_less=True)
+        m.d.sync += [
+            answered.eq(arbiter_read | (refused & ~request.write)),
+            answer.tag.eq(request.tag),
+            answer.ok.eq(arbiter_read),
+            answer.data.eq(Mux(arbiter_read, csr.read_data, 0)),
+        ]
         m.d.comb += self.read_done.eq(port.i_valid)
-        with m.If(arbiter_read | (refused & ~request.write)):
-            m.d.comb += [
-                port.i_valid.eq(1),
-                port.i.tag.eq(request.tag),
-                port.i.ok.eq(arbiter_read),
-                port.i.data.eq(Mux(arbiter_read, csr.read_data, 0)),
-            ]
+        with m.If(answered):
+            m.d.comb += [port.i_valid.eq(1), port.i.eq(answer)]
         with m.Elif(kernel_registers.o.valid):
             m.d.comb += [
                 port.i_valid.eq(1),

@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.host_port import HostRequest, HostResult
+from hw.axdimm.host_port import HostRequest, HostResult, target_of
 from hw.axi.bus import BURST_INCR, AXI4Signature, Response
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.fifo import StreamFifo
@@ -255,6 +255,7 @@ class HostAxiPort(wiring.Component):
             taken.eq(self.o.valid & self.o.ready),
             request.write.eq(write),
             request.line.eq(Mux(write, writes.payload.line, reads.payload.line)),
+            request.target.eq(target_of(request.line)),
             request.bad.eq(Mux(write, writes.payload.bad, reads.payload.bad)),
             request.data.eq(write_data.o.payload.data),
             request.strobes.eq(write_data.o.payload.strobes),

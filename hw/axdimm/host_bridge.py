@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,7 @@ from hw.axdimm.host_port import TAG_BITS, HostRequest, HostResult
 from hw.axdimm.registers import WINDOW_ADDR_WIDTH
 from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature, Response
 from hw.checks import check_int
+from hw.counter import under_way
 from hw.csr.bank import CSR_DATA_WIDTH
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.fifo import StreamFifo
@@ -80,10 +81,15 @@ class DramBridge(wiring.Component):
             shape=data.StructLayout({"data": LINE_BITS, "strobes": LINE_BYTES}), depth=4
         )
 
-        writes = Signal(range(self._outstanding + 1))
-        reads = Signal(range(self._outstanding + 1))
+        write = Signal()
+        read = Signal()
+        # The highest bit of a count is that of `outstanding`, a power of two.
+        writes, no_writes = under_way(m, "writes", self._outstanding, begun=write, ended=axi.bvalid)
+        reads, no_reads = under_way(
+            m, "reads", self._outstanding, begun=read, ended=axi.rvalid & axi.rready
+        )
         m.d.comb += [
-            self.idle.eq((writes == 0) & (reads == 0)),
+            self.idle.eq(no_writes & no_reads),
             axi.bready.eq(1),
             axi.awsize.eq(LINE_BYTE_BITS),
             axi.awburst.eq(BURST_INCR),
@@ -99,22 +105,15 @@ class DramBridge(wiring.Component):
             can_write.eq(
                 (~axi.awvalid | axi.awready)
                 & write_data.i.ready
-                & (reads == 0 if self._ordered else 1)
-                & (writes != self._outstanding)
+                & (no_reads if self._ordered else 1)
+                & ~writes[-1]
             ),
             can_read.eq(
-                (~axi.arvalid | axi.arready)
-                & (writes == 0 if self._ordered else 1)
-                & (reads != self._outstanding)
-                & tags.i.ready
+                (~axi.arvalid | axi.arready) & (no_writes if self._ordered else 1) & ~reads[-1]
             ),
-        ]
-        write = Signal()
-        read = Signal()
-        m.d.comb += [
             write.eq(self.i.valid & request.write & can_write),
             read.eq(self.i.valid & ~request.write & can_read),
-            self.i.ready.eq(write | read),
+            self.i.ready.eq(Mux(request.write, can_write, can_read)),
             tags.i.valid.eq(read),
             tags.i.payload.eq(request.tag),
             write_data.i.valid.eq(write),
@@ -143,10 +142,6 @@ class DramBridge(wiring.Component):
             tags.o.ready.eq(axi.rvalid & self.o.ready),
             self.written.eq(axi.bvalid),
             self.write_ok.eq(axi.bresp == Response.OKAY),
-        ]
-        m.d.sync += [
-            writes.eq(writes + write - axi.bvalid),
-            reads.eq(reads + read - (axi.rvalid & axi.rready)),
         ]
         return m
 

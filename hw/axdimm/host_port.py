@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_link import HostLinkSignature
+from hw.axdimm.registers import WINDOW_ADDR_WIDTH
 from hw.checks import check_int
-from hw.line import LINE_BITS, LINE_BYTES, line_width
+from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
 
-__all__ = ["MAX_READ_LATENCY", "HostPort", "HostRequest", "HostResult"]
+__all__ = ["MAX_READ_LATENCY", "HostPort", "HostRequest", "HostResult", "Target", "target_of"]
 
 TAG_BITS = 9
 """A read's number: eight bits of place in the result memory, one of generation."""
@@ -27,17 +28,34 @@ MAX_READ_LATENCY = 2 << (TAG_BITS - 1)
 _SPARE_LINES = 4
 
 
+class Target(enum.Enum, shape=2):
+    """Whom a request is for."""
+
+    MEMORY = 0
+    KERNEL = 1
+    ARBITER = 2
+
+
+def target_of(line: Any) -> Value:
+    """Whom a request of ``line`` is for: the register windows are the last of the addresses."""
+    window = line[WINDOW_ADDR_WIDTH - LINE_BYTE_BITS :]
+    registers = window[1:].all()
+    return Cat(registers & ~window[0], registers & window[0])
+
+
 class HostRequest(data.StructLayout):
     """A request of the host.
 
-    ``tag`` numbers the reads of a port that takes their results in any order. Bytes of ``data``
-    whose bit of ``strobes`` is clear are not written. ``bad`` asks for nothing but a refusal.
+    ``target`` follows from ``line``, and is here because much waits for it. ``tag`` numbers the
+    reads of a port that takes their results in any order. Bytes of ``data`` whose bit of
+    ``strobes`` is clear are not written. ``bad`` asks for nothing but a refusal.
     """
 
     def __init__(self, *, line_width: int) -> None:
         super().__init__(
             {
                 "write": 1,
+                "target": Target,
                 "line": line_width,
                 "tag": TAG_BITS,
                 "data": LINE_BITS,
@@ -121,7 +139,9 @@ class HostPort(wiring.Component):
         m = Module()
         places = 1 << (TAG_BITS - 1)
         # Of whole lines only. Where a request goes depends on all but its data.
-        asked = data.StructLayout({"write": 1, "line": self._line_width, "tag": TAG_BITS})
+        asked = data.StructLayout(
+            {"write": 1, "target": Target, "line": self._line_width, "tag": TAG_BITS}
+        )
         m.submodules.queue = queue = StreamFifo(shape=asked, depth=self._queue_lines, early=True)
         m.submodules.queue_data = queue_data = StreamFifo(shape=LINE_BITS, depth=self._queue_lines)
         m.submodules.results = results = Memory(
@@ -148,6 +168,7 @@ class HostPort(wiring.Component):
             lost.eq(self.link.req_valid & ~accept),
             queue.i.valid.eq(self.link.req_valid & ready),
             queue.i.payload.write.eq(self.link.req_write),
+            queue.i.payload.target.eq(target_of(self.link.req_line)),
             queue.i.payload.line.eq(self.link.req_line),
             queue.i.payload.tag.eq(tag),
             queue_data.i.valid.eq(queue.i.valid),

@@ -43,7 +43,7 @@ class RunAccount(wiring.Component):
     begins : In(1)
         Pulse: the check is over and the run begins in the next cycle.
     check_cycles : In(8)
-        Fabric cycles that the check took, with ``begins``.
+        Fabric cycles that the check took, in the cycle after ``begins``.
     running : In(1)
         The run is in progress.
     activity : In(:class:`~hw.dram.activity.Activity`)
@@ -72,7 +72,7 @@ class RunAccount(wiring.Component):
         begins = Signal()
         running = Signal()
         m.d.sync += [begins.eq(self.begins), running.eq(self.running)]
-        with m.If(self.begins):
+        with m.If(begins):
             m.d.sync += self.o.idle_tck.eq(SLOTS * self.check_cycles)
         for name, activity in RUN_TIMES.items():
             cycles = Signal(COUNTER_BITS - SLOT_BITS, name=f"{activity.name.lower()}_cycles")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4LiteSignature, Response
 from hw.csr.bank import CSR_DATA_WIDTH
 
-__all__ = ["AXI4LiteSubordinate", "merged"]
+__all__ = ["AXI4LiteSubordinate"]
 
 
 class AXI4LiteSubordinate(wiring.Component):
@@ -23,16 +23,15 @@ class AXI4LiteSubordinate(wiring.Component):
 
     Answers SLVERR, and writes nothing, where ``hit`` is low. Answers OKAY, and writes nothing, if
     no strobe is set. With some but not all strobes a write is answered with SLVERR, too (the
-    reaction IHI 0022 allows to strobes that are not supported), or merges with what the register
-    reads as, or, with those of the lower four bytes, is done as a whole.
+    reaction IHI 0022 allows to strobes that are not supported), or writes these bytes, or, with
+    those of the lower four, is done as a whole.
 
     Parameters
     ----------
     addr_width
         Width of the addresses in bits.
-    merging
-        Whether writes of a part of a register are supported: for registers that read as what was
-        written, and of which a write of the same again does nothing.
+    parts
+        Whether writes of a part of a register are supported.
     lower
         Whether the strobes of the lower four bytes are enough, as a manager of 32 bits has them:
         for registers of which nothing above is written.
@@ -43,12 +42,14 @@ class AXI4LiteSubordinate(wiring.Component):
         The manager.
     address, write, write_data : Out(addr_width), Out(1), Out(64)
         Towards a :class:`~hw.csr.bank.CsrBank`.
+    strobes : Out(8), if ``parts``
+        Likewise.
     read_data, hit : In(64), In(1)
-        From it, in the cycle of ``address``.
+        From it, in the cycle of ``address``; data of 0 where nothing is hit.
     """
 
-    def __init__(self, *, addr_width: int, merging: bool = False, lower: bool = False) -> None:
-        self._merging = merging
+    def __init__(self, *, addr_width: int, parts: bool = False, lower: bool = False) -> None:
+        self._parts = parts
         self._lower = lower
         super().__init__(
             {
@@ -56,6 +57,7 @@ class AXI4LiteSubordinate(wiring.Component):
                 "address": Out(addr_width),
                 "write": Out(1),
                 "write_data": Out(CSR_DATA_WIDTH),
+                **({"strobes": Out(CSR_DATA_WIDTH // 8)} if parts else {}),
                 "read_data": In(CSR_DATA_WIDTH),
                 "hit": In(1),
             }
@@ -74,10 +76,12 @@ class AXI4LiteSubordinate(wiring.Component):
             axi.awready.eq(~aw_full),
             axi.wready.eq(~w_full),
             axi.arready.eq(~ar_full),
-            self.write_data.eq(merged(self.read_data, data, strobes) if self._merging else data),
+            self.write_data.eq(data),
         ]
+        if self._parts:
+            m.d.comb += self.strobes.eq(strobes)
         whole = strobes[: CSR_DATA_WIDTH // 16] if self._lower else strobes
-        supported = strobes.any() if self._merging else whole.all()
+        supported = strobes.any() if self._parts else whole.all()
         with m.If(axi.awvalid & ~aw_full):
             m.d.sync += [aw_full.eq(1), aw_address.eq(axi.awaddr)]
         with m.If(axi.wvalid & ~w_full):
@@ -101,7 +105,10 @@ class AXI4LiteSubordinate(wiring.Component):
         with m.If(axi.rready):
             m.d.sync += r_valid.eq(0)
 
-        writing = aw_full & w_full & ~b_valid
+        # Address and data of a write are here.
+        whole_write = Signal()
+        writing = whole_write & ~b_valid
+        m.d.sync += whole_write.eq((aw_full | axi.awvalid) & (w_full | axi.wvalid) & ~writing)
         with m.If(writing):
             m.d.comb += [
                 self.address.eq(aw_address),
@@ -125,13 +132,5 @@ class AXI4LiteSubordinate(wiring.Component):
                     r_response.eq(Response.OKAY),
                 ]
                 with m.If(~self.hit):
-                    m.d.sync += [r_data.eq(0), r_response.eq(Response.SLVERR)]
+                    m.d.sync += r_response.eq(Response.SLVERR)
         return m
-
-
-def merged(before: Any, data: Any, strobes: Any) -> Any:
-    """The word ``before`` with the bytes of ``data`` whose strobe is set."""
-    return Cat(
-        Mux(strobes[byte], data.word_select(byte, 8), before.word_select(byte, 8))
-        for byte in range(len(strobes))
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,6 +41,8 @@ class CsrBank(wiring.Component):
         hardware (a constant).
     addr_width
         Width of ``address`` in bits; by default just enough for the map.
+    strobes
+        Whether parts of a register can be written.
 
     Members
     -------
@@ -50,6 +52,8 @@ class CsrBank(wiring.Component):
         Write enable.
     write_data : In(64)
         What to write, with ``write``.
+    strobes : In(8), if asked for
+        Which of its bytes to write.
     read_data : Out(64)
         What is at ``address``.
     hit : Out(1)
@@ -63,7 +67,9 @@ class CsrBank(wiring.Component):
         a one; where both meet it stays set.
     """
 
-    def __init__(self, register_map: RegisterMap, *, addr_width: int | None = None) -> None:
+    def __init__(
+        self, register_map: RegisterMap, *, addr_width: int | None = None, strobes: bool = False
+    ) -> None:
         end = max(reg.offset_bytes for reg in register_map.registers) + _WORD_BYTES
         needed = max((end - 1).bit_length(), 4)
         if addr_width is None:
@@ -78,6 +84,7 @@ class CsrBank(wiring.Component):
             "address": In(addr_width),
             "write": In(1),
             "write_data": In(CSR_DATA_WIDTH),
+            **({"strobes": In(_WORD_BYTES)} if strobes else {}),
             "read_data": Out(CSR_DATA_WIDTH),
             "hit": Out(1),
         }
@@ -120,6 +127,19 @@ class CsrBank(wiring.Component):
                 position = field.lsb + field.width
         return Cat(*parts)
 
+    def _written(self, field: Field, before: Any) -> Value:
+        """What a write makes of ``before``."""
+        end = field.lsb + field.width
+        if "strobes" not in self.signature.members:
+            return self.write_data[field.lsb : end]
+        kept = Const(before, field.width) if isinstance(before, int) else before
+        parts = []
+        for byte in range(field.lsb // 8, -(-end // 8)):
+            low, high = max(field.lsb, 8 * byte), min(end, 8 * byte + 8)
+            unwritten = kept[low - field.lsb : high - field.lsb]
+            parts.append(Mux(self.strobes[byte], self.write_data[low:high], unwritten))
+        return Cat(*parts)
+
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         word_address = Signal(len(self.address) - 3)
@@ -140,10 +160,11 @@ class CsrBank(wiring.Component):
                             if not field.sw_writable:
                                 continue
                             value = self._value(register, field)
-                            written = self.write_data[field.lsb : field.lsb + field.width]
                             if field.clears:
                                 sets = getattr(self, f"{register.name}_{field.name}")
-                                m.d.sync += value.eq((value & ~written) | sets)
+                                cleared = self._written(field, 0)
+                                m.d.sync += value.eq((value & ~cleared) | sets)
                             else:
-                                m.d.sync += value.eq(written)
+                                kept = 0 if field.pulse else value
+                                m.d.sync += value.eq(self._written(field, kept))
         return m

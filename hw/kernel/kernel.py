@@ -172,8 +172,11 @@ class Kernel(wiring.Component):
             if mover is None:
                 continue
             m.d.comb += [
-                target.eq(line)
-                for target, line in zip(mover.lines, settings.lines[first:], strict=False)
+                mover.load.eq(settings.check),
+                *(
+                    target.eq(line)
+                    for target, line in zip(mover.lines, settings.lines[first:], strict=False)
+                ),
             ]
             with m.Switch(settings.kept_rule):
                 for number, rule in enumerate(config.update_rules):
@@ -185,13 +188,14 @@ class Kernel(wiring.Component):
                             ]
 
     def _registers(self, m: Any) -> Any:
-        m.submodules.csr = csr = CsrBank(self._map, addr_width=WINDOW_ADDR_WIDTH)
-        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=WINDOW_ADDR_WIDTH, merging=True)
+        m.submodules.csr = csr = CsrBank(self._map, addr_width=WINDOW_ADDR_WIDTH, strobes=True)
+        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=WINDOW_ADDR_WIDTH, parts=True)
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
         m.d.comb += [
             csr.address.eq(lite.address),
             csr.write.eq(lite.write),
             csr.write_data.eq(lite.write_data),
+            csr.strobes.eq(lite.strobes),
             lite.read_data.eq(csr.read_data),
             lite.hit.eq(csr.hit),
         ]
@@ -215,6 +219,8 @@ class Kernel(wiring.Component):
         cause = Signal.like(csr.status_cause)
         done = Signal()
         failed = Signal()
+        first = Signal()
+        m.d.sync += first.eq(self.begins)
         counters = cycles, beats_read, beats_written, idle_cycles = tuple(
             Signal.like(getattr(csr, f"{name}_count"), name=name)
             for name in ("cycles", "beats_read", "beats_written", "idle_cycles")
@@ -230,7 +236,7 @@ class Kernel(wiring.Component):
         parts = [*movers, lanes]
         for part in parts:
             m.d.comb += [part.rounds.eq(settings.rounds), part.stop.eq(failed)]
-        m.d.comb += lanes.start.eq(self.begins)
+        m.d.comb += [lanes.load.eq(settings.check), lanes.start.eq(self.begins)]
         read_error = C(0, 1) if loader is None else loader.error
 
         read_beat = axi.rvalid & axi.rready
@@ -253,22 +259,25 @@ class Kernel(wiring.Component):
                     m.next = "IDLE"
                 with m.Elif(settings.last):
                     m.d.comb += self.begins.eq(1)
+                    m.d.sync += [failed.eq(0), done.eq(0)]
+                    m.next = "RUN"
+            with m.State("RUN"):
+                m.d.sync += cycles.eq(cycles + 1)
+                for counter, event in (
+                    (beats_read, read_beat),
+                    (beats_written, write_beat),
+                    (idle_cycles, ~(read_beat | write_beat)),
+                ):
+                    with m.If(event):
+                        m.d.sync += counter.eq(counter + 1)
+                # Here, since the end of the check comes late; no data come in the first cycle.
+                with m.If(first):
                     m.d.sync += [
-                        failed.eq(0),
-                        done.eq(0),
-                        cycles.eq(settings.cycles),
-                        idle_cycles.eq(settings.cycles),
+                        cycles.eq(settings.cycles + 1),
+                        idle_cycles.eq(settings.cycles + 1),
                         beats_read.eq(0),
                         beats_written.eq(0),
                     ]
-                    m.next = "RUN"
-            with m.State("RUN"):
-                m.d.sync += [
-                    cycles.eq(cycles + 1),
-                    beats_read.eq(beats_read + read_beat),
-                    beats_written.eq(beats_written + write_beat),
-                    idle_cycles.eq(idle_cycles + ~(read_beat | write_beat)),
-                ]
                 with m.If(csr.control_start & ~failed):
                     m.d.sync += cause.eq(cause_of("start_while_busy"))
                 with m.If(Cat(mover.error for mover in movers).any() & ~failed):

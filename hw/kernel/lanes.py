@@ -23,6 +23,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.registers import union
 from hw.clock_gate import stopping_clock
+from hw.counter import under_way
 from hw.kernel.config import PARAMETERS_PER_BEAT, KernelConfig
 from hw.kernel.settings import ConstantsSignature
 from hw.kernel.sums import LaneSums
@@ -68,8 +69,10 @@ class Lanes(wiring.Component):
 
     Members
     -------
+    load : In(1)
+        Takes over what is said of a run; the lanes must be ``idle`` and the FIFOs empty.
     start : In(1)
-        Begins a run; the lanes must be ``idle`` and the FIFOs empty.
+        With ``load``: the run begins.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run; must hold still until it is done.
     rule : In(range(rules))
@@ -105,6 +108,7 @@ class Lanes(wiring.Component):
         beat = stream.Signature(LINE_BITS)
         super().__init__(
             {
+                "load": In(1),
                 "start": In(1),
                 "rounds": In(config.rounds),
                 "rule": In(range(len(config.rules))),
@@ -163,9 +167,10 @@ class Lanes(wiring.Component):
                 & ((loaded_rounds != 0) | ~any_load)
                 & ((free_rounds != 0) | ~any_store)
                 & ~self.stop
-                & ~self.start
+                & ~self.load
                 & (~working | (round_end & ~issue.last_round))
             ),
+            issue.load.eq(self.load),
             issue.start.eq(self.start),
             issue.rounds.eq(self.rounds),
             issue.step.eq(step & last_part),
@@ -181,7 +186,7 @@ class Lanes(wiring.Component):
             m.d.sync += working.eq(1)
         with m.Elif(round_end):
             m.d.sync += working.eq(0)
-        with m.If(self.start):
+        with m.If(self.load):
             m.d.sync += [loaded_rounds.eq(0), free_rounds.eq(config.buffer_blocks)]
         with m.Else():
             m.d.sync += [
@@ -212,7 +217,8 @@ class Lanes(wiring.Component):
         operands = [Signal(part_bits, name=f"i_{name}", reset_less=True) for name in config.loaded]
         units_valid = Signal()
         results_valid = Signal()
-        due = Signal(range(max(unit.latency for unit in self._units) + 3))
+        most = max(unit.latency for unit in self._units) + 2
+        _, no_results = under_way(m, "results", most, begun=step, ended=results_valid)
         results = [Signal(part_bits, name=f"o_{name}") for name in config.stored]
         shares = {
             name: Signal(part_bits, name=f"share_{name}") for name in self.sums.signature.members
@@ -248,14 +254,13 @@ class Lanes(wiring.Component):
                         for name in (*rule.outputs, *rule.sums)
                     ]
                     if lane == 0:
-                        m.d.comb += results_valid.eq(unit.o_valid & (due != 0))
+                        m.d.comb += results_valid.eq(unit.o_valid & ~no_results)
 
         # While results are due the clock runs, so what the units show is of this cycle; after a
         # reset they may show old results for two cycles.
-        m.d.sync += due.eq(due + step - results_valid)
         result_part = Signal(range(parts))
         beat_done = results_valid & (result_part == parts - 1)
-        over = ~working & (due == 0) & (~issue.active | self.stop)
+        over = ~working & no_results & (~issue.active | self.stop)
         summing = Signal()
         busy = self._add_up(m, shares, results_valid, result_part, result, over, register_enable)
         if shares:  # the start clears them
@@ -263,7 +268,8 @@ class Lanes(wiring.Component):
         with m.If(results_valid):
             m.d.sync += result_part.eq(result_part + 1)
         m.d.comb += [
-            enable.eq(working | (due != 0) | reset_request | reset | summing),
+            enable.eq(working | ~no_results | reset_request | reset | summing),
+            result.load.eq(self.load),
             result.start.eq(self.start),
             result.rounds.eq(self.rounds),
             result.step.eq(beat_done),

@@ -51,7 +51,7 @@ class BlockLoader(BlockMover):
         bursts = self._bursts(m, free_rounds != 0)
         arrival = self._walker(m, "arrival")
         step(m, free_rounds, up=self.freed, down=bursts.begun)
-        with m.If(self.start):
+        with m.If(self.load):
             m.d.sync += free_rounds.eq(self._buffer_blocks)
         axi = self.axi
         step(m, in_flight, up=bursts.offered, down=axi.rvalid & axi.rlast)

@@ -39,14 +39,16 @@ class BlockMover(wiring.Component):
     -------
     axi : Out(:class:`~hw.axi.bus.AXI4Channels`)
         The memory, with ID 0.
+    load : In(1)
+        Takes over what is said of a run; only when ``idle``, and with the FIFOs empty.
     start : In(1)
-        Begins a run; only when ``idle``, and with the FIFOs empty.
+        With ``load``: the run begins. It may come late in the cycle, as little waits for it.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run; must hold still until it is done.
     last_tensor : In(range(tensors))
         Index of the last tensor of each round; likewise.
     lines : In(line), one for each tensor
-        Number of the first line of each tensor, taken over at ``start``.
+        Number of the first line of each tensor, for ``load``.
     stop : In(1)
         Issue no further burst of this run; must stay high until the next ``start``.
     idle : Out(1)
@@ -74,6 +76,7 @@ class BlockMover(wiring.Component):
         super().__init__(
             {
                 "axi": Out(AXI4Channels(axi, *channels)),
+                "load": In(1),
                 "start": In(1),
                 "rounds": In(layout),
                 "last_tensor": In(range(tensors), init=tensors - 1),
@@ -97,7 +100,7 @@ class BlockMover(wiring.Component):
         m.submodules.bursts = bursts = BurstGenerator(
             layout=self._layout, tensors=self._tensors, addr_width=self._addr_width
         )
-        expose(m, self, bursts, ("start", "rounds", "last_tensor", "lines", "stop"))
+        expose(m, self, bursts, ("load", "start", "rounds", "last_tensor", "lines", "stop"))
         burst: Any = bursts.o.payload
         for name, value in (
             ("addr", burst.line << LINE_BYTE_BITS),
@@ -116,6 +119,6 @@ class BlockMover(wiring.Component):
     def _walker(self, m: Any, name: str) -> Any:
         """A walk over the beats of all rounds."""
         m.submodules[name] = walker = RoundWalker(layout=self._layout, tensors=self._tensors)
-        expose(m, self, walker, ("start", "rounds", "last_tensor"))
+        expose(m, self, walker, ("load", "start", "rounds", "last_tensor"))
         m.d.comb += walker.step_beats.eq(1)
         return walker

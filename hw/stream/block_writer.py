@@ -57,7 +57,7 @@ class BlockWriter(BlockMover):
         bursts = self._bursts(m, (full_rounds != 0) & (unanswered < 2 * most))
         departure = self._walker(m, "departure")
         step(m, full_rounds, up=self.filled, down=bursts.begun)
-        with m.If(self.start):
+        with m.If(self.load):
             m.d.sync += full_rounds.eq(0)
 
         # Where in its 4 KB page each tensor is: bursts end at the same places as those of the
@@ -86,7 +86,7 @@ class BlockWriter(BlockMover):
                     beat_valid.eq(i.valid & (without_data != 0)),
                     i.ready.eq(taken),
                 ]
-        with m.If(self.start):
+        with m.If(self.load):
             m.d.sync += [
                 kept.eq(line[: len(kept)])
                 for kept, line in zip(page_lines, self.lines, strict=True)

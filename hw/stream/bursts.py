@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -29,8 +29,10 @@ class BurstGenerator(wiring.Component):
 
     Members
     -------
+    load : In(1)
+        Takes over ``lines`` and ``rounds``; only when ``idle``.
     start : In(1)
-        Takes over ``lines`` and begins.
+        With ``load``: begins.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run; must hold still until the generator is ``idle``.
     last_tensor : In(range(tensors))
@@ -58,6 +60,7 @@ class BurstGenerator(wiring.Component):
         self._burst = data.StructLayout({"line": line_width(addr_width), "len": AXI_BURST_BITS})
         super().__init__(
             {
+                "load": In(1),
                 "start": In(1),
                 "rounds": In(layout),
                 "last_tensor": In(range(tensors), init=tensors - 1),
@@ -79,21 +82,25 @@ class BurstGenerator(wiring.Component):
             for index, line in enumerate(self.lines)
         )
         line = Signal.like(lines[0])
-        to_boundary = Signal(range(AXI_BURST_LINES + 1))
         beats = Signal(range(AXI_BURST_LINES + 1))
+        # Either the block ends within the 4 KB page, or its burst reaches up to the next one.
+        place, page = line[:AXI_BURST_BITS], line[AXI_BURST_BITS:]
+        end = Signal(range(AXI_BURST_LINES + self._layout.block_beats))
+        next_page = end[AXI_BURST_BITS:].any()
+        start_of_next = Cat(Const(0, AXI_BURST_BITS), page + 1)
         burst = Signal(self._burst, reset_less=True)
         valid = Signal()
-        expose(m, self, walker, ("start", "rounds", "last_tensor"))
+        expose(m, self, walker, ("load", "start", "rounds", "last_tensor"))
         m.d.comb += [
             line.eq(lines[walker.tensor]),
-            to_boundary.eq(AXI_BURST_LINES - line[:AXI_BURST_BITS]),
-            beats.eq(Mux(walker.left < to_boundary, walker.left, to_boundary)),
+            end.eq(place + walker.left),
+            beats.eq(Mux(next_page, AXI_BURST_LINES - place, walker.left)),
             walker.step_beats.eq(beats),
             walker.step.eq(self.offered),
             self.offered.eq(
                 walker.active
                 & (~walker.fresh | self.allowed)
-                & ~(self.stop | self.start)
+                & ~(self.stop | self.load)
                 & (~valid | self.o.ready)
             ),
             self.begun.eq(self.offered & walker.fresh),
@@ -104,12 +111,14 @@ class BurstGenerator(wiring.Component):
         with m.If(self.offered):
             m.d.sync += [
                 burst.line.eq(line),
-                burst.len.eq(beats - 1),
-                lines[walker.tensor].eq(line + beats),
+                burst.len.eq(Mux(next_page, ~place, walker.left - 1)),
+                lines[walker.tensor].eq(
+                    Mux(next_page, start_of_next, Cat(end[:AXI_BURST_BITS], page))
+                ),
                 valid.eq(1),
             ]
         with m.Elif(self.o.ready):
             m.d.sync += valid.eq(0)
-        with m.If(self.start):
+        with m.If(self.load):
             m.d.sync += [kept.eq(line) for kept, line in zip(lines, self.lines, strict=True)]
         return m

@@ -44,8 +44,10 @@ class RoundWalker(wiring.Component):
 
     Members
     -------
+    load : In(1)
+        Takes over ``rounds``, and ends the walk that was.
     start : In(1)
-        Takes over ``rounds`` and begins.
+        With ``load``: the walk begins.
     rounds : In(:class:`RoundsLayout`)
         The rounds of the run; must hold still while ``active``.
     last_tensor : In(range(tensors))
@@ -74,6 +76,7 @@ class RoundWalker(wiring.Component):
         beats = range(layout.block_beats + 1)
         super().__init__(
             {
+                "load": In(1),
                 "start": In(1),
                 "rounds": In(layout),
                 "last_tensor": In(range(tensors), init=tensors - 1),
@@ -103,9 +106,9 @@ class RoundWalker(wiring.Component):
         def block_of(is_last: Any) -> Any:
             return Mux(is_last, self.rounds.tail_beats, block_beats)
 
-        with m.If(self.start):
+        with m.If(self.load):
             m.d.sync += [
-                self.active.eq(1),
+                self.active.eq(self.start),
                 self.fresh.eq(1),
                 self.tensor.eq(0),
                 rounds_after.eq(self.rounds.last_round),

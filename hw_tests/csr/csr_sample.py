@@ -77,14 +77,15 @@ class CsrSample(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=ADDR_WIDTH, merging=True)
-        bank: Any = CsrBank(sample_map(), addr_width=ADDR_WIDTH)
+        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=ADDR_WIDTH, parts=True)
+        bank: Any = CsrBank(sample_map(), addr_width=ADDR_WIDTH, strobes=True)
         m.submodules.bank = bank
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
         m.d.comb += [
             bank.address.eq(lite.address),
             bank.write.eq(lite.write),
             bank.write_data.eq(lite.write_data),
+            bank.strobes.eq(lite.strobes),
             lite.read_data.eq(bank.read_data),
             lite.hit.eq(bank.hit),
             self.write.eq(lite.write),

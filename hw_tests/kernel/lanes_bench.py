@@ -40,7 +40,7 @@ class Bench:
 
     def __init__(self, dut: Any, beats: int, *, stalls: str = "none") -> None:
         self.dut = dut
-        for name in ("start", "loaded", "stored", "stop"):
+        for name in ("load", "start", "loaded", "stored", "stop"):
             getattr(dut, name).value = 0
         dut.rst.value = 1
         cocotb.start_soon(Clock(dut.clk, 2, unit="ns").start())
@@ -70,7 +70,11 @@ class Bench:
         self.dut.rst.value = 0
         cocotb.start_soon(self._watch())
         await ClockCycles(self.dut.clk, 3)
+        # What is only loaded does not begin.
+        self.dut.load.value = 1
+        await RisingEdge(self.dut.clk)
         await self.pulse("start")
+        self.dut.load.value = 0
 
     async def pulse(self, name: str) -> None:
         getattr(self.dut, name).value = 1

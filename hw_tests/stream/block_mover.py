@@ -67,6 +67,7 @@ class BlockMover(wiring.Component):
         m.submodules.writer = writer = self._writer
         for part in (loader, writer):
             m.d.comb += [
+                part.load.eq(self.start),
                 part.start.eq(self.start),
                 part.rounds.last_round.eq(self.last_round),
                 part.rounds.tail_beats.eq(self.tail_beats),

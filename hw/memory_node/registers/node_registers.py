@@ -84,17 +84,19 @@ class NodeRegisters(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         config = self._config
-        m.submodules.lite = lite = AXI4LiteSubordinate(
-            addr_width=REGISTERS_ADDR_WIDTH, merging=True
-        )
+        m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=REGISTERS_ADDR_WIDTH, parts=True)
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
 
         def bank(name: str, offset: int, *, top: str) -> Any:
             """Registers in the ``PART_BYTES`` from ``offset`` on."""
             m.submodules[name] = part = CsrBank(
-                load_registers(top, MEMORY_NODE_RDL), addr_width=_PART_BITS
+                load_registers(top, MEMORY_NODE_RDL), addr_width=_PART_BITS, strobes=True
             )
-            m.d.comb += [part.address.eq(lite.address), part.write_data.eq(lite.write_data)]
+            m.d.comb += [
+                part.address.eq(lite.address),
+                part.write_data.eq(lite.write_data),
+                part.strobes.eq(lite.strobes),
+            ]
             with m.If(lite.address[_PART_BITS:] == offset >> _PART_BITS):
                 m.d.comb += [
                     part.write.eq(lite.write),

@@ -135,18 +135,15 @@ class PoolRegisters(wiring.Component):
         ]
         with m.If(snapping & lite.write):
             m.d.sync += kept.eq(self.status.record)
-        with m.If(of_slots):
-            m.d.comb += [
-                lite.hit.eq(slot.hit & (number < self._config.works)),
-                lite.read_data.eq(slot.read_data),
-            ]
+        with m.If(of_slots), m.If(number < self._config.works):
+            m.d.comb += [lite.hit.eq(slot.hit), lite.read_data.eq(slot.read_data)]
         with m.Elif((lite.address >= kept_at.start) & (lite.address < kept_at.stop)):
             m.d.comb += [lite.hit.eq(slot.hit), lite.read_data.eq(slot.read_data)]
-        with m.Elif((lite.address >= busy_at.start) & (lite.address < busy_at.stop)):
-            m.d.comb += [
-                lite.hit.eq(lite.address[3:8] < self._config.banks),
-                lite.read_data.eq(self.status.busy),
-            ]
+        with (
+            m.Elif((lite.address >= busy_at.start) & (lite.address < busy_at.stop)),
+            m.If(lite.address[3:8] < self._config.banks),
+        ):
+            m.d.comb += [lite.hit.eq(1), lite.read_data.eq(self.status.busy)]
         with m.Else():
             m.d.comb += [
                 lite.hit.eq(pool.hit),
