@@ -61,6 +61,12 @@ def add_parser(subparsers: Any) -> None:
         help="times that each is placed and routed, each from another random start",
     )
     parser.add_argument(
+        "--mhz",
+        type=integer(1, 1000),
+        metavar="F",
+        help="clock to place and route for (default: 200); less is reached if it is far too high",
+    )
+    parser.add_argument(
         "--depth",
         action="append",
         default=[],
@@ -94,6 +100,9 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.simulator.synthesis import SynthesisError, find_yosys
 
     seeds = arguments.seeds if arguments.place else 0
+    placing = {"seeds": seeds}
+    if arguments.mhz:
+        placing["asked_mhz"] = arguments.mhz
     jobs = [*(_explored(arguments.names) if arguments.explore else _designs(arguments))]
     folder = output_folder(arguments.out, "cost") if arguments.out else None
     rows: list[Row] = []
@@ -103,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
             find_nextpnr()
         for job in track(jobs, description="measuring", console=progress_console(arguments)):
             with kill_started():
-                rows.append(_measure(job, seeds))
+                rows.append(_measure(job, placing))
     except SynthesisError as error:
         raise Failure(str(error)) from error
     written: list[Path] = []
@@ -171,21 +180,21 @@ def _unit(name: str, settings: Sequence[str], machines: Machines) -> RuleUnit:
     return RuleUnit(rule, format=machines.module.kernel.format, depths=depths)
 
 
-def _measure(job: tuple[str, int | Machines | RuleUnit], seeds: int) -> Row:
+def _measure(job: tuple[str, int | Machines | RuleUnit], placing: Mapping[str, int]) -> Row:
     from hw.generate import Machines, generate
     from hw.verilog import Port, ports_of, to_verilog
     from sw_driver.experiments.cost import cost, operator_cost
 
     name, what = job
     if isinstance(what, int):
-        return operator_cost(name, what, seeds=seeds)
+        return operator_cost(name, what, **placing)
     if not isinstance(what, Machines):
         name = what.module_name
         text = to_verilog(what, name)
-        return cost(name, text, ports_of(what), latency=what.latency, seeds=seeds)
+        return cost(name, text, ports_of(what), latency=what.latency, **placing)
     text, description = generate(name, what)
     ports = [Port(**port) for port in description["ports"]]
-    return cost(name, text, ports, latency=description["latency"], seeds=seeds)
+    return cost(name, text, ports, latency=description["latency"], **placing)
 
 
 def _draw(path: Path, rows: Sequence[Row]) -> None:

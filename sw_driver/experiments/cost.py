@@ -13,7 +13,7 @@ from hw.float.mul import FloatMul
 from hw.float.operator import FloatOperator
 from hw.float.sqrt import FloatSqrt
 from hw.verilog import Port, ports_of, to_verilog
-from sw_driver.simulator.placement import place
+from sw_driver.simulator.placement import DEFAULT_MHZ, place
 from sw_driver.simulator.synthesis import design_cost
 
 if TYPE_CHECKING:
@@ -51,15 +51,23 @@ OPERATORS: dict[str, type[FloatOperator]] = {
 
 
 def cost(
-    name: str, text: str, ports: Sequence[Port], *, latency: int | None, seeds: int = 0
+    name: str,
+    text: str,
+    ports: Sequence[Port],
+    *,
+    latency: int | None,
+    seeds: int = 0,
+    asked_mhz: int = DEFAULT_MHZ,
 ) -> Row:
     """What the module ``name`` of ``text`` costs: mapped for UltraScale+ and, with ``seeds``,
-    placed and routed so many times on an ECP5.
+    placed and routed so many times on an ECP5, for a clock of ``asked_mhz``.
 
     Raises :class:`~sw_driver.simulator.synthesis.SynthesisError`.
     """
     resources, path = design_cost(text, top=name)
-    placed = [place(text, ports, top=name, seed=seed + 1) for seed in range(seeds)]
+    placed = [
+        place(text, ports, top=name, seed=seed + 1, asked_mhz=asked_mhz) for seed in range(seeds)
+    ]
     return {
         "name": name,
         "latency": latency,
@@ -70,13 +78,13 @@ def cost(
     }
 
 
-def operator_cost(operation: str, stages: int, *, seeds: int = 0) -> Row:
-    """The :func:`cost` of an FP32 operator of that depth, with ``operation`` and whether the depth
-    is the ``default``."""
+def operator_cost(operation: str, stages: int, **placing: int) -> Row:
+    """The :func:`cost`, with its options of ``placing``, of an FP32 operator of that depth, with
+    ``operation`` and whether the depth is the ``default``."""
     kind = OPERATORS[operation]
     operator = kind(stages=stages)
     name = operator.module_name
-    row = cost(name, to_verilog(operator, name), ports_of(operator), latency=stages, seeds=seeds)
+    row = cost(name, to_verilog(operator, name), ports_of(operator), latency=stages, **placing)
     return {**row, "operation": operation, "default": stages == kind.default_depth(FP32)}
 
 

@@ -32,8 +32,9 @@ ECP5_RESOURCES = {
 }
 """What is counted, by the name of nextpnr."""
 
-_FREQUENCY_MHZ = 200
-"""What the placer is asked for. It stops caring for a path that is fast enough."""
+DEFAULT_MHZ = 200
+"""The clock that the placer is asked for. It stops caring for a path that is fast enough, and where
+too many are not, it does not see those that could be."""
 
 _SCRIPT = "read_verilog design.v wrapper.v; synth_ecp5 -top wrapper -json netlist.json"
 
@@ -102,7 +103,9 @@ endmodule
     return text, {"flip_flops": taken["inputs"] + 2 * taken["outputs"], "lut4": taken["outputs"]}
 
 
-def place(text: str, ports: Sequence[Port], *, top: str, seed: int) -> Placement:
+def place(
+    text: str, ports: Sequence[Port], *, top: str, seed: int, asked_mhz: int = DEFAULT_MHZ
+) -> Placement:
     """The module ``top`` of ``text``, placed and routed with nextpnr's random ``seed``.
 
     An operator takes half a minute, a functional unit minutes; the outcome is kept. Raises
@@ -124,7 +127,7 @@ def place(text: str, ports: Sequence[Port], *, top: str, seed: int) -> Placement
     key = content_key([text, wrapper, _SCRIPT, Path(netlist.__file__).read_bytes()])
     mapped = cached_build("ecp5", key, synthesize, f"{top}, mapped for ECP5")
     options = [
-        *("--85k", "--speed", "8", "--package", "CABGA756", "--freq", str(_FREQUENCY_MHZ)),
+        *("--85k", "--speed", "8", "--package", "CABGA756", "--freq", str(asked_mhz)),
         *("--seed", str(seed), "--timing-allow-fail", "--report", "report.json"),
     ]
 

@@ -35,6 +35,7 @@ def test_a_design_mapped_and_placed(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["fp32_cube"], "no design 'fp32_cube'; known: fp32_add"),
         (["--explore", "fp32_add"], "no operation 'fp32_add' with depths; known: add, mul"),
         (["--place", "--seeds", "0"], "got '0', expected an integer from 1 to 100"),
+        (["--place", "--mhz", "0"], "got '0', expected an integer from 1 to 1000"),
         (["--set", "lanes=0"], "lanes"),
         (["adam_unit", "--depth", "add=2"], "'add=2', expected OPERATION=STAGES with one of 3, 4"),
         (["adam_unit", "--depth", "cube=2"], "'cube=2', expected OPERATION=STAGES with add, mul"),
