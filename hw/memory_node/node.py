@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hw.dram.controller import Ddr4Controller
 from hw.dram.dfi import DfiController
 from hw.memory_node.config import MemoryNodeConfig
-from hw.memory_node.core import NodeCore
+from hw.memory_node.node_control import NodeCore
 from hw.memory_node.flit import CHANNELS
 from hw.memory_node.link.port import LINK_COUNTERS, LinkPort
 from hw.memory_node.registers.node_registers import REGISTERS_AXI

@@ -6,7 +6,7 @@ import pytest
 
 from hw.dram.presets import TINY
 from hw.memory_node.config import MemoryNodeConfig
-from hw.memory_node.core import NodeCore
+from hw.memory_node.node_control import NodeCore
 from hw_tests.bench import run_bench
 
 CONFIGS = {
@@ -21,7 +21,7 @@ def test_core(name: str) -> None:
     run_bench(
         NodeCore(config),
         top="core",
-        module="hw_tests.memory_node.core_bench",
+        module="hw_tests.memory_node.node_control_bench",
         parameters={
             "links": config.links,
             "groups": config.groups,
