@@ -19,7 +19,7 @@ _LONGEST_CHAIN = 6
 
 
 class Delay(wiring.Component):
-    """``o`` is ``i`` of ``cycles`` clock cycles ago.
+    """Gives back what it is given, ``cycles`` clock cycles later.
 
     A few cycles are registers; more are a ring memory, of which only one word moves a cycle,
     so that a long delay costs no more than a short one in simulation. Data has no reset: for
@@ -31,6 +31,12 @@ class Delay(wiring.Component):
         Bits, 1 or more.
     cycles
         Delay, 1 or more.
+
+    Members
+    -------
+    i : In(width)
+    o : Out(width)
+        ``i`` of ``cycles`` cycles ago.
     """
 
     def __init__(self, *, width: int, cycles: int) -> None:

@@ -144,7 +144,7 @@ class _Writer:
         taken = self._declare_storage()
         self._declare_results(taken)
         self._write_operations()
-        self._write_cells(taken)
+        self._write_cells()
         self._write_registers(taken)
         for name, value in top.ports_o.items():
             if len(value) and name not in self._widths:
@@ -354,7 +354,7 @@ class _Writer:
 
     # Cells
 
-    def _write_cells(self, taken: set[int]) -> None:
+    def _write_cells(self) -> None:
         """All but operators and registers."""
         for index, cell in self._cells:
             nets = nets_of(index, 0, width_of(cell))

@@ -69,7 +69,7 @@ def rooms() -> Drawing:
             ),
             (
                 "memory_node/",
-                ["memory in the devices'", "network; backends/", "golden"],
+                ["memory in the devices'", "network; backends/", "golden, rtl"],
             ),
         ],
     )

@@ -79,6 +79,9 @@ class FlowUnit(wiring.Component):
         Stages of operators by their operation, where they are not the default.
     name
         Of the rule in the name of the Verilog module, by default that of the function.
+
+    The members are those of a :class:`UnitSignature`; results come :attr:`latency` cycles after
+    their operands.
     """
 
     def __init__(

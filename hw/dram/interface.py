@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from amaranth.hdl import Cat, Shape
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,7 +15,6 @@ __all__ = [
     "DramCommand",
     "DramSignature",
     "read_latency",
-    "slot_connections",
     "write_latency",
 ]
 
@@ -92,26 +88,3 @@ class DramSignature(wiring.Signature):
                 **({"read_valid": In(1)} if read_valid else {}),
             }
         )
-
-
-def slot_connections(dram: Any) -> dict[str, Any]:
-    """What simulation's Verilog that looks at the commands of ``dram`` takes, for an ``Instance``.
-
-    ``dram`` is a :class:`DramSignature` or another whose slots have four members each: command,
-    bank group or what takes its place, bank, address. The connections are the inputs ``commands``,
-    ``groups``, ``banks`` and ``addresses``, each of all slots, slot 0 lowest, and as parameters
-    the widths of the last three in a slot and the codes of the commands.
-    """
-    members = dram.signature.members
-    names = [name.removesuffix("_p0") for name in members if name.endswith("_p0")]
-    command, *place = (members[f"{name}_p0"].shape for name in names)
-    inputs = ("i_commands", "i_groups", "i_banks", "i_addresses")
-    widths = ("p_GROUP_BITS", "p_BANK_BITS", "p_ADDRESS_BITS")
-    return {
-        **{f"p_{each.name}": each.value for each in command if each.value},
-        **{key: Shape.cast(shape).width for key, shape in zip(widths, place, strict=True)},
-        **{
-            key: Cat(getattr(dram, f"{name}_p{slot}") for slot in range(SLOTS))
-            for key, name in zip(inputs, names, strict=True)
-        },
-    }

@@ -12,9 +12,9 @@ from amaranth.lib.wiring import In, Out
 from hw.dram.controller import Ddr4Controller
 from hw.dram.dfi import DfiController
 from hw.memory_node.config import MemoryNodeConfig
-from hw.memory_node.core import NodeCore
 from hw.memory_node.flit import CHANNELS
 from hw.memory_node.link.port import LINK_COUNTERS, LinkPort
+from hw.memory_node.node_control import NodeControl
 from hw.memory_node.registers.node_registers import REGISTERS_AXI
 from hw.verilog import Shared
 
@@ -100,8 +100,8 @@ class MemoryNode(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         config = self._config
-        m.submodules.core = core = NodeCore(config)
-        wiring.connect(m, wiring.flipped(self.s_axi), core.s_axi)
+        m.submodules.control = control = NodeControl(config)
+        wiring.connect(m, wiring.flipped(self.s_axi), control.s_axi)
         one = LinkPort(config.link)
         ports: list[Any] = [Shared(one, name="node_link_port") for _ in range(config.links)]
         for index, port in enumerate(ports):
@@ -109,15 +109,15 @@ class MemoryNode(wiring.Component):
             wiring.connect(m, wiring.flipped(self.wire_in[index]), port.wire_in)
             wiring.connect(m, port.wire_out, wiring.flipped(self.wire_out[index]))
             for channel in range(CHANNELS):
-                wiring.connect(m, port.receive[channel], core.receive[index][channel])
-                wiring.connect(m, core.transmit[index][channel], port.transmit[channel])
+                wiring.connect(m, port.receive[channel], control.receive[index][channel])
+                wiring.connect(m, control.transmit[index][channel], port.transmit[channel])
             m.d.comb += [
-                getattr(core, name)[index].eq(getattr(port, name)) for name in LINK_COUNTERS
+                getattr(control, name)[index].eq(getattr(port, name)) for name in LINK_COUNTERS
             ]
-        m.d.comb += core.dead.eq(Cat(port.dead for port in ports))
+        m.d.comb += control.dead.eq(Cat(port.dead for port in ports))
         for index, memory in enumerate(self._memories):
             m.submodules[f"memory_{index}"] = memory
-            wiring.connect(m, core.memory[index], memory.s_axi)
+            wiring.connect(m, control.memory[index], memory.s_axi)
             for name in _OUTSIDE:
                 if name in memory.signature.members:
                     outside = getattr(self, f"{name}{index}")

@@ -163,7 +163,3 @@ class UpdateRule:
     def identifier(self) -> int:
         """CRC-32 of the :attr:`signature`, by which the driver knows the rule in a device."""
         return crc32(self.signature.encode())
-
-    def ceiling_mp_per_s(self, bytes_per_s: float) -> float:
-        """Most million parameters a second that the bandwidth lets through."""
-        return bytes_per_s / self.bytes_per_parameter / 1e6

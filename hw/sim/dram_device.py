@@ -7,15 +7,15 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
+from amaranth.hdl import Cat, ClockSignal, Instance, Module, ResetSignal, Shape
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.dram.geometry import BURST_COLUMNS, DramGeometry
-from hw.dram.interface import DramSignature, slot_connections
+from hw.dram.interface import SLOTS, DramSignature
 from hw.dram.timing import CommandTiming, DramTiming
 
-__all__ = ["Ddr4Device", "DramDevice", "Violation"]
+__all__ = ["Ddr4Device", "DramDevice", "Violation", "slot_connections"]
 
 
 class Violation(IntEnum):
@@ -146,3 +146,26 @@ class Ddr4Device(DramDevice):
             MAX_POSTPONED=8,
             CHECK_REFRESH=int(check_refresh),
         )
+
+
+def slot_connections(dram: Any) -> dict[str, Any]:
+    """What Verilog that looks at the commands of ``dram`` takes, for an ``Instance``.
+
+    ``dram`` is a :class:`~hw.dram.interface.DramSignature` or another whose slots have four members
+    each: command, bank group or what takes its place, bank, address. The connections are the inputs
+    ``commands``, ``groups``, ``banks`` and ``addresses``, each of all slots, slot 0 lowest, and as
+    parameters the widths of the last three in a slot and the codes of the commands.
+    """
+    members = dram.signature.members
+    names = [name.removesuffix("_p0") for name in members if name.endswith("_p0")]
+    command, *place = (members[f"{name}_p0"].shape for name in names)
+    inputs = ("i_commands", "i_groups", "i_banks", "i_addresses")
+    widths = ("p_GROUP_BITS", "p_BANK_BITS", "p_ADDRESS_BITS")
+    return {
+        **{f"p_{each.name}": each.value for each in command if each.value},
+        **{key: Shape.cast(shape).width for key, shape in zip(widths, place, strict=True)},
+        **{
+            key: Cat(getattr(dram, f"{name}_p{slot}") for slot in range(SLOTS))
+            for key, name in zip(inputs, names, strict=True)
+        },
+    }

@@ -7,13 +7,13 @@ from typing import Any
 
 from amaranth.hdl import ClockSignal, Instance, ResetSignal
 
-from hw.dram.interface import slot_connections
+from hw.sim.dram_device import slot_connections
 
 __all__ = ["command_trace"]
 
 
 def command_trace(platform: Any, dram: Any, *, file: str, header: str, flush: Any) -> Instance:
-    """A recorder of the commands of ``dram``, see :func:`~hw.dram.interface.slot_connections`.
+    """A recorder of the commands of ``dram``, see :func:`~hw.sim.dram_device.slot_connections`.
 
     ``header`` is two lines, the second of which names the columns.
     """

@@ -24,6 +24,7 @@ from matplotlib.textpath import TextPath
 import sw_driver
 from hw.axdimm.registers import kernel_map
 from sw_driver import cli, errors
+from sw_driver.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -277,6 +278,11 @@ def test_commands_exist(page: Path) -> None:
             for given in (word for word in words if word.startswith("ARGS=")):
                 if f"nearmem {target} " in rule[1]:
                     check_nearmem([target, *shlex.split(given.removeprefix("ARGS="))])
+
+
+def test_every_subcommand_is_in_the_list() -> None:
+    listed = {words[0] for _, words in commands((ROOT / "docs" / "commands.md").read_text())}
+    assert set(COMMANDS) <= listed, set(COMMANDS) - listed
 
 
 @of_pages()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
-import golden.cycles
 from golden.cycles import (
     ChannelState,
     CycleConfig,
@@ -388,15 +385,6 @@ def test_read_buffers_too_small_for_the_model_are_refused() -> None:
 def test_refused_runs(refused: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         refused()
-
-
-def test_the_model_knows_nothing_of_the_hardwares_sources() -> None:
-    for path in Path(golden.cycles.__path__[0]).glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.level == 0:
-                names = [node.module or ""]
-            assert not {name.split(".")[0] for name in names} & {"hw", "sw_driver"}, path
 
 
 @pytest.fixture(scope="module")

@@ -126,27 +126,23 @@ def presets(pim: bool = False) -> tuple[str, ...]:
     return (PIM_KEYS if pim else MODULE_KEYS)["preset"].choices
 
 
-def add_configuration_options(
-    parser: argparse.ArgumentParser, *, pim: bool = False, settings: bool = True
-) -> None:
-    """``--config`` and, with ``settings``, ``--set``, of the module or of the PIM."""
+def add_configuration_options(parser: argparse.ArgumentParser, *, pim: bool = False) -> None:
+    """``--config`` and ``--set``, of the module or of the PIM."""
     default = "paper" if pim else "axdimm"
     config: Any = parser.add_argument(
         "--config",
-        metavar="PRESET|FILE" if settings else "PRESET",
-        help=f"configuration, one of %(presets)s{', or a TOML file' if settings else ''} (default: "
-        f"{default}, the paper's)",
+        metavar="PRESET|FILE",
+        help=f"configuration, one of %(presets)s, or a TOML file (default: {default}, the paper's)",
     )
     config.presets = Names(lambda: presets(pim))
-    if settings:
-        parser.add_argument(
-            "--set",
-            action="append",
-            default=[],
-            metavar="KEY=VALUE",
-            help="a setting of the configuration; may be given several times ('nearmem config "
-            f"{default}' lists them)",
-        )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the configuration; may be given several times ('nearmem config "
+        f"{default}' lists them)",
+    )
 
 
 def add_output_options(parser: argparse.ArgumentParser, what: str = "the results") -> None:

@@ -8,12 +8,12 @@ from functools import cache
 
 from golden.cycles import ChannelState, CycleConfig, RefreshState
 from golden.cycles.memory_node import GroupCycles, Request, answered_fabric_cycles
+from hw.line import LINE_BYTES
 from hw.memory_node.config import MemoryNodeConfig
+from hw.memory_node.flit import PACKET_LINES
 
 __all__ = ["group_cycles", "link_gb_per_s", "memory_gb_per_s"]
 
-_LINES, _LINE_BYTES = 64, 64
-"""Of a packet, the largest; of a line."""
 _WARM_PACKETS = 32
 
 
@@ -41,7 +41,7 @@ def link_gb_per_s(config: MemoryNodeConfig) -> float:
     """What one link reads: packets of 4 KB, one after the other."""
     group = group_cycles(config)
     packets = 2 * _WARM_PACKETS
-    reads = [Request(False, _LINES * number, _LINES) for number in range(packets)]
+    reads = [Request(False, PACKET_LINES * number, PACKET_LINES) for number in range(packets)]
     first, *_ = answered_fabric_cycles(group, [reads, *[[] for _ in range(group.links - 1)]])
     return _gb_per_s(config, packets - _WARM_PACKETS, first[-1] - first[_WARM_PACKETS - 1])
 
@@ -51,16 +51,16 @@ def memory_gb_per_s(config: MemoryNodeConfig) -> float:
     """What the node's memory moves while all links read and write packets of 4 KB in turn, each in
     its part of the addresses, from one batch of collected refreshes to the next. A few seconds."""
     group = group_cycles(config)
-    share = config.group_bytes // _LINE_BYTES // _LINES // group.links
+    share = config.group_bytes // LINE_BYTES // PACKET_LINES // group.links
     channel = group.channel
     period = channel.refresh_postpone * channel.t_refi // 4
-    packets = 2 * _WARM_PACKETS + period * group.channels // _LINES // group.links
+    packets = 2 * _WARM_PACKETS + period * group.channels // PACKET_LINES // group.links
     requests = [
         [
             Request(
                 bool(number % 2),
-                _LINES * (link * share + number // 2 + number % 2 * (share // 2)),
-                _LINES,
+                PACKET_LINES * (link * share + number // 2 + number % 2 * (share // 2)),
+                PACKET_LINES,
             )
             for number in range(packets)
         ]
@@ -75,4 +75,4 @@ def memory_gb_per_s(config: MemoryNodeConfig) -> float:
 
 def _gb_per_s(config: MemoryNodeConfig, packets: int, fabric_cycles: int) -> float:
     ns = fabric_cycles * 4 * config.part.timing.tck_ps / 1000
-    return packets * _LINES * _LINE_BYTES / ns
+    return packets * PACKET_LINES * LINE_BYTES / ns

@@ -15,7 +15,8 @@ from ..errors import (
     InvalidSizeError,
 )
 from ..memory.allocator import Allocator, MemoryStatistics
-from .network import LINE_BYTES, Side
+from .network import Side
+from .packets import LINE_BYTES
 
 __all__ = ["AddressSpace", "Placement", "Stretch"]
 

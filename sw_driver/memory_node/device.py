@@ -12,7 +12,8 @@ from ..errors import AlignmentError, CopyRangeError, HostBufferError, InvalidOpt
 from ..memory.allocator import MemoryStatistics
 from .address_space import AddressSpace, Placement
 from .compression import BLOCK_BYTES, CompressionStatistics
-from .network import LINE_BYTES, NodeNetwork, Piece
+from .network import NodeNetwork, Piece
+from .packets import LINE_BYTES
 from .streams import Stream, Work
 
 __all__ = ["PAGE_BYTES", "DeviceNode", "Direction"]

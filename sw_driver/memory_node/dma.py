@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..errors import RemoteMemoryError
 from .compression import BLOCK_BYTES, CompressionStatistics, compress, expand
-from .network import LINE_BYTES, Piece, Side
-from .packets import REQUESTS, Flit, Operation, Packet, Status
+from .network import Piece, Side
+from .packets import LINE_BYTES, REQUESTS, Flit, Operation, Packet, Status
 
 __all__ = ["DmaNetwork", "Ports"]
 

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 
 from .compression import CompressionStatistics
 
-__all__ = ["LINE_BYTES", "NodeNetwork", "Piece", "Side"]
-
-LINE_BYTES = 64
-"""What the memory-nodes move: addresses and sizes of transfers are multiples of it."""
+__all__ = ["NodeNetwork", "Piece", "Side"]
 
 
 class Side(IntEnum):
@@ -32,7 +29,7 @@ class Piece:
     write: bool
     """To the memory-node."""
     local: int
-    """Byte address in the device's memory."""
+    """Byte address in the device's memory; like the other two a multiple of 64."""
     remote: int
     """Byte address in the share."""
     nbytes: int

@@ -15,6 +15,7 @@ __all__ = [
     "host_response_layout",
     "memory_request_layout",
     "memory_response_layout",
+    "write_request_layout",
 ]
 
 MEMORY_TAG_BITS = 6
@@ -43,6 +44,12 @@ def memory_request_layout(
             "write": 1,
         }
     )
+
+
+def write_request_layout(config: PimConfig) -> data.StructLayout:
+    """What a write asks; all but its tag."""
+    request = memory_request_layout(config)
+    return data.StructLayout({name: request[name].shape for name in ("address", "data", "strobe")})
 
 
 @cache

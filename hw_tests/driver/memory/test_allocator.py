@@ -9,8 +9,8 @@ import pytest
 from sw_driver.errors import OutOfMemoryError
 from sw_driver.memory.allocator import (
     BANK_BLOCK_BYTES,
-    BANK_SLOTS,
-    SLOT_STRIDE,
+    BANK_PAIRS,
+    PAIR_STRIDE,
     Allocator,
     ChannelAllocator,
     MemoryStatistics,
@@ -34,7 +34,7 @@ class Reference:
         self.used = bytearray(granules)
         self.banks = banks
         self.stagger = stagger
-        self.next_slot = 0
+        self.next_pair = 0
         self.counts: dict[int, int] = {}
         self.peak = 0
 
@@ -51,9 +51,9 @@ class Reference:
         place = None
         if self.banks and count >= BLOCK_LINES:
             if self.stagger:
-                place = self.search(count, CYCLE_LINES, self.next_slot * BLOCK_LINES)
+                place = self.search(count, CYCLE_LINES, self.next_pair * BLOCK_LINES)
                 if place is not None:
-                    self.next_slot = (self.next_slot + 2) % 8
+                    self.next_pair = (self.next_pair + 2) % 8
             if place is None:
                 place = self.search(count, BLOCK_LINES)
         if place is None:
@@ -102,7 +102,7 @@ def test_addresses_and_statistics_are_those_of_the_definition(kind: str) -> None
                 [1, rng.randrange(1, 255), 255, 256, 257, 512, rng.randrange(256, 1500)]
             )
             nbytes = count * LINE - rng.randrange(LINE)
-            slot = reference.next_slot
+            pair = reference.next_pair
             place = reference.allocate(count)
             if place is None:
                 seen["refused"] += 1
@@ -111,7 +111,7 @@ def test_addresses_and_statistics_are_those_of_the_definition(kind: str) -> None
             else:
                 made += 1
                 assert allocator.allocate(nbytes) == place * LINE
-                staggered = reference.next_slot != slot
+                staggered = reference.next_pair != pair
                 aligned = place % BLOCK_LINES == 0 and count >= BLOCK_LINES
                 seen["staggered" if staggered else "on a block" if aligned else "anywhere"] += 1
         if operation % 20 == 0:
@@ -139,8 +139,8 @@ def test_large_allocations_rotate_over_the_banks() -> None:
     allocator = ChannelAllocator(limit_bytes=LIMIT)
     addresses = [allocator.allocate(200_000) for _ in "pgmv"]
     assert all(address % BANK_BLOCK_BYTES == 0 for address in addresses)
-    slots = [address // BANK_BLOCK_BYTES % BANK_SLOTS for address in addresses]
-    assert slots == [SLOT_STRIDE * number % BANK_SLOTS for number in range(4)]
+    pairs = [address // BANK_BLOCK_BYTES % BANK_PAIRS for address in addresses]
+    assert pairs == [PAIR_STRIDE * number % BANK_PAIRS for number in range(4)]
 
 
 def test_loads_and_stores_of_a_round_meet_in_no_bank() -> None:
@@ -149,8 +149,8 @@ def test_loads_and_stores_of_a_round_meet_in_no_bank() -> None:
     for block in range(1, 12):
         loads = [tensor + block for tensor in (p, g, m, v)]
         stores = [tensor + block - 1 for tensor in (p, m, v)]
-        slots = [number % BANK_SLOTS for number in loads + stores]
-        assert len(set(slots)) == len(slots)
+        pairs = [number % BANK_PAIRS for number in loads + stores]
+        assert len(set(pairs)) == len(pairs)
 
 
 def test_without_staggering_large_allocations_are_only_aligned() -> None:
@@ -170,7 +170,7 @@ def test_small_allocations_fill_the_gaps_that_staggering_leaves() -> None:
 @pytest.mark.parametrize("size", [LIMIT, LIMIT - BANK_BLOCK_BYTES, LIMIT // 2 + 64])
 def test_staggering_never_costs_an_allocation(size: int) -> None:
     allocator = ChannelAllocator(limit_bytes=LIMIT)
-    allocator.free(allocator.allocate(BANK_BLOCK_BYTES))  # the next slot is not the first
+    allocator.free(allocator.allocate(BANK_BLOCK_BYTES))  # the next pair is not the first
     allocator.allocate(size)
 
 
@@ -185,18 +185,18 @@ def test_a_size_that_fills_a_block_but_for_its_last_line_is_staggered() -> None:
     allocator = ChannelAllocator(limit_bytes=LIMIT)
     sizes = [BANK_BLOCK_BYTES - LINE, BANK_BLOCK_BYTES - LINE + 1, BANK_BLOCK_BYTES]
     addresses = [allocator.allocate(size) for size in sizes]
-    # The first is small, so slot 0 is not free in the first cycle.
-    cycle_bytes = BANK_SLOTS * BANK_BLOCK_BYTES
-    assert addresses == [0, cycle_bytes, SLOT_STRIDE * BANK_BLOCK_BYTES]
+    # The first is small, so pair 0 is not free in the first cycle.
+    cycle_bytes = BANK_PAIRS * BANK_BLOCK_BYTES
+    assert addresses == [0, cycle_bytes, PAIR_STRIDE * BANK_BLOCK_BYTES]
 
 
-def test_an_allocation_that_is_not_staggered_does_not_use_up_a_slot() -> None:
-    allocator = ChannelAllocator(limit_bytes=BANK_SLOTS * BANK_BLOCK_BYTES)
+def test_an_allocation_that_is_not_staggered_does_not_use_up_a_pair() -> None:
+    allocator = ChannelAllocator(limit_bytes=BANK_PAIRS * BANK_BLOCK_BYTES)
     allocator.allocate(BANK_BLOCK_BYTES)
-    rest = allocator.allocate((BANK_SLOTS - 1) * BANK_BLOCK_BYTES)
+    rest = allocator.allocate((BANK_PAIRS - 1) * BANK_BLOCK_BYTES)
     assert rest == BANK_BLOCK_BYTES
     allocator.free(rest)
-    assert allocator.allocate(BANK_BLOCK_BYTES) == SLOT_STRIDE * BANK_BLOCK_BYTES
+    assert allocator.allocate(BANK_BLOCK_BYTES) == PAIR_STRIDE * BANK_BLOCK_BYTES
 
 
 def test_without_banks_large_allocations_only_follow_the_granule() -> None:

@@ -19,6 +19,7 @@ from sw_driver.errors import (
     InvalidOptionError,
     NoSuchDeviceError,
 )
+from sw_driver.memory.hostbuffer import aligned_bytes
 from sw_driver.transport import (
     LINE_BYTES,
     WINDOW_BYTES,
@@ -199,14 +200,14 @@ class MappedFile:
 
     def read(self, offset: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`MemoryMap`."""
-        data = _aligned(nbytes)
+        data = aligned_bytes(nbytes)
         data[:] = np.frombuffer(self._map, np.uint8, nbytes, offset)
         return data
 
     def write(self, offset: int, data: NDArray[np.uint8]) -> None:
         """See :class:`MemoryMap`."""
         if data.ctypes.data % LINE_BYTES:
-            copy = _aligned(data.size)
+            copy = aligned_bytes(data.size)
             copy[:] = data
             data = copy
         np.frombuffer(self._map, np.uint8, data.size, offset)[:] = data
@@ -418,10 +419,3 @@ class MappedTransport(Transport):
                 f"channel {channel} refused {now - before} accesses while {what}: nobody was "
                 "there to answer"
             )
-
-
-def _aligned(nbytes: int) -> NDArray[np.uint8]:
-    """Memory of the host at a multiple of a line."""
-    buffer = np.empty(nbytes + LINE_BYTES - 1, np.uint8)
-    begin = -buffer.ctypes.data % LINE_BYTES
-    return buffer[begin : begin + nbytes]

@@ -10,14 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sw_driver.memory.hostbuffer import aligned_bytes
 from sw_driver.simulator.buildcache import cached_build, content_key
 from sw_driver.simulator.compiler import native_target, run_compiler
 from sw_driver.simulator.library import load_library
 
-__all__ = ["ALIGNMENT_BYTES", "CpuLibrary", "Variant", "aligned_floats"]
-
-ALIGNMENT_BYTES = 64
-"""Of arrays that are written with streaming stores."""
+__all__ = ["CpuLibrary", "Variant", "aligned_floats"]
 
 _SOURCE = Path(__file__).with_name("adam.cpp")
 _LIBRARY = "libadam.so"
@@ -60,11 +58,8 @@ Floats = NDArray[np.float32]
 
 
 def aligned_floats(count: int) -> Floats:
-    """An uninitialised float32 array at a multiple of :data:`ALIGNMENT_BYTES`."""
-    # Of numpy, which asks for huge pages: streaming copies are faster in these.
-    raw = np.empty(4 * count + ALIGNMENT_BYTES, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT_BYTES
-    return raw[start : start + 4 * count].view(np.float32)
+    """An uninitialised array at a multiple of 64 bytes, for streaming stores."""
+    return aligned_bytes(4 * count).view(np.float32)
 
 
 def _vector_bytes(source: str, log: str, loop: str) -> int:
@@ -82,9 +77,9 @@ class CpuLibrary:
     """The kernels in one :class:`Variant`.
 
     All arrays are contiguous float32 of one length and ``threads`` is at least 1; neither is
-    checked. Streaming stores go past the caches and need arrays aligned to
-    :data:`ALIGNMENT_BYTES`; where the instruction set has none (:attr:`streams`) they are ordinary
-    ones. Raises ``CompilerError`` if the compiler is missing or fails.
+    checked. Streaming stores go past the caches and need arrays at multiples of 64 bytes; where the
+    instruction set has none (:attr:`streams`) they are ordinary ones. Raises ``CompilerError``
+    if the compiler is missing or fails.
     """
 
     def __init__(self, variant: Variant) -> None:

@@ -24,7 +24,7 @@ from sw_driver.experiments.settings import (
     split_entry,
     text_of,
 )
-from sw_driver.memory.allocator import BANK_BLOCK_BYTES, BANK_SLOTS, ChannelAllocator
+from sw_driver.memory.allocator import BANK_BLOCK_BYTES, BANK_PAIRS, ChannelAllocator
 from sw_driver.simulator import sources
 from sw_driver.simulator.buildcache import content_key
 from sw_driver.transport import kernel_window
@@ -102,7 +102,7 @@ class Point:
         from hw.axdimm.config import configure
 
         # Staggering leaves a gap of at most a turn of the banks before each tensor.
-        turn_bytes = BANK_SLOTS * BANK_BLOCK_BYTES
+        turn_bytes = BANK_PAIRS * BANK_BLOCK_BYTES
         config = configure(preset, **settings)
         whole = config.capacity_bytes
         needed = _tensors(config) * (self.count * PARAMETER_BYTES + turn_bytes)

@@ -208,7 +208,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         try:
             for parameter, progress in self._progress.items():
                 if progress.steps:
-                    self.state[parameter] = self._state_of(parameter, progress)
+                    self.state[parameter] = self._state_of(progress)
             return torch.optim.Optimizer.state_dict(self)
         finally:
             self.state = defaultdict(dict)
@@ -248,7 +248,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         names = self._platform.tensors
         return {name: key for name, key in self.state_keys.items() if name in names}
 
-    def _state_of(self, parameter: Tensor, progress: _Progress) -> dict[str, Any]:
+    def _state_of(self, progress: _Progress) -> dict[str, Any]:
         state: dict[str, Any] = {}
         if self.counts_steps:
             state["step"] = torch.tensor(float(progress.steps))

@@ -48,10 +48,6 @@ class Topology:
         places = [number for number, node in enumerate(ring) if node.startswith("D")]
         return tuple(after - here for here, after in pairwise([*places, places[0] + len(ring)]))
 
-    def degree(self, node: str) -> int:
-        """Links of a node."""
-        return sum(count for ends, count in self.links.items() if node in ends)
-
     def to_memory(self, device: str) -> dict[str, int]:
         """Links of a device-node by the memory-node that they reach."""
         found: dict[str, int] = {}

@@ -17,8 +17,8 @@ from hw.checks import check_int
 from hw.float.parts import hold, mask_below, register, wire
 from hw.pim.bank.buffer.column_memory import shared_column
 from hw.pim.bank.buffer.interface import COLUMNS, RESULT_FRAMES, BufferReadSignature
-from hw.pim.bank.move.bank_port import write_request_layout
 from hw.pim.config import PimConfig
+from hw.pim.memory.memory_port import write_request_layout
 from hw.pim.placement import MAX_LANES
 from hw.pim.work.layouts import BEAT_WORDS, Jobs, OperandBuffer
 

@@ -10,14 +10,18 @@ from amaranth.lib.wiring import In, Out
 
 from hw.float.parts import hold
 from hw.pim.config import BEAT_BYTES, PimConfig
-from hw.pim.memory.memory_port import MEMORY_TAG_BITS, memory_request_layout, memory_response_layout
+from hw.pim.memory.memory_port import (
+    MEMORY_TAG_BITS,
+    memory_request_layout,
+    memory_response_layout,
+    write_request_layout,
+)
 
 __all__ = [
     "READ_TAG_BITS",
     "BankPort",
     "read_request_layout",
     "read_response_layout",
-    "write_request_layout",
 ]
 
 READ_TAG_BITS = MEMORY_TAG_BITS - 1
@@ -35,12 +39,6 @@ def read_response_layout() -> data.StructLayout:
     return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": READ_TAG_BITS})
 
 
-def write_request_layout(config: PimConfig) -> data.StructLayout:
-    """A write of the storer; ``address`` counts beats, a set bit of ``strobe`` writes a byte."""
-    request = memory_request_layout(config)
-    return data.StructLayout({name: request[name].shape for name in ("address", "data", "strobe")})
-
-
 class BankPort(wiring.Component):
     """Passes on writes, or, when there is none, reads; and responses to the one who asked.
 
@@ -50,7 +48,7 @@ class BankPort(wiring.Component):
     Members
     -------
     read : In(stream of :func:`read_request_layout`)
-    write : In(stream of :func:`write_request_layout`)
+    write : In(stream of :func:`~hw.pim.memory.memory_port.write_request_layout`)
     answer : Out(stream of :func:`read_response_layout`)
         ``ready`` is not looked at.
     written : Out(1)

@@ -11,9 +11,9 @@ from amaranth.lib.wiring import In, Out
 from hw.checks import check_int
 from hw.pim.bank.buffer.buffers import ResultBuffer
 from hw.pim.bank.buffer.interface import RESULT_FRAMES, ResultWriteSignature
-from hw.pim.bank.move.bank_port import write_request_layout
 from hw.pim.bank.move.walker import Walker
 from hw.pim.config import PimConfig
+from hw.pim.memory.memory_port import write_request_layout
 from hw.pim.placement import MAX_LANES
 from hw.pim.work.layouts import Jobs
 
@@ -39,7 +39,7 @@ class Storer(wiring.Component):
     i : In(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
         The results must be in the buffer.
     result : In(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
-    request : Out(stream of :func:`~hw.pim.bank.move.bank_port.write_request_layout`)
+    request : Out(stream of :func:`~hw.pim.memory.memory_port.write_request_layout`)
     written : In(1)
         Pulse: a write has been answered.
     freed : Out(1)

@@ -56,7 +56,7 @@ _TOPS = {"": (0, "memory_node"), "group": (GROUPS_OFFSET_BYTES, "memory_node_gro
 
 
 class Bench:
-    """A core with memories and streams, and its golden model."""
+    """A node without links, with memories and streams, and its golden model."""
 
     def __init__(self, dut: Any, *, stalls: str = "none", date_line: bool = False) -> None:
         self.dut = dut

@@ -6,7 +6,7 @@ import pytest
 
 from hw.dram.presets import TINY
 from hw.memory_node.config import MemoryNodeConfig
-from hw.memory_node.core import NodeCore
+from hw.memory_node.node_control import NodeControl
 from hw_tests.bench import run_bench
 
 CONFIGS = {
@@ -16,12 +16,12 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_core(name: str) -> None:
+def test_node_control(name: str) -> None:
     config = CONFIGS[name]
     run_bench(
-        NodeCore(config),
-        top="core",
-        module="hw_tests.memory_node.core_bench",
+        NodeControl(config),
+        top="node_control",
+        module="hw_tests.memory_node.node_control_bench",
         parameters={
             "links": config.links,
             "groups": config.groups,

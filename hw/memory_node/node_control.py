@@ -18,10 +18,10 @@ from hw.memory_node.ring.detour import Detour
 from hw.memory_node.ring.stop import RingStop
 from hw.verilog import Shared
 
-__all__ = ["NodeCore"]
+__all__ = ["NodeControl"]
 
 
-class NodeCore(wiring.Component):
+class NodeControl(wiring.Component):
     """Groups, stops of rings and registers: all of a node but its links and its memory.
 
     Members
