@@ -64,7 +64,7 @@ class FlowUnit(wiring.Component):
 
     The reset clears ``o_valid`` for everything in flight. The clock may stop at any time. Raises
     :class:`~hw.dataflow.flow.FlowError` if the formula is not a complete pipeline or its results
-    are not ``outputs``.
+    are not ``outputs``. The members are those of a :class:`UnitSignature`.
 
     Parameters
     ----------
@@ -79,9 +79,6 @@ class FlowUnit(wiring.Component):
         Stages of operators by their operation, where they are not the default.
     name
         Of the rule in the name of the Verilog module, by default that of the function.
-
-    The members are those of a :class:`UnitSignature`; results come :attr:`latency` cycles after
-    their operands.
     """
 
     def __init__(
