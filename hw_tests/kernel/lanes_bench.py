@@ -72,7 +72,8 @@ class Bench:
         await ClockCycles(self.dut.clk, 3)
         # What is only loaded does not begin.
         self.dut.load.value = 1
-        await RisingEdge(self.dut.clk)
+        await ClockCycles(self.dut.clk, 3)
+        assert int(self.dut.idle.value)
         await self.pulse("start")
         self.dut.load.value = 0
 
