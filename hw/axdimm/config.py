@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from hw.axdimm.host_port import MAX_READ_LATENCY
+from hw.axdimm.host_port import MAX_READ_LATENCY, MIN_READ_LATENCY
 from hw.axdimm.registers import WINDOW_BYTES
 from hw.checks import check_int
 from hw.dram.config import ControllerConfig
@@ -97,7 +97,7 @@ class ModuleConfig:
                 f"{self.memory!r}, which has none: leave it out"
             )
         latency = self.read_latency_fabric_cycles
-        check_int("read_latency_fabric_cycles", latency, 4, MAX_READ_LATENCY)
+        check_int("read_latency_fabric_cycles", latency, MIN_READ_LATENCY, MAX_READ_LATENCY)
         if self.host not in HOSTS:
             raise ValueError(f"host must be one of {', '.join(HOSTS)}, got {self.host!r}")
         if self.host == "axi4" and latency != _PAPER_READ_LATENCY:

@@ -16,11 +16,22 @@ from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
 
-__all__ = ["MAX_READ_LATENCY", "HostPort", "HostRequest", "HostResult", "Target", "target_of"]
+__all__ = [
+    "MAX_READ_LATENCY",
+    "MIN_READ_LATENCY",
+    "HostPort",
+    "HostRequest",
+    "HostResult",
+    "Target",
+    "target_of",
+]
 
 TAG_BITS = 9
 """A read's number: eight bits of place in the result memory, one of generation."""
 
+
+MIN_READ_LATENCY = 5
+"""In fabric cycles: with less the answers of the arbiter's own registers would be late."""
 
 MAX_READ_LATENCY = 2 << (TAG_BITS - 1)
 """In fabric cycles: reads come every second cycle, and each has a place until it is answered."""
@@ -86,7 +97,7 @@ class HostPort(wiring.Component):
     address_width
         Byte address width of the channel.
     read_latency
-        Fabric cycles from ``req_valid`` to ``rsp_valid``, from 4 to 512: at the link's pace 256
+        Fabric cycles from ``req_valid`` to ``rsp_valid``, from 5 to 512: at the link's pace 256
         reads, which is what the result memory holds.
     queue_lines
         Requests held while the DRAM is busy, from 8 to 128. The longest refresh is 110 fabric
@@ -117,7 +128,7 @@ class HostPort(wiring.Component):
     def __init__(
         self, *, address_width: int, read_latency: int = 48, queue_lines: int = 128
     ) -> None:
-        check_int("read_latency", read_latency, 4, MAX_READ_LATENCY)
+        check_int("read_latency", read_latency, MIN_READ_LATENCY, MAX_READ_LATENCY)
         check_int("queue_lines", queue_lines, 8, 128)
         self.read_latency = read_latency
         """For the register that tells."""

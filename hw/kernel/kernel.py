@@ -65,7 +65,7 @@ class Kernel(wiring.Component):
     running : Out(1)
         The check is over and the run is not.
     check_cycles : Out(8)
-        Fabric cycles that the check takes; with ``begins``.
+        Fabric cycles that the check takes; holds from ``begins`` until the end of the run.
     """
 
     def __init__(self, config: KernelConfig, *, units: Sequence[Any] | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hw.axdimm.arbiter import Arbiter
-from hw.axdimm.host_port import HostPort
+from hw.axdimm.host_port import MIN_READ_LATENCY, HostPort
 from hw.axdimm.memory_join import ExclusiveJoin
 from hw.verilog import to_verilog
 from hw_tests.bench import run_bench
@@ -44,11 +44,22 @@ def test_arbiter(stalls: str) -> None:
     )
 
 
+def test_registers_answer_in_time_with_the_shortest_latency() -> None:
+    parameters = {**PARAMETERS, "read_latency": MIN_READ_LATENCY}
+    run_bench(
+        arbiter(**parameters),
+        top="arbiter",
+        module="hw_tests.axdimm.arbiter_bench",
+        parameters={**parameters, "stalls": "none"},
+        testcase="constants_and_inputs_are_readable",
+    )
+
+
 @pytest.mark.parametrize(
     ("parameter", "value", "message"),
     [
         ("address_width", 13, "at least 14"),
-        ("read_latency", 2, "from 4 to 512"),
+        ("read_latency", 4, "from 5 to 512"),
     ],
 )
 def test_refuses(parameter: str, value: int, message: str) -> None:

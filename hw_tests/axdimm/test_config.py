@@ -50,7 +50,7 @@ def test_is_frozen() -> None:
             {"t_rfc": 441, "t_refi": 442},
             r"t_refi must be at least 531 .* t_rfc may be 352\), got 442",
         ),
-        ({"read_latency_fabric_cycles": 3}, "from 4 to 512, got 3"),
+        ({"read_latency_fabric_cycles": 4}, "from 5 to 512, got 4"),
         ({"memory": "hbm"}, "memory must be one of ddr4, axi4, got 'hbm'"),
         ({"host": "pcie"}, "host must be one of link, axi4, got 'pcie'"),
         ({"host": "axi4", "read_latency_fabric_cycles": 60}, "means nothing with .* got 60"),

@@ -15,7 +15,7 @@ from hw_tests.side_by_side import SideBySide
 ADDRESS_WIDTH = 16
 # The shortest latency, a usual one, and one near the longest; queues from the shortest to the
 # longest.
-QUEUES = {4: 8, 48: 128, 500: 24}
+QUEUES = {5: 8, 48: 128, 500: 24}
 
 
 @cache
@@ -48,7 +48,7 @@ def test_host_port(read_latency: int) -> None:
 @pytest.mark.parametrize(
     ("parameter", "value", "message"),
     [
-        ("read_latency", 3, "read_latency must be an integer from 4 to 512, got 3"),
+        ("read_latency", 4, "read_latency must be an integer from 5 to 512, got 4"),
         ("read_latency", 513, "got 513"),
         ("queue_lines", 7, "queue_lines must be an integer from 8 to 128, got 7"),
         ("queue_lines", 129, "got 129"),

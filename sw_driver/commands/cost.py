@@ -64,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
         "--mhz",
         type=integer(1, 1000),
         metavar="F",
-        help="clock to place and route for (default: 200); less is reached if it is far too high",
+        help="clock that placing and routing aim at (default: 200)",
     )
     parser.add_argument(
         "--depth",

@@ -33,8 +33,7 @@ ECP5_RESOURCES = {
 """What is counted, by the name of nextpnr."""
 
 DEFAULT_MHZ = 200
-"""The clock that the placer is asked for. It stops caring for a path that is fast enough, and where
-too many are not, it does not see those that could be."""
+"""What the placer is asked for. It stops caring for a path that is fast enough."""
 
 _SCRIPT = "read_verilog design.v wrapper.v; synth_ecp5 -top wrapper -json netlist.json"
 
