@@ -59,6 +59,21 @@ def test_hardware_and_golden_model_know_nobody(package: str, allowed: set[str]) 
             assert not others, f"{module} imports {others}"
 
 
+def test_no_two_rooms_of_the_hardware_use_each_other() -> None:
+    uses: dict[str, set[str]] = {}
+    for module, imports in IMPORTS.items():
+        if (here := _hardware_room(module)) is not None:
+            others = {_hardware_room(other) for other in imports} - {None, here}
+            uses.setdefault(here, set()).update(others)
+    list(TopologicalSorter(uses).static_order())
+
+
+def _hardware_room(module: str) -> str | None:
+    """A folder of ``hw``, or one of the files beside them."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "hw" and len(parts) > 1 else None
+
+
 def test_only_the_simulation_uses_what_is_for_simulation_only() -> None:
     for module, imports in IMPORTS.items():
         if module.startswith("hw.") and not module.startswith("hw.sim"):

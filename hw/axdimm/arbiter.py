@@ -14,11 +14,12 @@ from hw.axdimm.host_bridge import DramBridge, RegisterBridge
 from hw.axdimm.host_port import HostPort, HostResult, Target
 from hw.axdimm.memory import MemorySignature
 from hw.axdimm.memory_join import KernelGate, MemoryJoin
-from hw.axdimm.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES, arbiter_map
+from hw.axdimm.registers import arbiter_map
 from hw.axdimm.run_account import RunCountsSignature
 from hw.axi.bus import AXI4LiteSignature
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.dram.interface import SLOT_BITS
+from hw.kernel.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES
 from hw.line import LINE_BYTE_BITS
 
 __all__ = ["Arbiter", "Mode"]

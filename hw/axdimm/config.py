@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from hw.axdimm.host_port import MAX_READ_LATENCY, MIN_READ_LATENCY
-from hw.axdimm.registers import WINDOW_BYTES
 from hw.checks import check_int
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
@@ -21,6 +20,7 @@ from hw.dram.presets import (
 )
 from hw.dram.timing import DramTiming
 from hw.kernel.config import KernelConfig
+from hw.kernel.registers import WINDOW_BYTES
 from hw.line import LINE_BYTES
 from hw.rules import PAPER_RULES
 

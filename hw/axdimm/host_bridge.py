@@ -9,11 +9,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_port import TAG_BITS, HostRequest, HostResult
-from hw.axdimm.registers import WINDOW_ADDR_WIDTH
 from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature, Response
 from hw.checks import check_int
 from hw.counter import under_way
 from hw.csr.bank import CSR_DATA_WIDTH
+from hw.kernel.registers import WINDOW_ADDR_WIDTH
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 

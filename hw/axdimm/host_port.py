@@ -10,8 +10,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_link import HostLinkSignature
-from hw.axdimm.registers import WINDOW_ADDR_WIDTH
 from hw.checks import check_int
+from hw.kernel.registers import WINDOW_ADDR_WIDTH
 from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo

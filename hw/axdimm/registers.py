@@ -1,44 +1,21 @@
-"""The registers of a channel: what ``channel.rdl`` describes, and what the kernel's rules add."""
+"""The registers of a channel: those of its arbiter, and those of its kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cache
-from itertools import chain
 from pathlib import Path
 
-from hw.csr.register_map import RegisterMap, load_registers, parse_registers
-from hw.rules import PAPER_RULES, rule
-from hw.rules.update_rule import UpdateRule
+from hw.csr.register_map import RegisterMap, load_registers
+from hw.kernel.registers import kernel_text
+from hw.rules import PAPER_RULES
 
-__all__ = [
-    "WINDOW_ADDR_WIDTH",
-    "WINDOW_BYTES",
-    "arbiter_map",
-    "kernel_map",
-    "registers_text",
-    "union",
-]
+__all__ = ["arbiter_map", "registers_text"]
 
-WINDOW_ADDR_WIDTH = 12
-"""Width of the addresses in a register window, in bits."""
-
-WINDOW_BYTES = 1 << WINDOW_ADDR_WIDTH
-"""Bytes of a register window; the arbiter's is at the top of the channel's addresses, the kernel's
-below it."""
-
-_CHANNEL_RDL = Path(__file__).with_name("channel.rdl")
+_ARBITER_RDL = Path(__file__).with_name("arbiter.rdl")
 
 
 def arbiter_map() -> RegisterMap:
     """The arbiter's registers."""
-    return load_registers("axdimm_arbiter", _CHANNEL_RDL)
-
-
-@cache
-def kernel_map(rules: tuple[str, ...] = PAPER_RULES) -> RegisterMap:
-    """The registers of a kernel with ``rules``; tensors and constants of one name share them."""
-    return parse_registers("axdimm_kernel", registers_text(rules))
+    return load_registers("axdimm_arbiter", _ARBITER_RDL)
 
 
 def registers_text(rules: tuple[str, ...] = PAPER_RULES) -> str:
@@ -46,43 +23,4 @@ def registers_text(rules: tuple[str, ...] = PAPER_RULES) -> str:
 
     Raises ``ValueError`` for a constant that has the name of another register.
     """
-    chosen = [rule(name) for name in rules]
-    text = _CHANNEL_RDL.read_text()
-    taken = {each.name for each in load_registers("axdimm_kernel", _CHANNEL_RDL).registers}
-    for marker, added in (("settings", _settings(chosen)), ("sums", _sums(chosen))):
-        place = next(line for line in text.splitlines(True) if f"// @{marker}:" in line)
-        lines = []
-        for kind, name, title in added:
-            if name in taken:
-                raise ValueError(
-                    f"{name!r} of a rule is a register already, of every kernel or of a tensor; "
-                    "give the constant another name"
-                )
-            taken.add(name)
-            # Escaped, for a constant may have the name of a word of the language, such as w.
-            lines.append(rf'    {kind} \{name}; \{name}->name = "{title}";' + "\n")
-        text = text.replace(place, "".join(lines))
-    return text
-
-
-def union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """All names once, in the order in which they come first."""
-    return tuple(dict.fromkeys(chain.from_iterable(names)))
-
-
-def _settings(rules: list[UpdateRule]) -> Iterator[tuple[str, str, str]]:
-    for way, verb, tensors in (
-        ("in", "loaded", [each.inputs for each in rules]),
-        ("out", "stored", [each.outputs for each in rules]),
-    ):
-        for name in union(tensors):
-            titles = union([each.tensors[name]] for each in rules if name in each.tensors)
-            yield "address_reg", f"{name}_{way}", f"{', '.join(titles)}: {verb}"
-    for name in union(each.constants for each in rules):
-        titles = union([each.constants[name]] for each in rules if name in each.constants)
-        yield "constant_reg", name, "; ".join(titles)
-
-
-def _sums(rules: list[UpdateRule]) -> Iterator[tuple[str, str, str]]:
-    for name in union(each.sums for each in rules):
-        yield "sum_reg", f"sum_{name}", f"Sum of {name}"
+    return f"{_ARBITER_RDL.read_text()}\n{kernel_text(rules)}"

@@ -9,13 +9,13 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES, kernel_map
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.expose import expose
 from hw.kernel.config import KernelConfig
 from hw.kernel.lanes import Lanes
+from hw.kernel.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES, kernel_map
 from hw.kernel.settings import RunSettings
 from hw.kernel.unit import RuleUnit
 from hw.line import LINE_BITS, LINE_BYTES
@@ -34,8 +34,8 @@ class Kernel(wiring.Component):
 
     Loading of round k+1, computing of round k and storing of round k-1 overlap; a round is one
     block of each tensor. Several rules share loader, writer and FIFOs. The registers, and what they
-    do, are those of ``axdimm_kernel`` in ``channel.rdl`` and of the rules, see
-    :func:`~hw.axdimm.registers.kernel_map`. Beyond what is said there:
+    do, are those of ``axdimm_kernel`` in ``kernel.rdl`` and of the rules, see
+    :func:`~hw.kernel.registers.kernel_map`. Beyond what is said there:
 
     - A START that is refused leaves ``done`` and the counters as they were.
     - ``busy`` covers the check of the settings; ``cycles`` counts the cycles of ``busy``.

@@ -9,8 +9,8 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.registers import kernel_map, union
 from hw.kernel.config import COUNT_WIDTH, PARAMETERS_PER_BEAT, KernelConfig
+from hw.kernel.registers import kernel_map, union
 from hw.line import LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.rules.update_rule import UpdateRule
 

@@ -11,7 +11,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, gather
 from cocotbext.axi import AxiBus, AxiMaster, AxiResp
 
-from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.axdimm.registers import arbiter_map
+from hw.kernel.registers import kernel_map
 from hw_tests.axdimm.module_bench import ACCELERATION, NORMAL, Job, RegisterHost
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS, pause_channels

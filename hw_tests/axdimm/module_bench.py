@@ -11,8 +11,9 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
 from golden.rules import reference
-from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.axdimm.registers import arbiter_map
 from hw.csr.register_map import RegisterMap
+from hw.kernel.registers import kernel_map
 from hw_tests.bench import bench_parameters
 from hw_tests.host_link import HostLink
 from hw_tests.stalls import STALLS

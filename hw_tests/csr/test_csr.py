@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.axdimm.registers import arbiter_map
 from hw.csr.bank import CsrBank
 from hw.csr.register_map import RegisterMap
+from hw.kernel.registers import kernel_map
 from hw_tests.bench import run_bench
 from hw_tests.csr.csr_sample import CsrSample, sample_map
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hw import rules
-from hw.axdimm.registers import kernel_map
+from hw.kernel.registers import kernel_map
 from hw.rules.update_rule import UpdateRule
 from sw_driver.cli import main
 from sw_driver.commands.registers import MAPS, load_map, register_document

@@ -22,7 +22,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
 import sw_driver
-from hw.axdimm.registers import kernel_map
+from hw.kernel.registers import kernel_map
 from sw_driver import cli, errors
 from sw_driver.commands import COMMANDS
 

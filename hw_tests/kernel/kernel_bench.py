@@ -18,7 +18,7 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from numpy.typing import NDArray
 
 from golden.rules import Reference, reference
-from hw.axdimm.registers import kernel_map
+from hw.kernel.registers import kernel_map
 from hw_tests.axi_memory import CHANNEL_STALLS, HABITS, AxiMemory, foreign_memory
 from hw_tests.bench import bench_parameters
 from hw_tests.kernel.plain_rule import PLAIN_REFERENCE

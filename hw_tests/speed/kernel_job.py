@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from golden.rules import reference
 from hw.axdimm.config import configure
-from hw.axdimm.registers import kernel_map
 from hw.kernel.config import KernelConfig
+from hw.kernel.registers import kernel_map
 
 __all__ = ["JobResult", "KernelJob"]
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.axdimm.registers import arbiter_map
 from hw.csr.register_map import Field, Register
+from hw.kernel.registers import kernel_map
 from sw_driver.axdimm.registers import RegisterWindow, arbiter_registers, kernel_registers
 from sw_driver.errors import WrongModeError
 from sw_driver.transport import Transport

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.axdimm.registers import arbiter_map
 from hw.csr.register_map import Register, RegisterMap
 from hw.kernel.config import MOST_RULES
+from hw.kernel.registers import kernel_map
 from hw.rules import RULES
 
 from ..errors import IncompatibleDeviceError

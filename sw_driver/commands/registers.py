@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import hw
 from hw.axdimm.registers import registers_text
 from hw.csr.register_map import RegisterMap, elaborated, parse_registers
 from hw.kernel.config import KernelConfig
+from hw.memory_node.registers.node_registers import MEMORY_NODE_RDL
+from hw.pim.registers.pool_registers import PIM_RDL
 from hw.rules import PAPER_RULES
 from sw_driver.runtime.files import write_whole
 
@@ -19,23 +21,21 @@ from . import Failure, Refusal, add_output_options, output_folder, print_files
 
 __all__ = ["MAPS", "add_parser", "load_map", "register_document", "run"]
 
-HW = Path(hw.__file__).parent
-
 
 class _Chapter(NamedTuple):
-    """A description's address maps, and what is said before them."""
+    """A description, for the rules of a kernel; its address maps; what is said before them."""
 
-    file: str
+    described: Callable[[tuple[str, ...]], str]
     maps: tuple[str, ...]
     text: str
 
 
 CHAPTERS = (
     _Chapter(
-        "axdimm/channel.rdl",
+        registers_text,
         ("axdimm_arbiter", "axdimm_kernel"),
         "# Registers\n\nMade by `make registers`.\n\n"
-        "## Of a channel\n\nFrom `hw/axdimm/channel.rdl`. "
+        "## Of a channel\n\nFrom `hw/axdimm/arbiter.rdl` and `hw/kernel/kernel.rdl`. "
         "Each register is the first eight bytes (little endian) of a 64-byte line of its own. The "
         "arbiter's window is the last 4 KB of the channel's address range and answers in both "
         "modes; the kernel's window is the 4 KB below it and answers in acceleration mode. Its "
@@ -43,7 +43,7 @@ CHAPTERS = (
         "(`nearmem registers --rules NAME,NAME` writes those of others).\n",
     ),
     _Chapter(
-        "pim/registers/pim.rdl",
+        lambda _: PIM_RDL.read_text(),
         ("pim_pool", "pim_ring", "pim_slot"),
         "## Of the PIM's pool\n\nFrom `hw/pim/registers/pim.rdl`. "
         "Registers of eight bytes (little endian) on AXI4-Lite: the pool's from 0, those of "
@@ -52,7 +52,7 @@ CHAPTERS = (
         "no other strobes than those of its 32 bits, and reads each half by itself.\n",
     ),
     _Chapter(
-        "memory_node/registers/memory_node.rdl",
+        lambda _: MEMORY_NODE_RDL.read_text(),
         ("memory_node", "memory_node_group", "memory_node_link"),
         "## Of the memory-node\n\nFrom `hw/memory_node/registers/memory_node.rdl`. "
         "Registers of eight bytes (little endian) on AXI4-Lite: the node's from 0, those of each "
@@ -61,19 +61,13 @@ CHAPTERS = (
     ),
 )
 
-MAPS = {name: chapter.file for chapter in CHAPTERS for name in chapter.maps}
-"""The address maps, with the files that describe them."""
+MAPS = {name: chapter.described for chapter in CHAPTERS for name in chapter.maps}
+"""The address maps, with what describes them."""
 
 
 def load_map(name: str) -> RegisterMap:
     """The address map ``name`` of :data:`MAPS`."""
-    return parse_registers(name, _text(name))
-
-
-def _text(name: str, rules: tuple[str, ...] = PAPER_RULES) -> str:
-    """The description of an address map; a channel's follows from the rules of its kernel."""
-    axdimm = MAPS[name].startswith("axdimm")
-    return registers_text(rules) if axdimm else (HW / MAPS[name]).read_text()
+    return parse_registers(name, MAPS[name](PAPER_RULES))
 
 
 def add_parser(subparsers: Any) -> None:
@@ -126,7 +120,7 @@ def register_document(rules: tuple[str, ...] = PAPER_RULES) -> str:
             parts.append(chapter.text)
             for name in chapter.maps:
                 path = Path(folder) / f"{name}.md"
-                text = _text(name, rules)
+                text = chapter.described(rules)
                 MarkdownExporter().export(elaborated(name, text), str(path))
                 encodings = _encodings(parse_registers(name, text))
                 text = path.read_text().partition("-->\n")[2]
@@ -156,7 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as work:
         for name in MAPS:
             made = Path(work) / f"{name}.h"
-            described = elaborated(name, _text(name, rules))
+            described = elaborated(name, MAPS[name](rules))
             CHeaderExporter().export(described, str(made), reuse_typedefs=False)
             written.append(headers / made.name)
             write_whole(written[-1], made.read_bytes())

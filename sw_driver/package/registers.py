@@ -13,9 +13,10 @@ from systemrdl.node import AddrmapNode, FieldNode, RegNode
 
 from hw.axdimm.channel import Channel
 from hw.axdimm.module import Axdimm
-from hw.axdimm.registers import WINDOW_BYTES, registers_text
+from hw.axdimm.registers import registers_text
 from hw.csr.register_map import elaborated
 from hw.kernel.kernel import Kernel
+from hw.kernel.registers import WINDOW_BYTES, kernel_text
 from hw.memory_node.node import MemoryNode
 from hw.memory_node.registers.node_registers import (
     GROUPS_OFFSET_BYTES,
@@ -193,7 +194,7 @@ def registers_of(component: Any, configuration: Mapping[str, Any]) -> Registers 
     ``configuration`` is what the component was made for, as in its description.
     """
     if isinstance(component, Kernel):
-        text = registers_text(component.config.rules)
+        text = kernel_text(component.config.rules)
         return Registers(text=text, top=elaborated("axdimm_kernel", text))
     if isinstance(component, Channel | Axdimm):
         windows = ""

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from golden import floats
 from golden.rules import Reference, reference
-from hw.axdimm.registers import kernel_map
 from hw.float.operator import FloatOperator
 from hw.kernel.config import PARAMETERS_PER_BEAT, KernelConfig
+from hw.kernel.registers import kernel_map
 from hw.kernel.unit import RuleUnit
 from hw.line import LINE_BYTES
 from hw.rules.update_rule import UpdateRule

@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from hw.axdimm.config import configure
-from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.axdimm.registers import arbiter_map
+from hw.kernel.registers import kernel_map
 from hw.verilog import to_verilog
 from hw_tests.axdimm.system import ModuleWithDram
 from hw_tests.bench import run_bench

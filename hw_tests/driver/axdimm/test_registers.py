@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from hw.axdimm.registers import kernel_map
+from hw.kernel.registers import kernel_map
 from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.device_memory import fill, snapshot
 from sw_driver.axdimm.registers import RegisterWindow, arbiter_registers, kernel_registers

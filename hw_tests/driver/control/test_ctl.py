@@ -25,8 +25,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.axdimm.registers import arbiter_map
 from hw.csr.register_map import Field, Register
+from hw.kernel.registers import kernel_map
 from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.refusals import assert_refused
 from sw_driver import errors

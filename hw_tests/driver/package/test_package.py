@@ -21,10 +21,10 @@ from ipyxact.ipyxact import Component, Port, Vector
 from lxml import etree
 
 from hw.axdimm.config import configure
-from hw.axdimm.registers import kernel_map
 from hw.csr.register_map import Register, parse_registers
 from hw.generate import DESIGNS, Machines
 from hw.kernel.config import KernelConfig
+from hw.kernel.registers import kernel_map
 from hw.pim.config import configure as configure_pim
 from hw.verilog import ports_of
 from hw_tests.driver.refusals import assert_refused

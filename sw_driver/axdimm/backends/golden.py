@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from golden.rules import reference
 from hw.axdimm.config import ModuleConfig
-from hw.axdimm.registers import arbiter_map, kernel_map
+from hw.axdimm.registers import arbiter_map
 from hw.csr.register_map import RegisterMap
+from hw.kernel.registers import kernel_map
 from hw.rules import PAPER_RULES, rule
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm.runs import PARAMETER_BYTES, PARAMETERS_PER_BEAT

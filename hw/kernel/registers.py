@@ -1,0 +1,82 @@
+"""The registers of a kernel: what ``kernel.rdl`` describes, and what the rules add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+from hw.csr.register_map import RegisterMap, load_registers, parse_registers
+from hw.rules import PAPER_RULES, rule
+from hw.rules.update_rule import UpdateRule
+
+__all__ = [
+    "WINDOW_ADDR_WIDTH",
+    "WINDOW_BYTES",
+    "kernel_map",
+    "kernel_text",
+    "union",
+]
+
+WINDOW_ADDR_WIDTH = 12
+"""Width of the addresses in a register window, in bits."""
+
+WINDOW_BYTES = 1 << WINDOW_ADDR_WIDTH
+"""Bytes of a register window: a channel's arbiter has one at the top of the addresses, its kernel
+the one below."""
+
+_KERNEL_RDL = Path(__file__).with_name("kernel.rdl")
+
+
+@cache
+def kernel_map(rules: tuple[str, ...] = PAPER_RULES) -> RegisterMap:
+    """The registers of a kernel with ``rules``; tensors and constants of one name share them."""
+    return parse_registers("axdimm_kernel", kernel_text(rules))
+
+
+def kernel_text(rules: tuple[str, ...] = PAPER_RULES) -> str:
+    """The description of a kernel's registers in SystemRDL.
+
+    Raises ``ValueError`` for a constant that has the name of another register.
+    """
+    chosen = [rule(name) for name in rules]
+    text = _KERNEL_RDL.read_text()
+    taken = {each.name for each in load_registers("axdimm_kernel", _KERNEL_RDL).registers}
+    for marker, added in (("settings", _settings(chosen)), ("sums", _sums(chosen))):
+        place = next(line for line in text.splitlines(True) if f"// @{marker}:" in line)
+        lines = []
+        for kind, name, title in added:
+            if name in taken:
+                raise ValueError(
+                    f"{name!r} of a rule is a register already, of every kernel or of a tensor; "
+                    "give the constant another name"
+                )
+            taken.add(name)
+            # Escaped, for a constant may have the name of a word of the language, such as w.
+            lines.append(rf'    {kind} \{name}; \{name}->name = "{title}";' + "\n")
+        text = text.replace(place, "".join(lines))
+    return text
+
+
+def union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """All names once, in the order in which they come first."""
+    return tuple(dict.fromkeys(chain.from_iterable(names)))
+
+
+def _settings(rules: list[UpdateRule]) -> Iterator[tuple[str, str, str]]:
+    for way, verb, tensors in (
+        ("in", "loaded", [each.inputs for each in rules]),
+        ("out", "stored", [each.outputs for each in rules]),
+    ):
+        for name in union(tensors):
+            titles = union([each.tensors[name]] for each in rules if name in each.tensors)
+            yield "address_reg", f"{name}_{way}", f"{', '.join(titles)}: {verb}"
+    for name in union(each.constants for each in rules):
+        titles = union([each.constants[name]] for each in rules if name in each.constants)
+        yield "constant_reg", name, "; ".join(titles)
+
+
+def _sums(rules: list[UpdateRule]) -> Iterator[tuple[str, str, str]]:
+    for name in union(each.sums for each in rules):
+        yield "sum_reg", f"sum_{name}", f"Sum of {name}"
