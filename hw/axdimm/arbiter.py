@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amaranth.hdl import Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -207,23 +207,25 @@ class Arbiter(wiring.Component):
                 ),
             ]
 
-        # Results of reads: what was decided here in the cycle before comes first, the bridges wait.
+        # Results of reads: what was decided here, or a register of the kernel gave, in the cycle
+        # before comes first.
         answer = Signal(HostResult(), reset_less=True)
-        m.d.sync += [
-            answered.eq(arbiter_read | (refused & ~request.write)),
-            answer.tag.eq(request.tag),
-            answer.ok.eq(arbiter_read),
-            answer.data.eq(Mux(arbiter_read, csr.read_data, 0)),
-        ]
+        with m.If(arbiter_read | (refused & ~request.write)):
+            m.d.sync += [
+                answered.eq(1),
+                answer.tag.eq(request.tag),
+                answer.ok.eq(arbiter_read),
+                answer.data.eq(Mux(arbiter_read, csr.read_data, 0)),
+            ]
+        with m.Else():
+            m.d.comb += kernel_registers.o.ready.eq(1)
+            m.d.sync += [
+                answered.eq(kernel_registers.o.valid),
+                answer.eq(kernel_registers.o.payload),
+            ]
         m.d.comb += self.read_done.eq(port.i_valid)
         with m.If(answered):
             m.d.comb += [port.i_valid.eq(1), port.i.eq(answer)]
-        with m.Elif(kernel_registers.o.valid):
-            m.d.comb += [
-                port.i_valid.eq(1),
-                port.i.eq(kernel_registers.o.payload),
-                kernel_registers.o.ready.eq(1),
-            ]
         with m.Else():
             m.d.comb += [
                 port.i_valid.eq(dram.o.valid),
@@ -236,11 +238,11 @@ class Arbiter(wiring.Component):
             m,
             csr,
             {
-                "late_reads": port.late,
-                "refused": refused + kernel_registers.error,
-                "overflows": port.overflow,
-                "host_reads": dram.i.valid & dram.i.ready & ~request.write,
-                "host_writes": dram.i.valid & dram.i.ready & request.write,
+                "late_reads": [port.late],
+                "refused": [refused, kernel_registers.error],
+                "overflows": [port.overflow],
+                "host_reads": [dram.i.valid & dram.i.ready & ~request.write],
+                "host_writes": [dram.i.valid & dram.i.ready & request.write],
             },
         )
         return m
@@ -269,10 +271,15 @@ class Arbiter(wiring.Component):
             m.d.comb += register.eq(value)
 
     @staticmethod
-    def _count_events(m: Any, csr: Any, events: dict[str, Any]) -> None:
-        """Registers of the same name that count events, so many a cycle as the value says."""
-        for register, event in events.items():
+    def _count_events(m: Any, csr: Any, events: dict[str, list[Any]]) -> None:
+        """Registers of the same name that count events, of which one or two are told apart."""
+        for register, those in events.items():
             count = getattr(csr, f"{register}_count")
             counter = Signal.like(count, name=register)
-            m.d.sync += counter.eq(counter + event)
+            # No sum waits for the events, which come late.
+            if len(those) > 1:
+                with m.If(Cat(those).all()):
+                    m.d.sync += counter.eq(counter + 2)
+            with m.If(Cat(those).xor()):
+                m.d.sync += counter.eq(counter + 1)
             m.d.comb += count.eq(counter)

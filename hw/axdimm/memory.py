@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4Signature
+from hw.counter import under_way
 from hw.dram.activity import Activity
 from hw.dram.controller import COUNTER_BITS, Ddr4Controller
 from hw.dram.dfi import DfiController
@@ -135,21 +136,29 @@ class AxiMemory(wiring.Component):
         memory: Any = self.memory
         axi = self.m_axi
         wiring.connect(m, wiring.flipped(memory.axi), wiring.flipped(axi))
-        reads = Signal(range(MOST_ADMITTED + 1))
-        # Those whose data are all there; their address may still be on offer.
-        unanswered = Signal(range(MOST_UNANSWERED + 1))
         read_beat = axi.rvalid & axi.rready
         write_beat = axi.wvalid & axi.wready
-        read_owed = (axi.arvalid | (reads != 0)) & ~axi.rvalid
-        m.d.sync += [
-            reads.eq(reads + (axi.arvalid & axi.arready) - (read_beat & axi.rlast)),
-            unanswered.eq(unanswered + (write_beat & axi.wlast) - (axi.bvalid & axi.bready)),
-        ]
+        _, no_reads = under_way(
+            m,
+            "reads",
+            MOST_ADMITTED,
+            begun=axi.arvalid & axi.arready,
+            ended=read_beat & axi.rlast,
+        )
+        # Those whose data are all there; their address may still be on offer.
+        _, all_answered = under_way(
+            m,
+            "unanswered",
+            MOST_UNANSWERED,
+            begun=write_beat & axi.wlast,
+            ended=axi.bvalid & axi.bready,
+        )
+        read_owed = (axi.arvalid | ~no_reads) & ~axi.rvalid
         # The arbiter waits for the answers itself.
         m.d.comb += memory.idle.eq(1)
         with m.If(read_beat | write_beat):
             m.d.sync += memory.activity.eq(Activity.DATA)
-        with m.Elif(read_owed | axi.wvalid | (unanswered != 0)):
+        with m.Elif(read_owed | axi.wvalid | ~all_answered):
             m.d.sync += memory.activity.eq(Activity.ROW)
         with m.Else():
             m.d.sync += memory.activity.eq(Activity.STARVED)

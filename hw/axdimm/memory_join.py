@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.memory import MOST_ADMITTED, MOST_UNANSWERED, MemorySignature
 from hw.axi.bus import AXI4Signature
+from hw.counter import under_way
 
 __all__ = ["ExclusiveJoin", "KernelGate", "MemoryJoin"]
 
@@ -104,17 +105,35 @@ class KernelGate(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         kernel, memory = self.kernel, self.memory
-        reads = Signal(range(MOST_ADMITTED + 1))
+        reads, no_reads = under_way(
+            m,
+            "reads",
+            MOST_ADMITTED,
+            begun=kernel.arvalid & kernel.arready,
+            ended=kernel.rvalid & kernel.rready & kernel.rlast,
+        )
+        write_waits = Signal()
+        write_offered = memory.awvalid & ~write_waits
         # Data passes only behind its address: what a drain left behind would otherwise be taken
         # for the data of the host's next write.
-        without_data = Signal(range(MOST_ADMITTED + 1))
-        unanswered = Signal(range(MOST_UNANSWERED + 1))
-        write_data_owed = Signal()
+        without_data, none_owed = under_way(
+            m,
+            "without_data",
+            MOST_ADMITTED,
+            begun=write_offered,
+            ended=kernel.wvalid & kernel.wready & kernel.wlast,
+        )
+        unanswered, all_answered = under_way(
+            m,
+            "unanswered",
+            MOST_UNANSWERED,
+            begun=memory.awvalid & memory.awready,
+            ended=kernel.bvalid & kernel.bready,
+        )
         # An address once offered stays until it is taken, so a drain begins between two. The
         # counters do not yet know of the one that passes now.
         read_open = Signal()
         write_open = Signal()
-        m.d.comb += write_data_owed.eq(without_data != 0)
         with m.If(~(read_open & kernel.arvalid) | memory.arready):
             m.d.sync += read_open.eq(self.open & (reads < MOST_ADMITTED - 1))
         with m.If(~(write_open & kernel.awvalid) | memory.awready):
@@ -123,7 +142,7 @@ class KernelGate(wiring.Component):
             )
         gates = {
             f"{channel}{end}": gate
-            for channel, gate in (("aw", write_open), ("ar", read_open), ("w", write_data_owed))
+            for channel, gate in (("aw", write_open), ("ar", read_open), ("w", ~none_owed))
             for end in ("valid", "ready")
         }
         for name, member in self._axi.members.items():
@@ -131,20 +150,6 @@ class KernelGate(wiring.Component):
             value = getattr(source, name)
             m.d.comb += getattr(target, name).eq(value & gates[name] if name in gates else value)
 
-        write_waits = Signal()
-        write_offered = memory.awvalid & ~write_waits
-        write_taken = memory.awvalid & memory.awready
-        m.d.sync += [
-            write_waits.eq(memory.awvalid & ~memory.awready),
-            reads.eq(
-                reads
-                + (kernel.arvalid & kernel.arready)
-                - (kernel.rvalid & kernel.rready & kernel.rlast)
-            ),
-            without_data.eq(
-                without_data + write_offered - (kernel.wvalid & kernel.wready & kernel.wlast)
-            ),
-            unanswered.eq(unanswered + write_taken - (kernel.bvalid & kernel.bready)),
-        ]
-        m.d.comb += self.idle.eq((reads == 0) & (unanswered == 0) & ~read_open & ~write_open)
+        m.d.sync += write_waits.eq(memory.awvalid & ~memory.awready)
+        m.d.comb += self.idle.eq(no_reads & all_answered & ~read_open & ~write_open)
         return m

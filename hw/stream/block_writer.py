@@ -8,7 +8,7 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hw.counter import step
+from hw.counter import step, under_way
 from hw.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTES
 from hw.stream.block_mover import BlockMover
 
@@ -50,7 +50,6 @@ class BlockWriter(BlockMover):
         m = Module()
         most = self._most_bursts
         full_rounds = Signal(range(self._buffer_blocks + 1))
-        without_data = Signal(range(most + 1))
         # Room in the FIFOs does not bound this one: answers may lag behind the data. A round
         # that begins below the limit adds so many bursts at most.
         unanswered = Signal(range(3 * most))
@@ -71,6 +70,9 @@ class BlockWriter(BlockMover):
         burst_end = Signal()
         axi = self.axi
         taken = beat_valid & axi.wready
+        _, none_owed = under_way(
+            m, "without_data", most, begun=bursts.offered, ended=taken & burst_end
+        )
         m.d.comb += [
             departure.step.eq(taken),
             burst_end.eq(departure.tensor_end | page_line.all()),
@@ -83,8 +85,9 @@ class BlockWriter(BlockMover):
             with m.If(departure.tensor == index):
                 m.d.comb += [
                     axi.wdata.eq(i.payload),
-                    beat_valid.eq(i.valid & (without_data != 0)),
-                    i.ready.eq(taken),
+                    beat_valid.eq(i.valid & ~none_owed),
+                    # Whether it has a beat, the FIFO knows itself, earlier in the cycle.
+                    i.ready.eq(axi.wready & ~none_owed),
                 ]
         with m.If(self.load):
             m.d.sync += [
@@ -94,7 +97,6 @@ class BlockWriter(BlockMover):
         with m.Elif(taken):
             m.d.sync += page_line.eq(page_line + 1)
 
-        step(m, without_data, up=bursts.offered, down=taken & burst_end)
         step(m, unanswered, up=bursts.offered, down=axi.bvalid)
         m.d.comb += [
             axi.bready.eq(1),
