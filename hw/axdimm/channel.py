@@ -24,7 +24,6 @@ __all__ = [
     "axdimm_channel",
     "channel_arbiter",
     "channel_controller",
-    "channel_memory",
 ]
 
 
@@ -116,11 +115,6 @@ def channel_arbiter(config: ModuleConfig, join: MemoryJoin) -> Arbiter:
         block_bytes=config.block_bytes,
         rules=tuple(rule.identifier for rule in config.kernel.update_rules),
     )
-
-
-def channel_memory(config: ModuleConfig) -> Ddr4Memory:
-    """The memory of a channel of the module for simulation, up to the DRAM's commands."""
-    return Ddr4Memory(channel_controller(config, Ddr4Controller))
 
 
 def channel_controller(config: ModuleConfig, kind: type[Ddr4Controller | DfiController]) -> Any:

@@ -50,7 +50,8 @@ class Kernel(wiring.Component):
     config
         What to build.
     units
-        What stands in for the functional units of the rules, see :class:`~hw.kernel.lanes.Lanes`.
+        The functional unit of each rule if it is another than a :class:`~hw.kernel.unit.RuleUnit`:
+        of a vendor's operators, say. See :class:`~hw.kernel.lanes.Lanes` for what they must have.
 
     Members
     -------

@@ -8,10 +8,12 @@ from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, ResetS
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.axdimm.channel import Channel, channel_arbiter, channel_memory
+from hw.axdimm.channel import Channel, channel_arbiter, channel_controller
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_link import HostLinkSignature
+from hw.axdimm.memory import Ddr4Memory
 from hw.axdimm.memory_join import ExclusiveJoin
+from hw.dram.controller import Ddr4Controller
 from hw.dram.interface import DramSignature
 from hw.dram.timing import DramTiming
 from hw.expose import expose
@@ -104,7 +106,7 @@ class SimulatedChannel(wiring.Component):
         channel = Channel(
             arbiter=channel_arbiter(config, join(addr_width=config.address_width)),
             kernel=Kernel(config.kernel, units=units),
-            memory=channel_memory(config),
+            memory=Ddr4Memory(channel_controller(config, Ddr4Controller)),
         )
         device = Ddr4Device(
             geometry=config.part.geometry,
