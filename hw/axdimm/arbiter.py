@@ -207,25 +207,23 @@ class Arbiter(wiring.Component):
                 ),
             ]
 
-        # Results of reads: what was decided here, or a register of the kernel gave, in the cycle
-        # before comes first.
+        # Results of reads: what was decided here in the cycle before comes first, the bridges wait.
         answer = Signal(HostResult(), reset_less=True)
-        with m.If(arbiter_read | (refused & ~request.write)):
-            m.d.sync += [
-                answered.eq(1),
-                answer.tag.eq(request.tag),
-                answer.ok.eq(arbiter_read),
-                answer.data.eq(Mux(arbiter_read, csr.read_data, 0)),
-            ]
-        with m.Else():
-            m.d.comb += kernel_registers.o.ready.eq(1)
-            m.d.sync += [
-                answered.eq(kernel_registers.o.valid),
-                answer.eq(kernel_registers.o.payload),
-            ]
+        m.d.sync += [
+            answered.eq(arbiter_read | (refused & ~request.write)),
+            answer.tag.eq(request.tag),
+            answer.ok.eq(arbiter_read),
+            answer.data.eq(Mux(arbiter_read, csr.read_data, 0)),
+        ]
         m.d.comb += self.read_done.eq(port.i_valid)
         with m.If(answered):
             m.d.comb += [port.i_valid.eq(1), port.i.eq(answer)]
+        with m.Elif(kernel_registers.o.valid):
+            m.d.comb += [
+                port.i_valid.eq(1),
+                port.i.eq(kernel_registers.o.payload),
+                kernel_registers.o.ready.eq(1),
+            ]
         with m.Else():
             m.d.comb += [
                 port.i_valid.eq(dram.o.valid),

@@ -187,10 +187,13 @@ class RegisterBridge(wiring.Component):
         axi = self.axi
         request = self.i.payload
         tag = Signal(TAG_BITS)
+        # Data come for a read only, so whether one is in progress need not be looked at.
         m.d.comb += [
+            self.o.valid.eq(axi.rvalid),
             self.o.payload.tag.eq(tag),
             self.o.payload.ok.eq(axi.rresp == Response.OKAY),
             self.o.payload.data.eq(axi.rdata),
+            axi.rready.eq(self.o.ready),
         ]
         with m.FSM():
             with m.State("IDLE"):
@@ -220,7 +223,6 @@ class RegisterBridge(wiring.Component):
             with m.State("READ"):
                 with m.If(axi.arready):
                     m.d.sync += axi.arvalid.eq(0)
-                m.d.comb += [self.o.valid.eq(axi.rvalid), axi.rready.eq(self.o.ready)]
                 with m.If(axi.rvalid & axi.rready):
                     m.d.comb += self.error.eq(axi.rresp != Response.OKAY)
                     m.next = "IDLE"
