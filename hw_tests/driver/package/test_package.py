@@ -101,6 +101,17 @@ def test_fusesoc_runs_the_targets_of_an_operator(small: Path, target: str) -> No
         assert float(megahertz[-1]) > 25
 
 
+def test_lint_has_all_warnings(small: Path, tmp_path: Path) -> None:
+    """A wire that nothing reads is one that Verilator has with -Wall alone."""
+    broken = tmp_path / "package"
+    shutil.copytree(small, broken)
+    file = broken / "rtl" / "fp32_maximum.v"
+    file.write_text(file.read_text().replace("\n);\n", "\n);\n  wire odd = i_a[0];\n", 1))
+    result = fusesoc(broken, "lint")
+    assert result.returncode != 0
+    assert "%Warning-UNUSEDSIGNAL" in result.stdout
+
+
 @pytest.mark.parametrize("target", ["vivado", "vivado_memory"])
 def test_fusesoc_sets_vivado_up(kernel: Path, target: str) -> None:
     result = fusesoc(kernel, target, "--setup")

@@ -1,9 +1,9 @@
 // Models of the FPGAs' clock gates, for simulators and linters: the enable counts while the clock
 // is low. Blocking and continuous assignments only, so that the clock they pass is no event later.
 module BUFGCE (input wire I, input wire CE, output wire O);
-  reg open = 1'b0;
   // verilator lint_off LATCH
   // verilator lint_off PROCASSINIT
+  reg open = 1'b0;
   always @(I or CE) if (!I) open = CE;
   // verilator lint_on PROCASSINIT
   // verilator lint_on LATCH
