@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -23,7 +23,6 @@ from hw.float.mul import FloatMul
 from hw.float.operator import FloatOperator
 from hw.float.sign import FloatSign
 from hw.float.sqrt import FloatSqrt
-from hw.kernel.config import KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.kernel.unit import RuleUnit
 from hw.memory_node.compression.compressor import ZeroCompressor
@@ -41,7 +40,7 @@ from hw.rules import PAPER_RULES, RULES
 from hw.rules.update_rule import UpdateRule
 from hw.verilog import ports_of, to_verilog
 
-__all__ = ["DESIGNS", "Design", "Machines", "generate"]
+__all__ = ["DESIGNS", "WITH_DEPTHS", "Design", "Machines", "generate"]
 
 
 class Machines(NamedTuple):
@@ -52,30 +51,37 @@ class Machines(NamedTuple):
     node: MemoryNodeConfig = MEMORY_NODE_PRESETS["paper"]
     clock_gate_cell: str = "bufgce"
     """Of the designs that have clock gates, one of :data:`hw.clocking.CLOCK_GATE_CELLS`."""
+    depths: Mapping[str, int] = {}
+    """Stages of operators by their operation, where they are not the default; of the designs of
+    :data:`WITH_DEPTHS`."""
 
 
 def _operator(kind: type[FloatOperator]) -> Callable[[Machines], Design]:
     def design(machines: Machines) -> Design:
-        config = machines.module.kernel
-        component = kind(format=config.format)
-        return Design(component, {"format": asdict(component.format)}, _subnormals(config))
+        own = {each: n for each, n in machines.depths.items() if each == kind.operation}
+        component = kind(format=machines.module.kernel.format, stages=own.get(kind.operation))
+        options = _arithmetic(machines._replace(depths=own))
+        return Design(component, {"format": asdict(component.format)}, options)
 
     return design
 
 
 def _unit(rule: UpdateRule) -> Callable[[Machines], Design]:
     def design(machines: Machines) -> Design:
-        config = machines.module.kernel
-        unit = RuleUnit(rule, format=config.format)
+        unit = RuleUnit(rule, format=machines.module.kernel.format, depths=machines.depths)
         described = {"rule": rule.signature, "format": asdict(unit.format)}
-        return Design(unit, described, _subnormals(config))
+        return Design(unit, described, _arithmetic(machines))
 
     return design
 
 
-def _subnormals(config: KernelConfig) -> list[str]:
+def _arithmetic(machines: Machines) -> list[str]:
     """The options of ``nearmem verilog`` on which operators and units depend."""
-    return [] if config.subnormals == "kept" else [f"--set subnormals={config.subnormals}"]
+    subnormals = machines.module.kernel.subnormals
+    return [
+        *([] if subnormals == "kept" else [f"--set subnormals={subnormals}"]),
+        *(f"--depth {operation}={stages}" for operation, stages in machines.depths.items()),
+    ]
 
 
 def _changes(config: ModuleConfig) -> list[str]:
@@ -189,7 +195,7 @@ class Design(NamedTuple):
     """Those of ``nearmem verilog`` with which it is made, or None if it cannot be."""
 
 
-DESIGNS: dict[str, Callable[[Machines], Design]] = {
+WITH_DEPTHS: dict[str, Callable[[Machines], Design]] = {
     "fp32_add": _operator(FloatAdd),
     "fp32_mul": _operator(FloatMul),
     "fp32_div": _operator(FloatDiv),
@@ -197,6 +203,11 @@ DESIGNS: dict[str, Callable[[Machines], Design]] = {
     "fp32_sign": _operator(FloatSign),
     "fp32_maximum": _operator(FloatMaximum),
     **{f"{name}_unit": _unit(rule) for name, rule in RULES.items()},
+}
+"""Those of :data:`DESIGNS` that are operators and functional units."""
+
+DESIGNS: dict[str, Callable[[Machines], Design]] = {
+    **WITH_DEPTHS,
     "_".join((*PAPER_RULES, "kernel")): _papers_kernel,
     "kernel": _kernel,
     "ddr4_controller": _controller,

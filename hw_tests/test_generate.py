@@ -421,6 +421,19 @@ def test_subnormal_numbers_are_flushed_on_demand(tmp_path: Path) -> None:
         test_verilator_has_no_warning(tmp_path, name)
 
 
+def test_operators_are_as_deep_as_asked_for(tmp_path: Path, folder: Path) -> None:
+    names = ("fp32_add", "fp32_mul", "momentum_unit")
+    assert main(["verilog", *names, "--depth", "add=8", "--quiet", "--out", str(tmp_path)]) == 0
+    assert description(tmp_path, "fp32_add")["latency"] == 8
+    assert (tmp_path / "fp32_mul.v").read_text() == (folder / "fp32_mul.v").read_text()
+    unit = (tmp_path / "momentum_unit.v").read_text()
+    assert "\n//   nearmem verilog momentum_unit --depth add=8\n" in unit
+    assert "\nmodule fp32_add_8_stages (" in unit
+    deeper, usual = (description(each, "momentum_unit")["latency"] for each in (tmp_path, folder))
+    assert deeper > usual
+    test_verilator_has_no_warning(tmp_path, "momentum_unit")
+
+
 def test_nothing_but_errors_is_printed_if_quiet(written: tuple[Path, str]) -> None:
     assert written[1] == ""
 

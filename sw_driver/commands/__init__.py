@@ -145,6 +145,43 @@ def add_configuration_options(parser: argparse.ArgumentParser, *, pim: bool = Fa
     )
 
 
+def add_depth_option(parser: argparse.ArgumentParser) -> None:
+    """``--depth``, of operators."""
+    parser.add_argument(
+        "--depth",
+        action="append",
+        default=[],
+        metavar="OPERATION=STAGES",
+        help="stages of operators (fp32_add, ...) and of those in functional units (adam_unit, "
+        "...) where they are not the default, for example add=8; may be given several times",
+    )
+
+
+def depths_of(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, int]:
+    """The depths of :func:`add_depth_option`, for designs of these names. Raises
+    :class:`Refusal`."""
+    from hw.float.format import FP32
+    from hw.generate import WITH_DEPTHS
+    from sw_driver.experiments.cost import OPERATORS
+    from sw_driver.runtime.numbers import parse_integer
+
+    depths: dict[str, int] = {}
+    for setting in arguments.depth:
+        if others := [name for name in names if name not in WITH_DEPTHS]:
+            raise Refusal(
+                f"--depth is for operators and functional units, got {others[0]!r}; name one, as "
+                "adam_unit"
+            )
+        operation, _, text = setting.partition("=")
+        stages = parse_integer(text)
+        known = OPERATORS[operation].depths(FP32) if operation in OPERATORS else ()
+        if stages is None or stages not in known:
+            expected = f"one of {', '.join(map(str, known))}" if known else ", ".join(OPERATORS)
+            raise Refusal(f"--depth is {setting!r}, expected OPERATION=STAGES with {expected}")
+        depths[operation] = stages
+    return depths
+
+
 def add_output_options(parser: argparse.ArgumentParser, what: str = "the results") -> None:
     """``--quiet`` and ``--json``."""
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")

@@ -12,7 +12,9 @@ from . import (
     Failure,
     Refusal,
     add_configuration_options,
+    add_depth_option,
     add_output_options,
+    depths_of,
     integer,
     output_folder,
     print_files,
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hw.generate import Machines
-    from hw.kernel.unit import RuleUnit
     from sw_driver.experiments.cost import Row
 
 __all__ = ["add_parser", "run"]
@@ -66,14 +67,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="F",
         help="clock that placing and routing aim at (default: 200)",
     )
-    parser.add_argument(
-        "--depth",
-        action="append",
-        default=[],
-        metavar="OPERATION=STAGES",
-        help="stages of the operators of functional units (adam_unit, ...) where they are not the "
-        "default, for example add=8; may be given several times",
-    )
+    add_depth_option(parser)
     parser.add_argument(
         "--explore",
         action="store_true",
@@ -151,47 +145,23 @@ def _designs(arguments: argparse.Namespace) -> Iterator[tuple[Any, ...]]:
         machines = Machines(module=configure(**settings_of(arguments)), pim=configure_pim("paper"))
     except ValueError as error:
         raise Refusal(str(error)) from error
-    for name in arguments.names or _DEFAULT:
+    names = arguments.names or _DEFAULT
+    for name in names:
         if name not in DESIGNS:
             raise Refusal(f"no design {name!r}; known: {', '.join(DESIGNS)}")
-        yield name, _unit(name, arguments.depth, machines) if arguments.depth else machines
+    machines = machines._replace(depths=depths_of(arguments, names))
+    for name in names:
+        yield name, machines
 
 
-def _unit(name: str, settings: Sequence[str], machines: Machines) -> RuleUnit:
-    """The functional unit ``name`` with other depths."""
-    from hw.float.format import FP32
-    from hw.kernel.unit import RuleUnit
-    from hw.rules import RULES
-    from sw_driver.experiments.cost import OPERATORS
-    from sw_driver.runtime.numbers import parse_integer
-
-    rule = RULES.get(name.removesuffix("_unit"))
-    if rule is None:
-        raise Refusal(f"--depth is for functional units, got {name!r}; name one, as adam_unit")
-    depths = {}
-    for setting in settings:
-        operation, _, text = setting.partition("=")
-        stages = parse_integer(text)
-        known = OPERATORS[operation].depths(FP32) if operation in OPERATORS else ()
-        if stages not in known:
-            expected = f"one of {', '.join(map(str, known))}" if known else ", ".join(OPERATORS)
-            raise Refusal(f"--depth is {setting!r}, expected OPERATION=STAGES with {expected}")
-        depths[operation] = stages
-    return RuleUnit(rule, format=machines.module.kernel.format, depths=depths)
-
-
-def _measure(job: tuple[str, int | Machines | RuleUnit], placing: Mapping[str, int]) -> Row:
-    from hw.generate import Machines, generate
-    from hw.verilog import Port, ports_of, to_verilog
+def _measure(job: tuple[str, int | Machines], placing: Mapping[str, int]) -> Row:
+    from hw.generate import generate
+    from hw.verilog import Port
     from sw_driver.experiments.cost import cost, operator_cost
 
     name, what = job
     if isinstance(what, int):
         return operator_cost(name, what, **placing)
-    if not isinstance(what, Machines):
-        name = what.module_name
-        text = to_verilog(what, name)
-        return cost(name, text, ports_of(what), latency=what.latency, **placing)
     text, description = generate(name, what)
     ports = [Port(**port) for port in description["ports"]]
     return cost(name, text, ports, latency=description["latency"], **placing)

@@ -14,7 +14,9 @@ from . import (
     Names,
     Refusal,
     add_configuration_options,
+    add_depth_option,
     add_output_options,
+    depths_of,
     integer,
     output_folder,
     presets,
@@ -71,6 +73,7 @@ def add_parser(subparsers: Any) -> None:
         help="what clock gates are made of: bufgce (UltraScale+), dcca (ECP5) or model, a latch "
         "and an AND gate for simulation (default: bufgce)",
     )
+    add_depth_option(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder (default: build/verilog)")
     parser.add_argument(
         "--package",
@@ -151,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
         machines = machines._replace(clock_gate_cell=cell)
     names = arguments.designs or list(DESIGNS)
     if arguments.package is not None:
-        for option in ("out", "resources", "src"):
+        for option in ("out", "resources"):
             if getattr(arguments, option):
                 raise Refusal(f"--package and --{option} do not go together: leave one out")
         if len(arguments.designs) != 1:
@@ -160,6 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name in names:
         if name not in DESIGNS:
             raise Refusal(f"no design {name!r}; known: {', '.join(DESIGNS)}")
+    machines = machines._replace(depths=depths_of(arguments, names))
     if arguments.package is not None:
         return _write_package(arguments, names[0], machines)
     folder = output_folder(arguments.out, "verilog")
@@ -201,7 +205,7 @@ def _write_package(arguments: argparse.Namespace, name: str, machines: Machines)
     warnings.simplefilter("ignore", UnusedElaboratable)
     try:
         with kill_started():
-            files = write_package(arguments.package, name, machines)
+            files = write_package(arguments.package, name, machines, src=arguments.src)
     except (FileExistsError, ValueError) as error:
         raise Refusal(f"--package: {error}") from error
     except ImportError as error:

@@ -27,14 +27,14 @@ from .templating import TEMPLATES, fill
 __all__ = ["package_files", "write_package"]
 
 
-def package_files(name: str, machines: Machines) -> dict[str, bytes]:
+def package_files(name: str, machines: Machines, *, src: bool = False) -> dict[str, bytes]:
     """The files of the package of a design, by their paths in it: the same for the same
-    configuration.
+    configuration. ``src`` is that of :func:`~hw.generate.generate`.
 
     Raises ``ValueError`` for a design that is not there or whose self test cannot be made, and
     ``ImportError`` if what writes the register map's forms is not installed.
     """
-    text, description = generate(name, machines)
+    text, description = generate(name, machines, src=src)
     component = DESIGNS[name](machines).component
     ports = description["ports"]
     of_pim = isinstance(component, PimBank | PimPool)
@@ -83,8 +83,9 @@ def package_files(name: str, machines: Machines) -> dict[str, bytes]:
     }
 
 
-def write_package(folder: Path, name: str, machines: Machines) -> list[Path]:
-    """Writes the package of a design to ``folder``, whole or not at all, and gives the files.
+def write_package(folder: Path, name: str, machines: Machines, *, src: bool = False) -> list[Path]:
+    """Writes the :func:`package_files` of a design to ``folder``, whole or not at all, and gives
+    the files.
 
     Raises ``FileExistsError`` if ``folder`` is there and not empty: it may hold pins that somebody
     has added. Raises what :func:`package_files` does, and ``OSError`` with the name of ``folder``.
@@ -97,7 +98,7 @@ def write_package(folder: Path, name: str, machines: Machines) -> list[Path]:
     part = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
         part.mkdir(parents=True)
-        contents = package_files(name, machines)
+        contents = package_files(name, machines, src=src)
         for path, content in contents.items():
             file = part / path
             file.parent.mkdir(parents=True, exist_ok=True)

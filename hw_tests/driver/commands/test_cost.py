@@ -39,7 +39,7 @@ def test_a_design_mapped_and_placed(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--set", "lanes=0"], "lanes"),
         (["adam_unit", "--depth", "add=2"], "'add=2', expected OPERATION=STAGES with one of 3, 4"),
         (["adam_unit", "--depth", "cube=2"], "'cube=2', expected OPERATION=STAGES with add, mul"),
-        (["fp32_add", "--depth", "add=8"], "for functional units, got 'fp32_add'"),
+        (["adam_unit", "kernel", "--depth", "add=8"], "and functional units, got 'kernel'"),
     ],
 )
 def test_bad_requests_are_refused(

@@ -101,6 +101,15 @@ def test_fusesoc_runs_the_targets_of_an_operator(small: Path, target: str) -> No
         assert float(megahertz[-1]) > 25
 
 
+@needs_icarus
+def test_a_deeper_unit_passes_its_self_test(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    options = ["--depth", "add=8", "--src", "--package", str(package), "--quiet"]
+    assert main(["verilog", "accumulate_unit", *options]) == 0
+    assert '(* src = "hw/float/add.py:' in (package / "rtl" / "accumulate_unit.v").read_text()
+    assert "PASS: accumulate_unit" in fusesoc(package, "sim").stdout
+
+
 def test_lint_has_all_warnings(small: Path, tmp_path: Path) -> None:
     """A wire that nothing reads is one that Verilator has with -Wall alone."""
     broken = tmp_path / "package"
