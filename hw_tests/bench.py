@@ -21,7 +21,7 @@ from amaranth.lib import wiring
 from cocotb_tools.config import libs_dir
 from cocotb_tools.runner import get_runner
 
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from sw_driver.simulator.buildcache import cache_root, cached_build, content_key, verilator_env
 from sw_driver.simulator.compiler import COMPILER
 from sw_driver.simulator.runtime import shared_runtime

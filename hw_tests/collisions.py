@@ -11,8 +11,8 @@ _MEMORY = re.compile(r"\(\* no_rw_check = 1 \*\)\s+reg \[\d+:0\] (\w+) \[")
 
 def with_useless_collisions(verilog: str) -> str:
     """``verilog`` with memories that are declared free of collisions
-    (:data:`hw.storage.NEVER_BOTH`) and give the complement of a word that is written while it is
-    read. Raises ``ValueError`` if there is no such memory."""
+    (:data:`hw.logic.storage.NEVER_BOTH`) and give the complement of a word that is written while it
+    is read. Raises ``ValueError`` if there is no such memory."""
     modules = verilog.split("endmodule")
     found = 0
     for place, module in enumerate(modules):

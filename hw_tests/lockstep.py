@@ -8,7 +8,7 @@ from typing import Any
 from amaranth.hdl import ClockSignal, Elaboratable, Instance, Module, Value
 from amaranth.lib import wiring
 
-from hw.verilog import flat_ports
+from hw.verilog.writer import flat_ports
 
 __all__ = ["Lockstep"]
 

@@ -9,7 +9,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from hw.expose import expose
+from hw.logic.expose import expose
 
 __all__ = ["Side", "SideBySide"]
 

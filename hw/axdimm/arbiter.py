@@ -20,7 +20,7 @@ from hw.axi.bus import AXI4LiteSignature
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.dram.interface import SLOT_BITS
 from hw.kernel.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES
-from hw.line import LINE_BYTE_BITS
+from hw.logic.line import LINE_BYTE_BITS
 
 __all__ = ["Arbiter", "Mode"]
 

@@ -16,8 +16,8 @@ from hw.axdimm.memory_join import ExclusiveJoin, MemoryJoin
 from hw.axdimm.run_account import RUN_COMMANDS, RunAccount
 from hw.dram.controller import Ddr4Controller
 from hw.dram.dfi import DfiController
-from hw.expose import expose
 from hw.kernel.kernel import Kernel
+from hw.logic.expose import expose
 
 __all__ = [
     "Channel",

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from hw.axdimm.host_port import MAX_READ_LATENCY, MIN_READ_LATENCY
-from hw.checks import check_int
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
 from hw.dram.interface import SLOTS
@@ -21,7 +20,8 @@ from hw.dram.presets import (
 from hw.dram.timing import DramTiming
 from hw.kernel.config import KernelConfig
 from hw.kernel.registers import WINDOW_BYTES
-from hw.line import LINE_BYTES
+from hw.logic.checks import check_int
+from hw.logic.line import LINE_BYTES
 from hw.rules import PAPER_RULES
 
 __all__ = ["HOSTS", "MEMORIES", "MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]
@@ -62,7 +62,7 @@ class ModuleConfig:
     """Fixed latency of host reads."""
 
     clocking: str = "gated"
-    """How the functional units are clocked; see :data:`hw.clocking.CLOCKINGS`."""
+    """How the functional units are clocked; see :data:`hw.logic.clocking.CLOCKINGS`."""
 
     subnormals: str = "kept"
     """What becomes of subnormal numbers; see :data:`hw.kernel.config.SUBNORMALS`."""

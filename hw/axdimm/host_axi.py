@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_port import HostRequest, HostResult, target_of
 from hw.axi.bus import BURST_INCR, AXI4Signature, Response
-from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
+from hw.logic.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["HOST_ID_WIDTH", "BurstBeats", "HostAxiPort", "HostAxiSignature"]

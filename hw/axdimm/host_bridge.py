@@ -10,11 +10,11 @@ from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_port import TAG_BITS, HostRequest, HostResult
 from hw.axi.bus import BURST_INCR, AXI4LiteSignature, AXI4Signature, Response
-from hw.checks import check_int
-from hw.counter import under_way
 from hw.csr.bank import CSR_DATA_WIDTH
 from hw.kernel.registers import WINDOW_ADDR_WIDTH
-from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
+from hw.logic.checks import check_int
+from hw.logic.counter import under_way
+from hw.logic.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["DramBridge", "RegisterBridge"]

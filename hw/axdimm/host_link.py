@@ -5,8 +5,8 @@ from __future__ import annotations
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.checks import check_int
-from hw.line import LINE_BITS, line_width
+from hw.logic.checks import check_int
+from hw.logic.line import LINE_BITS, line_width
 
 __all__ = ["HostLinkSignature"]
 

@@ -10,10 +10,10 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.host_link import HostLinkSignature
-from hw.checks import check_int
 from hw.kernel.registers import WINDOW_ADDR_WIDTH
-from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
-from hw.storage import NEVER_BOTH
+from hw.logic.checks import check_int
+from hw.logic.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
+from hw.logic.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
 
 __all__ = [

@@ -9,12 +9,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4Signature
-from hw.counter import under_way
 from hw.dram.activity import Activity
 from hw.dram.controller import COUNTER_BITS, Ddr4Controller
 from hw.dram.dfi import DfiController
-from hw.expose import expose
-from hw.line import LINE_BITS
+from hw.logic.counter import under_way
+from hw.logic.expose import expose
+from hw.logic.line import LINE_BITS
 
 __all__ = [
     "MEMORY_COUNTERS",

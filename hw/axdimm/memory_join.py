@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.axdimm.memory import MOST_ADMITTED, MOST_UNANSWERED, MemorySignature
 from hw.axi.bus import AXI4Signature
-from hw.counter import under_way
+from hw.logic.counter import under_way
 
 __all__ = ["ExclusiveJoin", "KernelGate", "MemoryJoin"]
 

@@ -12,7 +12,7 @@ from hw.axdimm.channel import axdimm_channel
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.host_axi import HostAxiSignature
 from hw.axdimm.host_link import HostLinkSignature
-from hw.verilog import Shared
+from hw.logic.shared import Shared
 
 __all__ = ["Axdimm"]
 

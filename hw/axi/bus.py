@@ -7,7 +7,7 @@ from enum import IntEnum
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.checks import check_int
+from hw.logic.checks import check_int
 
 __all__ = ["BURST_INCR", "AXI4Channels", "AXI4LiteSignature", "AXI4Signature", "Response"]
 

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4LiteSignature
-from hw.in_turn import next_in_turn
+from hw.logic.in_turn import next_in_turn
 
 __all__ = ["AXI4LiteArbiter"]
 

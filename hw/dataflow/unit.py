@@ -10,9 +10,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.dataflow.flow import FlowValue, Formula, build_flow
-from hw.delay import shared_delay
 from hw.float.format import FP32, FloatFormat
-from hw.verilog import Shared
+from hw.logic.delay import shared_delay
+from hw.logic.shared import Shared
 
 __all__ = ["FlowUnit", "UnitSignature"]
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from amaranth.lib import data
 
 from hw.dram.geometry import DramGeometry
-from hw.line import AXI_BURST_BITS
+from hw.logic.line import AXI_BURST_BITS
 
 __all__ = ["line_layout"]
 

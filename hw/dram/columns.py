@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.dram.fabric_timing import FabricTiming
 from hw.dram.geometry import DramGeometry
 from hw.dram.request import request_layout
-from hw.line import AXI_BURST_BITS
+from hw.logic.line import AXI_BURST_BITS
 
 __all__ = ["ColumnScheduler"]
 

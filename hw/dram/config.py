@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hw.checks import check_int
 from hw.dram.timing import MAX_POSTPONED_REFRESHES
+from hw.logic.checks import check_int
 
 __all__ = ["ControllerConfig"]
 

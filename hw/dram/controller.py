@@ -20,7 +20,7 @@ from hw.dram.refresh import RefreshScheduler
 from hw.dram.request import RequestQueue
 from hw.dram.rows import TIME_BITS, RowScheduler
 from hw.dram.timing import DramTiming
-from hw.line import LINE_BITS
+from hw.logic.line import LINE_BITS
 
 __all__ = ["COUNTERS", "COUNTER_BITS", "Ddr4Controller"]
 

@@ -13,8 +13,8 @@ from hw.dram.fabric_timing import COLUMN_SLOT
 from hw.dram.geometry import DramGeometry
 from hw.dram.interface import SLOTS, DramCommand, DramSignature, write_latency
 from hw.dram.timing import DramTiming
-from hw.expose import expose
-from hw.line import LINE_BITS, LINE_BYTES
+from hw.logic.expose import expose
+from hw.logic.line import LINE_BITS, LINE_BYTES
 
 __all__ = ["DfiController", "DfiPort", "DfiSignature", "dfi_timing"]
 

@@ -10,11 +10,11 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR, AXI4Signature, Response
-from hw.counter import step
 from hw.dram.geometry import DramGeometry
 from hw.dram.request import request_layout
-from hw.line import AXI_BURST_BITS, AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
-from hw.storage import NEVER_BOTH
+from hw.logic.counter import step
+from hw.logic.line import AXI_BURST_BITS, AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
+from hw.logic.storage import NEVER_BOTH
 
 __all__ = ["AxiFrontEnd"]
 

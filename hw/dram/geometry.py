@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hw.checks import check_int
-from hw.line import AXI_BURST_LINES, LINE_BYTES
+from hw.logic.checks import check_int
+from hw.logic.line import AXI_BURST_LINES, LINE_BYTES
 
 __all__ = [
     "BURST_COLUMNS",

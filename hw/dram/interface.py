@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.dram.geometry import DramGeometry
 from hw.dram.timing import BURST_TCK, CommandTiming
-from hw.line import LINE_BITS, LINE_BYTES
+from hw.logic.line import LINE_BITS, LINE_BYTES
 
 __all__ = [
     "SLOTS",

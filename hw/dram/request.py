@@ -8,10 +8,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.counter import step
 from hw.dram.address_map import line_layout
 from hw.dram.geometry import DramGeometry
-from hw.line import AXI_BURST_BITS
+from hw.logic.counter import step
+from hw.logic.line import AXI_BURST_BITS
 
 __all__ = ["SEQUENCE_BITS", "RequestQueue", "request_layout"]
 

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal
 
-from hw.delay import shared_delay
 from hw.float.format import FloatFormat
+from hw.logic.delay import shared_delay
 
 __all__ = [
     "Bits",

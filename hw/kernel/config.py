@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from hw.checks import check_int
-from hw.clocking import check_clocking
 from hw.float.format import FP32, FP32_FLUSHED, FloatFormat
-from hw.line import LINE_BYTES, line_width
+from hw.logic.checks import check_int
+from hw.logic.clocking import check_clocking
+from hw.logic.line import LINE_BYTES, line_width
 from hw.rules import PAPER_RULES, rule
 from hw.rules.update_rule import UpdateRule
 from hw.stream.rounds import RoundsLayout
@@ -62,7 +62,7 @@ class KernelConfig:
     channel of 16 GiB less the two register windows of 4 KB."""
 
     clocking: str = "gated"
-    """How the functional units are clocked, one of :data:`hw.clocking.CLOCKINGS`; results and
+    """How the functional units are clocked, one of :data:`hw.logic.clocking.CLOCKINGS`; results and
     cycles do not depend on it."""
 
     subnormals: str = "kept"

@@ -12,13 +12,13 @@ from amaranth.lib.wiring import In, Out
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
-from hw.expose import expose
 from hw.kernel.config import KernelConfig
 from hw.kernel.lanes import Lanes
 from hw.kernel.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES, kernel_map
 from hw.kernel.settings import RunSettings
 from hw.kernel.unit import RuleUnit
-from hw.line import LINE_BITS, LINE_BYTES
+from hw.logic.expose import expose
+from hw.logic.line import LINE_BITS, LINE_BYTES
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
 from hw.stream.fifo import StreamFifo

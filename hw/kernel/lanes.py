@@ -21,15 +21,15 @@ from amaranth.hdl import (
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.clock_gate import stopping_clock
-from hw.counter import under_way
 from hw.kernel.config import PARAMETERS_PER_BEAT, KernelConfig
 from hw.kernel.registers import union
 from hw.kernel.settings import ConstantsSignature
 from hw.kernel.sums import LaneSums
-from hw.line import LINE_BITS
+from hw.logic.clock_gate import stopping_clock
+from hw.logic.counter import under_way
+from hw.logic.line import LINE_BITS
+from hw.logic.shared import Shared
 from hw.stream.rounds import RoundWalker
-from hw.verilog import Shared
 
 __all__ = ["Lanes"]
 

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.kernel.config import COUNT_WIDTH, PARAMETERS_PER_BEAT, KernelConfig
 from hw.kernel.registers import kernel_map, union
-from hw.line import LINE_BYTE_BITS, LINE_BYTES, line_width
+from hw.logic.line import LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.rules.update_rule import UpdateRule
 
 __all__ = ["ConstantsSignature", "RunSettings", "check_cycles"]

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from hw.float.add import FloatAdd
 from hw.float.format import FP32, FloatFormat
 from hw.kernel.config import PARAMETERS_PER_BEAT
-from hw.verilog import Shared
+from hw.logic.shared import Shared
 
 __all__ = ["ACCUMULATORS", "LaneSums"]
 

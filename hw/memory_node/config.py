@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hw.axi.bus import AXI4Signature
-from hw.checks import check_int
 from hw.dram.config import ControllerConfig
 from hw.dram.presets import (
     DDR4_2400_8GBIT_X8,
     DDR4_3200_8GBIT_X8,
     DramPart,
 )
-from hw.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTES
+from hw.logic.checks import check_int
+from hw.logic.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTES
 from hw.memory_node.flit import PACKET_LINES
 from hw.memory_node.link.config import LINK_PRESETS, LinkConfig
 

@@ -9,7 +9,7 @@ import enum
 
 from amaranth.lib import data, stream
 
-from hw.line import LINE_BYTES
+from hw.logic.line import LINE_BYTES
 
 __all__ = [
     "CHANNELS",

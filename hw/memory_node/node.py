@@ -11,12 +11,12 @@ from amaranth.lib.wiring import In, Out
 
 from hw.dram.controller import Ddr4Controller
 from hw.dram.dfi import DfiController
+from hw.logic.shared import Shared
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import CHANNELS
 from hw.memory_node.link.port import LINK_COUNTERS, LinkPort
 from hw.memory_node.node_control import NodeControl
 from hw.memory_node.registers.node_registers import REGISTERS_AXI
-from hw.verilog import Shared
 
 __all__ = ["AxiPort", "MemoryNode", "ddr4_channels"]
 

@@ -8,7 +8,8 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.expose import expose
+from hw.logic.expose import expose
+from hw.logic.shared import Shared
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import CHANNELS, FlitStream
 from hw.memory_node.group.engine import GroupEngine
@@ -16,7 +17,6 @@ from hw.memory_node.link.port import COUNTER_BITS, LINK_COUNTERS
 from hw.memory_node.registers.node_registers import REGISTERS_AXI, NodeRegisters
 from hw.memory_node.ring.detour import Detour
 from hw.memory_node.ring.stop import RingStop
-from hw.verilog import Shared
 
 __all__ = ["NodeControl"]
 

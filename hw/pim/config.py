@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from hw.checks import check_int
-from hw.clocking import check_clocking
+from hw.logic.checks import check_int
+from hw.logic.clocking import check_clocking
 from hw.pim.placement import Placement, ThermalWeights, place
 
 __all__ = [
@@ -72,8 +72,8 @@ class PimConfig:
     """Rings of descriptors, 1 to 4: the host's and one for each core."""
 
     clocking: str = "gated"
-    """How the banks' lanes are clocked, one of :data:`hw.clocking.CLOCKINGS`; results and cycles do
-    not depend on it."""
+    """How the banks' lanes are clocked, one of :data:`hw.logic.clocking.CLOCKINGS`; results and
+    cycles do not depend on it."""
 
     def __post_init__(self) -> None:
         check_int("rows", self.rows, 1, 8)

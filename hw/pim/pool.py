@@ -9,7 +9,8 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from hw.expose import expose
+from hw.logic.expose import expose
+from hw.logic.shared import Shared
 from hw.pim.bank.bank import PimBank
 from hw.pim.bank.interface import BankSignature
 from hw.pim.config import PimConfig
@@ -17,7 +18,6 @@ from hw.pim.pool_control import PoolControl
 from hw.pim.vault.controller import VaultController
 from hw.pim.vault.interface import VaultSignature
 from hw.pim.vault.timing import VaultPart
-from hw.verilog import Shared
 
 __all__ = ["PimPool", "bank_kinds", "bank_module"]
 

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from hw.dataflow.flow import Flow, Formula, build_flow
 from hw.float.format import FP32, FloatFormat
-from hw.line import LINE_BITS
+from hw.logic.line import LINE_BITS
 
 __all__ = ["UpdateRule"]
 

@@ -16,8 +16,8 @@ from hw.axdimm.memory_join import ExclusiveJoin
 from hw.dram.controller import Ddr4Controller
 from hw.dram.interface import DramSignature
 from hw.dram.timing import DramTiming
-from hw.expose import expose
 from hw.kernel.kernel import Kernel
+from hw.logic.expose import expose
 from hw.sim.delay_unit import DelayUnit
 from hw.sim.dram_device import Ddr4Device
 from hw.sim.shared_join import SharedJoin

@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 
 from hw.dataflow.unit import UnitSignature
-from hw.delay import shared_delay
+from hw.logic.delay import shared_delay
 from hw.rules.update_rule import UpdateRule
 
 __all__ = ["DelayUnit"]

@@ -106,7 +106,7 @@ class DramDevice(wiring.Component):
         if not hasattr(platform, "add_path"):
             raise TypeError(
                 "the DRAM device is hand-written Verilog: convert the design with "
-                "hw.verilog.to_verilog and simulate that"
+                "hw.verilog.writer.to_verilog and simulate that"
             )
         platform.add_path(Path(__file__).with_name("dram_device.v"))
         m: Any = Module()

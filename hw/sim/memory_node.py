@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from hw.expose import expose
+from hw.logic.expose import expose
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.node import MemoryNode
 from hw.sim.dram_device import Ddr4Device

@@ -8,7 +8,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.expose import expose
+from hw.logic.expose import expose
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import CHANNELS, Flit, FlitStream
 from hw.memory_node.link.config import LinkConfig

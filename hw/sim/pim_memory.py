@@ -8,7 +8,8 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.expose import expose
+from hw.logic.expose import expose
+from hw.logic.shared import Shared
 from hw.pim.config import PimConfig
 from hw.pim.memory.memory_port import memory_request_layout, memory_response_layout
 from hw.pim.memory.switch import MemorySwitch
@@ -20,7 +21,6 @@ from hw.pim.vault.interface import (
 )
 from hw.pim.vault.timing import VaultPart, VaultTiming
 from hw.sim.vault_device import VaultDevice
-from hw.verilog import Shared
 
 __all__ = ["PimMemory", "SimulatedVault"]
 

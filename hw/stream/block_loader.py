@@ -8,8 +8,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hw.counter import step
-from hw.line import LINE_BITS
+from hw.logic.counter import step
+from hw.logic.line import LINE_BITS
 from hw.stream.block_mover import BlockMover
 
 __all__ = ["BlockLoader"]

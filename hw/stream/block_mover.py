@@ -9,8 +9,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR, AXI4Channels, AXI4Signature
-from hw.expose import expose
-from hw.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, line_width
+from hw.logic.expose import expose
+from hw.logic.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, line_width
 from hw.stream.bursts import BurstGenerator
 from hw.stream.rounds import RoundsLayout, RoundWalker
 

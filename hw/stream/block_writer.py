@@ -8,8 +8,8 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hw.counter import step, under_way
-from hw.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTES
+from hw.logic.counter import step, under_way
+from hw.logic.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTES
 from hw.stream.block_mover import BlockMover
 
 __all__ = ["BlockWriter"]

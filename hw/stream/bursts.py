@@ -8,8 +8,8 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.expose import expose
-from hw.line import AXI_BURST_BITS, AXI_BURST_LINES, line_width
+from hw.logic.expose import expose
+from hw.logic.line import AXI_BURST_BITS, AXI_BURST_LINES, line_width
 from hw.stream.rounds import RoundsLayout, RoundWalker
 
 __all__ = ["BurstGenerator"]

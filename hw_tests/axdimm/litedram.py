@@ -17,7 +17,7 @@ from hw.axdimm.memory import AxiMemory
 from hw.axdimm.memory_join import ExclusiveJoin
 from hw.axi.bus import AXI4Signature
 from hw.kernel.kernel import Kernel
-from hw.line import LINE_BITS
+from hw.logic.line import LINE_BITS
 from hw.sim.delay_unit import DelayUnit
 
 __all__ = ["LITEDRAM_BYTES", "LiteDramChannel", "litedram_verilog"]

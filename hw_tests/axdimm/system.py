@@ -10,7 +10,7 @@ from amaranth.lib.wiring import Out
 
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.module import Axdimm
-from hw.expose import expose
+from hw.logic.expose import expose
 from hw.sim.dram_device import Ddr4Device
 from hw_tests.dram.dfi_phy import DfiPhy
 

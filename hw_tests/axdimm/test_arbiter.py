@@ -10,7 +10,7 @@ import pytest
 from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.host_port import MIN_READ_LATENCY, HostPort
 from hw.axdimm.memory_join import ExclusiveJoin
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
 

@@ -8,7 +8,7 @@ import pytest
 
 from hw.axdimm.channel import axdimm_channel
 from hw.axdimm.config import configure
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.axi_memory import HABITS
 from hw_tests.bench import run_bench
 

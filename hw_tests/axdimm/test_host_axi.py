@@ -9,7 +9,7 @@ import pytest
 from hw.axdimm.arbiter import Arbiter
 from hw.axdimm.host_axi import HostAxiPort
 from hw.axdimm.memory_join import ExclusiveJoin
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
 

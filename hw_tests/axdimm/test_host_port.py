@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from hw.axdimm.host_port import HostPort
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.collisions import with_useless_collisions
 from hw_tests.side_by_side import SideBySide

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from hw.axdimm.config import configure
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.axdimm.system import ModuleWithDram
 from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS

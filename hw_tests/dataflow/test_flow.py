@@ -14,8 +14,8 @@ from amaranth.lib.wiring import In, Out
 
 from hw.dataflow.flow import Flow, FlowError, FlowValue, sqrt
 from hw.dataflow.unit import FlowUnit
-from hw.delay import Delay
-from hw.verilog import to_verilog
+from hw.logic.delay import Delay
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.dataflow.rules import momentum, spread
 from hw_tests.float.player import PLAYER_BUILD_ARGS, PLAYER_TOP, player_text

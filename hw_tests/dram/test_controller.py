@@ -18,7 +18,7 @@ from hw.dram.presets import (
     DDR4_3200_8GBIT_X8,
     TINY,
 )
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.collisions import with_useless_collisions
 from hw_tests.dram.system import DramSystem, StreamSystem

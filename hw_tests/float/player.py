@@ -10,7 +10,7 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
-from hw.verilog import Port, ports_of, to_verilog
+from hw.verilog.writer import Port, ports_of, to_verilog
 
 __all__ = ["PLAYER_BUILD_ARGS", "PLAYER_TOP", "play", "player_text"]
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from amaranth.lib import wiring
 
-from hw.clocking import CLOCKINGS
 from hw.kernel.config import MOST_RULES, KernelConfig
 from hw.kernel.kernel import Kernel
+from hw.logic.clocking import CLOCKINGS
 from hw.rules import RULES
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.kernel.plain_rule import PLAIN
 from hw_tests.lockstep import Lockstep
-from hw_tests.test_clock_gate import CELL_MODELS
+from hw_tests.logic.test_clock_gate import CELL_MODELS
 
 # One rule alone; all rules that there are, together; and what lacks the reader or the writer.
 SHIPPED = tuple(RULES)

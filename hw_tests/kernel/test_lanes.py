@@ -13,7 +13,7 @@ from hw.kernel.config import KernelConfig
 from hw.kernel.lanes import Lanes
 from hw.kernel.unit import RuleUnit
 from hw.rules import rule
-from hw.verilog import VerilogPlatform, to_verilog
+from hw.verilog.writer import VerilogPlatform, to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.kernel.plain_rule import PLAIN
 from hw_tests.side_by_side import SideBySide

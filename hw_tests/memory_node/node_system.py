@@ -8,13 +8,13 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.expose import expose
+from hw.logic.expose import expose
+from hw.logic.shared import Shared
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import CHANNELS, FlitStream
 from hw.memory_node.link.port import LinkPort
 from hw.memory_node.registers.node_registers import REGISTERS_AXI
 from hw.sim.memory_node import SimulatedMemoryNode
-from hw.verilog import Shared
 
 __all__ = ["NodeSystem"]
 

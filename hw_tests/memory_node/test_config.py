@@ -8,7 +8,7 @@ import pytest
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw.memory_node.node import AxiPort, MemoryNode
-from hw.verilog import ports_of, to_verilog
+from hw.verilog.writer import ports_of, to_verilog
 
 
 def test_the_papers_node() -> None:

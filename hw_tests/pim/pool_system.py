@@ -8,12 +8,12 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from hw.expose import expose
+from hw.logic.expose import expose
+from hw.logic.shared import Shared
 from hw.pim.config import PimConfig
 from hw.pim.pool import PimPool
 from hw.pim.vault.timing import VaultPart
 from hw.sim.vault_device import VaultDevice
-from hw.verilog import Shared
 
 __all__ = ["PoolSystem"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from hw.pim.config import PIM_PRESETS
 from hw.pim.vault.timing import vault_part
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.pim.pool_system import PoolSystem
 from hw_tests.stalls import STALLS

@@ -17,7 +17,7 @@ from hw.float.format import FloatFormat
 from hw.kernel.config import SUBNORMALS
 from hw.kernel.unit import RuleUnit
 from hw.rules import RULES, rule
-from hw.verilog import ports_of, to_verilog
+from hw.verilog.writer import ports_of, to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.float.player import PLAYER_BUILD_ARGS, PLAYER_TOP, player_text
 from sw_driver.simulator.synthesis import dsp_cells

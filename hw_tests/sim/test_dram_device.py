@@ -11,7 +11,7 @@ from hw.dram.presets import DDR4_1600_16GBIT_X8, DDR4_2400_8GBIT_X8
 from hw.pim.vault.timing import vault_part
 from hw.sim.dram_device import Ddr4Device, DramDevice
 from hw.sim.vault_device import VaultDevice
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.dram.probes import PROBE_TIMING
 from hw_tests.pim.vault.vault_probes import PROBE_ROWS, PROBE_TIMINGS

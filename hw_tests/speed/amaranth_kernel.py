@@ -24,13 +24,13 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 from numpy.typing import NDArray
 
-from hw.delay import Delay
 from hw.kernel import kernel as kernel_module
 from hw.kernel.config import KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.kernel.lanes import Lanes
 from hw.kernel.unit import RuleUnit
-from hw.verilog import Shared
+from hw.logic.delay import Delay
+from hw.logic.shared import Shared
 
 from .kernel_job import JobResult, KernelJob
 

@@ -25,7 +25,7 @@ from amaranth.hdl import UnusedElaboratable
 from rich.console import Console
 from rich.progress import track
 
-from hw.verilog import Shared
+from hw.logic.shared import Shared
 from sw_driver.axdimm.backends import BackendOptions, module_config, rtl
 from sw_driver.axdimm.backends.rtl import build_library
 from sw_driver.simulator import library as simulator_library
@@ -65,7 +65,7 @@ class Lever:
     settings: str | None = None
     """In place of Verilator's control file."""
     clocking: str = "gated"
-    """One of :data:`hw.clocking.CLOCKINGS`."""
+    """One of :data:`hw.logic.clocking.CLOCKINGS`."""
     design: Callable[[], object] | None = None
     """A context in which the design is another."""
     profile: bool = False

@@ -9,8 +9,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4Signature
-from hw.expose import expose
-from hw.line import LINE_BITS, LINE_BYTES, line_width
+from hw.logic.expose import expose
+from hw.logic.line import LINE_BITS, LINE_BYTES, line_width
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
 from hw.stream.fifo import StreamFifo

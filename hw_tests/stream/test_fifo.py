@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hw.stream.fifo import StreamFifo
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.collisions import with_useless_collisions
 

@@ -161,7 +161,7 @@ def depths_of(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, 
     """The depths of :func:`add_depth_option`, for designs of these names. Raises
     :class:`Refusal`."""
     from hw.float.format import FP32
-    from hw.generate import WITH_DEPTHS
+    from hw.verilog.generate import WITH_DEPTHS
     from sw_driver.experiments.cost import OPERATORS
     from sw_driver.runtime.numbers import parse_integer
 

@@ -26,7 +26,7 @@ from . import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hw.generate import Machines
+    from hw.verilog.generate import Machines
     from sw_driver.experiments.cost import Row
 
 __all__ = ["add_parser", "run"]
@@ -138,8 +138,8 @@ def _explored(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 
 def _designs(arguments: argparse.Namespace) -> Iterator[tuple[Any, ...]]:
     from hw.axdimm.config import configure
-    from hw.generate import DESIGNS, Machines
     from hw.pim.config import configure as configure_pim
+    from hw.verilog.generate import DESIGNS, Machines
 
     try:
         machines = Machines(module=configure(**settings_of(arguments)), pim=configure_pim("paper"))
@@ -155,8 +155,8 @@ def _designs(arguments: argparse.Namespace) -> Iterator[tuple[Any, ...]]:
 
 
 def _measure(job: tuple[str, int | Machines], placing: Mapping[str, int]) -> Row:
-    from hw.generate import generate
-    from hw.verilog import Port
+    from hw.verilog.generate import generate
+    from hw.verilog.writer import Port
     from sw_driver.experiments.cost import cost, operator_cost
 
     name, what = job

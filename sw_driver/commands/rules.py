@@ -129,7 +129,7 @@ def _row(rule: UpdateRule, point: Point) -> dict[str, Any]:
 
 def _unit_resources(rule: UpdateRule, config: ModuleConfig) -> dict[str, int]:
     from hw.kernel.unit import RuleUnit
-    from hw.verilog import to_verilog
+    from hw.verilog.writer import to_verilog
     from sw_driver.simulator.synthesis import design_resources
 
     unit = RuleUnit(rule, format=config.kernel.format)

@@ -28,7 +28,7 @@ from . import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hw.generate import Machines
+    from hw.verilog.generate import Machines
 
 __all__ = ["add_parser", "run"]
 
@@ -112,10 +112,10 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.progress import track
 
     from hw.axdimm.config import configure
-    from hw.clocking import CLOCK_GATE_CELLS
-    from hw.generate import DESIGNS, Machines, generate
+    from hw.logic.clocking import CLOCK_GATE_CELLS
     from hw.memory_node.config import MEMORY_NODE_PRESETS
     from hw.pim.config import configure as configure_pim
+    from hw.verilog.generate import DESIGNS, Machines, generate
     from sw_driver.runtime.files import write_whole
     from sw_driver.simulator.processes import kill_started
     from sw_driver.simulator.synthesis import SynthesisError, design_resources, find_yosys

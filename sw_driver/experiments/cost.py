@@ -12,7 +12,7 @@ from hw.float.format import FP32
 from hw.float.mul import FloatMul
 from hw.float.operator import FloatOperator
 from hw.float.sqrt import FloatSqrt
-from hw.verilog import Port, ports_of, to_verilog
+from hw.verilog.writer import Port, ports_of, to_verilog
 from sw_driver.simulator.placement import DEFAULT_MHZ, place
 from sw_driver.simulator.synthesis import design_cost
 

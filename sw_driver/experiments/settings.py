@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import get_type_hints
 
 from hw.axdimm.config import HOSTS, MEMORIES, MODULE_PRESETS, OPTIONS, ModuleConfig, configure
-from hw.clocking import CLOCKINGS
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
 from hw.dram.presets import PARTS
 from hw.dram.timing import DramTiming
 from hw.kernel.config import SUBNORMALS
+from hw.logic.clocking import CLOCKINGS
 from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig
 from hw.pim.config import OPTIONS as PIM_OPTIONS
 from hw.pim.config import configure as configure_pim

@@ -8,7 +8,7 @@ from functools import cache
 
 from golden.cycles import ChannelState, CycleConfig, RefreshState
 from golden.cycles.memory_node import GroupCycles, Request, answered_fabric_cycles
-from hw.line import LINE_BYTES
+from hw.logic.line import LINE_BYTES
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import PACKET_LINES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from hw.line import LINE_BYTES
+from hw.logic.line import LINE_BYTES
 from hw.memory_node.flit import PACKET_LINES, Operation, Status
 
 __all__ = ["LINE_BYTES", "PACKET_LINES", "REQUESTS", "Flit", "Operation", "Packet", "Status"]

@@ -41,7 +41,8 @@ class AxiBus:
 
 
 def find_buses(ports: Sequence[Mapping[str, Any]]) -> list[AxiBus]:
-    """The buses of a design whose description (:func:`hw.generate.generate`) has ``ports``."""
+    """The buses of a design whose description (:func:`hw.verilog.generate.generate`) has
+    ``ports``."""
     buses = []
     for port in ports:
         name, found, _ = port["name"].rpartition("_awvalid")

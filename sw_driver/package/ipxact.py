@@ -39,7 +39,7 @@ def component_text(
     Parameters
     ----------
     description
-        Of :func:`hw.generate.generate`.
+        Of :func:`hw.verilog.generate.generate`.
     version
         Of the component.
     clock_hz

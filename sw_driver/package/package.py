@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from hw.clock_gate import CLOCK_GATE_MODULE
-from hw.generate import DESIGNS, Machines, generate
+from hw.logic.clock_gate import CLOCK_GATE_MODULE
 from hw.pim.bank.bank import PimBank
 from hw.pim.pool import PimPool
+from hw.verilog.generate import DESIGNS, Machines, generate
 
 from .boards import memory_top_files, selftest_top_files
 from .buses import find_buses
@@ -29,7 +29,7 @@ __all__ = ["package_files", "write_package"]
 
 def package_files(name: str, machines: Machines, *, src: bool = False) -> dict[str, bytes]:
     """The files of the package of a design, by their paths in it: the same for the same
-    configuration. ``src`` is that of :func:`~hw.generate.generate`.
+    configuration. ``src`` is that of :func:`~hw.verilog.generate.generate`.
 
     Raises ``ValueError`` for a design that is not there or whose self test cannot be made, and
     ``ImportError`` if what writes the register map's forms is not installed.

@@ -16,7 +16,7 @@ from hw.float.operator import FloatOperator
 from hw.kernel.config import PARAMETERS_PER_BEAT, KernelConfig
 from hw.kernel.registers import kernel_map
 from hw.kernel.unit import RuleUnit
-from hw.line import LINE_BYTES
+from hw.logic.line import LINE_BYTES
 from hw.rules.update_rule import UpdateRule
 
 __all__ = [

@@ -151,7 +151,7 @@ def verilated_library(
     def build(folder: Path, stage: Stage) -> None:
         stage("generating Verilog", 0, 0)
         # Amaranth is only needed, and only takes its time to load, when there is a build.
-        from hw.verilog import to_verilog
+        from hw.verilog.writer import to_verilog
 
         with kill_started():
             (folder / f"{top}.v").write_text(to_verilog(design(), top))

@@ -60,7 +60,7 @@ def parts_library(
     def build(folder: Path, stage: Stage) -> None:
         stage("generating Verilog", 0, 0)
         # Amaranth is only needed, and only takes its time to load, when there is a build.
-        from hw.verilog import to_verilog
+        from hw.verilog.writer import to_verilog
 
         assembly = design()
         models = [folder / module for module in assembly.components]

@@ -17,7 +17,7 @@ from .buildcache import cached_build, content_key
 from .synthesis import SynthesisError, run_yosys
 
 if TYPE_CHECKING:
-    from hw.verilog import Port
+    from hw.verilog.writer import Port
 
 __all__ = ["DEVICE", "ECP5_RESOURCES", "Placement", "find_nextpnr", "pin_wrapper", "place"]
 

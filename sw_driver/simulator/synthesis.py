@@ -198,7 +198,7 @@ def _map_part(text: str, top: str, known: Sequence[str]) -> dict[str, dict[str, 
 def kernel_resources(config: KernelConfig) -> dict[str, int]:
     """The :func:`design_resources` of a kernel."""
     from hw.kernel.kernel import Kernel
-    from hw.verilog import to_verilog
+    from hw.verilog.writer import to_verilog
 
     return design_resources(to_verilog(Kernel(config), "kernel"), top="kernel")
 

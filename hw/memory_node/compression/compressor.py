@@ -8,7 +8,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.memory import Memory
 
-from hw.line import LINE_BITS
+from hw.logic.line import LINE_BITS
+from hw.logic.storage import NEVER_BOTH
 from hw.memory_node.compression.words import (
     MASKS,
     WORDS,
@@ -24,7 +25,6 @@ from hw.memory_node.compression.words import (
     words_of,
 )
 from hw.memory_node.flit import PACKET_LINES
-from hw.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["ZeroCompressor"]

@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 
-from hw.line import LINE_BITS
+from hw.logic.line import LINE_BITS
 from hw.memory_node.compression.words import (
     MASKS,
     WORDS,

@@ -10,7 +10,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.line import LINE_BITS
+from hw.logic.line import LINE_BITS
 from hw.memory_node.flit import PACKET_LINES
 from hw.memory_node.link.port import COUNTER_BITS
 

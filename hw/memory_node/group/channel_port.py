@@ -10,13 +10,13 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import BURST_INCR
-from hw.counter import step
-from hw.in_turn import round_robin
-from hw.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
+from hw.logic.counter import step
+from hw.logic.in_turn import round_robin
+from hw.logic.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
+from hw.logic.storage import NEVER_BOTH
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import PACKET_LINES
 from hw.memory_node.group.layouts import Line, Stripe
-from hw.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["ChannelPort"]

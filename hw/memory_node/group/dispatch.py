@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.line import AXI_BURST_BITS
+from hw.logic.line import AXI_BURST_BITS
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.group.layouts import Job, Place
 from hw.memory_node.group.stripes import StripeFinder

@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.counter import step
-from hw.line import LINE_BITS, LINE_BYTE_BITS
+from hw.logic.counter import step
+from hw.logic.line import LINE_BITS, LINE_BYTE_BITS
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import PACKET_LINES, Flit, FlitStream, Head, Operation, Status
 from hw.memory_node.group.layouts import ADDRESS_LINE_BITS, Allocation, Answer, Job

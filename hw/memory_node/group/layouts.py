@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.lib import data
 
-from hw.line import LINE_BITS, LINE_BYTE_BITS
+from hw.logic.line import LINE_BITS, LINE_BYTE_BITS
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import PACKET_LINES, Head, Operation, Status
 

@@ -8,7 +8,7 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.line import LINE_BITS
+from hw.logic.line import LINE_BITS
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.group.layouts import Place, Stripe
 from hw.memory_node.group.stripes import StripeWalker, give_bursts

@@ -9,8 +9,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.line import LINE_BITS
-from hw.storage import NEVER_BOTH
+from hw.logic.line import LINE_BITS
+from hw.logic.storage import NEVER_BOTH
 
 __all__ = ["PacketBuffer"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hw.checks import check_int
+from hw.logic.checks import check_int
 from hw.memory_node.link.wire import FLIT_BYTES, WireSignature
 
 __all__ = ["LINK_PRESETS", "PHIT_BYTES", "LinkConfig"]

@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.expose import expose
+from hw.logic.expose import expose
 from hw.memory_node.flit import CHANNELS, FlitStream
 from hw.memory_node.link.config import LinkConfig
 from hw.memory_node.link.receiver import LinkReceiver

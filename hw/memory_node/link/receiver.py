@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.in_turn import next_in_turn
+from hw.logic.in_turn import next_in_turn
 from hw.memory_node.flit import CHANNELS, Flit, FlitStream
 from hw.memory_node.link.config import LinkConfig
 from hw.memory_node.link.crc import FlitCrc

@@ -9,13 +9,13 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.in_turn import next_in_turn
+from hw.logic.in_turn import next_in_turn
+from hw.logic.storage import NEVER_BOTH
 from hw.memory_node.flit import CHANNELS, Flit, FlitStream
 from hw.memory_node.link.config import LinkConfig
 from hw.memory_node.link.crc import FlitCrc
 from hw.memory_node.link.phits import PhitCutter
 from hw.memory_node.link.wire import CHECKED_BITS, Heard, Report, WireFlit
-from hw.storage import NEVER_BOTH
 
 __all__ = ["LinkTransmitter"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
-from hw.line import LINE_BYTES
+from hw.logic.line import LINE_BYTES
 
 __all__ = ["CHECKED_BITS", "FLIT_BYTES", "Heard", "Report", "WireFlit", "WireSignature"]
 

@@ -13,7 +13,7 @@ from hw.axi.bus import AXI4LiteSignature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.csr.register_map import load_registers
-from hw.line import LINE_BYTES
+from hw.logic.line import LINE_BYTES
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import CHANNELS, Status
 from hw.memory_node.group.layouts import Allocation, Events

@@ -8,7 +8,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.in_turn import round_robin
+from hw.logic.in_turn import round_robin
 from hw.memory_node.flit import Flit, FlitStream
 
 __all__ = ["PacketArbiter"]

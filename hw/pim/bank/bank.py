@@ -8,6 +8,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
+from hw.logic.shared import Shared
 from hw.pim.bank.buffer.buffers import OperandBuffers
 from hw.pim.bank.interface import BankSignature
 from hw.pim.bank.move.bank_port import BankPort
@@ -17,7 +18,6 @@ from hw.pim.bank.sequencer import Sequencer
 from hw.pim.bank.units.compute import Compute
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import Jobs
-from hw.verilog import Shared
 
 __all__ = ["PimBank"]
 

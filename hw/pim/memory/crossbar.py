@@ -11,8 +11,8 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from hw.logic.shared import Shared
 from hw.pim.selected import selected
-from hw.verilog import Shared
 
 __all__ = ["Crossbar", "crossbar_layout"]
 

@@ -9,7 +9,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from hw.in_turn import next_in_turn
+from hw.logic.in_turn import next_in_turn
 from hw.pim.config import PimConfig
 from hw.pim.front.words import WordWriteSignature
 from hw.pim.memory.memory_port import host_response_layout, memory_request_layout

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from amaranth.lib import data
 
-from hw.checks import check_int
 from hw.dram.geometry import rows_of
+from hw.logic.checks import check_int
 from hw.pim.config import BEAT_BYTES
 
 __all__ = ["ROW_BEATS", "ROW_BYTES", "VaultGeometry"]

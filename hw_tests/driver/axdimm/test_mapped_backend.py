@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hw.axdimm.config import configure
 from hw.axdimm.registers import arbiter_map
 from hw.kernel.registers import kernel_map
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.axdimm.system import ModuleWithDram
 from hw_tests.bench import run_bench
 from hw_tests.driver.axdimm.test_adam import Update

@@ -22,11 +22,11 @@ from lxml import etree
 
 from hw.axdimm.config import configure
 from hw.csr.register_map import Register, parse_registers
-from hw.generate import DESIGNS, Machines
 from hw.kernel.config import KernelConfig
 from hw.kernel.registers import kernel_map
 from hw.pim.config import configure as configure_pim
-from hw.verilog import ports_of
+from hw.verilog.generate import DESIGNS, Machines
+from hw.verilog.writer import ports_of
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.package.buses import find_buses

@@ -11,7 +11,7 @@ from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.clock_gate import ClockGate
+from hw.logic.clock_gate import ClockGate
 from hw.sim.assembly import Assembly, PoweredUp, Wire
 from sw_driver.simulator.library import load_library
 from sw_driver.simulator.parts import parts_library

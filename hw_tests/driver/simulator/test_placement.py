@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hw.clocking import CLOCK_GATE_CELLS
-from hw.verilog import Port, ports_of, to_verilog
-from hw_tests.clock_gate_sample import ClockGateSample
+from hw.logic.clocking import CLOCK_GATE_CELLS
+from hw.verilog.writer import Port, ports_of, to_verilog
+from hw_tests.logic.clock_gate_sample import ClockGateSample
 from sw_driver.simulator.placement import place
 from sw_driver.simulator.synthesis import SynthesisError, design_cost
 

@@ -6,10 +6,10 @@ from functools import cache
 
 import pytest
 
-from hw.clocking import CLOCKINGS
+from hw.logic.clocking import CLOCKINGS
 from hw.pim.bank.bank import PimBank
 from hw.pim.config import configure
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.lockstep import Lockstep
 from hw_tests.stalls import STALLS

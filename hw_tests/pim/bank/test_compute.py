@@ -9,7 +9,7 @@ import pytest
 
 from hw.pim.bank.units.compute import Compute
 from hw.pim.config import configure
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.side_by_side import SideBySide
 

@@ -7,7 +7,7 @@ import pytest
 from hw.pim.config import configure
 from hw.pim.memory.switch import MemorySwitch
 from hw.pim.vault.timing import vault_part
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 
 OPTIONS = {"rows": 1, "columns": 3, "bank_bytes": 1 << 14}

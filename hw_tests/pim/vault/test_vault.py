@@ -11,7 +11,7 @@ import pytest
 
 from hw.pim.vault.controller import VaultController
 from hw.pim.vault.timing import vault_part
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.pim.vault.vault_system import VaultSystem
 from hw_tests.side_by_side import SideBySide

@@ -13,8 +13,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.checks import check_int
 from hw.float.parts import hold, mask_below, register, wire
+from hw.logic.checks import check_int
 from hw.pim.bank.buffer.column_memory import shared_column
 from hw.pim.bank.buffer.interface import COLUMNS, RESULT_FRAMES, BufferReadSignature
 from hw.pim.config import PimConfig

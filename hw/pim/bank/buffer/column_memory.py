@@ -9,7 +9,7 @@ from amaranth.hdl import Module
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import Out
 
-from hw.verilog import Shared
+from hw.logic.shared import Shared
 
 __all__ = ["ColumnMemory", "shared_column"]
 

@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.checks import check_int
+from hw.logic.checks import check_int
 from hw.pim.bank.buffer.buffers import ResultBuffer
 from hw.pim.bank.buffer.interface import RESULT_FRAMES, ResultWriteSignature
 from hw.pim.bank.move.walker import Walker

@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.checks import check_int
 from hw.float.parts import carry, delayed_pulse, wire
+from hw.logic.checks import check_int
 from hw.pim.bank.buffer.interface import (
     COLUMNS,
     RESULT_INDEX_BITS,

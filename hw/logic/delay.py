@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.verilog import Shared
+from hw.logic.shared import Shared
 
 __all__ = ["Delay", "shared_delay"]
 

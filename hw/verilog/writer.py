@@ -14,11 +14,9 @@ from typing import Any
 from amaranth.hdl import (
     ClockSignal,
     DomainRenamer,
-    Elaboratable,
     EnableInserter,
     Fragment,
     Instance,
-    Module,
     ResetSignal,
     Shape,
     Signal,
@@ -30,12 +28,13 @@ from amaranth.hdl._mem import MemoryInstance
 from amaranth.hdl._xfrm import DomainCollector
 from amaranth.lib import wiring
 
-from hw.clocking import CLOCK_GATE_CELLS
-from hw.netlist import netlist_of
-from hw.port_meanings import port_meanings, summary
-from hw.verilog_text import KEYWORDS, module_text
+from hw.logic.clocking import CLOCK_GATE_CELLS
+from hw.logic.shared import Shared, SharingPlatform
+from hw.verilog.netlist import netlist_of
+from hw.verilog.port_meanings import port_meanings, summary
+from hw.verilog.text import KEYWORDS, module_text
 
-__all__ = ["Port", "Shared", "VerilogPlatform", "flat_ports", "ports_of", "to_verilog"]
+__all__ = ["Port", "VerilogPlatform", "flat_ports", "ports_of", "to_verilog"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,16 +47,16 @@ class Port:
     """``"input"`` or ``"output"``."""
 
 
-class VerilogPlatform:
+class VerilogPlatform(SharingPlatform):
     """Collects what an elaboration refers to but does not contain.
 
-    Components placed through :class:`Shared` and Verilog source files (:meth:`add_file`) are
-    gathered here, so that each ends up in the output exactly once.
+    Components placed through :class:`~hw.logic.shared.Shared` and Verilog source files
+    (:meth:`add_file`) are gathered here, so that each ends up in the output exactly once.
 
     Parameters
     ----------
     clock_gate_cell
-        What clock gates are made of, one of :data:`~hw.clocking.CLOCK_GATE_CELLS`.
+        What clock gates are made of, one of :data:`~hw.logic.clocking.CLOCK_GATE_CELLS`.
     """
 
     def __init__(self, *, clock_gate_cell: str = "model") -> None:
@@ -75,6 +74,21 @@ class VerilogPlatform:
         """Names of the modules all registers of which have an enable, an input ``ce``."""
         self.enable: Signal | None = None
         """That of the module that is being elaborated, if it is one of them."""
+
+    def place(self, shared: Shared, *, name: str, domain: str, enable: Any) -> Instance:
+        enable = self.enable if enable is None else enable
+        if enable is not None:
+            name = f"enabled_{name}"
+            self.enabled.add(name)
+        self.add_component(name, shared.component)
+        connections: dict[str, Any] = {
+            "i_clk": ClockSignal(domain),
+            "i_rst": ResetSignal(domain),
+            **({} if enable is None else {"i_ce": enable}),
+        }
+        for port, value, flow in flat_ports(shared):
+            connections[("i_" if flow is wiring.In else "o_") + port] = value
+        return Instance(name, **connections)
 
     def add_component(self, name: str, component: wiring.Component) -> None:
         """Registers ``component`` as Verilog module ``name``."""
@@ -102,51 +116,6 @@ def flat_ports(component: wiring.Component) -> list[tuple[str, Any, wiring.Flow]
         name = "_".join(str(part) for part in path)
         ports.append((f"{name}_" if name in KEYWORDS else name, value, member.flow))
     return ports
-
-
-class Shared(wiring.Component):
-    """Stands for ``component`` where it is used many times: one Verilog module, many instances.
-
-    It has the members of the component it wraps. All that are placed under one ``name`` must be
-    the same hardware, as :func:`to_verilog` checks; the same object takes no time to compare. The
-    component may use the domain ``sync`` only; ``domain`` says which domain drives it here.
-    ``enable``, if given, holds it while it is low: the module is then another, with an input
-    ``ce``, the enable of each register in it and in what it places.
-
-    Outside Verilog generation (no :class:`VerilogPlatform`) it elaborates to the component, which
-    can then have one place only: there its signals are its own.
-    """
-
-    def __init__(
-        self, component: wiring.Component, *, name: str, domain: str = "sync", enable: Any = None
-    ) -> None:
-        super().__init__(component.signature)
-        self._component = component
-        self._name = name
-        self._domain = domain
-        self._enable = enable
-
-    def elaborate(self, platform: Any) -> Elaboratable | Instance:
-        if not isinstance(platform, VerilogPlatform):
-            m = Module()
-            m.submodules.component = self._component
-            wiring.connect(m, wiring.flipped(self), self._component)
-            held = m if self._enable is None else EnableInserter(self._enable)(m)
-            return DomainRenamer(self._domain)(held)
-        enable = platform.enable if self._enable is None else self._enable
-        name = self._name
-        if enable is not None:
-            name = f"enabled_{name}"
-            platform.enabled.add(name)
-        platform.add_component(name, self._component)
-        connections: dict[str, Any] = {
-            "i_clk": ClockSignal(self._domain),
-            "i_rst": ResetSignal(self._domain),
-            **({} if enable is None else {"i_ce": enable}),
-        }
-        for port, value, flow in flat_ports(self):
-            connections[("i_" if flow is wiring.In else "o_") + port] = value
-        return Instance(name, **connections)
 
 
 def ports_of(component: wiring.Component) -> list[Port]:

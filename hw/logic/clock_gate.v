@@ -14,7 +14,7 @@ module nearmem_clock_gate #(
     case (CELL)
       // verilator lint_on WIDTHEXPAND
       "model": begin : model
-        // Blocking and continuous assignments only: see hw/clock_gate.py.
+        // Blocking and continuous assignments only: see hw/logic/clock_gate.py.
         // verilator lint_off LATCH
         // verilator lint_off PROCASSINIT
         reg open = 1'b0;

@@ -18,7 +18,7 @@ from typing import Any
 
 from amaranth.hdl import _nir as nir  # not exported
 
-from hw.netlist import ONE, ZERO, NeededCells, nets_of, width_of
+from hw.verilog.netlist import ONE, ZERO, NeededCells, nets_of, width_of
 
 __all__ = ["KEYWORDS", "module_text"]
 

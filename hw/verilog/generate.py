@@ -14,7 +14,6 @@ from amaranth.lib import wiring
 from hw.axdimm.channel import axdimm_channel, channel_controller
 from hw.axdimm.config import OPTIONS, ModuleConfig, configure
 from hw.axdimm.module import Axdimm
-from hw.clock_gate import CLOCK_GATE_MODULE
 from hw.dram.dfi import DfiController, dfi_timing
 from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
@@ -25,6 +24,7 @@ from hw.float.sign import FloatSign
 from hw.float.sqrt import FloatSqrt
 from hw.kernel.kernel import Kernel
 from hw.kernel.unit import RuleUnit
+from hw.logic.clock_gate import CLOCK_GATE_MODULE
 from hw.memory_node.compression.compressor import ZeroCompressor
 from hw.memory_node.compression.expander import ZeroExpander
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
@@ -38,7 +38,7 @@ from hw.pim.pool import PimPool
 from hw.pim.vault.timing import vault_part
 from hw.rules import PAPER_RULES, RULES
 from hw.rules.update_rule import UpdateRule
-from hw.verilog import ports_of, to_verilog
+from hw.verilog.writer import ports_of, to_verilog
 
 __all__ = ["DESIGNS", "WITH_DEPTHS", "Design", "Machines", "generate"]
 
@@ -50,7 +50,7 @@ class Machines(NamedTuple):
     pim: PimConfig
     node: MemoryNodeConfig = MEMORY_NODE_PRESETS["paper"]
     clock_gate_cell: str = "bufgce"
-    """Of the designs that have clock gates, one of :data:`hw.clocking.CLOCK_GATE_CELLS`."""
+    """Of the designs that have clock gates, one of :data:`hw.logic.clocking.CLOCK_GATE_CELLS`."""
     depths: Mapping[str, int] = {}
     """Stages of operators by their operation, where they are not the default; of the designs of
     :data:`WITH_DEPTHS`."""
@@ -226,7 +226,7 @@ DESIGNS: dict[str, Callable[[Machines], Design]] = {
 def generate(name: str, machines: Machines, *, src: bool = False) -> tuple[str, dict[str, Any]]:
     """The Verilog of a design, and a description of it for tools.
 
-    Equal configurations give equal text. ``src`` is that of :func:`~hw.verilog.to_verilog`.
+    Equal configurations give equal text. ``src`` is that of :func:`~hw.verilog.writer.to_verilog`.
 
     The description has ``name``, ``clock`` and ``reset``, ``latency`` (clock cycles from
     ``i_valid`` to ``o_valid``, or None where there is no such pair), ``ports`` (name, width,

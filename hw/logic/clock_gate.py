@@ -34,7 +34,7 @@ class ClockGate(wiring.Component):
     clock passes through. A model of a cell must not use a nonblocking assignment in it.
 
     What it is made of is a matter of the target: see
-    :attr:`VerilogPlatform.clock_gate_cell <hw.verilog.VerilogPlatform.clock_gate_cell>`.
+    :attr:`VerilogPlatform.clock_gate_cell <hw.verilog.writer.VerilogPlatform.clock_gate_cell>`.
 
     Members
     -------
@@ -65,10 +65,10 @@ class ClockGate(wiring.Component):
 def stopping_clock(m: Any, clocking: str, enable: Any) -> tuple[Any, Any]:
     """The clock of a domain that may stop in the cycles in which ``enable`` is low.
 
-    ``clocking`` is one of :data:`~hw.clocking.CLOCKINGS`; ``enable`` is that of a
+    ``clocking`` is one of :data:`~hw.logic.clocking.CLOCKINGS`; ``enable`` is that of a
     :class:`ClockGate`, which is added to ``m`` as ``gate`` if there is to be one. Returns the clock
     and, if it is one for which each register has to have an enable, that (else None): for an
-    ``EnableInserter`` over the domain and for its :class:`~hw.verilog.Shared`.
+    ``EnableInserter`` over the domain and for its :class:`~hw.logic.shared.Shared`.
     """
     if clocking == "gated":
         m.submodules.gate = gate = ClockGate()

@@ -8,10 +8,10 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Sig
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.clock_gate import ClockGate
 from hw.dataflow.flow import FlowValue
 from hw.dataflow.unit import FlowUnit
-from hw.verilog import Shared
+from hw.logic.clock_gate import ClockGate
+from hw.logic.shared import Shared
 
 __all__ = ["ClockGateSample", "EnabledUnitSample"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hw.clocking import CLOCK_GATE_CELLS
-from hw.verilog import to_verilog
+from hw.logic.clocking import CLOCK_GATE_CELLS
+from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
-from hw_tests.clock_gate_sample import ClockGateSample, EnabledUnitSample
+from hw_tests.logic.clock_gate_sample import ClockGateSample, EnabledUnitSample
 from sw_driver.package.templating import TEMPLATES
 from sw_driver.simulator.buildcache import verilator_env
 
@@ -63,14 +63,14 @@ def sample(cell: str) -> str:
 def test_verilator(cell: str) -> None:
     text = sample(cell) + CELL_MODELS.read_text()
     test = "gated_registers_are_registers_with_an_enable"
-    run_bench(text, top=TOP, module="hw_tests.clock_gate_bench", testcase=test)
+    run_bench(text, top=TOP, module="hw_tests.logic.clock_gate_bench", testcase=test)
 
 
 def test_an_enable_reaches_the_modules_in_a_module() -> None:
     run_bench(
         EnabledUnitSample(),
         top="enabled_unit_sample",
-        module="hw_tests.clock_gate_bench",
+        module="hw_tests.logic.clock_gate_bench",
         testcase="an_enabled_unit_stands_when_a_gated_one_does",
     )
 

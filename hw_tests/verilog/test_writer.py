@@ -14,9 +14,10 @@ from amaranth.lib.wiring import In, Out
 from hw.dataflow.flow import FlowValue, Formula
 from hw.dataflow.unit import FlowUnit
 from hw.kernel.unit import RuleUnit
+from hw.logic.shared import Shared
 from hw.rules import rule
 from hw.sim.delay_unit import DelayUnit
-from hw.verilog import Shared, ports_of, to_verilog
+from hw.verilog.writer import ports_of, to_verilog
 
 
 def product_rule() -> Formula:
