@@ -14,12 +14,12 @@ FLOORS = [
     {"commands"},
     {"system"},
     {"experiments"},
-    {"offloading"},
     {"torch"},
     {"axdimm", "memory_node", "pim"},
-    {"control", "memory", "package", "simulator"},
+    {"control", "fpga", "memory"},
+    {"simulator"},
     {"machine"},
-    {"workload"},
+    {"predict", "workload"},
     {"runtime"},
     {"transport"},
     {"errors"},
@@ -78,6 +78,13 @@ def test_only_the_simulation_uses_what_is_for_simulation_only() -> None:
     for module, imports in IMPORTS.items():
         if module.startswith("hw.") and not module.startswith("hw.sim"):
             used = {other for other in imports if other.startswith("hw.sim")}
+            assert not used, f"{module} imports {used}"
+
+
+def test_no_hardware_knows_its_writer() -> None:
+    for module, imports in IMPORTS.items():
+        if module.startswith("hw.") and not module.startswith("hw.verilog"):
+            used = {other for other in imports if other.startswith("hw.verilog")}
             assert not used, f"{module} imports {used}"
 
 

@@ -47,8 +47,10 @@ def rooms() -> Drawing:
                 "experiments/",
                 ["training, sweeps,", "studies, baseline,", "speed, validation"],
             ),
-            ("offloading/", ["training of models", "larger than the device"]),
-            ("torch/", ["PyTorch's optimizers", "with their update", "on the module"]),
+            (
+                "torch/",
+                ["PyTorch: optimizers, models larger", "than the device, activations", "elsewhere"],
+            ),
         ],
     )
     row(
@@ -79,16 +81,17 @@ def rooms() -> Drawing:
         [
             ("control/", ["nearmem ctl:", "server, client,", "named devices"]),
             ("memory/", ["pointers,", "allocators, host,", "GPU, NVMe"]),
-            ("package/", ["a design with", "what FPGA tools", "take"]),
-            ("simulator/", ["Verilating, build", "cache, waveforms,", "synthesis"]),
+            ("fpga/", ["packages,", "synthesis,", "placement"]),
+            ("simulator/", ["Verilating, build", "cache, waveforms"]),
         ],
     )
     row(
         432,
         46,
         [
-            ("machine/", ["memories, devices, links, their rates"]),
-            ("workload/", ["training steps of models, as data"]),
+            ("machine/", ["memories, devices, links"]),
+            ("predict/", ["cycles, from the policies"]),
+            ("workload/", ["training steps as data"]),
         ],
     )
     row(
@@ -118,7 +121,7 @@ def rooms() -> Drawing:
     for above, below in ((106, 126), (202, 222), (298, 318), (410, 430), (478, 498), (574, 594)):
         drawing.arrow(f"M295 {above} V{below}")
 
-    drawing.box(600, 15, 325, 330, "area", "hw: the machine, in Amaranth", heading="title")
+    drawing.box(600, 15, 325, 390, "area", "hw: the machine, in Amaranth", heading="title")
     folders = [
         ("axdimm/", "channel, arbiter"),
         ("pim/", "bank, front, vault …"),
@@ -128,19 +131,19 @@ def rooms() -> Drawing:
         ("stream/", "FIFO, loader, writer"),
         ("csr/  axi/", "registers, AXI4"),
         ("dataflow/  float/", "formula to pipeline"),
+        ("logic/", "small parts"),
+        ("verilog/", "the writer"),
     ]
     for number, (name, holds) in enumerate(folders):
         x, y = 614 + 153 * (number % 2), 48 + 60 * (number // 2)
         drawing.box(x, y, 145, 52, "product", name, [holds])
-    drawing.box(614, 288, 298, 46, "sim", "sim/", ["simulation only: checked DRAM, assemblies"])
+    drawing.box(614, 348, 298, 46, "sim", "sim/", ["simulation only: checked DRAM, assemblies"])
 
-    drawing.box(600, 396, 325, 108, "area", "golden: independent models", heading="title")
+    drawing.box(600, 426, 325, 108, "area", "golden: independent models", heading="title")
     drawing.box(
-        614, 429, 145, 64, "model", "rules/ …", ["arithmetic, DRAM", "rules and map, numpy"]
+        614, 459, 145, 64, "model", "rules/ …", ["arithmetic, DRAM", "rules and map, numpy"]
     )
-    drawing.box(
-        767, 429, 145, 64, "model", "cycles/  pim/", ["time of runs and", "copies; the PIM"]
-    )
+    drawing.box(767, 459, 145, 64, "model", "pim/ …", ["the PIM; packets of", "memory-nodes"])
     drawing.box(600, 555, 325, 138, "area", "hw_tests", heading="title")
     drawing.box(
         614,
@@ -154,7 +157,7 @@ def rooms() -> Drawing:
     drawing.text(614, 656, "Backends use hw and golden; experiments too.")
     drawing.text(614, 672, "hw and golden use nobody, not even each other.")
     drawing.arrow("M575 180 H598")
-    drawing.arrow("M575 449 H598")
+    drawing.arrow("M575 479 H598")
     return drawing
 
 

@@ -16,8 +16,8 @@ from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
 from sw_driver.experiments.sweep import plots
 from sw_driver.experiments.sweep.grid import Grid
 from sw_driver.experiments.sweep.run import run_sweep
+from sw_driver.fpga.synthesis import RESOURCES
 from sw_driver.simulator.buildcache import build_root
-from sw_driver.simulator.synthesis import RESOURCES
 
 __all__ = ["write_plots"]
 

@@ -301,7 +301,7 @@ def test_options_exist(page: Path) -> None:
 
 ERRORS = (ROOT / "docs" / "errors.md").read_text()
 NEED_TORCH = (
-    "sw_driver.torch", "sw_driver.offloading.torch", "sw_driver.experiments.training.gpt",
+    "sw_driver.torch", "sw_driver.torch.offloading", "sw_driver.experiments.training.gpt",
     "sw_driver.workload.benchmarks", "sw_driver.workload.capture", "sw_driver.workload.gpt",
 )  # fmt: skip
 

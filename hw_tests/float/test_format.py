@@ -14,7 +14,7 @@ from hw.float.format import FP32, FP32_FLUSHED, FloatFormat
 from hw.float.mul import FloatMul
 from hw.float.sqrt import FloatSqrt
 from hw.verilog.writer import to_verilog
-from sw_driver.simulator.synthesis import dsp_cells, run_yosys
+from sw_driver.fpga.synthesis import dsp_cells, run_yosys
 
 
 def test_fp32() -> None:

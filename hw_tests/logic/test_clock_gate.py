@@ -14,7 +14,7 @@ from hw.logic.clocking import CLOCK_GATE_CELLS
 from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.logic.clock_gate_sample import ClockGateSample, EnabledUnitSample
-from sw_driver.package.templating import TEMPLATES
+from sw_driver.fpga.templating import TEMPLATES
 from sw_driver.simulator.buildcache import verilator_env
 
 ROOT = Path(__file__).parents[1]

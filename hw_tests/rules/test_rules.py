@@ -20,7 +20,7 @@ from hw.rules import RULES, rule
 from hw.verilog.writer import ports_of, to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.float.player import PLAYER_BUILD_ARGS, PLAYER_TOP, player_text
-from sw_driver.simulator.synthesis import dsp_cells
+from sw_driver.fpga.synthesis import dsp_cells
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 VECTORS = {"adam": 240_000}
@@ -93,8 +93,8 @@ ALSO_NAMED = {
     },
     "sw_driver/torch/optimizer.py": {"amsgrad", "nesterov", "sum_squares"},
     # What a store does with gradients itself, and the rule without state for what is frozen.
-    "sw_driver/offloading/store.py": {"accumulate", "fill", "sum_squares"},
-    "sw_driver/offloading/torch/platform.py": {"sgd"},
+    "sw_driver/torch/offloading/store.py": {"accumulate", "fill", "sum_squares"},
+    "sw_driver/torch/offloading/platform.py": {"sgd"},
     # That of the networks whose traces have no optimizer's state.
     "sw_driver/workload/capture.py": {"sgd"},
     # The GPT's optimizers beside those of PyTorch; copies take time in its report.
@@ -112,7 +112,7 @@ ALSO_NAMED = {
     "sw_driver/axdimm/hyperparameters.py": {"momentum"},
     "sw_driver/experiments/rulejob.py": {"momentum"},
     # What the driver does, too, and a package's templates.
-    "sw_driver/package/templating.py": {"fill"},
+    "sw_driver/fpga/templating.py": {"fill"},
     "sw_driver/axdimm/copies.py": {"copy"},
 }
 """Where a rule's name is a string besides its own files, and why."""
@@ -161,7 +161,7 @@ def test_only_python_knows_of_rules() -> None:
 def test_no_number_is_adams_traffic_or_latency() -> None:
     adams = {rule("adam").bytes_per_parameter, rule("adam").latency}
     # Timing of the DRAM, units of the small PIM, a size, a place in the descriptor.
-    others = {"hw/dram/presets.py", "golden/cycles/config.py", "golden/dram_timing.py"}
+    others = {"hw/dram/presets.py", "sw_driver/predict/axdimm/config.py", "golden/dram_timing.py"}
     others |= {"hw/pim/config.py", "sw_driver/control/client.py"}
     others |= {"sw_driver/pim/backends/golden.py"}
     found = {

@@ -162,7 +162,7 @@ def depths_of(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, 
     :class:`Refusal`."""
     from hw.float.format import FP32
     from hw.verilog.generate import WITH_DEPTHS
-    from sw_driver.experiments.cost import OPERATORS
+    from sw_driver.fpga.cost import OPERATORS
     from sw_driver.runtime.numbers import parse_integer
 
     depths: dict[str, int] = {}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hw.verilog.generate import Machines
-    from sw_driver.experiments.cost import Row
+    from sw_driver.fpga.cost import Row
 
 __all__ = ["add_parser", "run"]
 
@@ -88,10 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Maps, places and prints."""
     from rich.progress import track
 
+    from sw_driver.fpga.placement import find_nextpnr
+    from sw_driver.fpga.synthesis import SynthesisError, find_yosys
     from sw_driver.runtime.files import write_whole
-    from sw_driver.simulator.placement import find_nextpnr
     from sw_driver.simulator.processes import kill_started
-    from sw_driver.simulator.synthesis import SynthesisError, find_yosys
 
     seeds = arguments.seeds if arguments.place else 0
     placing = {"seeds": seeds}
@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _explored(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     from hw.float.format import FP32
-    from sw_driver.experiments.cost import OPERATORS
+    from sw_driver.fpga.cost import OPERATORS
 
     for name in names or OPERATORS:
         if name not in OPERATORS:
@@ -157,7 +157,7 @@ def _designs(arguments: argparse.Namespace) -> Iterator[tuple[Any, ...]]:
 def _measure(job: tuple[str, int | Machines], placing: Mapping[str, int]) -> Row:
     from hw.verilog.generate import generate
     from hw.verilog.writer import Port
-    from sw_driver.experiments.cost import cost, operator_cost
+    from sw_driver.fpga.cost import cost, operator_cost
 
     name, what = job
     if isinstance(what, int):
@@ -170,7 +170,7 @@ def _measure(job: tuple[str, int | Machines], placing: Mapping[str, int]) -> Row
 def _draw(path: Path, rows: Sequence[Row]) -> None:
     import io
 
-    from sw_driver.experiments.cost import draw_depths
+    from sw_driver.fpga.cost import draw_depths
     from sw_driver.runtime.files import write_whole
 
     buffer = io.StringIO()
@@ -182,9 +182,9 @@ def _table(rows: Sequence[Mapping[str, Any]], *, explored: bool) -> Table:
     from rich import box
     from rich.table import Table
 
-    from sw_driver.experiments.cost import PAPER_UNIT, PART, PART_RESOURCES
-    from sw_driver.simulator.placement import DEVICE, ECP5_RESOURCES
-    from sw_driver.simulator.synthesis import RESOURCES
+    from sw_driver.fpga.cost import PAPER_UNIT, PART, PART_RESOURCES
+    from sw_driver.fpga.placement import DEVICE, ECP5_RESOURCES
+    from sw_driver.fpga.synthesis import RESOURCES
 
     placed = next((row["placed"] for row in rows if row["placed"]), [])
     used = list(ECP5_RESOURCES.values()) if placed else []

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hw.pim.config import PimConfig
+    from sw_driver.experiments.pim.measure import Job
     from sw_driver.pim.device import Pim
     from sw_driver.pim.layers import Layer
-    from sw_driver.pim.measure import Job
 
 __all__ = ["add_parser", "run"]
 
@@ -213,7 +213,7 @@ def _configured(arguments: argparse.Namespace) -> PimConfig:
 
 
 def _run_layers(arguments: argparse.Namespace, progress: Console, console: Console | None) -> int:
-    from sw_driver.pim.report import bank_map, layer_table, notes
+    from sw_driver.experiments.pim.report import bank_map, layer_table, notes
 
     with _reported():
         figures = _run_jobs(
@@ -237,8 +237,8 @@ def _run_layers(arguments: argparse.Namespace, progress: Console, console: Conso
 
 def _run_pairs(arguments: argparse.Namespace, progress: Console, console: Console | None) -> int:
     """Measures pairs of layers, and prints a row for each."""
-    from sw_driver.pim.networks import PAIRS
-    from sw_driver.pim.report import pair_table
+    from sw_driver.experiments.pim.networks import PAIRS
+    from sw_driver.experiments.pim.report import pair_table
 
     own = {name: name.replace("_", "-") for name in (*_OWN_SIZES, "network", "layer", "dram_trace")}
     for name, option in (own | {"pass_name": "pass"}).items():
@@ -270,9 +270,9 @@ def _run_jobs(
     progress: Console,
 ) -> dict[str, Any]:
     """The figures of a pass of layers side by side, on a device of its own."""
+    from sw_driver.experiments.pim.measure import place_jobs
     from sw_driver.pim.backends import open_pim
     from sw_driver.pim.device import Pim
-    from sw_driver.pim.measure import place_jobs
 
     config, jobs = place_jobs(
         layers,
@@ -326,7 +326,7 @@ def _named(
     arguments: argparse.Namespace, network: str, names: list[str]
 ) -> list[tuple[str, Layer, Layer]]:
     """Layers of a network, as :func:`_layers` returns them."""
-    from sw_driver.pim.networks import BATCH, named_layer
+    from sw_driver.experiments.pim.networks import BATCH, named_layer
 
     most = DEFAULT_MOST_PRODUCTS if arguments.most_products is None else arguments.most_products
     found = [named_layer(network, name, images=arguments.images or BATCH) for name in names]
@@ -340,8 +340,8 @@ def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict
     """Runs the jobs, compares the results where there is something to compare, and reports."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from sw_driver.pim.measure import check_bits, figures, run_jobs
-    from sw_driver.pim.shortening import run_shortened, worth_shortening
+    from sw_driver.experiments.pim.measure import check_bits, figures, run_jobs
+    from sw_driver.experiments.pim.shortening import run_shortened, worth_shortening
 
     long = worth_shortening(device.transport, jobs)
     works = sum(len(job.program.works) for job in jobs)
@@ -373,9 +373,9 @@ def _validate(arguments: argparse.Namespace, progress: Console, console: Console
 
     from rich.progress import track
 
+    from sw_driver.experiments.pim.report import comparison_table
+    from sw_driver.experiments.pim.validation import compare
     from sw_driver.pim.backends import SIMULATED_BANK_BYTES
-    from sw_driver.pim.report import comparison_table
-    from sw_driver.pim.validation import compare
 
     if arguments.dram_trace is not None:
         raise Refusal("--validate runs many devices, --dram-trace is of one: give either")

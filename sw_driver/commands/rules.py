@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hw.axdimm.config import configure
     from hw.rules import RULES, rule
     from sw_driver.experiments.settings import KEYS, SweepError
-    from sw_driver.simulator.synthesis import SynthesisError, find_yosys, kernel_resources
+    from sw_driver.fpga.synthesis import SynthesisError, find_yosys, kernel_resources
 
     settings = settings_of(arguments)
     console = progress_console(arguments)
@@ -130,7 +130,7 @@ def _row(rule: UpdateRule, point: Point) -> dict[str, Any]:
 def _unit_resources(rule: UpdateRule, config: ModuleConfig) -> dict[str, int]:
     from hw.kernel.unit import RuleUnit
     from hw.verilog.writer import to_verilog
-    from sw_driver.simulator.synthesis import design_resources
+    from sw_driver.fpga.synthesis import design_resources
 
     unit = RuleUnit(rule, format=config.kernel.format)
     return design_resources(to_verilog(unit, unit.module_name), top=unit.module_name)
@@ -147,7 +147,7 @@ def _print(
     from rich import box
     from rich.table import Table
 
-    from sw_driver.simulator.synthesis import RESOURCES
+    from sw_driver.fpga.synthesis import RESOURCES
 
     counted = [name for name in RESOURCES if kernel]
     table = Table(

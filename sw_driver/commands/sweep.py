@@ -92,8 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.experiments.sweep.grid import Grid
     from sw_driver.experiments.sweep.plots import write_plots
     from sw_driver.experiments.sweep.run import run_sweep
+    from sw_driver.fpga.synthesis import SynthesisError, find_yosys
     from sw_driver.simulator.buildcache import build_root
-    from sw_driver.simulator.synthesis import SynthesisError, find_yosys
 
     if arguments.dask is not None and arguments.jobs is not None:
         raise Refusal(
@@ -160,7 +160,7 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
 
     from sw_driver.axdimm.runs import DRAM_TIMES
     from sw_driver.experiments.settings import text_of
-    from sw_driver.simulator.synthesis import RESOURCES
+    from sw_driver.fpga.synthesis import RESOURCES
 
     fixed = ", ".join(f"{name} {text_of(name, value)}" for name, value in grid.fixed.items())
     table = Table(

@@ -116,9 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
     from hw.memory_node.config import MEMORY_NODE_PRESETS
     from hw.pim.config import configure as configure_pim
     from hw.verilog.generate import DESIGNS, Machines, generate
+    from sw_driver.fpga.synthesis import SynthesisError, design_resources, find_yosys
     from sw_driver.runtime.files import write_whole
     from sw_driver.simulator.processes import kill_started
-    from sw_driver.simulator.synthesis import SynthesisError, design_resources, find_yosys
 
     own = {
         name: value
@@ -199,7 +199,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _write_package(arguments: argparse.Namespace, name: str, machines: Machines) -> int:
     from amaranth.hdl import UnusedElaboratable
 
-    from sw_driver.package.package import write_package
+    from sw_driver.fpga.package import write_package
     from sw_driver.simulator.processes import kill_started
 
     warnings.simplefilter("ignore", UnusedElaboratable)
@@ -217,7 +217,7 @@ def _write_package(arguments: argparse.Namespace, name: str, machines: Machines)
 def _table(resources: Mapping[str, Mapping[str, int]]) -> Table:
     from rich.table import Table
 
-    from sw_driver.simulator.synthesis import RESOURCES
+    from sw_driver.fpga.synthesis import RESOURCES
 
     table = Table(title="On an UltraScale+ FPGA (Yosys; mapped, not placed)")
     for column in ("design", *RESOURCES):

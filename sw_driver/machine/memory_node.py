@@ -6,11 +6,11 @@ from bisect import bisect_right
 from dataclasses import fields
 from functools import cache
 
-from golden.cycles import ChannelState, CycleConfig, RefreshState
-from golden.cycles.memory_node import GroupCycles, Request, answered_fabric_cycles
 from hw.logic.line import LINE_BYTES
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import PACKET_LINES
+from sw_driver.predict.axdimm import ChannelState, CycleConfig, RefreshState
+from sw_driver.predict.memory_node import GroupCycles, Request, answered_fabric_cycles
 
 __all__ = ["group_cycles", "link_gb_per_s", "memory_gb_per_s"]
 

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import sw_driver.transport
-from golden.cycles import LINK_FABRIC_CYCLES_PER_LINE, CycleConfig
-from golden.cycles.config import BURST_LINES, LINE_BYTES
 from hw.axdimm.config import configure
 from hw_tests.driver.adam import ADAM
 from sw_driver.axdimm import Axdimm
@@ -22,6 +20,8 @@ from sw_driver.axdimm.backends.cycles import CyclesTransport, cycle_config
 from sw_driver.axdimm.channel import RUN_POLL_FABRIC_CYCLES
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.axdimm.runs import RunResult
+from sw_driver.predict.axdimm import LINK_FABRIC_CYCLES_PER_LINE, CycleConfig
+from sw_driver.predict.axdimm.config import BURST_LINES, LINE_BYTES
 from sw_driver.runtime.schedule import Schedule
 from sw_driver.transport import DeviceTimeout, Transport, arbiter_window
 

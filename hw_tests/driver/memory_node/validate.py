@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 
-from golden.cycles import ChannelState, RefreshState
-from golden.cycles.memory_node import Request, answered_fabric_cycles
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw_tests.conftest import build_quickly
 from sw_driver.machine.memory_node import group_cycles
 from sw_driver.memory_node.backends.rtl import RtlPorts
 from sw_driver.memory_node.packets import REQUESTS, Operation, Packet
+from sw_driver.predict.axdimm import ChannelState, RefreshState
+from sw_driver.predict.memory_node import Request, answered_fabric_cycles
 
 KINDS = ("reads", "writes", "both")
 SIZES = ("64", "8", "1 to 64")

@@ -13,14 +13,15 @@ from hw_tests.driver.pim.pim_doubles import RacingPim, StuckPim, TimedPim
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.commands import pim as command
-from sw_driver.pim import backends, lowering, measure, networks
+from sw_driver.experiments.pim import measure, networks
+from sw_driver.experiments.pim.measure import Job
+from sw_driver.experiments.pim.networks import named_layer
+from sw_driver.experiments.pim.validation import starts
+from sw_driver.pim import backends, lowering
 from sw_driver.pim.backends import rtl
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import FullyConnected
-from sw_driver.pim.measure import Job
-from sw_driver.pim.networks import named_layer
-from sw_driver.pim.validation import starts
 
 OWN = ["--convolution", "2,3,10,10", "--filters", "4,3,3"]
 SMALL = ["--most-products", "100000"]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from golden.pim import tree
 from hw.pim.config import PIM_PRESETS, configure
 from sw_driver.errors import OutOfMemoryError
+from sw_driver.experiments.pim.measure import Job, run_jobs
 from sw_driver.pim.backends import PIM_BACKENDS, open_pim
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.descriptor import Opcode
@@ -20,7 +21,6 @@ from sw_driver.pim.device import Pim
 from sw_driver.pim.errors import LayerError, PoolFullError
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.lowering import LEARNING_RATE, PASSES, cut, lower
-from sw_driver.pim.measure import Job, run_jobs
 from sw_driver.pim.predicting import predicted_cycles
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))

@@ -7,9 +7,9 @@ from dataclasses import fields
 import pytest
 
 from hw.pim.config import PIM_PRESETS
+from sw_driver.experiments.pim.networks import NETWORKS, named_layer
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.lowering import PASSES, lower
-from sw_driver.pim.networks import NETWORKS, named_layer
 
 EVERY = [
     pytest.param(layer, id=f"{network}-{name}")

@@ -12,9 +12,9 @@ from golden.pim import Cause, Descriptor, StackMap, check
 from hw.pim.config import PimConfig, configure
 from hw_tests.pim.front.front_works import front_configurations
 from hw_tests.pim.plans import room_of
+from sw_driver.experiments.pim.networks import NETWORKS, named_layer
 from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
 from sw_driver.pim.lowering import PASSES, lower
-from sw_driver.pim.networks import NETWORKS, named_layer
 from sw_driver.pim.planning import planned, units_in_groups
 
 PAPER = configure("paper")

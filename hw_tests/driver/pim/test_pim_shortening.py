@@ -8,17 +8,17 @@ from math import ceil
 
 import pytest
 
-from golden.cycles.pim.form import Form, form_of
 from golden.pim import Descriptor
 from hw.pim.config import configure
 from sw_driver.cli import main
-from sw_driver.pim import shortening
+from sw_driver.experiments.pim import shortening
+from sw_driver.experiments.pim.measure import Job, Run, run_jobs
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.descriptor import Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
-from sw_driver.pim.measure import Job, Run, run_jobs
 from sw_driver.pim.planning import planned
+from sw_driver.predict.pim.form import Form, form_of
 
 CONFIG = configure("tiny", bank_bytes=1 << 20, buffer_bytes=65536)
 

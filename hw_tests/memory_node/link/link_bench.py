@@ -13,7 +13,6 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from golden.cycles.link import LinkCycles
 from golden.memory_node import (
     Flit,
     Habits,
@@ -32,6 +31,7 @@ from hw_tests.bench import bench_parameters
 from hw_tests.memory_node.link.noise import NOISES, NoisyWire
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
+from sw_driver.predict.axdimm.link import LinkCycles
 
 PARAMETERS = bench_parameters()
 CONFIG = replace(LINK_PRESETS[PARAMETERS["preset"]], **PARAMETERS["options"])

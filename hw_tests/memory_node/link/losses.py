@@ -5,11 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from golden.cycles.link import LinkCycles
 from hw.memory_node.link.config import LINK_PRESETS
 from hw.memory_node.link.port import LinkPort
 from hw_tests.bench import run_bench
 from hw_tests.side_by_side import SideBySide
+from sw_driver.predict.axdimm.link import LinkCycles
 
 FLITS = 1_000_000
 

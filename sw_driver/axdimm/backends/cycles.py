@@ -1,4 +1,5 @@
-"""The golden model with a clock: results from :mod:`golden.rules`, time from :mod:`golden.cycles`.
+"""The golden model with a clock: results from :mod:`golden.rules`, time from
+:mod:`sw_driver.predict.axdimm`.
 
 For jobs that would take too long in RTL. What the kernel's runs and the host's copies take is
 within 1 % of RTL, usually to the cycle; reads that come late are repeated as there.
@@ -15,15 +16,6 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.cycles import (
-    ChannelState,
-    CycleConfig,
-    HostTraffic,
-    Placement,
-    Prediction,
-    RefreshState,
-    predict,
-)
 from hw.axdimm.config import ModuleConfig
 from hw.csr.register_map import RegisterMap
 from hw.rules.update_rule import UpdateRule
@@ -35,6 +27,15 @@ from sw_driver.axdimm.backends.golden import (
     golden_settings,
 )
 from sw_driver.axdimm.runs import ACTIVITY_REGISTERS
+from sw_driver.predict.axdimm import (
+    ChannelState,
+    CycleConfig,
+    HostTraffic,
+    Placement,
+    Prediction,
+    RefreshState,
+    predict,
+)
 from sw_driver.runtime.schedule import Schedule
 from sw_driver.transport import (
     LINE_BYTES,

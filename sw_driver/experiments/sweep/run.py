@@ -179,7 +179,7 @@ def _add_resources(
 ) -> None:
     from rich.progress import track
 
-    from sw_driver.simulator.synthesis import kernel_resources
+    from sw_driver.fpga.synthesis import kernel_resources
 
     work = list(zip(rows, points, strict=True))
     for row, point in track(work, description="synthesizing", console=progress):

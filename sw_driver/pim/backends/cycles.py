@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.cycles.pim import Pool, PoolCycleConfig, WorkRun
 from golden.pim import Cause, Descriptor
 from golden.pim.vault_timing import VAULT_TABLES
 from hw.pim.config import BEAT_BYTES
 from sw_driver.pim.planning import planned
+from sw_driver.predict.pim import Pool, PoolCycleConfig, WorkRun
 
 from .golden import GoldenPim
 

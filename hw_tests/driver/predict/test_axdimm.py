@@ -1,0 +1,418 @@
+"""The cycle model: cases worked out by hand, what it refuses, and random ones against RTL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import combinations
+
+import pytest
+
+from sw_driver.experiments.validation import Comparison, compare, draw
+from sw_driver.predict.axdimm import (
+    ChannelState,
+    CycleConfig,
+    HostTraffic,
+    Placement,
+    Prediction,
+    RefreshState,
+    predict,
+)
+from sw_driver.predict.axdimm import model as cycles_model
+from sw_driver.predict.axdimm.kernel import SUM_DRAIN
+from sw_driver.predict.dram.timing import FabricTimes
+
+PAPER = CycleConfig()
+WITHOUT_REFRESH = replace(PAPER, refresh=False)
+
+# Of the paper's part, DDR4-1600, in fabric cycles by hand: activates in slot 1, precharges in 2.
+T_RCD = 3  # 11 tCK from slot 1 to slot 0
+T_RP = 3  # 11 tCK from slot 2 to slot 1
+READ_DATA = 4  # CL 11 and four tCK of data
+WRITE_DATA = 2  # CWL 9
+UNIT = 110
+CHECK = 22  # 7 tensors, 3 * 4 pairs of an output and an input, 3 pairs of outputs
+
+ROUND_TRIP = 128 << 10
+"""Bytes that lie in all banks once: 16 banks with rows of 8 KB."""
+
+
+def placed(count: int, stride: int = ROUND_TRIP + 32768, first: int = 0) -> Placement:
+    """Tensors that begin ``stride`` bytes apart, modulo all banks."""
+    step = -(-4 * count // ROUND_TRIP) * ROUND_TRIP + stride % ROUND_TRIP
+    p, g, m, v = (first + index * step for index in range(4))
+    return Placement(inputs=(p, g, m, v), outputs=(p, m, v))
+
+
+predict_adam = partial(predict, unit_latency=UNIT)
+
+
+def times(prediction: Prediction) -> dict[str, int]:
+    names = ("data", "refresh", "row", "turn_around", "starved", "idle")
+    return {name: getattr(prediction, f"{name}_tck") for name in names}
+
+
+def test_distances_of_the_papers_part() -> None:
+    assert asdict(FabricTimes.of(PAPER)) == {
+        "read_latency": READ_DATA,
+        "write_latency": WRITE_DATA,
+        "activate_to_column": T_RCD,
+        "activate_to_precharge": 7,  # tRAS 28 from slot 1 to slot 2
+        "activate_to_activate": 1,
+        "activate_to_activate_same_group": 2,
+        "four_activates": 5,
+        "precharge_to_activate": T_RP,
+        "read_to_precharge": 1,  # tRTP 6 from slot 0 to slot 2
+        "write_to_precharge": 6,  # 9 + 4 + tWR 12 = 25 from slot 0 to slot 2
+        "column_to_column_same_group": 2,
+        "read_to_write": 2,  # 11 - 9 + 4 + 2 = 8
+        "write_to_read": 4,  # 9 + 4 + 2 = 15
+        "write_to_read_same_group": 5,  # 9 + 4 + 6 = 19
+        "refresh_to_activate": 110,
+        "refresh_interval": 1560,
+    }
+
+
+def test_one_line_of_each_tensor() -> None:
+    """Each step of the shortest run, in a bank of its own for each tensor."""
+    prediction = predict_adam(WITHOUT_REFRESH, placed(16), 16)
+    # The kernel offers the first read, the controller takes it, queues it, plans its bank and
+    # activates, a cycle each; the column follows tRCD later. The others are in the same bank group,
+    # where activates and columns are two cycles apart.
+    first_column = CHECK + 5 + T_RCD
+    last_column = first_column + 3 * 2
+    in_kernel = last_column + READ_DATA + 2
+    # The round is taken up, computed behind a register for the operands, and offered.
+    results = in_kernel + 2 + 1 + UNIT
+    # The first write: offer, address, data, admission, plan, the row is open still, column.
+    first_write = results + 7
+    # The others again two cycles apart; the response takes two to be counted.
+    done = first_write + 2 * 2 + 2
+    assert prediction.fabric_cycles == done
+    assert prediction.activates == 4
+    assert prediction.precharges == 0
+    assert prediction.bus_turns == 1
+    assert (prediction.beats_read, prediction.beats_written) == (4, 3)
+    # Without a request: until the first is queued, while the lanes work, and for the response.
+    queued, queued_again = CHECK + 4, first_write - 2
+    starved = 3 + (queued_again - last_column - 1) + 2
+    # Waiting for rows: for the first, for each of the others, and until the writes are planned.
+    row = (first_column - queued) + 3 + (first_write - queued_again)
+    assert times(prediction) == {
+        "data": 4 * 7,
+        "refresh": 0,
+        "row": 4 * row,
+        "turn_around": 4 * 2,
+        "starved": 4 * starved,
+        "idle": 4 * CHECK,
+    }
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "check"), [(4, 3, 22), (2, 1, 5), (1, 1, 3), (0, 1, 1), (1, 0, 1)]
+)
+def test_the_check_of_the_settings(inputs: int, outputs: int, check: int) -> None:
+    """A cycle for each tensor and for each pair of them that has an output."""
+    placement = Placement(inputs=(0,) * inputs, outputs=(0,) * outputs)
+    pairs = combinations([False] * inputs + [True] * outputs, 2)
+    assert placement.check_fabric_cycles == check == inputs + outputs + sum(map(any, pairs))
+
+
+def test_one_line_that_is_only_stored() -> None:
+    """The lanes begin with the run, when the settings are checked."""
+    prediction = predict(WITHOUT_REFRESH, Placement(outputs=(0,)), 16, unit_latency=3)
+    results = 1 + 1 + 1 + 1 + 3
+    # As above, but that the row has to be activated when the write is admitted.
+    column = results + 6 + T_RCD
+    assert prediction.fabric_cycles == column + 2
+    assert (prediction.beats_read, prediction.beats_written) == (0, 1)
+    assert prediction.idle_tck == 4
+
+
+def test_one_line_that_is_only_summed() -> None:
+    prediction = predict(WITHOUT_REFRESH, Placement(inputs=(0,)), 16, unit_latency=5, sums=True)
+    results = 1 + 5 + T_RCD + READ_DATA + 2 + 2 + 1 + 5
+    assert prediction.fabric_cycles == results + SUM_DRAIN
+    assert (prediction.beats_read, prediction.beats_written, prediction.bus_turns) == (1, 0, 0)
+    assert (prediction.data_tck, prediction.state.writing) == (4, False)
+
+
+def test_refreshes_while_the_last_round_is_summed_cost_nothing() -> None:
+    """The interval ends while the block is loaded, and the refresh waits until that is over; there
+    is time for one in advance, too."""
+    start = ChannelState(refresh=RefreshState(owed=0, elapsed_fabric_cycles=1560 - 150))
+    with_refresh, without = (
+        predict(config, Placement(inputs=(0,)), 4096, start, unit_latency=5, sums=True)
+        for config in (PAPER, WITHOUT_REFRESH)
+    )
+    assert (with_refresh.refreshes, without.refreshes) == (2, 0)
+    assert with_refresh.fabric_cycles == without.fabric_cycles
+    assert with_refresh.state.open_rows == ()
+    assert with_refresh.state.refresh.owed == -1
+    assert 4 * 2 * 110 <= with_refresh.refresh_tck <= 4 * (T_RP + 2 * 110 + 2)
+
+
+@pytest.mark.parametrize("config", [PAPER, WITHOUT_REFRESH], ids=["refresh", "without refresh"])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "sums"),
+    [(0, 1, False), (1, 0, True), (1, 1, False), (2, 1, True), (5, 4, False)],
+    ids=["stores", "sum", "copy", "store and sum", "nine"],
+)
+def test_runs_with_other_numbers_of_tensors(
+    monkeypatch: pytest.MonkeyPatch, config: CycleConfig, inputs: int, outputs: int, sums: bool
+) -> None:
+    """They are bound by the lines moved, and extrapolated like others."""
+    count = 3_000_000
+    addresses = [index * (4 * count // ROUND_TRIP + 1) * ROUND_TRIP for index in range(9)]
+    shifted = [address + 32768 * index for index, address in enumerate(addresses)]
+    placement = Placement(
+        inputs=tuple(shifted[:inputs]), outputs=tuple(shifted[-outputs:][:outputs])
+    )
+    least, most = (0.90, 0.94) if config.refresh else (0.95, 1)
+    monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 1000)
+    short = predict(config, placement, count, unit_latency=20, sums=sums)
+    monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 10**9)
+    whole = predict(config, placement, count, unit_latency=20, sums=sums)
+    assert short.simulated_bursts < whole.simulated_bursts
+    # Refreshes come in batches, of which an extrapolation has fractions.
+    batch = config.refresh_postpone * config.t_rfc // 4 if config.refresh else 0
+    assert short.fabric_cycles == pytest.approx(whole.fabric_cycles, rel=1e-3, abs=batch)
+    for prediction in (short, whole):
+        assert sum(times(prediction).values()) == 4 * prediction.fabric_cycles
+        assert prediction.beats_read == inputs * count // 16
+        assert prediction.beats_written == outputs * count // 16
+        lines = (inputs + outputs) * count // 16
+        assert prediction.data_tck == 4 * lines
+        assert least < lines / prediction.fabric_cycles < most
+
+
+def test_a_row_that_was_left_open_is_closed_first() -> None:
+    """A precharge comes a tRP before the activate, and nothing else changes."""
+    placement = placed(16)
+    closed = predict_adam(WITHOUT_REFRESH, placement, 16)
+    left = replace(closed.state, open_rows=tuple(row + 1 for row in closed.state.open_rows))
+    opened = predict_adam(WITHOUT_REFRESH, placement, 16, left)
+    # The activate would be a cycle after the plan anyway.
+    assert opened.fabric_cycles == closed.fabric_cycles + T_RP - 1
+    assert (opened.activates, opened.precharges) == (4, 4)
+    again = predict_adam(WITHOUT_REFRESH, placement, 16, closed.state)
+    assert (again.activates, again.precharges) == (0, 0)
+    assert again.fabric_cycles < closed.fabric_cycles
+
+
+def test_a_rest_closes_all_rows_if_it_is_long_enough_for_a_refresh() -> None:
+    left = predict_adam(PAPER, placed(16), 16).state
+    assert left.open_rows
+    assert left.writing
+    assert left.after_rest(PAPER, 10).open_rows == left.open_rows
+    rested = left.after_rest(PAPER, 20 * 1560)
+    assert rested.open_rows == ()
+    assert rested.refresh.owed == -8
+    assert left.after_rest(replace(PAPER, refresh=False), 20 * 1560).open_rows == left.open_rows
+
+
+def test_a_busy_host_uses_up_what_was_given_in_advance() -> None:
+    state = ChannelState.after_idle(PAPER, 800)
+    traffic = HostTraffic(PAPER, state, begin=0, read_latency=48)
+    traffic.transfer(write=False, line=0, lines=10 * 1560, cycle=0)
+    busy = traffic.state(20 * 1560)
+    assert not busy.writing
+    # Nothing is postponed: at most the one that is given at the moment is owed.
+    assert busy.refresh.owed in (0, 1)
+    assert busy.refresh.given - state.refresh.given in (11, 12, 13)
+
+
+def test_a_stream_in_different_banks_loses_the_turns_only() -> None:
+    count = 1_000_000
+    prediction = predict_adam(WITHOUT_REFRESH, placed(count), count)
+    rounds = -(-count // 4096)
+    # A round turns the bus twice: 8 tCK from a read to a write and 15, or 19 in the same bank
+    # group, from a write to a read, of which four each are data.
+    most = rounds * ((2 - 1) + (5 - 1))
+    lines = 7 * count // 16
+    assert lines < prediction.fabric_cycles < lines + most + 600
+    assert times(prediction)["turn_around"] <= 4 * most
+    assert rounds <= prediction.bus_turns <= 2 * rounds
+    # Each block is a row in each of two bank groups; a store may find it open from the load.
+    assert 2 * 4 * rounds <= prediction.activates <= 2 * 7 * rounds
+
+
+def test_refresh_takes_its_share() -> None:
+    count = 4_000_000
+    prediction = predict_adam(PAPER, placed(count), count)
+    share = times(prediction)["refresh"] / (4 * prediction.fabric_cycles)
+    # tRFC of every tREFI, in batches of eight that close the rows once.
+    assert share == pytest.approx(440 / 6240, rel=0.02)
+    intervals = prediction.fabric_cycles / 1560
+    assert intervals - 16 <= prediction.refreshes <= intervals + 16
+
+
+@pytest.mark.parametrize("postpone", [1, 4, 8])
+def test_batches_are_as_long_as_they_may_be(postpone: int) -> None:
+    config = replace(PAPER, refresh_postpone=postpone, refresh_pull_in=0)
+    prediction = predict_adam(config, placed(100_000), 100_000)
+    gap = prediction.state.refresh.longest_gap_fabric_cycles
+    assert postpone * 1560 - 110 * postpone <= gap <= postpone * 1560 + 200
+
+
+def test_refreshes_in_advance_are_used_up_first() -> None:
+    """A run of less than eight intervals sees none if eight are in advance, and all if they are
+    owed."""
+    count = 20_000
+    # The DRAM rests while the lanes compute the last round, but not for as long.
+    config = replace(PAPER, refresh_idle_cycles=1 << 16)
+    rested = predict_adam(config, placed(count), count, ChannelState.after_idle(config, 500))
+    assert rested.fabric_cycles < 8 * 1560
+    assert (rested.refreshes, rested.refresh_tck) == (0, 0)
+    assert rested.state.refresh.owed == -8 + (500 + rested.fabric_cycles) // 1560
+    owing = ChannelState(refresh=RefreshState(owed=7, elapsed_fabric_cycles=1000))
+    late = predict_adam(config, placed(count), count, owing)
+    assert late.refreshes >= 8
+    # What is given while the kernel checks its settings costs nothing.
+    assert late.fabric_cycles > rested.fabric_cycles + 8 * 110 - CHECK
+    refresh = late.state.refresh
+    assert refresh.owed == 7 + (1000 + late.fabric_cycles) // 1560 - refresh.given
+
+
+def test_a_refresh_in_progress_delays_the_start() -> None:
+    count = 16
+    quiet = predict_adam(PAPER, placed(count), count, ChannelState.after_idle(PAPER, 800))
+    begun = predict_adam(PAPER, placed(count), count, ChannelState.after_idle(PAPER, 0))
+    assert 80 < begun.fabric_cycles - quiet.fabric_cycles < 110
+
+
+def test_few_lanes_bound_the_time() -> None:
+    count = 40_960
+    one = predict_adam(replace(PAPER, lanes=1), placed(count), count)
+    assert count < one.fabric_cycles < 1.1 * count
+    four, sixteen = (predict_adam(replace(PAPER, lanes=n), placed(count), count) for n in (4, 16))
+    assert sixteen.fabric_cycles < four.fabric_cycles < 1.2 * sixteen.fabric_cycles
+
+
+def test_tensors_that_collide_in_banks_cost_rows() -> None:
+    count = 400_000
+    apart = predict_adam(PAPER, placed(count), count)
+    collide = predict_adam(PAPER, placed(count, stride=0), count)
+    assert collide.row_tck > 5 * apart.row_tck
+    assert 1.01 < collide.fabric_cycles / apart.fabric_cycles < 1.06
+
+
+@pytest.mark.parametrize(
+    ("config", "placement"),
+    [
+        (PAPER, placed(10**6)),
+        (replace(PAPER, refresh_postpone=2), placed(10**6, stride=0)),
+        (WITHOUT_REFRESH, placed(10**6, first=832)),
+        (replace(PAPER, lanes=1), placed(10**6)),
+        (replace(PAPER, block_bytes=2048, buffer_blocks=4), placed(10**6, first=64)),
+    ],
+    ids=["paper", "collide", "without refresh", "one lane", "small blocks"],
+)
+def test_what_is_extrapolated_is_what_would_be_simulated(
+    monkeypatch: pytest.MonkeyPatch, config: CycleConfig, placement: Placement
+) -> None:
+    count = 900_000
+    monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 3000)
+    short = predict_adam(config, placement, count)
+    monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 10**9)
+    whole = predict_adam(config, placement, count)
+    assert short.simulated_bursts < whole.simulated_bursts // 2
+    assert short.fabric_cycles == pytest.approx(whole.fabric_cycles, rel=2e-3)
+    assert short.beats_read == whole.beats_read
+    assert short.data_tck == whole.data_tck
+    assert sum(times(short).values()) == 4 * short.fabric_cycles
+    assert sum(times(whole).values()) == 4 * whole.fabric_cycles
+    for name, value in times(whole).items():
+        assert abs(times(short)[name] - value) < 4e-3 * 4 * whole.fabric_cycles, name
+    assert short.idle_fabric_cycles == pytest.approx(
+        whole.idle_fabric_cycles, abs=0.005 * whole.fabric_cycles
+    )
+
+
+@pytest.mark.parametrize("block_bytes", [128, 1024, 16384, 65536])
+def test_thirteen_billion_parameters(block_bytes: int) -> None:
+    """Simulating more bursts than this would take longer than a second."""
+    config = replace(PAPER, block_bytes=block_bytes)
+    count = 13_000_000_000
+    prediction = predict_adam(config, placed(count), count)
+    # Blocks for tests only need more of them to see a batch of refreshes.
+    assert prediction.simulated_bursts <= (15_000 if block_bytes >= 1024 else 40_000)
+    assert prediction.beats_read == 4 * count // 16
+    assert prediction.data_tck == 4 * 7 * count // 16
+    assert sum(times(prediction).values()) == 4 * prediction.fabric_cycles
+    ceiling = 7 * count / 16
+    if block_bytes >= 1024:
+        assert 0.90 < ceiling / prediction.fabric_cycles < 1 - 440 / 6240
+
+
+def test_long_runs_see_enough_batches_of_refreshes_or_are_refused() -> None:
+    """Where a batch takes long, more is simulated; the refreshes are those of the standard."""
+    slow = replace(PAPER, t_refi=50_000, t_rfc=20_000, block_bytes=1024)
+    prediction = predict_adam(slow, placed(10**9), 10**9)
+    intervals = 4 * prediction.fabric_cycles / slow.t_refi
+    assert prediction.refreshes == pytest.approx(intervals, rel=0.005)
+    slower = replace(slow, t_refi=1 << 20, t_rfc=1 << 19)
+    with pytest.raises(ValueError, match="t_refi must be smaller, or the blocks larger"):
+        predict_adam(slower, placed(10**9), 10**9)
+    # What is not extrapolated needs no batches.
+    assert predict_adam(slower, placed(1000), 1000).fabric_cycles > 0
+
+
+def test_read_buffers_too_small_for_the_model_are_refused() -> None:
+    with pytest.raises(ValueError, match="read_buffer_lines must be at least 19 with cl = 60"):
+        replace(PAPER, cl=60, read_buffer_lines=16)
+
+
+@pytest.mark.parametrize(
+    ("refused", "message"),
+    [
+        (lambda: predict_adam(PAPER, placed(1), 0), "parameters must be .* at least 1, got 0"),
+        (lambda: predict_adam(PAPER, placed(1), 1.5), "got 1.5"),
+        (lambda: predict_adam(PAPER, Placement(inputs=(0,)), 1), "without outputs must have sums"),
+        (Placement, "a run needs a tensor"),
+        (
+            lambda: predict_adam(
+                PAPER,
+                placed(1),
+                1,
+                ChannelState(refresh=RefreshState(owed=0, elapsed_fabric_cycles=1560)),
+            ),
+            "elapsed_fabric_cycles must be from 0 to tREFI - 1 = 1559, got 1560",
+        ),
+    ],
+)
+def test_refused_runs(refused: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        refused()
+
+
+@pytest.fixture(scope="module")
+def comparisons() -> list[Comparison]:
+    """66 random configurations on six builds of the RTL."""
+    return [each for group in draw(66, seed=2026, per_group=11) for each in compare(group)]
+
+
+def test_random_configurations_against_rtl(comparisons: list[Comparison]) -> None:
+    assert len(comparisons) >= 60
+    for each in comparisons:
+        where = f"{each.group.preset} {each.group.settings} {each.trial}"
+        assert abs(each.error) < 0.01, f"{each.error:.2%} with {where}"
+        assert each.account_error < 0.01, f"{each.account_error:.2%} of the time with {where}"
+        total = sum(value for name, value in each.model.items() if name.endswith("_tck"))
+        assert total == 4 * each.model["cycles"]
+        for name in ("beats_read", "beats_written"):
+            assert each.model[name] == each.rtl[name], where
+
+
+def test_the_random_configurations_differ(comparisons: list[Comparison]) -> None:
+    """The comparison above would be worth little if all runs were alike."""
+    settings = [each.group.settings for each in comparisons]
+    assert {each["lanes"] for each in settings} == {1, 2, 4, 8, 16}
+    assert len({each["block_bytes"] for each in settings}) >= 6
+    assert {each["refresh"] for each in settings} == {True, False}
+    assert len({each.group.preset for each in comparisons}) == 4
+    assert len({each.trial.placement for each in comparisons}) >= 8
+    assert any(each.trial.count < 100 for each in comparisons)
+    assert any(each.trial.count > 200_000 for each in comparisons)
+    assert any(each.rtl["run_refreshes"] > 8 for each in comparisons)

@@ -1,0 +1,669 @@
+"""Training with parameters in a store: the bits of training without one, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+import pickle
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
+
+from torch import nn
+from torch.nn import functional
+
+import sw_driver.torch
+from hw_tests.driver.conftest import EVERY_RULE
+from hw_tests.driver.torch.offloading.models import MODELS, Plain, Shared, Tied, batches, loss_of
+from hw_tests.driver.torch.offloading.reference_store import same
+from sw_driver.axdimm import Axdimm, BackendOptions
+from sw_driver.errors import AxdimmError, OutOfMemoryError, UnsupportedRuleError
+from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
+
+BESIDES = ("sgd", "sum_squares", "fill", "accumulate")
+CAPACITY_BYTES = 20 << 10
+"""Of a channel: as much as the largest tensor with its state, and less than all of a model."""
+LARGER_BYTES = {"Shared": 40 << 10, "Checkpointed": 30 << 10}
+RULES: dict[str, tuple[str, dict[str, Any]]] = {
+    "adamw": ("AdamW", {"lr": 0.01}),
+    "adam": ("Adam", {"lr": 0.01, "weight_decay": 0.1}),
+    "momentum": ("SGD", {"lr": 0.1, "momentum": 0.9, "maximize": True}),
+    "sgd": ("SGD", {"lr": 0.1}),
+    "lion": ("Lion", {"lr": 1e-3}),
+}
+
+
+@contextmanager
+def offloading(
+    folder: Path,
+    rule: str = "adamw",
+    *,
+    backend: str = "golden:tiny",
+    opened: BackendOptions | None = None,
+    capacity_bytes: int = CAPACITY_BYTES,
+    **how: Any,
+) -> Iterator[Offloading]:
+    kind, options = RULES[rule]
+    settings = {"rules": tuple(dict.fromkeys((rule, *BESIDES)))}
+    opened = opened or BackendOptions(settings=settings)
+    file = folder / "nvme.img"
+    file.write_bytes(bytes(1 << 20))
+    with ExitStack() as stack:
+        device = stack.enter_context(Axdimm(backend, options=opened))
+        store = stack.enter_context(
+            TensorStore(device, capacity_bytes=capacity_bytes, storage=file)
+        )
+        how = {**options, **how}
+        yield stack.enter_context(Offloading(store, getattr(sw_driver.torch, kind), **how))
+
+
+def seeded(make: Callable[[], Any]) -> Any:
+    torch.manual_seed(7)
+    return make()
+
+
+def plain_of(model: nn.Module, rule: str) -> Plain:
+    options = {"maximize": False, **RULES[rule][1]}
+    optimizer = torch.optim.SGD(model.parameters())
+    for group in optimizer.param_groups:
+        group.update({"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, **options})
+    if rule == "adamw":
+        optimizer.param_groups[0]["weight_decay"] = 1e-2
+    if rule == "lion":
+        optimizer.param_groups[0]["betas"] = (0.9, 0.99)
+    return Plain(optimizer, rule)
+
+
+def check_same(state: dict[str, Any], plain: nn.Module) -> None:
+    for name, wanted in plain.state_dict().items():
+        assert same(state[name].numpy(), wanted.detach().numpy()), name
+
+
+def check_state(platform: Offloading, plain: Plain, other: nn.Module) -> None:
+    model = platform.model
+    assert model is not None
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        for tensor, wanted in plain.state.get(theirs, {}).items():
+            held = platform.find(mine)
+            assert held is not None
+            assert same(platform.store.read(held.key, tensor), wanted)
+
+
+@pytest.mark.parametrize("make", MODELS)
+@pytest.mark.parametrize("rule", ["adamw", "momentum"])
+def test_steps_are_those_of_training_without_it(make: Any, rule: str, tmp_path: Path) -> None:
+    other = seeded(make)
+    plain = plain_of(other, rule)
+    capacity_bytes = LARGER_BYTES.get(make.__name__, CAPACITY_BYTES)
+    with offloading(tmp_path, rule, capacity_bytes=capacity_bytes) as platform:
+        model = seeded(lambda: platform.build(make))
+        check_same(model.state_dict(), other)
+        optimizer = platform.optimizer()
+        for number, batch in enumerate(batches(6)):
+            losses = []
+            for trained in (model, other):
+                torch.manual_seed(number)
+                losses.append(loss_of(trained, batch))
+                losses[-1].backward()
+            assert losses[0].item() == losses[1].item()
+            optimizer.step()
+            plain.step()
+            check_same(model.state_dict(), other)
+        check_state(platform, plain, other)
+        assert platform.store.statistics().evictions > 10
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bits_do_not_depend_on_how_it_is_done(seed: int, tmp_path: Path) -> None:
+    """Random models, rules, prefetch depths, micro-batches, clipping, rates and evaluation."""
+    choice = random.Random(seed)
+    make, rule = choice.choice(MODELS), choice.choice(list(RULES))
+    micro, clipped = choice.choice([1, 1, 2, 3]), choice.random() < 0.4
+    other = seeded(make)
+    plain = plain_of(other, rule)
+    with offloading(
+        tmp_path, rule, prefetch=choice.choice([0, 1, 2, 5, 50]),
+        early_updates=choice.random() < 0.7, capacity_bytes=choice.choice([40, 60, 100]) << 10,
+    ) as platform:  # fmt: skip
+        if choice.random() < 0.5:
+            model = seeded(lambda: platform.build(make))
+        else:
+            model = platform.take(seeded(make))
+        optimizer = platform.optimizer()
+        schedules = [
+            torch.optim.lr_scheduler.ExponentialLR(each, 0.8)
+            for each in (optimizer, plain.optimizer)
+        ]
+        given = iter(batches(100, seed))
+        for number in range(5):
+            for _ in range(micro - (number == 2 and micro > 1)):
+                batch = next(given)
+                for trained in (model, other):
+                    torch.manual_seed(number)
+                    (loss_of(trained, batch) / micro).backward()
+            if clipped:
+                limit = 1e3 if number in (1, 4) else 0.3
+                norm = optimizer.clip_grad_norm(limit)
+                assert norm.item() == np.float32(plain.clip(limit))
+            optimizer.step()
+            plain.optimizer._opt_called = True
+            plain.step()
+            for schedule in schedules:
+                schedule.step()
+            if choice.random() < 0.5:
+                batch = next(given)
+                with torch.no_grad():
+                    for each in (model, other):
+                        each.eval()
+                    assert torch.equal(model(batch), other(batch))
+                    for each in (model, other):
+                        each.train()
+        check_same(model.state_dict(), other)
+        check_state(platform, plain, other)
+
+
+def test_backends_agree(tmp_path: Path) -> None:
+    found = []
+    for backend in ("golden", "rtl"):
+        how = {"backend": backend, "opened": EVERY_RULE}
+        with offloading(tmp_path, "adam", prefetch=3, **how) as platform:
+            model = seeded(lambda: platform.build(Tied))
+            optimizer = platform.optimizer()
+            for batch in batches(3):
+                loss_of(model, batch).backward()
+                optimizer.clip_grad_norm(0.3)
+                optimizer.step()
+            counts = platform.store.statistics()
+            found.append((model.state_dict(), optimizer.state_dict(), counts.copied_bytes))
+    (one, state, routes), (other, others, same_routes) = found
+    assert routes == same_routes
+    for name, values in one.items():
+        assert torch.equal(values, other[name])
+    for number, values in state["state"].items():
+        for key, tensor in values.items():
+            assert torch.equal(tensor, others["state"][number][key])
+
+
+def test_losses_are_close_to_pytorchs_own(tmp_path: Path) -> None:
+    other = seeded(Tied)
+    theirs = torch.optim.AdamW(other.parameters(), lr=0.01)
+    with offloading(tmp_path) as platform:
+        model = seeded(lambda: platform.build(Tied))
+        optimizer = platform.optimizer()
+        losses = []
+        for batch in batches(3) * 10:
+            optimizer.zero_grad()
+            theirs.zero_grad()
+            both = loss_of(model, batch), loss_of(other, batch)
+            for loss in both:
+                loss.backward()
+            optimizer.step()
+            theirs.step()
+            losses.append([each.item() for each in both])
+    mine, wanted = zip(*losses, strict=True)
+    assert np.abs(np.subtract(mine, wanted)).max() < 1e-3
+    assert mine[-1] < 0.6 * mine[0]
+
+
+def test_groups_have_their_own_options(tmp_path: Path) -> None:
+    other = seeded(Tied)
+    plain = plain_of(other, "adamw")
+    [group] = plain.optimizer.param_groups
+    parameters = group["params"]
+    plain.optimizer.param_groups = [
+        {**group, "params": parameters[:2], "lr": 0.3},
+        {**group, "params": parameters[2:], "weight_decay": 0.5},
+    ]
+    with offloading(tmp_path) as platform:
+        model = seeded(lambda: platform.build(Tied))
+        mine = list(model.parameters())
+        optimizer = platform.optimizer([{"params": mine[:2], "lr": 0.3}])
+        optimizer.add_param_group({"params": mine[2:], "weight_decay": 0.5})
+        for batch in batches(3):
+            loss_of(model, batch).backward()
+            optimizer.step()
+            loss_of(other, batch).backward()
+            plain.step()
+        check_same(model.state_dict(), other)
+
+
+# When and where.
+
+
+def test_updates_run_as_gradients_come(tmp_path: Path) -> None:
+    with offloading(tmp_path) as platform:
+        model = seeded(lambda: platform.build(Tied))
+        optimizer = platform.optimizer()
+        runs = []
+        for batch in batches(3):
+            if len(runs) == 1:  # a look at the model changes nothing
+                before = platform.residency.fetches
+                model.state_dict()
+                assert platform.residency.fetches == before
+                model.places.detach()
+            loss_of(model, batch).backward()
+            before = platform.store.statistics().runs
+            optimizer.step()
+            runs.append(platform.store.statistics().runs - before)
+            assert all(each.grad is None for each in model.parameters())
+        parameters = len(list(model.parameters()))
+        assert runs == [parameters, 0, 0]
+
+
+def test_parameters_are_fetched_ahead_once_the_order_is_known(tmp_path: Path) -> None:
+    for ahead in (0, 2):
+        with offloading(tmp_path, prefetch=ahead) as platform:
+            model = seeded(lambda: platform.build(Tied))
+            optimizer = platform.optimizer()
+            late = []
+            for batch in batches(3):
+                counts = platform.residency
+                before = counts.fetches - counts.prefetches
+                loss_of(model, batch).backward()
+                late.append(counts.fetches - counts.prefetches - before)
+                optimizer.step()
+            assert late[2] == (0 if ahead else late[0])
+            assert late[0] > 0
+
+
+def test_a_parameter_leaves_as_it_is_made(tmp_path: Path) -> None:
+    def many() -> nn.Module:
+        return nn.Sequential(*(nn.Linear(24, 24) for _ in range(10)))
+
+    with offloading(tmp_path) as platform:
+        model = platform.build(many)
+        of_one = 4 * (24 * 24 + 24)
+        assert platform.peak_device_bytes < 2 * of_one + 64
+        assert platform.memory.used_bytes == 0
+        assert all(each.untyped_storage().nbytes() == 0 for each in model.parameters())
+
+
+def test_a_limit_that_ends_plain_training_is_enough(tmp_path: Path) -> None:
+    limit = 30_000
+
+    def many() -> nn.Module:
+        return nn.Sequential(*(nn.Linear(24, 24) for _ in range(12)))
+
+    def train(model: nn.Module, optimizer: Any) -> None:
+        for _ in range(3):
+            model(torch.ones(2, 24)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def train_plainly() -> None:
+        model = many()
+        train(model, torch.optim.AdamW(model.parameters()))
+
+    with DeviceMemory() as memory:
+        train_plainly()
+    assert memory.peak_bytes > 3 * limit
+    with DeviceMemory(limit), pytest.raises(torch.OutOfMemoryError) as raised:
+        train_plainly()
+    assert re.search(rf"for \d+ bytes .*: \d+ of {limit} bytes are free", str(raised.value))
+    with offloading(tmp_path, device_bytes=limit, prefetch=50) as platform:
+        model = platform.build(many)
+        train(model, platform.optimizer())
+        assert 0.5 * limit < platform.peak_device_bytes <= limit
+
+
+def test_the_program_may_write_parameters(tmp_path: Path) -> None:
+    with offloading(tmp_path) as platform:
+        model = seeded(lambda: platform.build(Tied))
+        with torch.no_grad():
+            for each in model.parameters():
+                each.mul_(2).clamp_(-1, 1)
+        other = seeded(Tied)
+        with torch.no_grad():
+            for each in other.parameters():
+                each.mul_(2).clamp_(-1, 1)
+        check_same(model.state_dict(), other)
+        assert torch.equal(model.places.detach().sum(), other.places.detach().sum())
+
+
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_parameters_are_read_without_an_operation(prefetch: int, tmp_path: Path) -> None:
+    """As printing does, whether they are away, on their way or here; nothing moves for it."""
+    other = seeded(Tied)
+    with offloading(tmp_path, prefetch=prefetch) as platform:
+        model = seeded(lambda: platform.build(Tied))
+        platform.optimizer()
+        fetches, peak = platform.residency.fetches, platform.peak_device_bytes
+        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            assert repr(mine) == f"{mine}" == repr(theirs)
+            assert mine.tolist() == theirs.tolist()
+            with pytest.raises(TypeError, match="neither copied nor pickled"):
+                pickle.dumps(mine)
+        assert (platform.residency.fetches, platform.peak_device_bytes) == (fetches, peak)
+        copied = copy.deepcopy(model.places)
+        assert repr(copied) == repr(other.places)
+        assert torch.equal(pickle.loads(pickle.dumps(copied)), other.places)
+        assert same(model.places.requires_grad_(False).numpy(), other.places.detach().numpy())
+    assert type(model.places) is nn.Parameter
+
+
+def test_close_takes_hooks_off_and_gives_parameters_back(tmp_path: Path) -> None:
+    with offloading(tmp_path) as platform:
+        model = seeded(lambda: platform.build(Tied))
+        optimizer = platform.optimizer()
+        loss_of(model, batches(1)[0]).backward()
+        optimizer.step()
+        state = model.state_dict()
+        platform.close()
+        platform.close()
+        check_same(state, model)
+        for module in model.modules():
+            assert not module._forward_pre_hooks
+            assert not module._state_dict_hooks
+            assert not module._state_dict_pre_hooks
+        fetches = platform.residency.fetches
+        loss_of(model, batches(1)[0]).backward()
+        assert all(each.grad is not None for each in model.parameters())
+        assert platform.residency.fetches == fetches
+    assert not nn.modules.module._global_parameter_registration_hooks
+
+
+def test_a_drive_that_fails_costs_no_parameter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a backward pass: the model then has the values of before the step."""
+
+    def broken(*_: Any) -> int:
+        raise OSError(errno.EIO, "the drive is broken")
+
+    with offloading(tmp_path, early_updates=False) as platform:
+        model = seeded(lambda: platform.build(Tied))
+        optimizer = platform.optimizer()
+        loss_of(model, batches(1)[0]).backward()
+        optimizer.step()
+        before = model.state_dict()
+        loss = loss_of(model, batches(1)[0])
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwritev", broken)
+            with pytest.raises(AxdimmError, match="the drive is broken"):
+                loss.backward()
+            for call in (optimizer.step, optimizer.state_dict, lambda: model(batches(1)[0])):
+                with pytest.raises((RuntimeError, AxdimmError), match="the drive is broken"):
+                    call()
+    check_same(before, model)
+
+
+# What is refused.
+
+
+def test_models_that_cannot_be_offloaded(tmp_path: Path) -> None:
+    weight = torch.randn(4, 8)
+
+    def with_parameter(tensor: Any) -> nn.Module:
+        module = nn.Module()
+        module.weight = nn.Parameter(tensor)
+        return module
+
+    def sharing() -> nn.Module:
+        module = with_parameter(weight)
+        module.other = nn.Parameter(weight)
+        return module
+
+    for make, error, words in [
+        (lambda: nn.Linear(2, 2).half(), TypeError, r"weight is torch.float16: expected"),
+        (lambda: with_parameter(weight.double()), TypeError, "weight is torch.float64"),
+        (lambda: with_parameter(weight.T), ValueError, "weight is not contiguous"),
+        (lambda: with_parameter(weight[1]), ValueError, "weight lies in memory of 128 bytes"),
+        (lambda: with_parameter(weight.to("meta")), ValueError, "weight is on meta: expected"),
+        (sharing, ValueError, "other shares memory with .*weight"),
+        (lambda: nn.LazyLinear(3), ValueError, "weight is not initialised"),
+    ]:
+        with offloading(tmp_path) as platform:
+            for way in (lambda: platform.build(make), lambda: platform.take(make())):  # noqa: B023
+                with pytest.raises(error, match=words):
+                    way()
+            platform.take(nn.Linear(2, 2))  # nothing is left of the others
+    model = Tied()
+    (tmp_path / "other").mkdir()
+    with offloading(tmp_path) as one, offloading(tmp_path / "other") as platform:
+        one.take(model)
+        with pytest.raises(ValueError, match=r"places is offloaded already, by another"):
+            platform.take(model)
+        with pytest.raises(RuntimeError, match="has a model already"):
+            one.take(model)
+        with pytest.raises(TypeError, match=r"neither copied nor pickled: save its state_dict"):
+            copy.deepcopy(model)
+
+
+def test_options_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"expected a class of sw_driver\.torch"):
+        Offloading(None, torch.optim.AdamW)
+    with pytest.raises(ValueError, match="prefetch is -1: expected"):
+        Offloading(None, sw_driver.torch.AdamW, prefetch=-1)
+    with pytest.raises(ValueError, match="no update rule has it together"):
+        Offloading(None, sw_driver.torch.AdamW, amsgrad=True)
+    with pytest.raises(ValueError, match="limit is 0: expected a positive number of bytes"):
+        Offloading(None, sw_driver.torch.AdamW, device_bytes=0)
+    with offloading(tmp_path) as platform:
+        with pytest.raises(RuntimeError, match="there is no model"):
+            platform.optimizer()
+        model = platform.build(Tied)
+        with pytest.raises(ValueError, match=r"shape \(3,\) in group 0 is not of the offloaded"):
+            platform.optimizer([nn.Parameter(torch.zeros(3))])
+        with pytest.raises(RuntimeError, match="there is nothing to save or load"):
+            platform.save(tmp_path / "checkpoint.pt")
+        platform.optimizer()
+        with pytest.raises(RuntimeError, match="there is an optimizer already"):
+            platform.optimizer()
+        with pytest.raises(UnsupportedRuleError, match=r"not amsgrad"):
+            Offloading(platform.store, sw_driver.torch.Adam, amsgrad=True).store.add(
+                "x", np.zeros(3, np.float32), rule="amsgrad"
+            )
+        loss_of(model, batches(1)[0])
+    unopened = Offloading(None, sw_driver.torch.AdamW)
+    with pytest.raises(RuntimeError, match="use it within with"):
+        unopened.build(Tied)
+
+
+def test_memories_that_are_too_small(tmp_path: Path) -> None:
+    with (
+        offloading(tmp_path, capacity_bytes=8 << 10) as platform,
+        pytest.raises(OutOfMemoryError, match=r"Embedding\.weight"),
+    ):
+        platform.build(Tied)
+    with (
+        offloading(tmp_path, device_bytes=4000) as platform,
+        pytest.raises(torch.OutOfMemoryError, match=r"no room for 4800 bytes .*of 4000 bytes"),
+    ):
+        platform.build(Tied)
+    with offloading(tmp_path) as platform:
+        model = platform.build(Tied)
+        platform.memory.limit_bytes = 4500
+        with pytest.raises(torch.OutOfMemoryError, match=r"on the device, for table\.weight"):
+            model.table(torch.zeros(1, dtype=torch.int64))
+        platform.memory.limit_bytes = None
+        found = model.table(torch.zeros(1, dtype=torch.int64))
+        assert torch.equal(found[0], model.state_dict()["table.weight"][0])
+
+
+def test_gradients_that_are_sparse(tmp_path: Path) -> None:
+    with offloading(tmp_path) as platform:
+        model = platform.build(lambda: nn.Embedding(20, 4, sparse=True))
+        platform.optimizer()
+        with pytest.raises(TypeError, match=r"weight is torch.sparse_coo: expected a dense one"):
+            model(torch.tensor([1, 2])).sum().backward()
+
+
+@pytest.mark.parametrize("change", ["data", "to", "numpy"])
+def test_memory_that_is_changed_by_hand(change: str, tmp_path: Path) -> None:
+    with offloading(tmp_path, early_updates=False) as platform:
+        model = platform.build(lambda: nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+        optimizer = platform.optimizer()
+        weight = model[0].weight
+        if change == "data":
+            weight.data = torch.ones(4, 4)
+        elif change == "to":
+            model.double()
+        else:
+            given = weight.detach().numpy()
+            assert given.shape == (4, 4)
+        words = "0.weight cannot leave" if change == "numpy" else "was given other memory"
+        values = torch.ones(2, 4, dtype=model[0].weight.dtype)
+
+        def train() -> None:
+            model(values).sum().backward()
+            optimizer.step()
+
+        with pytest.raises(RuntimeError, match=words):
+            train()
+
+
+def test_iterations_that_take_another_course(tmp_path: Path) -> None:
+    with offloading(tmp_path) as platform:
+        model = seeded(lambda: platform.build(Tied))
+        optimizer = platform.optimizer()
+        given = iter(batches(9))
+        for _ in range(2):
+            loss_of(model, next(given)).backward()
+            with_gradient = next(given)
+            optimizer.step()
+        loss_of(model, next(given)).backward()
+        with pytest.raises(RuntimeError, match="is used again, but was updated"):
+            model(with_gradient)
+        with pytest.raises(RuntimeError, match=r"zero_grad\(\) after .* was updated"):
+            optimizer.zero_grad()
+        with pytest.raises(RuntimeError, match=r"state_dict\(\) between backward\(\) and step"):
+            optimizer.state_dict()
+        with pytest.raises(RuntimeError, match=r"state_dict\(\) between .* is updated already"):
+            model.state_dict()
+        with pytest.raises(RuntimeError, match="was updated when its gradient came, without clip"):
+            optimizer.clip_grad_norm(1.0)
+        optimizer.param_groups[0]["lr"] = 0.5
+        with pytest.raises(RuntimeError, match=r"'lr': 0.01.* but step\(\) is called with"):
+            optimizer.step()
+
+
+def test_gradients_that_are_dropped(tmp_path: Path) -> None:
+    other = seeded(Shared)
+    plain = plain_of(other, "adamw")
+    with offloading(tmp_path, early_updates=False, capacity_bytes=40 << 10) as platform:
+        model = seeded(lambda: platform.build(Shared))
+        optimizer = platform.optimizer()
+        for number, batch in enumerate(batches(4)):
+            loss_of(model, batch).backward()
+            loss_of(other, batch).backward()
+            if number % 2:
+                optimizer.zero_grad()
+                plain.optimizer.zero_grad()
+            else:
+                optimizer.step()
+                plain.step()
+        check_same(model.state_dict(), other)
+
+
+def test_a_gradient_after_its_update_is_refused(tmp_path: Path) -> None:
+    """Nothing else would see it: the backward pass does not read a first layer's weight."""
+    with offloading(tmp_path, "sgd") as platform:
+        model = platform.build(seeded, lambda: nn.Linear(8, 4))
+        optimizer = platform.optimizer()
+        for _ in range(2):
+            (model(torch.randn(4, 8)).sum() + model(torch.randn(4, 8)).sum()).backward()
+            optimizer.step()
+        checkpoint = optimizer.state_dict()
+        first, second = (model(torch.randn(4, 8)).sum() for _ in range(2))
+        first.backward()
+        with pytest.raises(RuntimeError, match=r"further gradient.*early_updates=False"):
+            second.backward()
+        with pytest.raises(RuntimeError, match="further gradient"):
+            optimizer.step()
+        optimizer.load_state_dict(checkpoint)
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()  # nothing is left of what failed
+
+
+def test_the_models_zero_grad_drops_gradients(tmp_path: Path) -> None:
+    def dropped(model: nn.Module) -> nn.Module:
+        loss_of(model, batches(1, seed=5)[0]).backward()
+        model.zero_grad()
+        loss_of(model, batches(1)[0]).backward()
+        return model
+
+    plain = dropped(seeded(Tied))
+    plain_of(plain, "sgd").step()
+    with offloading(tmp_path, "sgd") as platform:
+        model = platform.build(seeded, Tied)
+        optimizer = platform.optimizer()
+        dropped(model)
+        optimizer.step()
+        check_same(model.state_dict(), plain)
+    assert "zero_grad" not in vars(model)
+
+
+def test_a_graph_from_before_a_step_is_stale(tmp_path: Path) -> None:
+    with offloading(tmp_path, "sgd", early_updates=False) as platform:
+        model = platform.build(seeded, Tied)
+        optimizer = platform.optimizer()
+        first, second = (loss_of(model, batch) for batch in batches(2))
+        first.backward()
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            second.backward()
+
+
+def test_gradients_that_are_put_there(tmp_path: Path) -> None:
+    with offloading(tmp_path) as platform:
+        model = platform.build(lambda: nn.Linear(4, 4))
+        optimizer = platform.optimizer()
+        model.weight.grad = torch.ones(4, 4)
+        with pytest.raises(RuntimeError, match="weight has a gradient that has not left"):
+            optimizer.step()
+        with pytest.raises(TypeError, match="no step_async"):
+            optimizer.step_async()
+        with pytest.raises(TypeError, match="no inspect"):
+            optimizer.inspect(model.weight, "m")
+
+
+def test_parameters_that_thaw(tmp_path: Path) -> None:
+    with offloading(tmp_path) as platform:
+        model = platform.take(nn.Linear(4, 4))
+        model.bias.requires_grad_(False)
+        optimizer = platform.optimizer(list(model.parameters()))
+        model.bias.requires_grad_(True)
+        model(torch.ones(4)).sum().backward()
+        with pytest.raises(RuntimeError, match="bias has a gradient that has not left"):
+            optimizer.step()
+    with offloading(tmp_path) as platform:
+        model = platform.take(nn.Linear(4, 4).requires_grad_(False))
+        with pytest.raises(ValueError, match="weight was frozen when it was stored"):
+            platform.optimizer(list(model.requires_grad_(True).parameters()))
+
+
+def test_another_thread(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with offloading(tmp_path) as platform, ThreadPoolExecutor(1) as pool:
+        model = platform.build(lambda: nn.Linear(4, 4))
+        with pytest.raises(RuntimeError, match="offloaded in another thread"):
+            pool.submit(model, torch.ones(4)).result()
+
+
+def test_memory_counts_what_lives() -> None:
+    outside = torch.ones(1000)
+    with DeviceMemory() as memory:
+        view = outside[:10]
+        assert memory.used_bytes == 0
+        made = view + 1
+        other = made.view(2, 5)
+        assert memory.used_bytes == 40
+        del made
+        assert memory.used_bytes == 40
+        del other
+        assert memory.used_bytes == 0
+        parts = functional.dropout(outside, 0.5).chunk(2)
+        assert memory.used_bytes == 4000
+        del parts
+    assert memory.used_bytes == 0
+    assert memory.peak_bytes >= 4000

@@ -1,0 +1,371 @@
+"""Runs passes of layers on a PIM and says what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hw.pim.config import BEAT_BYTES, PimConfig
+from sw_driver.errors import OutOfMemoryError
+
+from ...pim.backends import SIMULATED_BANK_BYTES, open_pim
+from ...pim.descriptor import Opcode, Work
+from ...pim.device import Pim
+from ...pim.layers import Layer
+from ...pim.lowering import Program, lower
+from ...pim.placing import StackMemory
+
+__all__ = [
+    "Job",
+    "Run",
+    "WorkRecord",
+    "check_bits",
+    "figures",
+    "place_jobs",
+    "run_jobs",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A pass of a layer to run."""
+
+    name: str
+    pass_name: str
+    layer: Layer
+    published: Layer
+    """The layer before it was scaled."""
+    program: Program
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        pass_name: str,
+        layer: Layer,
+        config: PimConfig,
+        *,
+        published: Layer | None = None,
+        **options: Any,
+    ) -> Job:
+        """Lowers the pass, as :func:`~sw_driver.pim.lowering.lower`, which has the ``options``, and
+        raises what that does."""
+        return cls(
+            name=name,
+            pass_name=pass_name,
+            layer=layer,
+            published=published or layer,
+            program=lower(layer, pass_name, config, **options),
+        )
+
+
+def place_jobs(
+    layers: Sequence[tuple[str, Layer, Layer]],
+    pass_name: str,
+    config: PimConfig,
+    **options: Any,
+) -> tuple[PimConfig, list[Job]]:
+    """A pass of layers side by side, and the stack that holds them: one as large as simulation
+    needs it, or else ``config``.
+
+    ``layers``: of each the name, as it runs, and as it was before it was scaled. ``options``: of
+    :func:`~sw_driver.pim.lowering.lower`, but for the memory.
+    """
+
+    def placed(stack: PimConfig) -> tuple[PimConfig, list[Job]]:
+        # One layer alone may lie where it is predicted to be fastest.
+        memory = StackMemory(stack) if len(layers) > 1 else None
+        return stack, [
+            Job.of(name, pass_name, layer, stack, published=published, memory=memory, **options)
+            for name, layer, published in layers
+        ]
+
+    if config.bank_bytes > SIMULATED_BANK_BYTES:
+        with suppress(OutOfMemoryError):
+            return placed(replace(config, bank_bytes=SIMULATED_BANK_BYTES))
+    return placed(config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkRecord:
+    """What the registers said of a work when it had completed."""
+
+    id: int
+    job: int
+    work: int
+    """Number of the work in the job's program."""
+    opcode: str
+    multiplications: int
+    additions: int
+    banks: list[int]
+    offer_cycle: int
+    """Before its first write; this and the next count like those of :class:`Run`."""
+    seen_cycle: int
+    """When it was seen to have completed."""
+    cycles: int | None
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(kw_only=True)
+class Run:
+    """What :func:`run_jobs` has seen; cycles count from the first work's offer."""
+
+    records: list[WorkRecord] = field(default_factory=list)
+    begins: list[int]
+    """When the first work of each job was offered."""
+    ends: list[int]
+    """When the last one was seen to have completed."""
+    simulated_cycles: int = 0
+    """From the first offer to the end."""
+    host_seconds: float = 0.0
+    """In which they were simulated."""
+    busy_cycles: list[int] | None = None
+    """For each bank those in which it had a work, if there is a clock."""
+    shortened: bool = False
+    """Costs are extrapolated from shorter sums, see :mod:`sw_driver.experiments.pim.shortening`."""
+    together: tuple[int, int] | None = None
+    """Cycles and operations until the first of several jobs was done, if there is a clock."""
+    busy_together: list[int] | None = None
+    """As ``busy_cycles``, until then."""
+
+    def cycles(self, jobs: Sequence[int]) -> int:
+        """From the first offer of these jobs to their last completion."""
+        records = [record for record in self.records if record.job in jobs]
+        if len(records) == 1:
+            return records[0].cycles or 0  # without the time that asking takes
+        return max(self.ends[job] for job in jobs) - min(self.begins[job] for job in jobs)
+
+
+def _inputs(job: Job, number: int, seed: int) -> dict[str, NDArray[np.float32]]:
+    """Values for a job's tensors, always the same for the same seed."""
+    rng = np.random.default_rng([seed, number])
+    program = job.program
+    values = {}
+    if program.zeroed:
+        values[program.result] = np.zeros(program.tensors[program.result].shape, np.float32)
+    for name in program.inputs:
+        values[name] = rng.standard_normal(program.tensors[name].shape, np.float32)
+    return values
+
+
+def run_jobs(
+    device: Pim,
+    jobs: Sequence[Job],
+    *,
+    seed: int = 1,
+    inputs: bool = True,
+    completed: Callable[[], None] | None = None,
+) -> Run:
+    """Runs the works of all ``jobs``, as many at once as the pool takes, on random values, or,
+    without ``inputs`` or if nothing is computed, on what is there.
+
+    The jobs' tensors must lie in different places. ``completed`` is called after every work.
+    """
+    for number, job in enumerate(jobs if inputs and device.transport.computes else ()):
+        for name, values in _inputs(job, number, seed).items():
+            device.write_tensor(job.program.tensors[name], values)
+    run = Run(begins=[0] * len(jobs), ends=[0] * len(jobs))
+    # Asking takes time, and before the first offer there is nothing to ask for.
+    busy_before = device.busy_cycles() if device.has_offered else [0] * device.config.banks
+
+    def busy_cycles() -> list[int]:
+        busy = zip(device.busy_cycles(), busy_before, strict=True)
+        return [after - before for after, before in busy]
+
+    running: dict[int, tuple[int, int, Work, int]] = {}
+    left = [len(job.program.works) for job in jobs]
+
+    def finish(work_ids: Sequence[int]) -> None:
+        seen = device.transport.cycles()
+        for work_id in work_ids:
+            number, place, work, offer = running.pop(work_id)
+            counters = device.counters(work_id)
+            run.records.append(
+                WorkRecord(
+                    id=work_id,
+                    job=number,
+                    work=place,
+                    opcode=Opcode(work.opcode).name,
+                    multiplications=counters.multiplications_done,
+                    additions=counters.additions_done,
+                    banks=device.work_info(work_id)[0],
+                    offer_cycle=offer,
+                    seen_cycle=seen,
+                    cycles=counters.cycles,
+                    bytes_read=counters.bytes_read,
+                    bytes_written=counters.bytes_written,
+                )
+            )
+            run.ends[number] = device.transport.cycles()
+            left[number] -= 1
+            # Offering takes time: a job that has begun has not begun at 0, but for the first.
+            if left[number] == 0 and left.count(0) == 1 < len(jobs) and all(run.begins[1:]):
+                operations = sum(each.multiplications + each.additions for each in run.records)
+                for counters in map(device.counters, running):
+                    operations += counters.multiplications_done + counters.additions_done
+                run.together = device.transport.cycles() - run.begins[0], operations
+                if device.transport.timed:
+                    run.busy_together = busy_cycles()
+            if completed is not None:
+                completed()
+
+    begin_cycles, begin_s = device.transport.cycles(), perf_counter()
+    for number, job in enumerate(jobs):
+        for place, work in enumerate(job.program.works):
+            finish([work_id for work_id in running if device.work_query(work_id)])
+            if len(running) == device.config.works:
+                finish(device.wait_any(list(running)))
+            offer = device.transport.cycles()
+            if place == 0:
+                run.begins[number] = offer
+            banks = [bank for bank in range(device.config.banks) if work.banks >> bank & 1]
+            offered = device.pim_fix(banks or None, work, work.result, len(banks) or work.units)
+            running[offered] = number, place, work, offer
+    while running:
+        finish(device.wait_any(list(running)))
+    run.simulated_cycles = device.transport.cycles() - begin_cycles
+    run.host_seconds = perf_counter() - begin_s
+    if device.transport.timed:
+        run.busy_cycles = busy_cycles()
+    return run
+
+
+def check_bits(device: Pim, jobs: Sequence[Job], *, seed: int = 1) -> int:
+    """Results of ``jobs``, which have run on ``device``, that differ from the golden model's."""
+    wrong = 0
+    with Pim(open_pim("golden", device.config)) as golden:
+        run_jobs(golden, jobs, seed=seed)
+        for job in jobs:
+            place = job.program.tensors[job.program.result]
+            got, expected = device.read_tensor(place), golden.read_tensor(place)
+            wrong += int((got.view(np.uint32) != expected.view(np.uint32)).sum())
+    return wrong
+
+
+def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
+    """What the run cost, ready for JSON.
+
+    What needs a clock is None on a backend without one, and the speed of simulation where nothing
+    is computed. ``utilisation`` and ``busy``, by bank, are as docs/pim-spec.md defines them;
+    ``held`` is the share of all units' cycles in which their banks had a work.
+    ``utilisation_together`` and ``held_together`` are those until the first of several layers was
+    done. ``cycles_to_seen`` are those of a single work from its first write until it was
+    seen to have completed, None for several. A bound is the least number of cycles: of the units,
+    as if all multipliers, or all adders, always worked; of the memory, as if each operand were read
+    once, each result written once, and all banks' memories always moved data.
+    """
+    config = device.config
+    layers = [_layer_figures(device, number, job, run) for number, job in enumerate(jobs)]
+    cycles = run.cycles(range(len(jobs))) if device.transport.timed else None
+    together_cycles, together_operations = run.together or (0, 0)
+
+    def shares(busy_cycles: list[int] | None, of_cycles: int | None) -> list[float] | None:
+        if not of_cycles or busy_cycles is None:
+            return None
+        return [min(1.0, each / of_cycles) for each in busy_cycles]
+
+    def held(busy: list[float] | None) -> float | None:
+        if busy is None:
+            return None
+        units = zip(config.placement.units, busy, strict=True)
+        return sum(each * share for each, share in units) / config.units
+
+    busy = shares(run.busy_cycles, cycles)
+    return {
+        "backend": device.transport.name,
+        "banks": config.banks,
+        "bank_bytes": config.bank_bytes,
+        "columns": config.columns,
+        "units": config.units,
+        "bank_units": list(config.placement.units),
+        "clock_mhz": config.clock_mhz,
+        "layers": layers,
+        **_rates(
+            config,
+            cycles,
+            operations=sum(layer["multiplications"] + layer["additions"] for layer in layers),
+            compute_bound=sum(layer["compute_bound_cycles"] for layer in layers),
+            memory_bound=sum(layer["memory_bound_cycles"] for layer in layers),
+        ),
+        "utilisation_together": together_operations / (config.units * together_cycles)
+        if together_cycles
+        else None,
+        "cycles_to_seen": (
+            run.records[0].seen_cycle - run.records[0].offer_cycle
+            if cycles and len(run.records) == 1
+            else None
+        ),
+        "held": held(busy),
+        "held_together": held(shares(run.busy_together, together_cycles)),
+        "busy": busy,
+        "shortened": run.shortened,
+        "simulated_cycles_per_host_second": (
+            run.simulated_cycles / run.host_seconds
+            if device.transport.timed and device.transport.computes
+            else None
+        ),
+    }
+
+
+def _layer_figures(device: Pim, number: int, job: Job, run: Run) -> dict[str, Any]:
+    config = device.config
+    records = [record for record in run.records if record.job == number]
+    multiplications, additions = job.program.operations
+    least_read, least_written = job.program.least_bytes
+    compute_bound = max(
+        multiplications / sum(config.placement.multipliers),
+        additions / sum(config.placement.adders),
+    )
+    memory_bound = (least_read + least_written) / (BEAT_BYTES * config.banks)
+    cycles = run.cycles([number]) if device.transport.timed else None
+    return {
+        "layer": job.name,
+        "pass": job.pass_name,
+        "sizes": job.layer.describe(),
+        "published_sizes": job.published.describe(),
+        "placement": job.program.placement,
+        "works": len(job.program.works),
+        "multiplications": multiplications,
+        "additions": additions,
+        **_rates(
+            config,
+            cycles,
+            operations=multiplications + additions,
+            compute_bound=compute_bound,
+            memory_bound=memory_bound,
+        ),
+        "bytes_read": sum(record.bytes_read for record in records),
+        "bytes_written": sum(record.bytes_written for record in records),
+        "least_bytes_read": least_read,
+        "least_bytes_written": least_written,
+        "compute_bound_cycles": compute_bound,
+        "memory_bound_cycles": memory_bound,
+        "records": [vars(record) for record in records],
+    }
+
+
+def _rates(
+    config: PimConfig,
+    cycles: int | None,
+    *,
+    operations: int,
+    compute_bound: float,
+    memory_bound: float,
+) -> dict[str, Any]:
+    if not cycles:
+        names = ("utilisation", "gflop_per_s", "compute_bound_share", "memory_bound_share")
+        return {"cycles": cycles, **dict.fromkeys(names)}
+    return {
+        "cycles": cycles,
+        "utilisation": operations / (config.units * cycles),
+        "gflop_per_s": operations / cycles * config.clock_mhz / 1e3,
+        "compute_bound_share": compute_bound / cycles,
+        "memory_bound_share": memory_bound / cycles,
+    }

@@ -1,0 +1,110 @@
+"""The layers of the paper's networks that the fixed-function pools take over.
+
+AlexNet: Krizhevsky, Sutskever, Hinton, *ImageNet Classification with Deep Convolutional Neural
+Networks* (NIPS 2012), section 3.5, with the groups of its two GPUs. The images have 227 x 227
+pixels, since the paper's 224 do not make the 55 x 55 results that it states; so do Caffe's
+``bvlc_alexnet`` and others.
+
+VGG-19: Simonyan, Zisserman, *Very Deep Convolutional Networks for Large-Scale Image Recognition*
+(ICLR 2015), table 1, column E.
+
+The batch of 32 is that of the PIM's paper (section V-C).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...pim.errors import LayerError
+from ...pim.layers import Convolution, FullyConnected, Layer
+
+__all__ = ["BATCH", "NETWORKS", "PAIRS", "named_layer"]
+
+BATCH = 32
+"""Images at once."""
+
+
+def _convolution(size: int, channels: int, filters: int, k: int, **others: int) -> Convolution:
+    return Convolution(
+        images=BATCH,
+        channels=channels,
+        height=size,
+        width=size,
+        filters=filters,
+        filter_height=k,
+        filter_width=k,
+        **others,
+    )
+
+
+def _vgg_19() -> dict[str, Layer]:
+    layers: dict[str, Layer] = {}
+    channels, size = 3, 224
+    for block, (count, filters) in enumerate(((2, 64), (2, 128), (4, 256), (4, 512), (4, 512)), 1):
+        for number in range(1, count + 1):
+            layers[f"conv{block}_{number}"] = _convolution(size, channels, filters, 3, padding=1)
+            channels = filters
+        size //= 2  # the maximum of 2 x 2 after each block
+    return layers | _classifier(channels * size * size)
+
+
+def _classifier(inputs: int) -> dict[str, Layer]:
+    return {
+        "fc6": FullyConnected(samples=BATCH, inputs=inputs, outputs=4096),
+        "fc7": FullyConnected(samples=BATCH, inputs=4096, outputs=4096),
+        "fc8": FullyConnected(samples=BATCH, inputs=4096, outputs=1000),
+    }
+
+
+NETWORKS: dict[str, dict[str, Layer]] = {
+    "alexnet": {
+        "conv1": _convolution(227, 3, 96, 11, stride=4),
+        "conv2": _convolution(27, 96, 256, 5, padding=2, groups=2),
+        "conv3": _convolution(13, 256, 384, 3, padding=1),
+        "conv4": _convolution(13, 384, 384, 3, padding=1, groups=2),
+        "conv5": _convolution(13, 384, 256, 3, padding=1, groups=2),
+        **_classifier(256 * 6 * 6),
+    },
+    "vgg-19": _vgg_19(),
+}
+"""Layers by network and name, at a batch of 32."""
+
+PAIRS = (
+    ("alexnet", "conv1", "conv3", "forward"),
+    ("alexnet", "conv1", "fc6", "forward"),
+    ("alexnet", "conv2", "conv5", "forward"),
+    ("alexnet", "conv4", "fc7", "forward"),
+    ("alexnet", "conv1", "conv2", "backward-filter"),
+    ("alexnet", "conv3", "fc6", "backward-filter"),
+    ("alexnet", "conv2", "conv4", "backward-input"),
+    ("alexnet", "fc6", "fc7", "backward-input"),
+    ("vgg-19", "conv1_2", "conv3_1", "forward"),
+    ("vgg-19", "conv2_2", "conv5_1", "forward"),
+    ("vgg-19", "conv4_1", "fc7", "forward"),
+    ("vgg-19", "conv3_1", "conv5_4", "backward-filter"),
+    ("vgg-19", "conv2_1", "fc8", "backward-filter"),
+    ("vgg-19", "conv2_1", "conv4_2", "backward-input"),
+)
+"""Two layers of a network and a pass, which are measured side by side."""
+
+
+def named_layer(network: str, layer: str, *, images: int = BATCH) -> Layer:
+    """The layer ``layer`` of ``network`` for a batch of ``images``.
+
+    Raises :class:`~sw_driver.pim.errors.LayerError` for names that are not known.
+    """
+    if network not in NETWORKS:
+        raise LayerError(
+            f"no network {network!r}: expected one of {', '.join(NETWORKS)}", network=network
+        )
+    layers = NETWORKS[network]
+    if layer not in layers:
+        raise LayerError(
+            f"{network} has no layer {layer!r}: expected one of {', '.join(layers)}",
+            network=network,
+            layer=layer,
+        )
+    found = layers[layer]
+    if isinstance(found, Convolution):
+        return replace(found, images=images)
+    return replace(found, samples=images)

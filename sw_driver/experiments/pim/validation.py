@@ -1,0 +1,323 @@
+"""The cycle model of the PIM against RTL: over passes of scaled layers, and over random works."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from golden.pim import Cause, check
+from golden.pim import Descriptor as GoldenDescriptor
+from golden.pim.stack import StackMap
+from hw.pim.work.descriptor import ELEMENTWISE_OPCODES
+from sw_driver.errors import OutOfMemoryError
+
+from ...pim.backends.cycles import CyclesPim
+from ...pim.descriptor import Opcode, Tensor, Work
+from ...pim.device import Pim
+from ...pim.ring import ring_place
+from .measure import Job, run_jobs
+from .networks import named_layer
+
+if TYPE_CHECKING:
+    from hw.pim.config import PimConfig
+
+    from ...pim.backends import Announce
+    from ...pim.transport import PimTransport
+
+__all__ = [
+    "PASSES",
+    "Comparison",
+    "Figures",
+    "compare",
+    "compare_jobs",
+    "compare_works",
+    "draw",
+    "jobs",
+    "starts",
+]
+
+_REDUCTIONS = (Opcode.SUM, Opcode.DOT, Opcode.MATVEC)
+_ALPHA_BITS = 0xBF8CCCCD
+_PLACE_ATTEMPTS = 50
+
+_MOST_WORK_PRODUCTS = 200_000
+"""Of a random work."""
+
+
+PASSES = (
+    ("alexnet", "conv1", "forward"),
+    ("vgg-19", "conv3_2", "forward"),
+    ("alexnet", "conv3", "backward-filter"),
+    ("alexnet", "conv3", "backward-input"),
+    ("alexnet", "fc7", "forward"),
+    ("alexnet", "fc7", "backward-filter"),
+    ("alexnet", "fc7", "backward-input"),
+    ("vgg-19", "conv1_1", "forward"),
+    ("vgg-19", "conv5_1", "backward-filter"),
+    ("alexnet", "conv1", "backward-filter"),
+    ("alexnet", "conv2", "forward"),
+    ("vgg-19", "conv3_2", "backward-input"),
+    ("vgg-19", "fc8", "forward"),
+    ("alexnet", "conv1", "backward-bias"),
+    ("vgg-19", "conv1_2", "bias"),
+    ("vgg-19", "fc6", "descent"),
+    ("alexnet", "conv1", "backward-input"),
+)
+"""Network, layer and pass of what is compared first."""
+
+_REFRESH_CYCLES = 2400
+"""Or a little less: from one refresh of a vault to the next."""
+_START_STEP_CYCLES = 300
+_SEED_STEP_CYCLES = 37
+"""Without a divisor in common with the step of the starts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What something cost, in RTL or in the model."""
+
+    cycles: int
+    bytes_read: int
+    bytes_written: int
+    multiplications: int
+    additions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A pass of a layer, or a work, in RTL and in the model."""
+
+    name: str
+    sizes: str
+    rtl: Figures
+    model: Figures
+
+    @property
+    def error(self) -> float:
+        """Of the model's cycles, as a share of the RTL's."""
+        return self.model.cycles / self.rtl.cycles - 1
+
+    @property
+    def bytes_error(self) -> float:
+        """Of the model's bytes, likewise. Which bank takes which tile changes them a little."""
+        rtl, model = (each.bytes_read + each.bytes_written for each in (self.rtl, self.model))
+        return model / rtl - 1
+
+
+def compare(
+    config: PimConfig,
+    count: int,
+    *,
+    seed: int,
+    most_products: int,
+    announce: Announce | None = None,
+) -> Iterator[Comparison]:
+    """Compares the first ``count`` passes, scaled, and random works if there are not so many.
+
+    ``seed`` decides in which cycles the passes begin, and draws the works.
+    """
+    passes = list(jobs(config, count, most_products=most_products))
+    yield from compare_jobs(config, passes, seed=seed, announce=announce)
+    works = draw(config, count - len(passes), seed=seed, most_products=_MOST_WORK_PRODUCTS)
+    yield from compare_works(config, works, announce=announce)
+
+
+def jobs(config: PimConfig, count: int, *, most_products: int) -> Iterator[Job]:
+    """The first ``count`` of :data:`PASSES`, scaled, without those for which there is no room."""
+    for network, name, pass_name in PASSES[:count]:
+        published = named_layer(network, name)
+        layer = published.scaled(most_products)
+        try:
+            job = Job.of(f"{network} {name}", pass_name, layer, config, published=published)
+        except OutOfMemoryError:
+            continue
+        yield job
+
+
+def draw(config: PimConfig, works: int, *, seed: int, most_products: int) -> Iterator[Work]:
+    """Random works of ``most_products`` or down to a thirtieth of them, on one bank, on some or on
+    all, with tensors dense, spread over the stack or repeated along an index; the same for a
+    seed."""
+    rng = random.Random(seed)
+    for _ in range(works):
+        placed = None
+        while placed is None:
+            drawn = _sizes(rng, most_products)
+            placed = drawn and _placed(drawn, config, rng)
+        yield placed
+
+
+def _sizes(rng: random.Random, most_products: int) -> Work | None:
+    def some(low: int, high: int) -> int:
+        return round(low * (high / low) ** rng.random())
+
+    opcode = rng.choice([*Opcode, *[Opcode.CONV2D] * 4, *[Opcode.MATMUL] * 2])
+    if opcode in ELEMENTWISE_OPCODES:
+        sizes = {"rows": some(1, 200), "columns": some(1, 5000)}
+        products = 16 * prod(sizes.values())
+    elif opcode in _REDUCTIONS:
+        sizes = {"rows": some(1, 100), "columns": some(1, 100), "length": some(1, 5000)}
+        if opcode != Opcode.MATVEC:
+            sizes["images"] = rng.choice((1, 1, 1, 2, 3))
+        products = 4 * prod(sizes.values())
+    elif opcode == Opcode.MATMUL:
+        sizes = {"rows": some(1, 300), "columns": some(1, 300), "length": some(1, 2000)}
+        products = prod(sizes.values())
+    else:
+        filter_size, stride = rng.choice((1, 2, 3, 3, 3, 5, 7, 11)), rng.choice((1, 1, 1, 2, 4))
+        dilation, pad = rng.choice((*[1] * 6, 2, 3)), rng.choice((0, filter_size // 2, 1))
+        outputs = {"rows": some(1, 30), "columns": some(1, 60)}
+        height, width = (
+            (each - 1) * stride + (filter_size - 1) * dilation + 1 - 2 * pad
+            for each in outputs.values()
+        )
+        sizes = {
+            **outputs,
+            "channels": some(1, 60),
+            "filters": some(1, 100),
+            "images": rng.choice((1, 1, 2, 3)),
+            "height": height,
+            "width": width,
+            "filter_height": filter_size,
+            "filter_width": filter_size,
+            "stride": stride,
+            "dilation": dilation,
+            "pad_top": pad,
+            "pad_left": pad,
+        }
+        if min(height, width) < 1:
+            return None
+        factors = ("rows", "columns", "channels", "filters", "images")
+        products = prod(sizes[name] for name in factors) * filter_size**2
+    if not most_products / 30 <= products <= most_products:
+        return None
+    changes: dict[str, Any] = sizes
+    alpha_bits = _ALPHA_BITS if opcode == Opcode.SCALEADD else 0
+    return Work(opcode=opcode, alpha_bits=alpha_bits, **changes)
+
+
+def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
+    """The work with tensors somewhere in the stack, and with banks or units; None if there is no
+    room."""
+    kind = rng.random()
+    if kind < 0.25:
+        work = replace(work, banks=1 << rng.randrange(config.banks))
+    elif kind < 0.4:
+        work = replace(work, banks=rng.randrange(1, 1 << config.banks))
+    else:
+        units = config.units if rng.random() < 0.7 else rng.randint(1, config.units)
+        work = replace(work, units=units)
+    local = rng.random() < 0.5
+    start = 0 if local else config.striped_start_bytes // 4
+    words = (config.local_bytes if local else ring_place(config).start) // 4 - start
+    stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
+    tensors = (*work.operands, "result")
+    for _ in range(_PLACE_ATTEMPTS):
+        tried = work
+        for name in tensors:
+            extents = work.extents(name)
+            order = list(range(len(extents)))
+            if name != "result" and rng.random() < 0.25:
+                rng.shuffle(order)
+            strides, size = [0] * len(extents), 1
+            for index in reversed(order):
+                strides[index] = size
+                size *= extents[index]
+            outer = order[0]
+            # Spread over the stack, so that several vaults have a part.
+            room = words // len(tensors) // extents[outer] // 8 * 8
+            if extents[outer] > 1 and room > strides[outer] and rng.random() < 0.6:
+                strides[outer] = max(strides[outer], int(room * rng.uniform(0.3, 1)) // 8 * 8)
+            if name != "result" and rng.random() < 0.15:
+                strides[rng.randrange(len(strides))] = 0
+            reach = sum(s * (extent - 1) for s, extent in zip(strides, extents, strict=True))
+            first = rng.randrange(max(1, (words - reach - 1) // 8)) * 8
+            tensor = Tensor(address_bytes=4 * (start + first), strides=tuple(strides))
+            tried = replace(tried, **{name: tensor})
+        descriptor = GoldenDescriptor.decode(tried.encode_bytes())
+        if check(descriptor, stack=stack, units=config.units) == Cause.NONE:
+            return tried
+    return None
+
+
+def starts(seed: int) -> range:
+    """Cycles before a pass's first work is offered, each in a run of its own: evenly through the
+    time from one refresh of a vault to the next. No other seed near by begins in the same."""
+    first = (seed - 1) * _SEED_STEP_CYCLES % _START_STEP_CYCLES
+    return range(first, first + _REFRESH_CYCLES, _START_STEP_CYCLES)
+
+
+def compare_jobs(
+    config: PimConfig, jobs: Iterable[Job], *, seed: int, announce: Announce | None = None
+) -> Iterator[Comparison]:
+    """Runs each job in RTL and in the model, alone, from reset on.
+
+    When refreshes meet a job decides which bank takes which tile, and a cycle more or less may
+    change its time by some per cent. So each begins in several cycles (:func:`starts`), and what is
+    compared is the mean. The memory holds zeros: values do not matter to the time, but writing
+    them would take some. Raises :class:`~sw_driver.simulator.runtime.BuildError` if the simulator
+    cannot be built.
+    """
+    from ...pim.backends.rtl import RtlPim
+
+    def once(transport: PimTransport, job: Job, start: int) -> Figures:
+        with Pim(transport) as device:
+            transport.advance(start)
+            run = run_jobs(device, [job], inputs=False)
+        names = ("bytes_read", "bytes_written", "multiplications", "additions")
+        sums = {name: sum(getattr(each, name) for each in run.records) for name in names}
+        return Figures(cycles=run.cycles([0]), **sums)
+
+    def mean(made: Callable[[], PimTransport], job: Job) -> Figures:
+        runs = [asdict(once(made(), job, start)) for start in starts(seed)]
+        return Figures(**{name: round(fmean(run[name] for run in runs)) for name in runs[0]})
+
+    for job in jobs:
+        yield Comparison(
+            name=f"{job.name} {job.pass_name}",
+            sizes=job.layer.describe(),
+            rtl=mean(lambda: RtlPim(config, announce=announce), job),
+            model=mean(lambda: CyclesPim(config, computes=False), job),
+        )
+
+
+def compare_works(
+    config: PimConfig, works: Iterable[Work], *, announce: Announce | None = None
+) -> Iterator[Comparison]:
+    """Runs the works in RTL and in the model, one after the other; else as :func:`compare_jobs`.
+
+    Each is offered in the same cycle to both, so that refreshes meet it at the same time.
+    """
+    from ...pim.backends.rtl import RtlPim
+
+    def cost(device: Pim, work: Work) -> Figures:
+        banks = [bank for bank in range(device.config.banks) if work.banks >> bank & 1]
+        work_id = device.pim_fix(banks or None, work, work.result, len(banks) or work.units)
+        device.wait(work_id)
+        counters = device.counters(work_id)
+        return Figures(
+            cycles=counters.cycles or 0,
+            bytes_read=counters.bytes_read,
+            bytes_written=counters.bytes_written,
+            multiplications=counters.multiplications_done,
+            additions=counters.additions_done,
+        )
+
+    with (
+        Pim(RtlPim(config, announce=announce)) as rtl,
+        Pim(CyclesPim(config, computes=False)) as model,
+    ):
+        for work in works:
+            ahead = rtl.transport.cycles() - model.transport.cycles()
+            (model if ahead > 0 else rtl).transport.advance(abs(ahead))
+            asked = f"banks {work.banks:#x}" if work.banks else f"{work.units} units"
+            yield Comparison(
+                name=f"{Opcode(work.opcode).name} on {asked}",
+                sizes=f"{work.results} results, {max(work.operations)} operations",
+                rtl=cost(rtl, work),
+                model=cost(model, work),
+            )

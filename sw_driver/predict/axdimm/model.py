@@ -1,0 +1,297 @@
+"""Predicts runs of the kernel."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dram.controller import Controller, Mark, Piece
+from ..dram.refresh import NEVER
+from ..dram.state import ChannelState
+from ..dram.timing import TCK_PER_FABRIC_CYCLE, FabricTimes
+from .config import PARAMETERS_PER_LINE, CycleConfig, Placement
+from .kernel import COLUMN_TO_ANSWERED, LOADED_TO_BEGIN, SUM_DRAIN, Lanes, Loader, Rounds, Storer
+
+__all__ = ["Prediction", "predict"]
+
+LOW_LEVEL = 2
+"""Bursts in the queue at which the direction changes if there is none left of the same."""
+
+_USUAL_BURSTS = 3_000
+"""Bursts up to which nothing is extrapolated."""
+_MOST_BURSTS = 24_000
+"""Bursts that are simulated at most, if enough of what repeats is seen by then."""
+_LAST_BURSTS = 400_000
+"""Bursts that are simulated at most in any case, some six seconds."""
+_BATCHES = 12
+"""Batches of refreshes that are simulated for an extrapolation."""
+_FEWEST_BATCHES = 6
+"""Those that it takes."""
+_FIRST_STEADY_BATCH = 2
+"""Refreshes given in advance change the batches before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What a run takes from START to DONE.
+
+    The times in tCK add up to four times ``fabric_cycles``.
+    """
+
+    parameters: int
+    fabric_cycles: int
+    data_tck: int
+    """Reads and writes are given."""
+    refresh_tck: int
+    """The controller is closed for refreshes, the precharge before them included."""
+    row_tck: int
+    """The oldest burst waits for a precharge, an activate or tRCD."""
+    turn_around_tck: int
+    """The oldest burst waits for the spacing of columns."""
+    starved_tck: int
+    """The controller has no burst."""
+    idle_tck: int
+    """The kernel checks its settings."""
+    activates: int
+    precharges: int
+    refreshes: int
+    bus_turns: int
+    """Columns of another direction than the one before."""
+    beats_read: int
+    beats_written: int
+    idle_fabric_cycles: int
+    """In which no line moves between kernel and controller."""
+    simulated_bursts: int
+    """The rest was extrapolated."""
+    state: ChannelState
+    """What the channel remembers at DONE."""
+
+
+class _Run:
+    """A run on a channel, one burst after the other, in the order in which they are admitted.
+
+    The controller takes bursts of one direction, up to ``run_length`` while the other direction
+    waits; it changes earlier if there are none left and its queue is nearly empty.
+    """
+
+    def __init__(
+        self,
+        config: CycleConfig,
+        placement: Placement,
+        lines: int,
+        state: ChannelState,
+        *,
+        unit_latency: int,
+        sums: bool,
+    ) -> None:
+        begin = placement.check_fabric_cycles + 1
+        times = FabricTimes.of(config)
+        self._config = config
+        self._controller = controller = Controller(config, state, begin=begin)
+        rounds = Rounds(config, lines)
+        stores = bool(placement.outputs)
+        lanes = Lanes(config, rounds, unit_latency=unit_latency, stores=stores)
+        if not placement.inputs:
+            for _ in range(rounds.count):
+                lanes.loaded(begin - LOADED_TO_BEGIN)
+        self._loader = Loader(config, times, rounds.bursts(placement.inputs), lanes, begin=begin)
+        self._storer = Storer(config, times, rounds.bursts(placement.outputs), lanes)
+        self._marked = self._loader if placement.inputs else self._storer
+        self.bursts = 0
+        self.round_marks: list[Mark] = []
+        """After the last load of each round, or the last store if nothing is loaded."""
+        self._simulate(state.writing)
+        self.done = controller.ends[-1] + COLUMN_TO_ANSWERED if stores else 0
+        if sums:
+            self.done = max(self.done, lanes.filled[-1] + SUM_DRAIN)
+        controller.finish(self.done)
+        self.state = controller.state(self.done)
+        self.tally = controller.tally
+        assert self.tally.data == placement.tensors * lines, "a burst was never admitted"
+        self.batches = controller.batches
+        self._moving = _union(self._loader.beats, self._storer.beats)
+
+    def moving(self, before: int) -> int:
+        """Fabric cycles before a cycle in which lines moved between kernel and controller."""
+        starts, ends = self._moving
+        return int((np.minimum(ends, before) - np.minimum(starts, before)).sum())
+
+    def _simulate(self, writing: bool) -> None:
+        config, controller = self._config, self._controller
+        loader, storer = self._loader, self._storer
+        longest_run = config.run_length - 1
+        run = 0
+        admitted = 0
+        bursts: deque[Loader | Storer] = deque()
+        while True:
+            free = admitted + 1
+            if self.bursts >= config.queue_depth:
+                free = max(free, self._end(config.queue_depth))
+            same, other = loader.admission(), storer.admission()
+            if writing:
+                same, other = other, same
+            same, other = max(same, free), max(other, free)
+            at = same
+            turn = other <= same and run == longest_run
+            if other < same:
+                low = self._end(LOW_LEVEL + 1)
+                if max(other, low) < same:
+                    at = max(other, low)
+                    turn = True
+            if at > controller.stopped:
+                controller.resume()
+            elif at == NEVER:
+                break
+            else:
+                admitted = at
+                if turn:
+                    writing = not writing
+                    run = 0
+                elif run < longest_run:
+                    run += 1
+                side = storer if writing else loader
+                burst = side.admit(admitted)
+                bursts.append(side)
+                self.bursts += 1
+                controller.admit(writing, burst.line, burst.lines, admitted)
+                if burst.last_of_round and side is self._marked:
+                    self.round_marks.append(controller.mark())
+            for columns in controller.served:
+                bursts.popleft().serve(columns)
+            controller.served.clear()
+
+    def _end(self, place: int) -> int:
+        """The first cycle after the columns of the ``place``-th last burst admitted."""
+        if place > self.bursts:
+            return 0
+        ends = self._controller.ends
+        index = self.bursts - place
+        return ends[index] + 1 if index < len(ends) else NEVER
+
+
+def _union(*parts: list[Piece]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and ends (exclusive) of the disjoint intervals that the pieces cover."""
+    pieces = np.array([piece for part in parts for piece in part], np.int64)
+    starts, ends = pieces[:, 0], pieces[:, 0] + pieces[:, 1]
+    order = np.argsort(starts, kind="stable")
+    starts, covered = starts[order], np.maximum.accumulate(ends[order])
+    first = np.concatenate([[True], starts[1:] > covered[:-1]])
+    return starts[first], covered[np.concatenate([first[1:], [True]])]
+
+
+def predict(
+    config: CycleConfig,
+    placement: Placement,
+    parameters: int,
+    state: ChannelState | None = None,
+    *,
+    unit_latency: int,
+    sums: bool = False,
+) -> Prediction:
+    """Predicts a run on ``parameters`` parameters.
+
+    ``state`` is what the channel remembers at START, by default :meth:`ChannelState.after_idle`.
+    ``unit_latency`` are the fabric cycles through a functional unit, and ``sums`` says whether the
+    run ends no earlier than when sums over it are ready. Long runs are simulated until they repeat
+    themselves, and the rest is extrapolated.
+
+    Raises ``ValueError`` unless ``parameters`` is at least 1, and for a run that neither stores nor
+    sums.
+    """
+    if not isinstance(parameters, int) or parameters < 1:
+        raise ValueError(f"parameters must be an integer of at least 1, got {parameters!r}")
+    if not placement.outputs and not sums:
+        raise ValueError("a run without outputs must have sums, or it has no result")
+    state = state or ChannelState.after_idle(config)
+    lines = -(-parameters // PARAMETERS_PER_LINE)
+    skipped = _skipped_rounds(config, placement, lines) * config.block_lines
+    run = _Run(config, placement, lines - skipped, state, unit_latency=unit_latency, sums=sums)
+    done, tally = run.done, run.tally
+    counts = {
+        name: getattr(tally, name) for name in ("activates", "precharges", "refreshes", "bus_turns")
+    }
+    times = {
+        name: getattr(tally, name) for name in ("data", "refresh", "row", "turn_around", "starved")
+    }
+    still = done - run.moving(done + 1)
+    after = run.state
+    if skipped:
+        first, last = _repetition(config, run)
+        seen = last.tally.data - first.tally.data
+        wanted = skipped * placement.tensors
+
+        def scaled(amount: int) -> int:
+            return round(amount * wanted / seen)
+
+        # Each time is rounded together with those before it, so that the sum is right.
+        more = [getattr(last.tally, name) - getattr(first.tally, name) for name in times]
+        totals = [0, *(amount * wanted // seen for amount in accumulate(more))]
+        for index, name in enumerate(times):
+            times[name] += totals[index + 1] - totals[index]
+        done += totals[-1]
+        for name in counts:
+            counts[name] += scaled(getattr(last.tally, name) - getattr(first.tally, name))
+        given = after.refresh.given + counts["refreshes"] - tally.refreshes
+        after = replace(after, refresh=replace(after.refresh, given=given))
+        still += scaled(last.cycle - first.cycle - run.moving(last.cycle) + run.moving(first.cycle))
+    return Prediction(
+        parameters=parameters,
+        fabric_cycles=done,
+        idle_tck=TCK_PER_FABRIC_CYCLE * placement.check_fabric_cycles,
+        **{f"{name}_tck": TCK_PER_FABRIC_CYCLE * value for name, value in times.items()},
+        **counts,
+        beats_read=len(placement.inputs) * lines,
+        beats_written=len(placement.outputs) * lines,
+        idle_fabric_cycles=still,
+        simulated_bursts=run.bursts,
+        state=after,
+    )
+
+
+def _rounds_of_banks(config: CycleConfig) -> int:
+    """Rounds after which the blocks lie in the same banks again."""
+    return max(1, config.banks * config.lines_per_row // config.block_lines)
+
+
+def _skipped_rounds(config: CycleConfig, placement: Placement, lines: int) -> int:
+    """Rounds that need not be simulated; what is left begins and ends like the whole run."""
+    rounds = Rounds(config, lines)
+    bursts = sum(
+        1
+        for addresses in (placement.inputs, placement.outputs)
+        for burst in Rounds(config, config.block_lines).bursts(addresses)
+    )
+    if rounds.count * bursts <= _USUAL_BURSTS:
+        return 0
+    kept = _USUAL_BURSTS // bursts
+    if config.refresh:
+        batch = config.refresh_postpone * config.t_refi // TCK_PER_FABRIC_CYCLE
+        rounds_of_batch = -(-batch // (placement.tensors * config.block_lines))
+        kept = min(max(kept, _BATCHES * rounds_of_batch), _MOST_BURSTS // bursts)
+        kept = max(kept, _FEWEST_BATCHES * rounds_of_batch)
+        if min(kept, rounds.count) * bursts > _LAST_BURSTS:
+            raise ValueError(
+                f"t_refi must be smaller, or the blocks larger, to predict so long a run: with "
+                f"t_refi {config.t_refi} and blocks of {config.block_bytes} bytes what repeats is "
+                f"seen only after {kept * bursts} bursts, more than {_LAST_BURSTS}"
+            )
+    period = _rounds_of_banks(config)
+    return max(0, rounds.count - kept) // period * period
+
+
+def _repetition(config: CycleConfig, run: _Run) -> tuple[Mark, Mark]:
+    """Two moments between which the run does what it does again and again."""
+    # The last batch may come when the last rounds are no longer loaded, or stored.
+    steady = run.round_marks[-1 - config.buffer_blocks].cycle
+    batches = [mark for mark in run.batches[_FIRST_STEADY_BATCH:] if mark.cycle < steady]
+    if len(batches) > 2:
+        return batches[0], batches[-1]
+    period = _rounds_of_banks(config)
+    rounds = run.round_marks[2 * config.buffer_blocks : -1 - config.buffer_blocks]
+    if len(rounds) > period:
+        return rounds[(len(rounds) - 1) % period], rounds[-1]
+    return rounds[0], rounds[-1]

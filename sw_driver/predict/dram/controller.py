@@ -1,0 +1,207 @@
+"""The DRAM controller of a channel: serves bursts in the order in which they were admitted."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ..axdimm.channel import Channel
+from ..axdimm.config import CycleConfig
+from ..axdimm.tally import Tally
+from .refresh import LONG_AGO, NEVER, RefreshClock
+from .state import ChannelState
+
+__all__ = ["Controller", "Mark", "Piece"]
+
+# Pipeline latencies, calibrated against RTL, in fabric cycles.
+PUSH_TO_QUEUED = 1
+PREPARED_TO_COLUMN = 1
+
+
+class Piece(NamedTuple):
+    """Columns without a gap between them."""
+
+    first_cycle: int
+    lines: int
+
+
+class Mark(NamedTuple):
+    """What was counted before a cycle."""
+
+    cycle: int
+    tally: Tally
+
+
+@dataclass
+class _Request:
+    """A burst in the queue, with what is left of it."""
+
+    write: bool
+    banks: list[int]
+    """In two groups, or one bank of a single line."""
+    row: int
+    pushed: int
+    left: int
+    side: int = 0
+    """Which of the banks has the next line."""
+    columns: list[Piece] = field(default_factory=list)
+
+
+class Controller(Channel):
+    """Serves one burst after the other and accounts for every fabric cycle from ``begin`` on.
+
+    The lines of a burst alternate between two bank groups, one line a cycle; only between the first
+    and the second may there be a gap, and where a refresh comes between.
+
+    Bursts are served when they are admitted, into the future, up to the next decision to refresh
+    (``stopped``). What comes after it depends on what is admitted before it: the caller admits all
+    of that, and then calls :meth:`resume`.
+
+    ``ends`` has the cycle of the last column of each burst served, ``served`` the columns of those
+    that the caller has not taken yet, and ``batches`` a mark after each forced refresh (of one or
+    several).
+    """
+
+    def __init__(self, config: CycleConfig, state: ChannelState, *, begin: int) -> None:
+        self.ends: list[int] = []
+        clock = RefreshClock(config, state.refresh)
+        super().__init__(config, state, at=0, clock=clock, ends=self.ends)
+        self._begin = begin
+        self._accounted = max(begin, clock.open_from)
+        self.tally.refresh = self._accounted - begin
+        self.stopped = NEVER
+        self.served: list[list[Piece]] = []
+        self.batches: list[Mark] = []
+        self._queue: deque[_Request] = deque()
+
+    def admit(self, write: bool, line: int, lines: int, pushed: int) -> None:
+        """Admits a burst of ``lines`` lines from ``line`` on in cycle ``pushed``.
+
+        They must lie in the same row of two bank groups, and the bursts come in the order of
+        ``pushed``.
+        """
+        (bank, row), (other, _) = self._place(line), self._place(line ^ 1)
+        request = _Request(write, [bank, other][:lines], row, pushed, lines)
+        self._queue.append(request)
+        if self.stopped == NEVER:
+            self._serve()
+        else:
+            self._open_in_vain(len(self.ends) + len(self._queue) - 1, request)
+
+    def resume(self) -> None:
+        """Refreshes as decided in ``stopped`` and goes on."""
+        decision, self.stopped = self.stopped, NEVER
+        self._refresh(decision, forced=True, idle_until=LONG_AGO)
+        self._serve()
+
+    def _serve(self) -> None:
+        """Serves what is queued, up to the next decision to refresh."""
+        while self._queue:
+            request = self._queue[0]
+            if request.pushed - self._last_end > self._config.refresh_idle_cycles:
+                self._rest(request.pushed)
+            deadline = self._clock.forced()
+            self._give_columns(request, deadline)
+            if request.left:
+                self.stopped = deadline
+                for index in range(1, len(self._queue)):
+                    self._open_in_vain(len(self.ends) + index, self._queue[index])
+                return
+            self._queue.popleft()
+            self.ends.append(self._last_end)
+            self.served.append(request.columns)
+
+    def _open_in_vain(self, burst: int, request: _Request) -> None:
+        """Opens rows that the refresh closes before they are used."""
+        for bank in request.banks:
+            # What comes after the decision must not enter the planner's times.
+            if self._planner.blocked:
+                return
+            self._planner.open(burst, request.pushed, bank, request.row, self.stopped)
+
+    def _give_columns(self, request: _Request, deadline: int) -> None:
+        """Opens the rows of the oldest request and gives its columns, up to the deadline."""
+        planner = self._planner
+        prepared = 0
+        for bank in request.banks:
+            prepared = planner.open(len(self.ends), request.pushed, bank, request.row, deadline)
+        prepared += PREPARED_TO_COLUMN
+        start = self._last_end + 1
+        size = 1
+        while request.left:
+            # The first line, then all others.
+            bank = request.banks[request.side]
+            row_from = max(prepared, planner.column_from(bank))
+            spaced = self._spaced(request.write, bank)
+            start = max(start, row_from, spaced)
+            self._wait(request.pushed, row_from, min(start, deadline + 1))
+            size = min(size, request.left)
+            given = min(size, deadline + 1 - start)
+            if given <= 0:
+                return
+            self._note_columns(request, start, given)
+            if given < size:
+                return
+            start += given
+            size = request.left
+
+    def finish(self, done: int) -> None:
+        """The run is over in cycle ``done``."""
+        if done - self._last_end > self._config.refresh_idle_cycles:
+            self._rest(done)
+        decision, _ = self._clock.decision(self._last_end, done)
+        self._wait(done, 0, min(decision, done) + 1)
+        self.tally.refresh += done + 1 - self._accounted
+        self.tally.refreshes = sum(self._begin <= cycle <= done for cycle in self._clock.given)
+
+    def mark(self) -> Mark:
+        """What was counted before the cycle after the last column or refresh."""
+        self.tally.refreshes = len(self._clock.given)
+        return Mark(self._accounted, replace(self.tally))
+
+    def _note_columns(self, request: _Request, start: int, lines: int) -> None:
+        """Columns of the request go to its two banks in turn, without a gap."""
+        end = start + lines - 1
+        last_side = request.side ^ 1 ^ lines & 1
+        if lines > 1:
+            self._note_column(request.write, request.banks[last_side ^ 1], end - 1)
+        self._note_column(request.write, request.banks[last_side], end)
+        request.columns.append(Piece(start, lines))
+        request.side = last_side ^ 1
+        request.left -= lines
+        self._accounted = end + 1
+        self.tally.data += lines
+
+    def _wait(self, pushed: int, row_from: int, until: int) -> None:
+        """Accounts for the cycles before ``until``, in which no column is given.
+
+        The oldest burst is admitted in ``pushed`` and has its row from ``row_from`` on.
+        """
+        tally = self.tally
+        start = self._accounted
+        if start >= until:
+            return
+        queued = min(max(start, pushed + PUSH_TO_QUEUED), until)
+        opened = min(max(queued, row_from), until)
+        tally.starved += queued - start
+        tally.row += opened - queued
+        tally.turn_around += until - opened
+        self._accounted = until
+
+    def _rest(self, pushed: int) -> None:
+        """Refreshes before the next burst, which is admitted in cycle ``pushed``."""
+        while True:
+            decision, forced = self._clock.decision(self._last_end, pushed)
+            if decision > pushed:
+                return
+            self._wait(pushed, 0, decision + 1)
+            self._refresh(decision, forced=forced, idle_until=pushed)
+
+    def _refresh(self, decision: int, *, forced: bool, idle_until: int) -> int:
+        last = super()._refresh(decision, forced=forced, idle_until=idle_until)
+        self.tally.refresh += max(0, last + 1 - max(decision + 1, self._accounted))
+        self._accounted = max(self._accounted, last + 1)
+        if forced:
+            self.batches.append(self.mark())
+        return last

@@ -1,0 +1,144 @@
+"""When the rows of queued bursts are opened, ahead of the columns that need them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ..axdimm.config import CycleConfig
+from ..axdimm.tally import Tally
+from .refresh import LONG_AGO, NEVER
+from .timing import FabricTimes
+
+__all__ = ["RowPlanner"]
+
+# Pipeline latencies, calibrated against RTL, in fabric cycles.
+PUSH_TO_PLAN = 1
+PLAN_TO_ACTIVATE = 1
+
+
+class RowPlanner:
+    """Walks the banks of the bursts in order.
+
+    A first stage looks at one bank a cycle: one with another row is precharged as soon as no
+    earlier burst needs it and tRAS, tRTP and tWR are over; the banks behind it wait. A second stage
+    activates in the same order, when tRP, tRRD and tFAW allow. What comes after a deadline is
+    computed but not counted.
+
+    Parameters
+    ----------
+    config, times: the channel.
+    ends: cycle of the last column of each burst; the caller extends it.
+    tally: where activates and precharges are counted.
+    open_from: first cycle in which anything may be done.
+    open_rows: open row of each bank or -1, nothing if all are closed. They were opened long before.
+
+    Attributes
+    ----------
+    any_open: a bank was opened or planned to be.
+    blocked: a bank's turn came only after the deadline, so no later one's will come before.
+    last_activate: the last that was counted.
+    """
+
+    def __init__(
+        self,
+        config: CycleConfig,
+        times: FabricTimes,
+        *,
+        ends: list[int],
+        tally: Tally,
+        open_from: int,
+        open_rows: Sequence[int] = (),
+    ) -> None:
+        self._times = times
+        self._ends = ends
+        self._tally = tally
+        self._banks_per_group = config.banks_per_group
+        self._row = list(open_rows) or [-1] * config.banks
+        # What opened a row before the run is over.
+        self._user = [-1] * config.banks
+        self._activated = [LONG_AGO] * config.banks
+        self._released = [LONG_AGO] * config.banks
+        self._group_activated = [LONG_AGO] * config.bank_groups
+        self._recent = deque([LONG_AGO] * 4, maxlen=4)
+        self._prepared = LONG_AGO
+        self._planned = open_from - 1
+        self.any_open = bool(open_rows)
+        self.blocked = False
+        self.last_activate = LONG_AGO
+
+    def open(self, burst: int, pushed: int, bank: int, row: int, deadline: int) -> int:
+        """Opens ``row`` for the burst admitted in cycle ``pushed``; returns when that is prepared.
+
+        This is the cycle of the activate, or in which the bank passes the second stage because the
+        row is open already.
+        """
+        planned = max(self._planned + 1, pushed + PUSH_TO_PLAN)
+        open_row = self._row[bank]
+        if open_row == row:
+            prepared = max(planned + PLAN_TO_ACTIVATE, self._prepared + 1)
+        else:
+            times = self._times
+            ready = 0
+            if open_row >= 0:
+                planned = max(
+                    planned,
+                    self._unused_from(self._user[bank]),
+                    self._activated[bank] + times.activate_to_precharge,
+                    self._released[bank],
+                )
+                ready = planned + times.precharge_to_activate
+                self._tally.precharges += planned <= deadline
+            group = bank // self._banks_per_group
+            recent = self._recent
+            prepared = max(
+                planned + PLAN_TO_ACTIVATE,
+                self._prepared + 1,
+                ready,
+                recent[-1] + times.activate_to_activate,
+                self._group_activated[group] + times.activate_to_activate_same_group,
+                recent[0] + times.four_activates,
+            )
+            self._activated[bank] = prepared
+            self._group_activated[group] = prepared
+            recent.append(prepared)
+            if prepared <= deadline:
+                self._tally.activates += 1
+                self.last_activate = prepared
+        self._planned = planned
+        self._prepared = prepared
+        if planned > deadline:
+            self.blocked = True
+        else:
+            self.any_open = True
+            self._row[bank] = row
+            self._user[bank] = burst
+        return prepared
+
+    def pass_open(self, bursts: int, pushed: int) -> None:
+        """Passes bursts of one line whose rows are open, the last one admitted in ``pushed``."""
+        self._planned = max(self._planned + bursts, pushed + PUSH_TO_PLAN)
+        self._prepared = max(self._prepared + bursts, self._planned + PLAN_TO_ACTIVATE)
+
+    @property
+    def open_rows(self) -> tuple[int, ...]:
+        """The row of each bank, -1 if closed; nothing if all are."""
+        return tuple(self._row) if self.any_open else ()
+
+    def _unused_from(self, user: int) -> int:
+        """When the columns of a burst are over."""
+        if user < 0:
+            return 0
+        return self._ends[user] + 1 if user < len(self._ends) else NEVER
+
+    def column_from(self, bank: int) -> int:
+        """The first cycle for a column to the row that was opened last in ``bank``."""
+        return self._activated[bank] + self._times.activate_to_column
+
+    def usable_from(self, bank: int, row: int) -> int:
+        """As :meth:`column_from`, or ``NEVER`` if ``row`` is not the bank's."""
+        return self.column_from(bank) if self._row[bank] == row else NEVER
+
+    def release(self, bank: int, cycle: int) -> None:
+        """The columns of ``bank`` allow a precharge from ``cycle`` on."""
+        self._released[bank] = cycle

@@ -1,0 +1,220 @@
+"""A link of a group: its requests come in, go to the channels, and are answered in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from ..axdimm.config import BURST_LINES, LINE_BYTES
+from ..dram.controller import Piece
+from .channel import WRITE_BURSTS, Burst, ChannelPort
+from .config import GroupCycles, Request
+from .events import Clock, Gate, Process
+
+__all__ = ["GroupLink"]
+
+DIGIT_BITS = 4
+"""Of the number of a stripe's place, found in a cycle, if the channels are no power of two
+(``hw/memory_node/group/stripes.py``)."""
+
+# Pipeline latencies, from the RTL's source, in fabric cycles.
+FLIT_TO_JOB = 4
+"""From a request's last flit until it can be handed out."""
+JOB_TO_BURST = 3
+BURST_TO_DATA = 1
+STORED_TO_ANSWER = 3
+DECISION_TO_FLIT = 3
+"""From taking a line for an answer, or deciding that a write is done, until the flit of it."""
+STOP = 2
+"""Through the stop of a ring, in and out."""
+
+
+@dataclass(eq=False)
+class _Job:
+    request: Request
+    bursts: list[Burst]
+    begin: int = 0
+    """When its first burst can be given."""
+
+    @property
+    def pages(self) -> range:
+        line, lines = self.request.line, self.request.lines
+        return range(line // BURST_LINES, (line + lines - 1) // BURST_LINES + 1)
+
+
+class GroupLink:
+    """Its requests are sent as fast as it takes them. ``answered`` has when the device has the last
+    flit of each answer."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: GroupCycles,
+        ports: Sequence[ChannelPort],
+        number: int,
+        requests: Sequence[Request],
+    ) -> None:
+        self._clock, self._config, self._ports = clock, config, ports
+        self._number, self._requests = number, requests
+        self.answered: list[int] = []
+        self._free = config.requests
+        self._room = config.write_buffer_lines
+        self._changed = Gate(clock)
+        """A request is answered, or data have left the buffer."""
+        self._jobs: deque[_Job] = deque()
+        self._open: deque[_Job] = deque()
+        """Those that are not answered."""
+        self._under_way: deque[_Job] = deque()
+        self._queues: tuple[deque[_Job], ...] = (deque(), deque())
+        """Reads and writes that are handed out."""
+        self._came = Gate(clock)
+        for process in (
+            self._take(),
+            self._dispatch(),
+            self._read(),
+            self._write(),
+            self._answer(),
+        ):
+            clock.start(process)
+
+    def _take(self) -> Process:
+        """Flits as they come, as far as there is room for requests and for data."""
+        clock, config = self._clock, self._config
+        interval = config.flit_fabric_cycles
+        piece_lines = max(1, min(config.stripe_lines, config.write_queue_lines // 2))
+        # When the last flit could have come, and when it was taken.
+        came = clock.now + config.wire.latency_fabric_cycles + STOP - interval
+        taken = 0
+        for request in self._requests:
+            while not self._free:
+                yield self._changed
+            self._free -= 1
+            flits, lines = 1, request.lines if request.write else 0
+            while flits:
+                came += flits * interval
+                taken = max(taken + flits, ceil(came), clock.now)
+                # No more than fit into the receiver's buffer wait before it.
+                came = max(came, taken - config.buffer_flits * interval)
+                yield taken
+                flits = min(piece_lines, lines)
+                lines -= flits
+                while self._room < flits:
+                    yield self._changed
+                self._room -= flits
+            self._clock.call(taken + FLIT_TO_JOB, lambda request=request: self._job(request))
+
+    def _job(self, request: Request) -> None:
+        job = _Job(
+            request,
+            [
+                Burst(stripe, self._number, request.write, self._came)
+                for stripe in self._config.stripes(request)
+            ],
+        )
+        self._jobs.append(job)
+        self._open.append(job)
+        self._came.open()
+
+    def _dispatch(self) -> Process:
+        """Jobs to the readers and writers; one waits for those of the other kind on its pages."""
+        config = self._config
+        finding = 1
+        if config.channels & (config.channels - 1):
+            stripes = config.channels * config.channel_bytes // LINE_BYTES // config.stripe_lines
+            finding = 2 + -(-(stripes - 1).bit_length() // DIGIT_BITS)
+        while True:
+            while not self._jobs:
+                yield self._came
+            yield self._clock.now + finding
+            job = self._jobs.popleft()
+            while any(self._collide(job, each) for each in self._under_way):
+                yield self._changed
+            self._under_way.append(job)
+            job.begin = self._clock.now + JOB_TO_BURST
+            self._queues[job.request.write].append(job)
+            self._came.open()
+
+    @staticmethod
+    def _collide(one: _Job, other: _Job) -> bool:
+        pages = range(
+            max(one.pages.start, other.pages.start), min(one.pages.stop, other.pages.stop)
+        )
+        return one.request.write != other.request.write and len(pages) > 0
+
+    def _read(self) -> Process:
+        """Asks the channels for what is read, a burst after the other."""
+        queue, number = self._queues[False], self._number
+        while True:
+            while not queue:
+                yield self._came
+            job = queue.popleft()
+            yield job.begin
+            for burst in job.bursts:
+                port = self._ports[burst.stripe.channel]
+                port.read(number, burst)
+                while port.reads[number] is not None:
+                    yield port.changed
+                yield self._clock.now + 1
+
+    def _write(self) -> Process:
+        """Gives the channels what is written, a burst after the other, a line a cycle."""
+        clock, config, number = self._clock, self._config, self._number
+        queue = self._queues[True]
+        piece_lines = max(1, min(config.stripe_lines, config.write_queue_lines // 2))
+        while True:
+            while not queue:
+                yield self._came
+            job = queue.popleft()
+            yield job.begin
+            for burst in job.bursts:
+                port = self._ports[burst.stripe.channel]
+                while len(port.writes[number]) == WRITE_BURSTS:
+                    yield port.changed
+                port.write(number, burst)
+                left = burst.stripe.lines
+                while left:
+                    lines = min(left, piece_lines)
+                    while port.write_room[number] < lines:
+                        yield port.changed
+                    port.write_room[number] -= lines
+                    burst.moved.append(Piece(clock.now + BURST_TO_DATA, lines))
+                    port.moving()
+                    self._room += lines
+                    self._changed.open()
+                    left -= lines
+                    yield clock.now + lines
+
+    def _answer(self) -> Process:
+        config = self._config
+        interval = config.flit_fabric_cycles
+        way = DECISION_TO_FLIT + STOP + config.wire.latency_fabric_cycles
+        sent = 0.0
+        for _ in self._requests:
+            while not self._open:
+                yield self._came
+            job = self._open[0]
+            for number, burst in enumerate(job.bursts):
+                while burst.lines is None and burst.stored is None:
+                    yield self._came
+                if burst.write:
+                    assert burst.stored is not None
+                    sent = max(sent, burst.stored + STORED_TO_ANSWER - interval)
+                    continue
+                assert burst.lines is not None
+                for piece, (start, lines) in enumerate(burst.lines):
+                    head = number == piece == 0
+                    # The head goes when the first line is there.
+                    sent = max(sent, start - interval) + interval * head
+                    sent = max(sent + lines * interval, start + lines - 1)
+                yield ceil(sent)
+                self._ports[burst.stripe.channel].taken(self._number, burst.stripe.lines)
+            if job.request.write:
+                sent += interval
+                yield ceil(sent)
+            self.answered.append(ceil(sent) + way)
+            self._open.popleft()
+            self._under_way.remove(job)
+            self._free += 1
+            self._changed.open()

@@ -1,0 +1,356 @@
+"""Models larger than the device's memory: built, run, trained and saved without changing them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from hw.rules import rule
+from sw_driver.errors import UnsupportedRuleError
+from sw_driver.runtime.files import replacing
+from sw_driver.torch import ModuleOptimizer
+
+from .memory import DeviceMemory
+from .optimizer import OffloadedOptimizer, offloaded
+from .residency import NOT_COPIED, Held, Residency
+
+__all__ = ["Offloading"]
+
+STATELESS = "sgd"
+"""The rule that frozen parameters are stored for, if the module has it: it keeps no state."""
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class Offloading:
+    """Trains a model whose parameters, gradients and optimizer's state live in a store.
+
+    To be entered with ``with``; PyTorch's operations of the same thread within then fetch what they
+    need. It is left with :meth:`close`.
+
+    Parameters
+    ----------
+    store: an opened :class:`~sw_driver.torch.offloading.store.TensorStore`, which stays open.
+    kind: a class of :mod:`sw_driver.torch`.
+    options: its arguments, for all parameters.
+    device_bytes: limit of the device's memory, see
+        :class:`~sw_driver.torch.offloading.memory.DeviceMemory`. A CUDA GPU has its own.
+    prefetch: parameters that are fetched ahead of their use.
+    early_updates: whether an update runs when the gradient has come, or not before ``step()``.
+    device: ``"cpu"``, or ``"cuda"``, where the model is.
+
+    Raises
+    ------
+    TypeError, ValueError, InvalidSizeError: an argument is none of these.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        kind: type[ModuleOptimizer],
+        *,
+        device_bytes: int | None = None,
+        prefetch: int = 4,
+        early_updates: bool = True,
+        device: str = "cpu",
+        **options: Any,
+    ) -> None:
+        if not isinstance(prefetch, int) or prefetch < 0:
+            raise ValueError(f"prefetch is {prefetch!r}: expected a number of parameters from 0 on")
+        self.store = store
+        self.early_updates = early_updates
+        self._kind, self._options = offloaded(kind), options
+        probe = self._kind([torch.zeros(1)], device=None, **options)
+        group = probe.param_groups[0]
+        self.rule = probe.rule_name(group)
+        """The name of the update rule."""
+        self.tensors = rule(self.rule).tensors
+        """Names of its tensors."""
+        self._initial = {name: probe.initial(group) for name in self.tensors if name not in "pg"}
+        self.memory = DeviceMemory(device_bytes, kind=device)
+        self.residency = Residency(store, self.memory, self._add, prefetch)
+        self.model: nn.Module | None = None
+        """What :meth:`build` or :meth:`take` returned."""
+        self._optimizer: OffloadedOptimizer | None = None
+        self._hooks: list[Any] = []
+        self._entered = ExitStack()
+        self._thread: int | None = None
+        self._number = 0
+
+    @property
+    def peak_device_bytes(self) -> int:
+        """The most that lay in the device's memory."""
+        if self.memory.kind == "cuda":
+            return torch.cuda.max_memory_allocated()
+        return self.memory.peak_bytes
+
+    def __enter__(self) -> Self:
+        self._entered.enter_context(self.memory)
+        self._entered.enter_context(self.residency)
+        self._thread = threading.get_ident()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(NOT_COPIED)
+
+    def close(self) -> None:
+        """Takes all hooks off the model, with its parameters back in it, outside of any limit.
+
+        Calling it twice does no harm.
+        """
+        if self._optimizer is not None:
+            self._optimizer.close()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        if self.model is not None:
+            self.model.__dict__.pop("zero_grad", None)
+        self._thread = None
+        self._entered.close()
+        self.memory.limit_bytes = None
+        for held in self.residency:
+            self.residency.forget(held)
+
+    # A model.
+
+    def build(self, make: Callable[..., M], *args: Any, **options: Any) -> M:
+        """The model that ``make(*args, **options)`` returns, which never is on the device as a
+        whole: parameters leave as they are initialised.
+
+        They are those that plain construction makes, bit for bit: the operations are the same.
+        Raises what :meth:`take` raises.
+        """
+        self._check_free()
+        last: list[nn.Module] = []
+        owners: dict[int, str] = {}
+
+        def registered(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+            if parameter is None or self._has(parameter):
+                return
+            self._check(f"{type(module).__name__}.{name}", parameter, owners)
+            if parameter.numel():
+                if last and last[0] is not module:
+                    self.residency.release()
+                last[:] = [module]
+                self.residency.hold(f"{type(module).__name__}.{name}", parameter)
+
+        hook = register_module_parameter_registration_hook(registered)
+        self.residency.building = True
+        try:
+            return self.take(make(*args, **options))
+        except BaseException:
+            for held in self.residency:
+                self.residency.forget(held)
+            raise
+        finally:
+            hook.remove()
+            self.residency.building = False
+
+    def take(self, model: M) -> M:
+        """Moves the parameters of a model to the store, and returns it.
+
+        Raises
+        ------
+        RuntimeError: not within ``with``, or there is a model already.
+        TypeError: a parameter that is not in FP32.
+        ValueError: one that is offloaded already, shares memory with another, is not contiguous or
+            not initialised, or on another device.
+        OutOfMemoryError: the module and its storage have no room.
+        """
+        self._check_free()
+        parameters = dict(model.named_parameters())
+        owners: dict[int, str] = {}
+        for name, parameter in parameters.items():
+            if not self._has(parameter):
+                self._check(name, parameter, owners)
+        for name, parameter in parameters.items():
+            if not parameter.numel():
+                continue
+            held = self.find(parameter)
+            if held is None:
+                self.residency.release()
+                held = self.residency.hold(name, parameter)
+                self.memory.count(held.storage, name)
+            held.name = name
+        for held in self.residency:
+            if not any(held.parameter is each for each in parameters.values()):
+                self.residency.forget(held)  # replaced by another while the model was built
+        self.residency.release()
+        self._hooks.append(model.register_forward_pre_hook(self._before_forward))
+        self._hooks.append(model.register_state_dict_pre_hook(partial(self._before_state)))
+        for module in model.modules():
+            self._hooks.append(module.register_state_dict_post_hook(partial(self._fill)))
+        self.model = model
+        # The module has the gradients, so PyTorch's own would forget nothing.
+        model.zero_grad = partial(self._zero_grad, model)  # type: ignore[method-assign]
+        return model
+
+    def optimizer(self, params: Any = None, **options: Any) -> OffloadedOptimizer:
+        """The optimizer, of all parameters of the model, or as PyTorch takes them.
+
+        ``options`` besides those of the platform. Raises what the class raises, ``RuntimeError``
+        without a model or for a second one, and ``ValueError`` for other parameters or another
+        rule.
+        """
+        if self.model is None or self._optimizer is not None:
+            raise RuntimeError(
+                "there is no model: build() or take() one first"
+                if self.model is None
+                else "there is an optimizer already: give it groups, or add_param_group()"
+            )
+        if params is None:
+            params = [each for each in self.model.parameters() if each.requires_grad]
+        self._optimizer = self._kind(params, device=self, **{**self._options, **options})
+        return self._optimizer
+
+    def find(self, parameter: Tensor) -> Held | None:
+        """What is known of an offloaded parameter."""
+        return None if nn.parameter.is_lazy(parameter) else self.residency.find(parameter)
+
+    def _has(self, parameter: Tensor) -> bool:
+        held = self.find(parameter)
+        return held is not None and held.parameter is parameter
+
+    # Checkpoints.
+
+    def save(self, path: str | Path, **more: Any) -> None:
+        """Writes model, optimizer and ``more``, for ``torch.load``: whole or not at all.
+
+        ``"model"`` and ``"optimizer"`` are state dicts that plain PyTorch loads; ``more`` has to be
+        what ``torch.load`` takes unless told otherwise: tensors, numbers, words, lists and dicts.
+        When this returns it is on the disk. Raises ``OSError``, and ``RuntimeError`` without an
+        optimizer and between ``backward()`` and ``step()``.
+        """
+        model, optimizer = self._both()
+        state = optimizer.state_dict()
+        content = {**more, "model": model.state_dict(), "optimizer": state}
+        path = Path(path)
+        with replacing(path) as part, part.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def load(self, path: str | Path) -> dict[str, Any]:
+        """Takes a checkpoint of :meth:`save`, and returns it.
+
+        An iteration that was begun is given up. Raises ``ValueError`` for another file or a part
+        of one, ``OSError``, ``RuntimeError`` without an optimizer, and what ``load_state_dict``
+        raises.
+        """
+        model, optimizer = self._both()
+        try:
+            content = torch.load(path, map_location="cpu")
+        except Exception as error:
+            if isinstance(error, OSError) and error.filename is not None:
+                raise
+            words = str(error).split("\n")[0] or type(error).__name__
+            raise ValueError(f"{path} is no checkpoint of save(), or not whole: {words}") from error
+        if not isinstance(content, dict) or not {"model", "optimizer"} <= content.keys():
+            raise ValueError(f"{path} is no checkpoint of save(): expected model and optimizer")
+        optimizer.give_up()
+        model.load_state_dict(content["model"])
+        self.residency.release()
+        optimizer.load_state_dict(content["optimizer"])
+        return content
+
+    def _both(self) -> tuple[nn.Module, OffloadedOptimizer]:
+        if self.model is None or self._optimizer is None:
+            raise RuntimeError("there is nothing to save or load: make model and optimizer() first")
+        return self.model, self._optimizer
+
+    # Hooks and checks.
+
+    def _add(self, held: Held, values: NDArray[np.float32]) -> Any:
+        self._number += 1
+        name = f"{held.name} ({self._number})"  # two modules may have parameters of one name
+        if not held.parameter.requires_grad:
+            with suppress(UnsupportedRuleError):
+                key = self.store.add(name, values, rule=STATELESS)
+                held.stateless = self.rule != STATELESS
+                return key
+        return self.store.add(name, values, rule=self.rule, initial_state=self._initial)
+
+    def _zero_grad(self, model: nn.Module, set_to_none: bool = True) -> None:
+        if self._optimizer is not None:
+            self._optimizer.zero_grad(set_to_none)
+        nn.Module.zero_grad(model, set_to_none)
+
+    def _fill(self, module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
+        """Puts copies of the parameters' values into a state dict."""
+        if module is self.model:
+            self.residency.detached_empty = False
+        for name, parameter in module._parameters.items():
+            held = None if parameter is None else self.find(parameter)
+            if held is not None and prefix + name in state:
+                state[prefix + name] = torch.from_numpy(self.residency.values(held))
+
+    def _before_state(self, *_: object) -> None:
+        for held in self.residency:
+            if held.updated:
+                raise RuntimeError(
+                    f"state_dict() between backward() and step(): {held.name} is updated already, "
+                    "and others are not; call step() first"
+                )
+        self.residency.detached_empty = True
+
+    def _before_forward(self, *_: object) -> None:
+        if threading.get_ident() != self._thread:
+            raise RuntimeError(
+                "the model is offloaded in another thread: run it in the one that entered its "
+                "Offloading"
+            )
+
+    def _check_free(self) -> None:
+        if self._thread != threading.get_ident():
+            raise RuntimeError("Offloading is not entered in this thread: use it within with")
+        if self.model is not None:
+            raise RuntimeError(
+                "this Offloading has a model already: open another one with a store of its own"
+            )
+
+    def _check(self, name: str, parameter: nn.Parameter, owners: dict[int, str]) -> None:
+        """Raises what is wrong with a parameter, and makes it the owner of its memory."""
+        if nn.parameter.is_lazy(parameter):
+            raise ValueError(f"{name} is not initialised: run the model once before")
+        if parameter.dtype != torch.float32:
+            raise TypeError(f"{name} is {parameter.dtype}: expected torch.float32")
+        if parameter.device.type != self.memory.kind:
+            raise ValueError(
+                f"{name} is on {parameter.device}: expected it on {self.memory.kind}, the "
+                "device of this Offloading"
+            )
+        nbytes = 4 * parameter.numel()
+        storage = parameter.untyped_storage()
+        if nbytes and not storage.nbytes():
+            raise ValueError(f"{name} is offloaded already, by another Offloading: close that one")
+        other = owners.setdefault(storage._cdata, name)
+        if other is not name and nbytes:
+            raise ValueError(
+                f"{name} shares memory with {other}: register one Parameter in both places"
+            )
+        if not parameter.is_contiguous():
+            raise ValueError(f"{name} is not contiguous: register parameter.contiguous()")
+        if storage.nbytes() != nbytes:
+            raise ValueError(
+                f"{name} lies in memory of {storage.nbytes()} bytes, of which it is {nbytes}: "
+                "expected memory of its own; register a clone()"
+            )
