@@ -42,7 +42,7 @@ sweep: $(INSTALLED) ## Measures all combinations of settings (ARGS="--axis lanes
 reproduce: $(INSTALLED) ## Makes a paper's tables and figures of training again (PAPER=mc-dla ARGS=figure13)
 	@$(BIN)/nearmem reproduce $(or $(PAPER),axdimm) $(ARGS)
 
-registers: $(INSTALLED) ## Writes docs/registers.md and the C header from the register map
+registers: $(INSTALLED) ## Writes build/registers: the register maps as Markdown and as C headers
 	@$(BIN)/nearmem registers $(ARGS)
 
 figures: $(INSTALLED) ## Draws docs/pictures again (ARGS=--measure: also what takes minutes)
@@ -69,5 +69,5 @@ constraints: ## Writes constraints.txt: the newest versions that pyproject.toml 
 	@sed -E '/^(cuda|nvidia|triton)/d; s/\+.*//' build/frozen.txt >> constraints.txt
 
 clean: ## Removes builds and the environment
-	rm -rf build docs/api/modules $(VENV) *.egg-info
+	rm -rf build docs/api/modules docs/api/registers.md $(VENV) *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,6 +32,7 @@ from sphinx.ext.napoleon.docstring import GoogleDocstring, NumpyDocstring
 from sphinx.util import inspect as sphinx_inspect
 
 from sw_driver import errors
+from sw_driver.commands.registers import register_document
 
 gc.set_threshold(100_000, 20, 20)  # looking for garbage took a fifth of the time
 ROOT = Path(__file__).resolve().parents[1]
@@ -101,7 +102,8 @@ DOCSTRINGS: Any = Config(
 
 
 def write_module_pages(app: Sphinx) -> None:
-    """Keeps a page for each module in ``api/modules``, which version control ignores."""
+    """Keeps a page for each module in ``api/modules``, and the register maps beside it; version
+    control ignores them."""
     pages = {".gitignore": "*\n"}
     for package in API_PACKAGES:
         for source in (ROOT / package).rglob("*.py"):
@@ -115,17 +117,21 @@ def write_module_pages(app: Sphinx) -> None:
             inside += [path.parent.name for path in source.parent.glob("*/__init__.py")]
             name = ".".join(parts[:-1])
             pages[f"{name}.rst"] = _module_page(name, sorted(inside))
+    _write(Path(app.srcdir) / "api" / "registers.md", register_document())
     folder = Path(app.srcdir) / "api" / "modules"
     folder.mkdir(parents=True, exist_ok=True)
     for page in folder.glob("*.rst"):
         if page.name not in pages:
             page.unlink(missing_ok=True)
     for name, text in pages.items():
-        page = folder / name
-        if not page.exists() or page.read_text() != text:
-            written = page.with_suffix(f".{os.getpid()}")  # another build may be reading
-            written.write_text(text)
-            written.replace(page)
+        _write(folder / name, text)
+
+
+def _write(page: Path, text: str) -> None:
+    if not page.exists() or page.read_text() != text:
+        written = page.with_suffix(f".{os.getpid()}")  # another build may be reading
+        written.write_text(text)
+        written.replace(page)
 
 
 def _module_page(name: str, inside: list[str]) -> str:

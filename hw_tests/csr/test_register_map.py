@@ -11,9 +11,8 @@ from hw import rules
 from hw.kernel.registers import kernel_map
 from hw.rules.update_rule import UpdateRule
 from sw_driver.cli import main
-from sw_driver.commands.registers import MAPS, load_map, register_document
+from sw_driver.commands.registers import MAPS, load_map
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "registers.md"
 STRIDE = 64
 
 
@@ -67,16 +66,14 @@ def test_unknown_names_are_told() -> None:
         registers["status"]["nonsense"]
 
 
-def test_document_is_of_this_register_map() -> None:
-    assert DOCUMENT.read_text() == register_document(), "run `make registers`"
-
-
 def test_headers_compile_and_agree(tmp_path: Path) -> None:
-    assert main(["registers", "--docs", str(tmp_path), "--out", str(tmp_path)]) == 0
+    assert main(["registers", "--out", str(tmp_path)]) == 0
+    document = (tmp_path / "registers.md").read_text()
     lines = ["#include <cstddef>"]
     for name in MAPS:
         lines.append(f'#include "{name}.h"')
         for register in load_map(name).registers:
+            assert register.name in document
             for field in register.fields:
                 prefix = f"{name}__{register.name}__{field.name}".upper()
                 lines.append(

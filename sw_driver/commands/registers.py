@@ -34,7 +34,7 @@ CHAPTERS = (
     _Chapter(
         registers_text,
         ("axdimm_arbiter", "axdimm_kernel"),
-        "# Registers\n\nMade by `make registers`.\n\n"
+        "# Registers\n\n"
         "## Of a channel\n\nFrom `hw/axdimm/arbiter.rdl` and `hw/kernel/kernel.rdl`. "
         "Each register is the first eight bytes (little endian) of a 64-byte line of its own. The "
         "arbiter's window is the last 4 KB of the channel's address range and answers in both "
@@ -75,14 +75,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "registers",
         help="write the register map as documentation and as C headers",
-        description="Makes docs/registers.md and C headers from the SystemRDL description.",
+        description="Writes registers.md and C headers, made from the SystemRDL description.",
     )
-    parser.add_argument(
-        "--docs", type=Path, default=Path("docs"), metavar="DIR", help="folder (default: docs)"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="headers (default: build/registers)"
-    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder (default: build/registers)")
     parser.add_argument(
         "--rules",
         default=",".join(PAPER_RULES),
@@ -108,7 +103,7 @@ def _encodings(registers: RegisterMap) -> str:
 
 
 def register_document(rules: tuple[str, ...] = PAPER_RULES) -> str:
-    """The text of ``docs/registers.md``, for a kernel of other ``rules`` that of its own."""
+    """All register maps as Markdown, the kernel's for its ``rules``."""
     try:
         from peakrdl_markdown import MarkdownExporter
     except ImportError as error:
@@ -141,10 +136,8 @@ def run(arguments: argparse.Namespace) -> int:
         rules = KernelConfig(rules=tuple(arguments.rules.split(","))).rules
     except ValueError as error:
         raise Refusal(f"--rules: {error}") from error
-    if not arguments.docs.is_dir():
-        raise Refusal(f"no folder {str(arguments.docs)!r} for registers.md: give one with --docs")
-    headers = output_folder(arguments.out, "registers")
-    document = arguments.docs / "registers.md"
+    folder = output_folder(arguments.out, "registers")
+    document = folder / "registers.md"
     write_whole(document, register_document(rules))
     written = [document]
     with tempfile.TemporaryDirectory() as work:
@@ -152,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
             made = Path(work) / f"{name}.h"
             described = elaborated(name, MAPS[name](rules))
             CHeaderExporter().export(described, str(made), reuse_typedefs=False)
-            written.append(headers / made.name)
+            written.append(folder / made.name)
             write_whole(written[-1], made.read_bytes())
     print_files(arguments, written)
     return 0

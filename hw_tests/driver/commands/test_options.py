@@ -165,7 +165,7 @@ def test_what_cannot_be_written_is_as_it_was(
     assert not list(tmp_path.rglob(".*"))
 
 
-@pytest.mark.parametrize("command", [["verilog", "fp32_mul"], ["registers", "--docs", "docs"]])
+@pytest.mark.parametrize("command", [["verilog", "fp32_mul"], ["registers"]])
 def test_where_no_file_can_be_made_is_said(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
