@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,8 +21,7 @@ from cocotb_tools.runner import get_runner
 
 from hw.verilog.writer import to_verilog
 from sw_driver.simulator.buildcache import cache_root, cached_build, content_key, verilator_env
-from sw_driver.simulator.compiler import COMPILER
-from sw_driver.simulator.runtime import shared_runtime
+from sw_driver.simulator.runtime import precompiled_headers, shared_runtime
 
 __all__ = ["bench_parameters", "run_bench"]
 
@@ -87,7 +84,8 @@ def run_bench(
         # The shared runtime has all but coroutines.
         coroutines = ["VM_GLOBAL_FAST=verilated_timing"] if "--timing" in build_args else []
         runtime = [*shared_runtime(), *coroutines]
-        fast = rf"OPT_FAST={optimization}\ -include\ {_precompiled_headers(optimization)}"
+        headers = precompiled_headers("verilated verilated_dpi verilated_vpi", [optimization])
+        fast = rf"OPT_FAST={optimization}\ -include\ {headers}"
         os.environ["MAKEFLAGS"] = " ".join(
             [os.environ["MAKEFLAGS"], fast, f"OPT_GLOBAL={optimization}", *runtime]
         )
@@ -144,32 +142,3 @@ def run_bench(
     if bad or not cases:
         what = f"failed: {', '.join(bad)}" if bad else "ran no test"
         raise AssertionError(f"{module} on {top}: {what}\n{log[-6000:]}")
-
-
-_HEADERS = '#include "verilated.h"\n#include "verilated_dpi.h"\n#include "verilated_vpi.h"\n'
-
-_DEFINES = [
-    "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0",
-    "-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
-]  # fmt: skip
-"""Those of Verilator's makefile."""
-
-
-def _precompiled_headers(optimization: str) -> Path:
-    """Verilator's headers, to be included first: reading them takes more than a second a build.
-
-    Where its flags are others, the compiler reads their text.
-    """
-    include = Path(os.environ["VERILATOR_ROOT"]) / "include"
-    flags = [optimization, *_DEFINES, f"-I{include}", f"-I{include / 'vltstd'}"]
-    key = content_key([version("verilator"), _HEADERS, *flags])
-    header = cache_root() / "bench-headers" / key / "headers.h"
-    compiled = header.with_suffix(".h.gch")
-    if not compiled.exists():
-        header.parent.mkdir(parents=True, exist_ok=True)
-        header.write_text(_HEADERS)
-        # Whole or not at all: another process may be about to use it.
-        new = header.with_suffix(f".{os.getpid()}")
-        subprocess.run([COMPILER, *flags, "-x", "c++-header", header, "-o", new], check=True)
-        new.replace(compiled)
-    return header

@@ -5,22 +5,15 @@ from __future__ import annotations
 import ast
 import os
 import signal
-import subprocess
-import threading
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Generator
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 from amaranth.hdl import UnusedElaboratable
 
-from sw_driver.axdimm.backends import rtl
-from sw_driver.simulator import library, parts, runtime
-from sw_driver.simulator.buildcache import build_root, cache_root, content_key, verilator_env
-from sw_driver.simulator.compiler import COMPILER
+from sw_driver.simulator.buildcache import build_root
 
 _spent_s = 0.0
 """Processor time of this process up to the last report."""
@@ -36,59 +29,10 @@ def pytest_configure() -> None:
     # Several threads of PyTorch's would wait for each other longer than they compute, here and in
     # programs that tests start.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    build_quickly()
-
-
-def build_quickly() -> None:
-    """Has simulators that this process builds compiled with less optimization.
-
-    The tests build many and run each for a short time. A channel is compiled as one file. A
-    process of its own has the driver's settings unless it calls this.
-    """
-    rtl.VERILATOR_ARGS = [*rtl.VERILATOR_ARGS, "--output-split", "0"]
-    rtl.MAKE_ARGS = [f"OPT_FAST={_OPTIMIZATION}", "OPT_GLOBAL=-O0"]
+    # They build many simulators and run each for a short time.
+    os.environ.setdefault("NEARMEM_BUILD_PROFILE", "quick")
     # Not among the user's builds.
     os.environ.setdefault("NEARMEM_CACHE_DIR", str(build_root()))
-    parts.OPT_FAST = parts.OPT_SLOW = _OPTIMIZATION
-    library.shared_runtime = _runtime_and_headers
-    parts._includes = _headers_and_folders
-
-
-_OPTIMIZATION = "-Og"
-_DEFINES = [
-    "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0",
-    "-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
-]  # fmt: skip
-"""Those of Verilator's makefile."""
-
-
-def _headers() -> list[str]:
-    """Verilator's headers, compiled, to be included first: reading them takes a second a file.
-
-    Where its flags are others, the compiler reads their text.
-    """
-    include = Path(verilator_env()["VERILATOR_ROOT"]) / "include"
-    flags = [_OPTIMIZATION, *library.C_FLAGS.split(), *_DEFINES]
-    flags += [f"-I{include}", f"-I{include / 'vltstd'}"]
-    key = content_key([version("verilator"), *flags])
-    header = cache_root() / "library-headers" / key / "headers.h"
-    compiled = header.with_suffix(".h.gch")
-    if not compiled.exists():
-        header.parent.mkdir(parents=True, exist_ok=True)
-        header.write_text('#include "verilated.h"\n#include "verilated_dpi.h"\n')
-        # Whole or not at all: another process or thread may be about to use it.
-        new = header.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-        subprocess.run([COMPILER, *flags, "-x", "c++-header", header, "-o", new], check=True)
-        new.replace(compiled)
-    return ["-include", str(header)]
-
-
-def _runtime_and_headers() -> list[str]:
-    return [*runtime.shared_runtime(), f"OPT_FAST={' '.join([_OPTIMIZATION, *_headers()])}"]
-
-
-def _headers_and_folders(folder: Path, includes: Any = parts._includes) -> list[str]:
-    return [*_DEFINES, *_headers(), *includes(folder)]
 
 
 def pytest_collection_finish() -> None:

@@ -154,17 +154,6 @@ def test_examples_run(
     assert [line for line in lines if line in printed] == printed
 
 
-QUICK_NEARMEM = """
-import sys
-from hw_tests.conftest import build_quickly
-from sw_driver.cli import main
-build_quickly()
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-"""
-"""The command, but that simulators are built as the tests' are, by its processes, too."""
-
-
 def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
     """In a copy of the sources, from the top of the page to its end: files are written, programs
     and commands run, and lines that are shown behind them are printed."""
@@ -173,7 +162,6 @@ def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (tmp_path / "quick_nearmem.py").write_text(QUICK_NEARMEM)
     environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     environment["PYTHONPATH"] = str(tmp_path)
     lines: list[int] = []
@@ -191,7 +179,7 @@ def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
             program, *words = shlex.split(block[2])
             command = [str(Path(sys.executable).parent / Path(program).name), *words]
             if command[0].endswith("/nearmem"):
-                command = [sys.executable, "quick_nearmem.py", *words]
+                command = [sys.executable, "-m", "sw_driver.cli", *words]
         else:
             shown = {line.strip() for line in block[2].splitlines()}
             assert shown <= {line.strip() for line in output.splitlines()} | {""}, output

@@ -16,20 +16,17 @@ from sw_driver.simulator.buildcache import cached_build, content_key
 
 from . import runtime
 from .processes import kill_started
+from .profile import BuildProfile, chosen_profile
 from .progress import Stage, build_progress
-from .runtime import run_tool, shared_runtime
+from .runtime import header_flags, run_tool, shared_runtime
 
 __all__ = [
     "C_FLAGS",
     "LINK",
-    "MAKE_ARGS",
-    "OPT_FAST",
-    "OPT_SLOW",
     "cached_library",
     "load_library",
     "model_args",
     "verilated_library",
-    "verilator_args",
 ]
 
 LINK = "-shared -pthread"
@@ -37,33 +34,20 @@ LINK = "-shared -pthread"
 # Nothing is put in place of a library's functions, so they may be inlined: about a tenth faster.
 C_FLAGS = "-fPIC -fno-semantic-interposition -std=c++17"
 
-OPT_FAST = "-O2"
-OPT_SLOW = "-O0"
-"""For code that is run once."""
-
-MAKE_ARGS = [f"OPT_FAST={OPT_FAST}", f"OPT_SLOW={OPT_SLOW}", f"OPT_GLOBAL={OPT_FAST}"]
-
-KEEP_WORK = False
-"""Whether what a library was compiled from is left beside it, in ``work``."""
-
 _STORED = Path(__file__).with_name("stored")
 
 HARNESS_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 """What a harness may include."""
 
 
-def model_args(top: str, *c_flags: str) -> list[str]:
+def model_args(top: str, profile: BuildProfile, c_flags: Sequence[str] = ()) -> list[str]:
     """Verilator's arguments for a model of the module ``top``, the class ``V{top}``."""
     return [
         "-cc", "--top-module", top, "--prefix", f"V{top}",
         "-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "fast", "--x-initial", "fast",
-        "--noassert", "--output-split", "20000", "-CFLAGS", " ".join([C_FLAGS, *c_flags]),
+        "--noassert", "--output-split", str(profile.output_split),
+        "-CFLAGS", " ".join([C_FLAGS, *c_flags]),
     ]  # fmt: skip
-
-
-def verilator_args(top: str, *c_flags: str) -> list[str]:
-    """Verilator's arguments for a library that is made of the module ``top`` and a harness."""
-    return [*model_args(top, *c_flags), "--exe", "-o", f"lib{top}.so", "-LDFLAGS", LINK]
 
 
 def cached_library(
@@ -101,8 +85,7 @@ def cached_library(
         with build_progress(about, announce) as stage:
             build(work, stage)
         (work / f"lib{name}.so").rename(folder / f"lib{name}.so")
-        if not KEEP_WORK:
-            shutil.rmtree(work)
+        shutil.rmtree(work)
 
     return cached_build("rtl", key, build_and_tidy, about) / f"lib{name}.so"
 
@@ -114,12 +97,12 @@ def verilated_library(
     about: str,
     parameters: Sequence[str],
     harness: Path,
-    arguments: Sequence[str],
-    make_arguments: Sequence[str],
+    c_flags: Sequence[str],
     settings: str,
     unused: Sequence[str] = (),
     wave: bool = False,
     announce: Callable[[str], None] | None = None,
+    profile: BuildProfile | None = None,
 ) -> Path:
     """The shared library of a design, built unless one of the same sources is there.
 
@@ -130,19 +113,23 @@ def verilated_library(
     about: what is built, in words.
     parameters: everything beside the sources in ``hw`` on which the component depends.
     harness: the source that drives the model.
-    arguments: Verilator's, see :func:`verilator_args`.
-    make_arguments: those of Verilator's makefile, such as ``MAKE_ARGS``.
+    c_flags: the compiler's, beside :data:`C_FLAGS`.
     settings: Verilator's control file.
     unused: packages in ``hw`` without which the design can be made.
     wave: the harness can write waveforms if ``NEARMEM_WAVE`` is defined; such a model is slower.
     announce: told when a build begins and ends, see
         :func:`~sw_driver.simulator.progress.build_progress`; a build takes about a minute.
+    profile: how it is compiled; None: as :func:`~sw_driver.simulator.profile.chosen_profile` says.
 
     Raises
     ------
     BuildError: a tool failed.
     """
-    arguments, make_arguments = [*arguments], [*make_arguments]
+    profile = profile or chosen_profile()
+    arguments = [
+        *model_args(top, profile, c_flags), "--exe", "-o", f"lib{top}.so", "-LDFLAGS", LINK,
+    ]  # fmt: skip
+    make_arguments = [f"OPT_SLOW={profile.once}", f"OPT_GLOBAL={profile.once}"]
     if wave:
         arguments += ["--trace-fst", "-CFLAGS", f"-DNEARMEM_WAVE -I{_STORED}"]
         # Not with the libraries that Verilator asks for: see the headers in `stored`.
@@ -160,10 +147,11 @@ def verilated_library(
         headers = ["-CFLAGS", f"-I{Path(__file__).parent}"]
         stage("Verilating", 0, 0)
         run_tool(["verilator", *arguments, *headers, "-Mdir", str(folder), *inputs], folder)
+        fast = [f"OPT_FAST={' '.join([profile.optimization, *header_flags(profile, C_FLAGS)])}"]
         shared_objects = [] if wave else shared_runtime()
         files = len([*folder.glob("*.cpp"), harness])
         run_tool(
-            ["make", "-j2", "-f", f"V{top}.mk", *make_arguments, *shared_objects],
+            ["make", "-j2", "-f", f"V{top}.mk", *fast, *make_arguments, *shared_objects],
             folder,
             lambda: stage("compiling", min(files, len([*folder.glob("*.o")])), files),
         )
@@ -174,7 +162,7 @@ def verilated_library(
         about=about,
         sources=[harness, *HARNESS_HEADERS, *sorted(_STORED.iterdir())],
         unused=unused,
-        parameters=[*parameters, *arguments, *make_arguments, settings],
+        parameters=[*parameters, repr(profile), *arguments, *make_arguments, settings],
         announce=announce,
     )
 

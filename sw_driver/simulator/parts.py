@@ -9,14 +9,22 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sw_driver.simulator.buildcache import verilator_env
 from sw_driver.simulator.compiler import COMPILER
 
-from .library import C_FLAGS, HARNESS_HEADERS, LINK, OPT_FAST, OPT_SLOW, cached_library, model_args
+from .library import C_FLAGS, HARNESS_HEADERS, LINK, cached_library, model_args
 from .parts_header import parts_header
 from .processes import kill_started
+from .profile import BuildProfile, chosen_profile
 from .progress import Stage
-from .runtime import WATCH_S, BuildError, run_tool, runtime_library
+from .runtime import (
+    DEFINES,
+    WATCH_S,
+    BuildError,
+    header_flags,
+    run_tool,
+    runtime_library,
+    verilator_includes,
+)
 
 if TYPE_CHECKING:
     from hw.sim.assembly import Assembly
@@ -35,6 +43,7 @@ def parts_library(
     harness: Path,
     unused: Sequence[str] = (),
     announce: Callable[[str], None] | None = None,
+    profile: BuildProfile | None = None,
 ) -> Path:
     """The shared library of an assembly, built unless one of the same sources is there.
 
@@ -51,11 +60,13 @@ def parts_library(
     unused: packages in ``hw`` without which the assembly can be made.
     announce: told when a build begins and ends, see
         :func:`~sw_driver.simulator.progress.build_progress`; a build takes some minutes.
+    profile: how it is compiled; None: as :func:`~sw_driver.simulator.profile.chosen_profile` says.
 
     Raises
     ------
     BuildError: a tool failed.
     """
+    how = profile or chosen_profile()
 
     def build(folder: Path, stage: Stage) -> None:
         stage("generating Verilog", 0, 0)
@@ -73,7 +84,7 @@ def parts_library(
                     verilog = model / f"{model.name}.v"
                     with kill_started():
                         verilog.write_text(to_verilog(component, model.name))
-                    builds.append(workers.submit(_build_model, model.name, model, stopped))
+                    builds.append(workers.submit(_build_model, model.name, model, how, stopped))
                 pending = set(builds)
                 while pending:
                     stage("Verilating and compiling", len([*folder.glob("*/*.o")]), 2 * len(models))
@@ -88,7 +99,7 @@ def parts_library(
         weights = {model.name: (model / "fast.o").stat().st_size for model in models}
         (folder / "parts.h").write_text(parts_header(assembly, weights))
         stage("linking", 0, 0)
-        _link(name, harness, models, folder)
+        _link(name, harness, models, how, folder)
 
     return cached_library(
         build,
@@ -96,17 +107,21 @@ def parts_library(
         about=about,
         sources=[harness, *_SOURCES, *HARNESS_HEADERS],
         unused=unused,
-        parameters=[*parameters, *model_args(name), LINK, OPT_FAST, OPT_SLOW],
+        parameters=[*parameters, *model_args(name, how), LINK, repr(how)],
         announce=announce,
     )
 
 
-def _includes(folder: Path) -> list[str]:
-    include = Path(verilator_env()["VERILATOR_ROOT"]) / "include"
-    return [f"-I{path}" for path in (folder, include, include / "vltstd")]
+def _compiler(optimization: str, profile: BuildProfile, folder: Path) -> list[str]:
+    return [
+        *(COMPILER, optimization, *C_FLAGS.split(), *DEFINES, *header_flags(profile, C_FLAGS)),
+        *(f"-I{path}" for path in (folder, *verilator_includes())),
+    ]
 
 
-def _build_model(module: str, folder: Path, stopped: threading.Event) -> None:
+def _build_model(
+    module: str, folder: Path, profile: BuildProfile, stopped: threading.Event
+) -> None:
     """Verilates and compiles the model of ``module``, whose Verilog is in ``folder``.
 
     Raises :class:`BuildError` if it is ``stopped``.
@@ -116,24 +131,26 @@ def _build_model(module: str, folder: Path, stopped: threading.Event) -> None:
         if stopped.is_set():
             raise BuildError(f"building {module} was stopped")
 
-    arguments = [*model_args(module), "-Mdir", ".", f"{module}.v"]
+    arguments = [*model_args(module, profile), "-Mdir", ".", f"{module}.v"]
     run_tool(["verilator", *arguments], folder, watch)
     # Not by Verilator's makefile, which compiles each file by itself and the headers beforehand:
     # that takes longer, and 140 MB.
     sources = sorted(path.name for path in folder.glob("*.cpp"))
-    for name, optimization in (("fast", OPT_FAST), ("slow", OPT_SLOW)):
+    for name, optimization in (("fast", profile.optimization), ("slow", profile.once)):
         chosen = [source for source in sources if ("Slow" in source) == (name == "slow")]
         unit = folder / f"{name}.cpp"
         unit.write_text("".join(f'#include "{source}"\n' for source in chosen))
-        compiler = [COMPILER, optimization, *C_FLAGS.split(), *_includes(folder)]
-        run_tool([*compiler, "-c", unit.name], folder, watch)
+        run_tool([*_compiler(optimization, profile, folder), "-c", unit.name], folder, watch)
 
 
-def _link(name: str, harness: Path, models: Sequence[Path], folder: Path) -> None:
+def _link(
+    name: str, harness: Path, models: Sequence[Path], profile: BuildProfile, folder: Path
+) -> None:
     """The library in ``folder``, of the harness and the models that are built in their folders."""
     run_tool(
         [
-            *(COMPILER, OPT_FAST, *C_FLAGS.split(), *LINK.split(), *_includes(folder)),
+            *_compiler(profile.optimization, profile, folder),
+            *LINK.split(),
             *(f"-I{path}" for path in (*models, Path(__file__).parent)),
             str(harness),
             *(str(path) for model in models for path in sorted(model.glob("*.o"))),

@@ -1,18 +1,42 @@
-"""Verilator's runtime library, compiled once for all models."""
+"""Verilator's runtime library and its headers, compiled once for all models."""
 
 from __future__ import annotations
 
+import os
 import subprocess
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from sw_driver.simulator.buildcache import cached_build, content_key, verilator_env
+from sw_driver.simulator.buildcache import (
+    cache_root,
+    cached_build,
+    content_key,
+    verilator_env,
+)
 
+from .compiler import COMPILER
 from .processes import kill_tree
+from .profile import BuildProfile
 
-__all__ = ["BuildError", "run_tool", "runtime_library", "shared_runtime"]
+__all__ = [
+    "DEFINES",
+    "BuildError",
+    "header_flags",
+    "precompiled_headers",
+    "run_tool",
+    "runtime_library",
+    "shared_runtime",
+    "verilator_includes",
+]
+
+DEFINES = [
+    "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0",
+    "-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
+]  # fmt: skip
+"""Those of Verilator's makefile, for models without tracing and timing."""
 
 # Tracing and coroutines are not among them: they need other settings.
 _OBJECTS = [f"verilated{part}.o" for part in ("", "_dpi", "_vpi", "_threads")]
@@ -81,3 +105,37 @@ def runtime_library() -> Path:
 def shared_runtime() -> list[str]:
     """Arguments for the makefile of a model, to link the :func:`runtime_library`."""
     return ["VM_GLOBAL_FAST=", f"LOADLIBES={runtime_library()}"]
+
+
+def verilator_includes() -> list[Path]:
+    """The folders of Verilator's headers."""
+    include = Path(verilator_env()["VERILATOR_ROOT"]) / "include"
+    return [include, include / "vltstd"]
+
+
+def header_flags(profile: BuildProfile, c_flags: str) -> list[str]:
+    """Has the compiler take Verilator's headers precompiled, if the profile says so."""
+    if not profile.precompiled:
+        return []
+    flags = [profile.optimization, *c_flags.split()]
+    return ["-include", str(precompiled_headers("verilated verilated_dpi", flags))]
+
+
+def precompiled_headers(names: str, flags: list[str]) -> Path:
+    """Verilator's headers ``names``, to be included first: reading them takes a second a file.
+
+    Where its flags are others than ``flags``, the compiler reads their text.
+    """
+    every = [*flags, *DEFINES, *(f"-I{path}" for path in verilator_includes())]
+    text = "".join(f'#include "{name}.h"\n' for name in names.split())
+    key = content_key([version("verilator"), text, *every])
+    header = cache_root() / "verilator-headers" / key / "headers.h"
+    compiled = header.with_suffix(".h.gch")
+    if not compiled.exists():
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text(text)
+        # Whole or not at all: another process or thread may be about to use it.
+        new = header.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        subprocess.run([COMPILER, *every, "-x", "c++-header", header, "-o", new], check=True)
+        new.replace(compiled)
+    return header

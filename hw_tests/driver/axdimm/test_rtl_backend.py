@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from golden.dram_timing import check_trace
 from hw.axdimm.config import configure
-from hw_tests.conftest import build_quickly
 from hw_tests.driver.adam import ADAM
 from hw_tests.driver.trace_reader import assert_sound, read_trace
 from hw_tests.driver.transports import WatchedTransport
@@ -403,7 +402,6 @@ def test_waveform_opens_in_another_reader(tmp_path: Path, window: tuple[int, int
 
 
 def _run_on_a_full_disk(wave: Path) -> None:
-    build_quickly()  # the simulator of the test above
     transport = VerilatedTransport(config=CONFIG, wave=wave, arithmetic=False)
     # 4 KiB for any file from here on.
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

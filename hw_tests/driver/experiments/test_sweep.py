@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import pytest
 
 from golden.rules import reference
 from hw.rules import rule
-from hw_tests.conftest import build_quickly
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, module_config
@@ -35,17 +33,6 @@ from sw_driver.experiments.sweep.store import ResultStore
 from sw_driver.simulator import sources
 
 TINY = ["--config", "tiny"]
-
-
-def _work_quickly(points: Connection) -> None:
-    build_quickly()
-    executors._work(points)
-
-
-@pytest.fixture(autouse=True)
-def quick_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that measure build the simulators that this one does."""
-    monkeypatch.setattr(executors, "_work", _work_quickly)
 
 
 def sweep(folder: Path, *options: str) -> int:

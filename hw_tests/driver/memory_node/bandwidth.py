@@ -12,7 +12,6 @@ import sys
 from dataclasses import replace
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
-from hw_tests.conftest import build_quickly
 from sw_driver.memory_node import DeviceNode, Direction
 from sw_driver.memory_node.backends.rtl import RtlNetwork
 from sw_driver.memory_node.streams import Work
@@ -65,5 +64,4 @@ def _cycles(config: MemoryNodeConfig, directions: list[Direction], copies: int, 
 
 
 if __name__ == "__main__":
-    build_quickly()
     main(*map(int, sys.argv[1:]))

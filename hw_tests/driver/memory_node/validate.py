@@ -17,7 +17,6 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
-from hw_tests.conftest import build_quickly
 from sw_driver.machine.memory_node import group_cycles
 from sw_driver.memory_node.backends.rtl import RtlPorts
 from sw_driver.memory_node.packets import REQUESTS, Operation, Packet
@@ -189,5 +188,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    build_quickly()
     main()

@@ -11,7 +11,6 @@ import statistics
 import sys
 
 from hw.pim.config import PIM_PRESETS
-from hw_tests.conftest import build_quickly
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.descriptor import Opcode, Tensor, Work
@@ -46,5 +45,4 @@ def main(presets: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    build_quickly()
     main(sys.argv[1:] or ["tiny"])

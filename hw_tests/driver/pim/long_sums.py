@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from hw.pim.config import PIM_PRESETS, PimConfig
-from hw_tests.conftest import build_quickly
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.backends.rtl import RtlPim
@@ -125,5 +124,4 @@ def _compared(config: PimConfig, whole: Work, works: list[Work], end: int) -> st
 
 
 if __name__ == "__main__":
-    build_quickly()
     main("rtl" in sys.argv[1:])

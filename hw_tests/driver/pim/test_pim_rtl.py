@@ -116,9 +116,7 @@ def test_a_forked_process_writes_nothing_into_the_trace(tmp_path: Path) -> None:
     program = (
         "import os, pathlib, sys\n"
         "from hw.pim.config import PIM_PRESETS\n"
-        "from hw_tests.conftest import build_quickly\n"
         "from sw_driver.pim.backends.rtl import RtlPim\n"
-        "build_quickly()\n"
         "transport = RtlPim(PIM_PRESETS['tiny'], dram_trace=pathlib.Path(sys.argv[1]))\n"
         "transport.advance(20_000)\n"
         "child = os.fork()\n"

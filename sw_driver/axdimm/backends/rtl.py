@@ -29,7 +29,7 @@ from sw_driver.transport import (
 )
 
 from ...runtime.files import replacing
-from ...simulator.library import MAKE_ARGS, load_library, verilated_library, verilator_args
+from ...simulator.library import load_library, verilated_library
 from ...simulator.traces import merge_dram_traces
 
 __all__ = ["VerilatedTransport", "build_library", "wave_files"]
@@ -44,8 +44,7 @@ SETTLE_LIMIT_FABRIC_CYCLES = 100_000
 _STORAGE = "channel__DOT__dram__DOT__device__DOT__mem"
 """Verilator's name of the DRAM model's array, see :mod:`hw.sim.channel`."""
 
-VERILATOR_ARGS = verilator_args(
-    "channel",
+_C_FLAGS = (
     f"-DNEARMEM_STORAGE={_STORAGE}",
     f"-DNEARMEM_LINK_CYCLES_PER_LINE={LINK_FABRIC_CYCLES_PER_LINE}",
 )
@@ -396,8 +395,7 @@ def build_library(
             repr((arithmetic, shared)),
         ],
         harness=HARNESS,
-        arguments=VERILATOR_ARGS,
-        make_arguments=MAKE_ARGS,
+        c_flags=_C_FLAGS,
         settings=_SETTINGS + (_untraced(config.lanes) if wave else ""),
         unused=["pim"],
         wave=wave,
