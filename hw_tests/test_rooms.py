@@ -16,7 +16,7 @@ FLOORS = [
     {"experiments"},
     {"torch"},
     {"axdimm", "memory_node", "pim"},
-    {"control", "fpga", "memory"},
+    {"fpga", "memory"},
     {"simulator"},
     {"machine"},
     {"predict", "workload"},

@@ -31,10 +31,12 @@ __all__ = [
     "LostDataError",
     "NoSuchChannelError",
     "NoSuchDeviceError",
+    "NoSuchRegisterError",
     "NoSuchStorageError",
     "OutOfMemoryError",
     "OverlapError",
     "QueueingError",
+    "RegisterAccessError",
     "RemoteMemoryError",
     "StorageChangedError",
     "StorageError",
@@ -66,7 +68,7 @@ class IncompatibleDeviceError(AxdimmError):
 
 
 class DeviceInUseError(AxdimmError):
-    """Another process, or another part of this one, has the device open."""
+    """Another process, or another part of this one, has the module on the bus open."""
 
 
 class ClosedError(AxdimmError):
@@ -167,6 +169,14 @@ class InvalidHandleError(AxdimmError, TypeError):
 
 class StreamFailedError(AxdimmError):
     """An earlier operation of the stream failed, so this one was not carried out."""
+
+
+class NoSuchRegisterError(AxdimmError, ValueError):
+    """No register or field has this name, or more than one."""
+
+
+class RegisterAccessError(AxdimmError, ValueError):
+    """The register cannot be read, or cannot be written, or not with this value."""
 
 
 class GpuError(AxdimmError):

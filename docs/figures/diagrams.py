@@ -79,7 +79,6 @@ def rooms() -> Drawing:
         320,
         90,
         [
-            ("control/", ["nearmem ctl:", "server, client,", "named devices"]),
             ("memory/", ["pointers,", "allocators, host,", "GPU, NVMe"]),
             ("fpga/", ["packages,", "synthesis,", "placement"]),
             ("simulator/", ["Verilating, build", "cache, waveforms"]),

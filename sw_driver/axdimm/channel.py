@@ -167,19 +167,12 @@ class Channel:
     # Who may use it.
 
     @contextmanager
-    def exclusive(self, patience_s: float | None = None, *, in_time: bool = True) -> Iterator[None]:
+    def exclusive(self, *, in_time: bool = True) -> Iterator[None]:
         """The channel for the caller alone; it may have been closed while waiting for it.
 
-        Raises :class:`BusyError` if others keep it for longer than ``patience_s``. Not ``in_time``,
-        it takes no simulated time.
+        Not ``in_time``, it takes no simulated time.
         """
-        if patience_s is not None:
-            if not self._lock.acquire(timeout=patience_s):
-                raise BusyError(
-                    f"channel {self.number} was in use for {patience_s} s: try again",
-                    channel=self.number,
-                )
-        elif not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             what = f"channel {self.number}, in use by another call"
             with self._context.order.blocked():
                 self._context.watchdog.acquire(self._lock, what)

@@ -10,22 +10,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ..errors import InvalidSizeError
 from ..memory.allocations import checked_size
 from ..memory.allocator import MemoryStatistics
 from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
 from ..runtime.handles import Handle, check_timeout
 from ..runtime.streams import Stream
 from ..runtime.timeline import Timeline
-from ..transport import Transport
+from ..transport import Transport, kernel_window
 from .backends import BackendOptions
-from .channel import CopiedBytes, Mode, ModePolicy
-from .control import DriverControl
+from .channel import Channel, CopiedBytes, Mode, ModePolicy
 from .launch import launch
 from .mapping import MappedView
 from .memcpy import Copies
+from .named_registers import NamedRegisters
 from .runs import KernelRun, RunResult
 from .session import Session
 
@@ -59,9 +62,8 @@ class Axdimm(Copies):
     Parameters
     ----------
     device: a backend's name (``"rtl"``, ``"cycles"``, ``"golden"``; ``"rtl:tiny"`` names a
-        configuration preset as well; ``"rtl:tiny@axdimm0"`` gives the device a name under which it
-        exists once on this machine; ``"/dev/axdimm0"`` is such a name alone), or a transport. A
-        transport given is not closed with the driver.
+        configuration preset as well), or a transport. A transport given is not closed with the
+        driver.
     backdoor: copies put bytes into the DRAM, or take them, without link, clock and arbiter taking
         part. Fast, and not what the machine can do. Each copy may choose for itself.
     stagger: consecutive large allocations start in different banks.
@@ -74,7 +76,6 @@ class Axdimm(Copies):
     Raises
     ------
     NoSuchDeviceError: no backend has this name.
-    DeviceInUseError: the device of this name is open.
     IncompatibleDeviceError: what answers is not this driver's device.
     InvalidOptionError: ``modes``, ``timeline`` or ``stall_timeout_s`` is impossible.
     """
@@ -114,17 +115,6 @@ class Axdimm(Copies):
         Its calls for one channel wait for those of the driver, and the driver's for them.
         """
         return self._session.context.transport
-
-    @property
-    def name(self) -> str | None:
-        """Under which the device is listed on this machine; None if it was given as a transport."""
-        lock = self._session.lock
-        return None if lock is None else lock.entry.name
-
-    @property
-    def controlled(self) -> DriverControl:
-        """What ``nearmem ctl`` sees of the device, and does to it."""
-        return self._session.control
 
     @property
     def backdoor(self) -> bool:
@@ -192,9 +182,71 @@ class Axdimm(Copies):
         with state.exclusive(in_time=False):
             return state.copied
 
-    def describe(self) -> str:
-        """The driver's view of the device in words. Asks nobody, so it never blocks."""
-        return self._session.describe()
+    def describe(self) -> dict[str, Any]:
+        """The driver's view of the device, of what JSON has; waits for calls in progress.
+
+        ``backend``, ``capacity_bytes`` of a channel, ``fabric_mhz``, ``timed``, and in ``channels``
+        each channel's ``mode``, ``running`` (whether its kernel is, as far as the driver knows),
+        ``rules``, ``fabric_cycles``, ``copied_bytes`` and ``memory``.
+        """
+        transport = self.transport
+        channels = [
+            {
+                "mode": str(state.mode),
+                "running": state.running or state.unfinished,
+                "rules": list(state.rules),
+                "fabric_cycles": transport.fabric_cycles(state.number),
+                "copied_bytes": asdict(self.copied_bytes(state.number)),
+                "memory": asdict(self.memory(state.number)),
+            }
+            for state in self._open_session().channels
+        ]
+        return {
+            "backend": transport.name,
+            "capacity_bytes": transport.capacity_bytes,
+            "fabric_mhz": transport.fabric_mhz,
+            "timed": transport.timed,
+            "channels": channels,
+        }
+
+    # Looking into it.
+
+    def registers(self, channel: int) -> NamedRegisters:
+        """A channel's registers by their names. Raises :class:`NoSuchChannelError`."""
+        return NamedRegisters(self._session.channel(channel))
+
+    def peek(self, channel: int, address: int, nbytes: int) -> bytes:
+        """Bytes of a channel's memory from ``address`` on, allocated or not, over the link.
+
+        Needs normal mode and an idle kernel. Raises :class:`NoSuchChannelError`,
+        :class:`InvalidSizeError` unless all lie below the registers, :class:`BusyError` and
+        :class:`WrongModeError`.
+        """
+        with self._memory_at(channel, address, nbytes) as state:
+            return state.read(address, nbytes, "peek").tobytes()
+
+    def poke(self, channel: int, address: int, data: bytes) -> None:
+        """Writes bytes of a channel's memory, whoever has them allocated; see :meth:`peek`."""
+        source = np.frombuffer(data, dtype=np.uint8)
+        with self._memory_at(channel, address, source.size) as state:
+            state.write(address, source, "poke")
+
+    @contextmanager
+    def _memory_at(self, channel: int, address: int, nbytes: int) -> Iterator[Channel]:
+        state = self._session.channel(channel)
+        end = kernel_window(self.transport.capacity_bytes)
+        checked_size("address", address, minimum=0)
+        checked_size("nbytes", nbytes, minimum=1)
+        if address + nbytes > end:
+            raise InvalidSizeError(
+                f"{nbytes} bytes at {address:#x} end past {end:#x}, where the registers begin: ask "
+                "for less",
+                address=address,
+                nbytes=nbytes,
+                end=end,
+            )
+        with state.in_mode(Mode.NORMAL, ModePolicy.RAISE):
+            yield state
 
     # Memory.
 
@@ -494,9 +546,8 @@ class Axdimm(Copies):
     def __repr__(self) -> str:
         session = self._session
         copies = "backdoor" if session.backdoor else "host link"
-        device = session.transport.name if session.lock is None else session.lock.entry.device
         return (
-            f"<Axdimm on {device}: {self.channels} channels of "
+            f"<Axdimm on {session.name}: {self.channels} channels of "
             f"{session.transport.capacity_bytes} bytes, copies over the {copies}>"
         )
 

@@ -50,6 +50,11 @@ class RegisterWindow:
         """The description of the register ``name``; ``KeyError`` if there is none."""
         return self._registers[name]
 
+    @property
+    def registers(self) -> tuple[Register, ...]:
+        """The descriptions of all, in the order of their addresses."""
+        return self._registers.registers
+
     def address(self, name: str) -> int:
         """Byte address of the register ``name`` in the channel."""
         return self._base + self._registers[name].offset_bytes

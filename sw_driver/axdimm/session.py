@@ -12,8 +12,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..control.exclusive import DeviceLock, parse_device
-from ..control.server import ControlServer
 from ..errors import InvalidHandleError, InvalidOptionError, NoSuchDeviceError
 from ..memory.allocations import AllocationTable, checked_channel
 from ..memory.pointers import AxdimmPointer
@@ -28,9 +26,8 @@ from ..runtime.timeorder import TimeOrder
 from ..runtime.watchdog import Watchdog
 from ..runtime.workers import Worker
 from ..transport import Transport
-from .backends import BackendOptions, check_backend, open_backend
+from .backends import BackendOptions, open_backend
 from .channel import LINK_TRACK, Channel, ModePolicy
-from .control import DriverControl
 
 if TYPE_CHECKING:
     from ..memory.host import HostMemory
@@ -73,8 +70,6 @@ class Session:
                 f"stall_timeout_s is {stall_timeout_s!r}: expected a positive number of seconds",
                 stall_timeout_s=stall_timeout_s,
             )
-        self.lock: DeviceLock | None = None
-        """Keeps others from a device with a name; None if it was given as a transport."""
         self.number = next(_numbers)
         self.channels: list[Channel] = []
         self.streams: list[Stream] = []
@@ -87,13 +82,10 @@ class Session:
         watchdog = Watchdog(stall_timeout_s, self.describe, self._program_waits)
         with ExitStack() as resources:
             if isinstance(device, str):
-                name = parse_device(device)
-                check_backend(name.backend, name.preset)
-                self.lock = DeviceLock(name)
-                resources.callback(self.lock.release)
-                self.transport = open_backend(name.model, options)
+                self.transport = open_backend(device, options)
             else:
                 self.transport = device
+            self.name = device if isinstance(device, str) else device.name
             resources.callback(self._close_memories)
             transport = SerializedTransport(self.transport, watchdog)
             if isinstance(device, str):
@@ -113,16 +105,6 @@ class Session:
             shared: dict[str, Any] = {"link": Schedule(LINK_TRACK), "allocations": self.allocations}
             for number in range(self.transport.channels):
                 self.channels.append(Channel(self.context, number, stagger=stagger, **shared))
-            self.control = DriverControl(
-                self.context,
-                self.channels,
-                streams=lambda: self.streams,
-                memories=lambda: list(self._memories.values()),
-                stand_ins=self._stand_ins,
-            )
-            """What ``nearmem ctl`` sees of the device. Its server keeps no device open."""
-            if self.lock is not None:
-                resources.callback(ControlServer(self.control, self.lock).close)
             self._resources = resources.pop_all()
         _open.add(self)
 
@@ -185,10 +167,6 @@ class Session:
         if self.context.timeline is not None:
             for schedule in memory.schedules:
                 self.context.timeline.track(schedule.name, memory.name)
-
-    def _stand_ins(self) -> list[str]:
-        gpu: Any = self._memories.get("gpu")
-        return [] if gpu is None or gpu.reason is None else [gpu.name]
 
     # Streams.
 

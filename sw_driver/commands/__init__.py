@@ -51,7 +51,6 @@ COMMANDS = (
     "study",
     "reproduce",
     "validate",
-    "ctl",
     "pim",
     "config",
     "cache",

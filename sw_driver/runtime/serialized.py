@@ -60,8 +60,8 @@ class _FairLock:
 class SerializedTransport(TransportWrapper):
     """See :class:`~sw_driver.transport.Transport`.
 
-    The driver, who follows a run and who looks in from outside may so call at any time, also while
-    the device is closed.
+    The driver, who follows a run and a program that calls the transport itself may so call at any
+    time, also while the device is closed.
     """
 
     def __init__(self, inner: Transport, watchdog: Watchdog) -> None:

@@ -26,9 +26,8 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from hw.rules import rule
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, BackendOptions
-from sw_driver.axdimm.backends import module_config
+from sw_driver.axdimm.backends import module_config, parse_device
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
-from sw_driver.control.exclusive import parse_device
 from sw_driver.errors import ClosedError, UnsupportedRuleError
 from sw_driver.transport import WINDOW_BYTES
 
@@ -465,16 +464,15 @@ class ModuleOptimizer(torch.optim.Optimizer):
         """A module with the rules of all groups and as much memory as the parameters need."""
         rules = list(dict.fromkeys(self.rule_name(group) for group in self.param_groups))
         settings: dict[str, Any] = {"rules": (*rules, NORM_RULE)}
-        parsed = parse_device(name)
-        if parsed.backend in ("golden", "cycles", "rtl"):
-            config = module_config(BackendOptions(preset=parsed.preset, settings=settings))
-            values = sum(padded(each.numel()) for _, each in self._named_parameters())
-            tensors = max(len(rule(each).tensors) for each in rules)
-            # A tensor of a channel may lack a part of a block to the next.
-            share = VALUE_BYTES * -(-values // config.channels) + 2 * config.block_bytes
-            needed = 2 * WINDOW_BYTES + tensors * share
-            if needed > config.capacity_bytes:
-                settings["capacity_bytes"] = 1 << (needed - 1).bit_length()
+        _, preset = parse_device(name)
+        config = module_config(BackendOptions(preset=preset, settings=settings))
+        values = sum(padded(each.numel()) for _, each in self._named_parameters())
+        tensors = max(len(rule(each).tensors) for each in rules)
+        # A tensor of a channel may lack a part of a block to the next.
+        share = VALUE_BYTES * -(-values // config.channels) + 2 * config.block_bytes
+        needed = 2 * WINDOW_BYTES + tensors * share
+        if needed > config.capacity_bytes:
+            settings["capacity_bytes"] = 1 << (needed - 1).bit_length()
         return Axdimm(name, options=BackendOptions(settings=settings))
 
     def _plan(self) -> list[_Update]:

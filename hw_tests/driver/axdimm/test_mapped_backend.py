@@ -314,14 +314,13 @@ def test_bad_devices_are_refused(path: Path, tmp_path: Path) -> None:
 
 
 def test_registers_by_their_names(path: Path) -> None:
-    """As ``nearmem ctl`` reads and writes them."""
     with MappedTransport(ServedFile(path)) as transport, Axdimm(transport) as device:
         device.SetArbiterAcc(1)
         count = device.transport.capacity_bytes // 4
-        registers = device.controlled.registers(1, ["kernel.count"])
-        assert registers[0]["value"] == 0
-        device.controlled.write_register(1, "kernel.count", count)
-        assert device.controlled.registers(1, ["kernel.count"])[0]["value"] == count
+        registers = device.registers(1)
+        assert registers.read("kernel.count") == 0
+        registers.write("kernel.count", count)
+        assert registers.read("kernel.count") == count
 
 
 @pytest.mark.parametrize("name", ["golden", "cycles", "rtl"])

@@ -18,9 +18,9 @@ __all__ = [
     "BACKENDS",
     "SIMULATED_CAPACITY_BYTES",
     "BackendOptions",
-    "check_backend",
     "module_config",
     "open_backend",
+    "parse_device",
 ]
 
 SIMULATED_CAPACITY_BYTES = 64 << 20
@@ -54,23 +54,28 @@ class BackendOptions:
     """Told when the simulator has to be built; None: stderr shows it, with how far it is."""
 
 
-def check_backend(backend: str, preset: str | None = None) -> None:
-    """Raises :class:`NoSuchDeviceError` for a name that is none of a backend or a preset."""
+def parse_device(name: str) -> tuple[str, str | None]:
+    """The backend and the preset, if it has one, that ``BACKEND[:PRESET]`` names.
+
+    Raises :class:`NoSuchDeviceError` for a name that is none.
+    """
+    backend, colon, preset = name.partition(":")
     if backend not in BACKENDS:
         raise NoSuchDeviceError(
-            f"no device {backend!r}: expected one of {', '.join(BACKENDS)}, with a configuration "
+            f"no device {name!r}: expected one of {', '.join(BACKENDS)}, with a configuration "
             "after a colon if wanted",
-            name=backend,
+            name=name,
         )
-    if preset is not None:
-        from hw.axdimm.config import MODULE_PRESETS
+    if not colon:
+        return backend, None
+    from hw.axdimm.config import MODULE_PRESETS
 
-        if preset not in MODULE_PRESETS:
-            raise NoSuchDeviceError(
-                f"no device '{backend}:{preset}': expected one of the configurations "
-                f"{', '.join(MODULE_PRESETS)}",
-                name=preset,
-            )
+    if preset not in MODULE_PRESETS:
+        raise NoSuchDeviceError(
+            f"no device {name!r}: expected one of the configurations {', '.join(MODULE_PRESETS)}",
+            name=name,
+        )
+    return backend, preset
 
 
 def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
@@ -80,10 +85,9 @@ def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
     the backend or the configuration refuses. Opening ``rtl`` builds the simulator first if these
     sources and settings have not been built yet, which takes about a minute.
     """
-    backend, colon, preset = name.partition(":")
-    check_backend(backend)
+    backend, preset = parse_device(name)
     settings = options or BackendOptions()
-    if colon:
+    if preset is not None:
         settings = replace(settings, preset=preset)
     return BACKENDS[backend](settings)
 
