@@ -114,8 +114,8 @@ class Channel:
         )
         self.allocations = allocations
         """Of all channels."""
-        self.cache: HostCache | None = None
-        """Of the host's processor, once a program has mapped memory of the channel."""
+        self.cache = HostCache(self._transport, number)
+        """What the host's cache keeps of the DRAM for programs that use its mapping."""
         self.follower = Worker(f"nearmem-channel{number}")
         self.run: KernelRun | None = None
         self.copied = CopiedBytes()
@@ -158,11 +158,6 @@ class Channel:
     def running(self) -> bool:
         """Whether a run that somebody follows is in progress."""
         return self.run is not None and not self.run.done
-
-    @property
-    def reachable(self) -> bool:
-        """Whether the DRAM takes the host's writes."""
-        return self.mode is Mode.NORMAL and not self.running
 
     # Who may use it.
 
@@ -395,17 +390,14 @@ class Channel:
     def read(self, address: int, nbytes: int, what: str) -> NDArray[np.uint8]:
         """Reads bytes over the link, never what the host's cache alone holds."""
         with self._reaching_dram(), self.using_link(what, nbytes):
-            if self.cache is None:
-                return read_bytes(self._transport, self.number, address, nbytes)
-            return self.cache.read(address, nbytes)
+            self.cache.flush(address, nbytes)
+            return read_bytes(self._transport, self.number, address, nbytes)
 
     def write(self, address: int, data: NDArray[np.uint8], what: str) -> None:
         """Writes bytes over the link, past the host's cache."""
         with self._reaching_dram(), self.using_link(what, data.nbytes):
-            if self.cache is None:
-                write_bytes(self._transport, self.number, address, data)
-            else:
-                self.cache.write(address, data)
+            self.cache.flush(address, data.size)
+            write_bytes(self._transport, self.number, address, data)
 
     def _reaching_dram(self) -> AbstractContextManager[None]:
         return self._needing(
@@ -415,15 +407,6 @@ class Channel:
                 "channel since the switch"
             ),
         )
-
-    def mapped_cache(self) -> HostCache:
-        """The host's cache before the DRAM, from the first call on."""
-        with self.exclusive(in_time=False):
-            if self.cache is None:
-                self.cache = HostCache(
-                    self._transport, self.number, reachable=lambda: self.reachable
-                )
-            return self.cache
 
     @contextmanager
     def using_link(self, what: str, nbytes: int) -> Iterator[None]:
