@@ -20,7 +20,6 @@ METADATA = {
     "backend": str,
     "fabric_mhz": (int, Decimal),
     "time": str,
-    "dropped_events": int,
     "tracks": dict,
 }
 """What a trace says of itself."""
@@ -60,8 +59,6 @@ class Trace:
     process: str
     tracks: dict[str, list[Slice]]
     instants: dict[str, list[Instant]]
-    marks: list[Instant]
-    """Instants that belong to no track."""
     counters: dict[str, list[tuple[Fraction, int]]]
     """Times in ns, each with the value from then on, in the order of the file."""
 
@@ -100,7 +97,6 @@ def read_trace(path: Path) -> Trace:
         number: [] for number in sorted(names, key=places.__getitem__)
     }
     instants: dict[int, list[Instant]] = {number: [] for number in slices}
-    marks: list[Instant] = []
     counters: dict[str, list[tuple[Fraction, int]]] = {}
     for event in events:
         if event["ph"] == "M":
@@ -114,9 +110,6 @@ def read_trace(path: Path) -> Trace:
                 Instant(at_ns=at, name=event["name"], arguments=arguments)
                 for arguments in event["args"].get("at_once", [event["args"]])
             ]
-            if event["s"] == "g":
-                marks += found
-                continue
             _require(event["s"] == "t" and number in names, "on no track", event)
             instants[number] += found
             continue
@@ -145,7 +138,6 @@ def read_trace(path: Path) -> Trace:
             names[number]: sorted(found, key=lambda instant: instant.at_ns)
             for number, found in instants.items()
         },
-        marks=marks,
         counters=counters,
     )
 
@@ -154,14 +146,13 @@ def assert_sound(trace: Trace) -> None:
     """Raises :class:`TraceError` unless the trace is complete and could have happened.
 
     Nothing on a track overlaps; all times are moments of the fabric clock, from 0 on; channels come
-    first; nothing was dropped; and the metadata say all of this.
+    first; and the metadata say all of this.
     """
     metadata = trace.metadata
     for name, kind in METADATA.items():
         _require(isinstance(metadata.get(name), kind), f"metadata without {name}", metadata)
     _require(metadata["time"] == "simulated", "times not said to be simulated", metadata)
     _require("simulated" in trace.process, "times not said to be simulated", trace.process)
-    _require(metadata["dropped_events"] == 0 and not trace.marks, "events missing", metadata)
     _require(list(metadata["tracks"]) == list(trace.tracks), "other tracks", metadata["tracks"])
     are_channels = [name.startswith("channel ") for name in trace.tracks]
     _require(are_channels == sorted(are_channels, reverse=True), "channels are not first", None)

@@ -3,7 +3,7 @@
 from ..memory.allocator import MemoryStatistics
 from ..memory.pointers import AxdimmPointer
 from .backends import BackendOptions, open_backend
-from .backends.mapped import MappedFile, MappedTransport
+from .backends.mapped import MappedTransport
 from .channel import CopiedBytes, Mode, ModePolicy
 from .device import Axdimm, Configuration
 from .runs import KernelRun, RunResult
@@ -20,7 +20,6 @@ __all__ = [
     "Configuration",
     "CopiedBytes",
     "KernelRun",
-    "MappedFile",
     "MappedTransport",
     "MemoryStatistics",
     "Mode",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -28,7 +28,7 @@ from ..memory.pointers import AxdimmPointer
 from ..runtime.context import Context
 from ..runtime.schedule import Schedule
 from ..runtime.workers import Worker
-from ..transport import DeviceFault, DeviceTimeout, kernel_window
+from ..transport import DeviceTimeout, kernel_window
 from .hostcache import HostCache
 from .lines import read_bytes, write_bytes
 from .registers import RegisterWindow, arbiter_registers, kernel_registers, kernel_rules
@@ -114,18 +114,13 @@ class Channel:
         )
         self.allocations = allocations
         """Of all channels."""
-        self.cache: HostCache | None = None
-        """Of the host's processor, once a program has mapped memory of the channel."""
+        self.cache = HostCache(self._transport, number)
+        """What the host's cache keeps of the DRAM for programs that use its mapping."""
         self.follower = Worker(f"nearmem-channel{number}")
         self.run: KernelRun | None = None
         self.copied = CopiedBytes()
         self.occupied_until = 0
         """Simulated time at which the last copy ended."""
-        self._mode_unsure = False
-        """A switch was interrupted."""
-        self._ending = threading.Lock()
-        self._kept: list[tuple[AxdimmPointer, str]] = []
-        """Tensors of a run that was given up, while its kernel may still use them."""
         status = self.arbiter.read("status")
         self.mode = _mode_in_force(self.arbiter, status)
         # Another driver, closed during a run, may have left the kernel at work.
@@ -159,11 +154,6 @@ class Channel:
         """Whether a run that somebody follows is in progress."""
         return self.run is not None and not self.run.done
 
-    @property
-    def reachable(self) -> bool:
-        """Whether the DRAM takes the host's writes."""
-        return self.mode is Mode.NORMAL and not self.running
-
     # Who may use it.
 
     @contextmanager
@@ -189,9 +179,6 @@ class Channel:
         before = max(self._transport.now(self.number), self.occupied_until)
         if self._transport.host_time() < before:
             self._transport.set_host_time(before)
-        if self._mode_unsure:
-            self.mode = _mode_in_force(self.arbiter, self._settled_status())
-            self._mode_unsure = False
 
     @contextmanager
     def in_mode(self, mode: Mode | None, policy: ModePolicy) -> Iterator[None]:
@@ -201,20 +188,14 @@ class Channel:
         """
         while True:
             with self.exclusive():
-                if policy is ModePolicy.RAISE:
+                if policy is ModePolicy.RAISE or not self.running:
                     self.check_idle()
                     if mode is not None:
+                        if policy is ModePolicy.WAIT and self.mode is not mode:
+                            self.switch(mode)
                         self.check_mode(mode)
                     yield
                     return
-                if not self.running and not self.busy():
-                    if mode is not None and self.mode is not mode:
-                        self.switch(mode)
-                    yield
-                    return
-                if not self.running:
-                    self._await_idle()
-                    continue
                 run = self.run
             # Not under the lock, so that others can ask meanwhile.
             assert run is not None
@@ -236,35 +217,9 @@ class Channel:
     def busy(self) -> bool:
         """Whether a kernel that nobody follows still runs. For the owner of the lock."""
         # The arbiter answers in both modes, the kernel in one.
-        if self.unfinished and not self.arbiter.read_field("status", "kernel_busy"):
-            self._seen_idle()
+        if self.unfinished:
+            self.unfinished = bool(self.arbiter.read_field("status", "kernel_busy"))
         return self.unfinished
-
-    def _seen_idle(self) -> None:
-        with self._ending:
-            self.unfinished = False
-            kept, self._kept = self._kept, []
-        for pointer, user in kept:
-            self.allocations.release(pointer, user)
-
-    def _await_idle(self) -> None:
-        """Waits for a kernel that nobody follows."""
-        try:
-            self.arbiter.poll(
-                "status",
-                {"kernel_busy": 0},
-                interval=RUN_POLL_FABRIC_CYCLES,
-                timeout=MODE_TIMEOUT_FABRIC_CYCLES,
-            )
-        except DeviceTimeout as timeout:
-            raise DeviceTimeoutError(
-                f"channel {self.number} was still busy with a run that nobody follows after "
-                f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles; {self.describe()}",
-                channel=self.number,
-                timeout_fabric_cycles=MODE_TIMEOUT_FABRIC_CYCLES,
-                state=self.describe(),
-            ) from timeout
-        self._seen_idle()
 
     def check_idle(self) -> None:
         """Raises :class:`BusyError` while the kernel runs. For the owner of the lock."""
@@ -303,120 +258,45 @@ class Channel:
 
     def set_mode(self, mode: Mode, policy: ModePolicy) -> None:
         """Switches to ``mode``, by ``policy`` waiting for the kernel's run."""
-        with self.exclusive():
-            # A kernel found at work in normal mode waits for the DRAM: only this lets it end.
-            if mode is Mode.ACCELERATION and self.mode is Mode.NORMAL:
-                self.switch(mode)
-                return
         with self.in_mode(None, policy):
             self.switch(mode)
 
     def switch(self, mode: Mode) -> None:
         """Switches to ``mode``. For the owner of the lock."""
         began = self._transport.host_time()
-        try:
-            self._request_mode(mode)
-        except DeviceTimeout as timeout:
-            status = self.arbiter.read("status")
-            # Otherwise the switch might yet come, unnoticed, under accesses of the old mode.
-            with suppress(DeviceTimeout):
-                self._request_mode(self.mode)
-            self.mode = _mode_in_force(self.arbiter, self.arbiter.read("status"))
-            raise DeviceTimeoutError(
-                f"channel {self.number} was not in {mode} mode after "
-                f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles, its arbiter's status read "
-                f"{status:#x}; the request was withdrawn, {self.mode} mode is in force",
-                channel=self.number,
-                timeout_fabric_cycles=MODE_TIMEOUT_FABRIC_CYCLES,
-                status=status,
-                mode=str(self.mode),
-                state=self.describe(),
-            ) from timeout
-        except BaseException:  # Ctrl-C: the switch may come, or not
-            self._mode_unsure = True
-            raise
-        self.mode = mode
-        self.record(f"to {mode} mode", "mode", began, mode=str(mode))
-
-    def _request_mode(self, mode: Mode) -> None:
         code = self.arbiter["mode"]["mode"].code(mode)
         self.arbiter.write({"mode": code << self.arbiter["mode"]["mode"].lsb})
-        self.arbiter.poll(
-            "status",
-            {"mode": code, "draining": 0},
-            interval=MODE_POLL_FABRIC_CYCLES,
-            timeout=MODE_TIMEOUT_FABRIC_CYCLES,
-        )
-
-    def _settled_status(self) -> int:
-        """The arbiter's status once no switch drains."""
-        return self.arbiter.poll(
-            "status",
-            {"draining": 0},
-            interval=MODE_POLL_FABRIC_CYCLES,
-            timeout=MODE_TIMEOUT_FABRIC_CYCLES,
-        )
-
-    @contextmanager
-    def _needing(self, needed: Mode, advice: Callable[[bool], str]) -> Iterator[None]:
-        """What is done inside finds nobody to answer in the other mode, set by somebody else.
-
-        Then it raises :class:`WrongModeError` with ``advice(whether the kernel is at work)``.
-        """
         try:
-            yield
-        except DeviceFault as fault:
-            try:
-                status = self._settled_status()
-            except (DeviceFault, DeviceTimeout):
-                raise fault from None
-            found = _mode_in_force(self.arbiter, status)
-            if found is needed:
-                raise
-            self.mode = found
-            busy = bool(self.arbiter["status"]["kernel_busy"].extract(status))
-            raise WrongModeError(
-                f"channel {self.number} is in {found} mode, but {needed} mode is needed and was "
-                f"set: it was switched past this driver. {advice(busy)}",
+            self.arbiter.poll(
+                "status",
+                {"mode": code, "draining": 0},
+                interval=MODE_POLL_FABRIC_CYCLES,
+                timeout=MODE_TIMEOUT_FABRIC_CYCLES,
+            )
+        except DeviceTimeout as timeout:
+            raise DeviceTimeoutError(
+                f"channel {self.number} was not in {mode} mode after "
+                f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles: {timeout}",
                 channel=self.number,
-                mode=str(found),
-                needed=str(needed),
-            ) from fault
+                timeout_fabric_cycles=MODE_TIMEOUT_FABRIC_CYCLES,
+                state=self.describe(),
+            ) from timeout
+        self.mode = mode
+        self.record(f"to {mode} mode", "mode", began, mode=str(mode))
 
     # The host's accesses. For the owner of the lock.
 
     def read(self, address: int, nbytes: int, what: str) -> NDArray[np.uint8]:
         """Reads bytes over the link, never what the host's cache alone holds."""
-        with self._reaching_dram(), self.using_link(what, nbytes):
-            if self.cache is None:
-                return read_bytes(self._transport, self.number, address, nbytes)
-            return self.cache.read(address, nbytes)
+        with self.using_link(what, nbytes):
+            self.cache.flush(address, nbytes)
+            return read_bytes(self._transport, self.number, address, nbytes)
 
     def write(self, address: int, data: NDArray[np.uint8], what: str) -> None:
         """Writes bytes over the link, past the host's cache."""
-        with self._reaching_dram(), self.using_link(what, data.nbytes):
-            if self.cache is None:
-                write_bytes(self._transport, self.number, address, data)
-            else:
-                self.cache.write(address, data)
-
-    def _reaching_dram(self) -> AbstractContextManager[None]:
-        return self._needing(
-            Mode.NORMAL,
-            lambda busy: (
-                f"Call SetArbiterNormal({self.number}) and copy again, also what was copied to the "
-                "channel since the switch"
-            ),
-        )
-
-    def mapped_cache(self) -> HostCache:
-        """The host's cache before the DRAM, from the first call on."""
-        with self.exclusive(in_time=False):
-            if self.cache is None:
-                self.cache = HostCache(
-                    self._transport, self.number, reachable=lambda: self.reachable
-                )
-            return self.cache
+        with self.using_link(what, data.nbytes):
+            self.cache.flush(address, data.size)
+            write_bytes(self._transport, self.number, address, data)
 
     @contextmanager
     def using_link(self, what: str, nbytes: int) -> Iterator[None]:
@@ -442,7 +322,6 @@ class Channel:
         """Starts the kernel. For the owner of the lock."""
         self.kernel.write(settings)
         self.unfinished = True
-        run.kernel_started = True
         self.run = run
         self.kernel.write({"control": self.kernel["control"]["start"].mask})
         run.kernel_began = self._transport.host_time()
@@ -452,30 +331,12 @@ class Channel:
 
         Raises what ended the run otherwise, see :meth:`~sw_driver.runtime.handles.Handle.wait`.
         """
-
-        def advice(busy: bool) -> str:
-            again = f"Call SetArbiterAcc({self.number})"
-            if busy:
-                return (
-                    f"{again} and wait until PollAxdimm({self.number}): the run of {run.nparams} "
-                    "parameters then ends, though nobody follows it; do not repeat it"
-                )
-            return (
-                f"{again}; the run of {run.nparams} parameters did not begin, or was over before: "
-                "look at the parameters before it is repeated"
-            )
-
-        with self._needing(Mode.ACCELERATION, advice):
-            status = self._await_kernel(run, timeout_fabric_cycles)
+        status = self._await_kernel(run, timeout_fabric_cycles)
         fields = self.kernel["status"]
         causes = {code: name for name, code in fields["cause"].encoding}
         code = fields["cause"].extract(status)
         cause = causes.get(code, f"cause_{code}")
-        # An error of the run itself would have taken the place of this cause.
-        refused_start = cause == "start_while_busy"
-        if not fields["done"].extract(status) or (
-            fields["error"].extract(status) and not refused_start
-        ):
+        if not fields["done"].extract(status) or fields["error"].extract(status):
             raise KernelError(
                 f"the kernel refused or stopped the run of {run.nparams} parameters on channel "
                 f"{run.channel}: {cause}",
@@ -499,7 +360,6 @@ class Channel:
                 name: float(np.uint32(counters[register]).view(np.float32))
                 for register, name in sums.items()
             },
-            refused_start=refused_start,
         )
         if self._context.timeline is not None:
             self._context.timeline.add(
@@ -528,7 +388,7 @@ class Channel:
                 interval = chunk = min(chunk, early - passed)
             with suppress(DeviceTimeout):
                 status = self.kernel.poll("status", {"busy": 0}, interval=interval, timeout=chunk)
-                self._seen_idle()
+                self.unfinished = False
                 return status
             left -= chunk
             if self._context.closing.is_set():
@@ -563,15 +423,6 @@ class Channel:
         return DramActivity(
             **{name: values[register] for name, register in ACTIVITY_REGISTERS.items()}
         )
-
-    def end_run(self, run: KernelRun, pointers: list[AxdimmPointer]) -> None:
-        """The run's tensors can be freed; if it was given up, once the kernel is idle."""
-        with self._ending:
-            if run.kernel_started and self.unfinished and not self._context.closing.is_set():
-                self._kept.extend((pointer, run.what) for pointer in pointers)
-                return
-        for pointer in pointers:
-            self.allocations.release(pointer, run.what)
 
     # What others are told.
 

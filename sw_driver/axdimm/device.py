@@ -278,8 +278,6 @@ class Axdimm(Copies):
         """
         state = self._session.owner(ptr)
         with state.exclusive():
-            if not state.running:
-                state.busy()  # notices the end of a run that was given up
             state.allocator.free(state.allocations.remove(ptr).address)
 
     def MallocHost(self, nbytes: int, channel: int | None = None) -> HostPointer:
@@ -357,8 +355,7 @@ class Axdimm(Copies):
         """Gives the channel's DRAM to its kernel; over when the mode is in force.
 
         Raises :class:`BusyError` (or waits, by ``modes``), :class:`NoSuchChannelError`, and
-        :class:`DeviceTimeoutError` when the mode is not in force in time; the request is then
-        withdrawn.
+        :class:`DeviceTimeoutError` when the mode is not in force in time.
         """
         return self._set_mode(channel, Mode.ACCELERATION, stream, modes)
 

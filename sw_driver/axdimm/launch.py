@@ -78,13 +78,18 @@ def launch(
         "rule": state.rules.index(rule),
     }
     held: list[AxdimmPointer] = []
+
+    def release() -> None:
+        for pointer in held:
+            state.allocations.release(pointer, run.what)
+
     run = KernelRun(
         session.context,
         rule=chosen,
         channel=state.number,
         nparams=count,
         t=int(checked["t"]) if "t" in checked else None,
-        cleanup=lambda: state.end_run(run, held),
+        cleanup=release,
     )
     timeout = (
         TIMEOUT_FABRIC_CYCLES + TIMEOUT_FABRIC_CYCLES_PER_BEAT * run.beats

@@ -21,9 +21,10 @@ __all__ = ["MappedView"]
 class MappedView:
     """A piece of the module's memory, mapped with the host's cache enabled (paper section 4.1).
 
-    The instructions of a program on it: what they do is in :mod:`sw_driver.axdimm.hostcache`.
-    Offsets are bytes from the start of the view. What is in the cache can be loaded in every mode,
-    however old it is; what is not needs normal mode and an idle kernel.
+    The instructions of a program on it. Loads and stores go through the host's cache, of which
+    :mod:`sw_driver.axdimm.hostcache` says what is modelled. Offsets are bytes from the start of the
+    view. What is in the cache can be loaded in every mode, however old it is; what is not needs
+    normal mode and an idle kernel.
 
     Raises
     ------
@@ -34,7 +35,6 @@ class MappedView:
 
     def __init__(self, channel: Channel, pointer: AxdimmPointer, nbytes: int) -> None:
         self._channel = channel
-        self._cache = channel.mapped_cache()
         self._pointer = pointer
         self._nbytes = nbytes
 
@@ -45,21 +45,21 @@ class MappedView:
         """Ordinary loads: what the cache holds, and for the rest what the DRAM holds."""
         with self._access(offset, nbytes, "load") as address:
             self._check_reach(address, nbytes)
-            return self._cache.load(address, nbytes)
+            return self._channel.cache.load(address, nbytes)
 
     def store(self, offset: int, data: Any) -> None:
         """Ordinary stores: into the cache, from where they reach the DRAM some time."""
         view = byte_view(data, None, writable=False)
         with self._access(offset, view.size, "store") as address:
             self._check_reach(address, view.size)
-            self._cache.store(address, view)
+            self._channel.cache.store(address, view)
 
     def stream_store(self, offset: int, data: Any) -> None:
-        """Non-temporal stores: past the cache, through a write-combining buffer."""
+        """Non-temporal stores: past the cache. They are in the DRAM when the call returns."""
         view = byte_view(data, None, writable=False)
         with self._access(offset, view.size, "non-temporal store") as address:
             self._check_owned()
-            self._cache.stream_store(address, view)
+            self._channel.write(address, view, "non-temporal store")
 
     def flush(self, offset: int = 0, nbytes: int | None = None) -> None:
         """CLFLUSH of the lines: written back if a store changed them, then forgotten.
@@ -68,12 +68,10 @@ class MappedView:
         """
         size = self._nbytes - checked_size("offset", offset) if nbytes is None else nbytes
         with self._access(offset, size, "flush") as address:
-            self._cache.flush(address, size)
+            self._channel.cache.flush(address, size)
 
     def fence(self) -> None:
-        """SFENCE: what is in write-combining buffers goes to the DRAM."""
-        with self._access(0, 0, "fence"):
-            self._cache.fence()
+        """SFENCE: returns when non-temporal stores are in the DRAM, where they are already."""
 
     @contextmanager
     def _access(self, offset: int, nbytes: int, what: str) -> Iterator[int]:
@@ -92,7 +90,7 @@ class MappedView:
                 yield self._pointer.address + offset
 
     def _check_reach(self, address: int, nbytes: int) -> None:
-        if not self._cache.holds(address, nbytes):
+        if not self._channel.cache.holds(address, nbytes):
             self._check_owned()
 
     def _check_owned(self) -> None:

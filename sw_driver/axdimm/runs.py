@@ -109,8 +109,6 @@ class RunResult:
     """What the DRAM did meanwhile; None on an untimed backend."""
     sums: Mapping[str, float] = field(default_factory=dict)
     """The rule's sums over all parameters, FP32 values; of a backend without arithmetic 0."""
-    refused_start: bool = False
-    """Somebody wrote START during the run, past this driver: it was refused, the run went on."""
 
 
 class KernelRun(Handle[RunResult]):
@@ -145,7 +143,6 @@ class KernelRun(Handle[RunResult]):
         """The channel that the run is on."""
         self.nparams = nparams
         """Parameters that the run updates."""
-        self.kernel_started = False
         self.kernel_began = 0
         """Simulated time of START, in fabric cycles."""
 

@@ -104,10 +104,6 @@ class Handle(Generic[T]):
         """How far the operation got. Never blocks and asks nobody."""
         return Progress(done=self._done_units, total=self._total, unit=self._unit)
 
-    def poll(self) -> bool:
-        """Same as :attr:`done`."""
-        return self.done
-
     def wait(self, timeout: float | None = None) -> T:
         """Waits for the end and returns the result; the caller's simulated time is then the end's.
 

@@ -30,10 +30,7 @@ from ..errors import InvalidOptionError
 from .files import replacing
 from .timeline_picture import PICTURES, draw_timeline
 
-__all__ = ["LIMIT_EVENTS", "MERGED_GAP_FABRIC_CYCLES", "Timeline", "merge_uses", "timeline_file"]
-
-LIMIT_EVENTS = 1 << 20
-"""Events that a timeline holds, at some 300 bytes each, unless told otherwise."""
+__all__ = ["MERGED_GAP_FABRIC_CYCLES", "Timeline", "merge_uses", "timeline_file"]
 
 MERGED_GAP_FABRIC_CYCLES = 32
 """Shorter pauses of a copy on the link are not shown: another channel's accesses to registers.
@@ -93,37 +90,22 @@ class _Track:
 
 
 class Timeline:
-    """Records what happened when. Any thread may call.
-
-    Times are simulated fabric cycles from 0 on. What is recorded past ``limit_events`` is dropped
-    and counted: :attr:`dropped_events`, the trace's metadata and a mark in the trace say so.
+    """Records what happened when. Any thread may call. Times are simulated fabric cycles from 0 on.
 
     Parameters
     ----------
     backend: what was driven, as in reports.
     fabric_mhz: the clock in whose cycles all times are.
-    limit_events: slices, instants and values held; each stretch of :meth:`add_uses` counts as one.
     """
 
-    def __init__(
-        self, *, backend: str, fabric_mhz: float, limit_events: int = LIMIT_EVENTS
-    ) -> None:
+    def __init__(self, *, backend: str, fabric_mhz: float) -> None:
         self.backend = backend
         self.fabric_mhz = fabric_mhz
         self._cycle_ns = 1000 / Fraction(fabric_mhz)
-        self._limit = limit_events
-        self._events = 0
-        self._dropped = 0
-        self._dropped_from = 0
         self._tracks: dict[str, _Track] = {}
         self._values: dict[str, list[tuple[int, int]]] = {}
         """Of each counter, its values from these times on."""
         self._lock = threading.Lock()
-
-    @property
-    def dropped_events(self) -> int:
-        """Events that were not recorded, because the limit was reached."""
-        return self._dropped
 
     def track(self, name: str, description: str = "") -> None:
         """Adds a track below those that there are; one that is there already stays as it is.
@@ -152,9 +134,7 @@ class Timeline:
         begin, end = _times(name, begin_fabric_cycle, end_fabric_cycle)
         label = _label(name, category, arguments)
         with self._lock:
-            found = self._find(track)
-            if self._room(1, begin):
-                found.slices.append((begin, end, label))
+            self._find(track).slices.append((begin, end, label))
 
     def add_uses(
         self,
@@ -179,9 +159,7 @@ class Timeline:
         used = int((joined[:, 1] - joined[:, 0]).sum())
         label = _label(name, category, {**arguments, "used_fabric_cycles": used})
         with self._lock:
-            found = self._find(track)
-            if self._room(len(joined), int(joined[0, 0])):
-                found.uses.append((joined, label))
+            self._find(track).uses.append((joined, label))
 
     def instant(self, track: str, name: str, at_fabric_cycle: int, **arguments: object) -> None:
         """Records what took no simulated time. Raises as :meth:`add` does.
@@ -192,9 +170,7 @@ class Timeline:
         at, _ = _times(name, at_fabric_cycle, at_fabric_cycle)
         event = (at, _label(name, "instant"), _json(arguments))
         with self._lock:
-            found = self._find(track)
-            if self._room(1, at):
-                found.instants.append(event)
+            self._find(track).instants.append(event)
 
     def count(self, counter: str, value: int, at_fabric_cycle: int) -> None:
         """Records what a counter is from that time on; the last value of a time stays.
@@ -203,8 +179,7 @@ class Timeline:
         """
         at, _ = _times(counter, at_fabric_cycle, at_fabric_cycle)
         with self._lock:
-            if self._room(1, at):
-                self._values.setdefault(counter, []).append((at, index(value)))
+            self._values.setdefault(counter, []).append((at, index(value)))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes what has been recorded so far: a picture, without names, arguments, instants and
@@ -241,21 +216,12 @@ class Timeline:
         }
         with open(path, "wb") as file:
             title = f"{self.backend}: when each copy, mode switch and run was"
-            notes = f"; {self._dropped} events were not recorded" if self._dropped else ""
-            draw_timeline(file, form, title, drawn, notes)
+            draw_timeline(file, form, title, drawn)
 
     def _find(self, track: str) -> _Track:
         if track not in self._tracks:
             raise ValueError(f"there is no track {track!r}, only {', '.join(self._tracks)}: add it")
         return self._tracks[track]
-
-    def _room(self, events: int, begin: int) -> bool:
-        if self._events + events <= self._limit:
-            self._events += events
-            return True
-        self._dropped_from = min(self._dropped_from, begin) if self._dropped else begin
-        self._dropped += events
-        return False
 
     def _metadata(self) -> dict[str, object]:
         return {
@@ -264,7 +230,6 @@ class Timeline:
             "backend": self.backend,
             "fabric_mhz": self.fabric_mhz,
             "time": "simulated",
-            "dropped_events": self._dropped,
             "tracks": {name: track.description for name, track in self._tracks.items()},
         }
 
@@ -276,9 +241,6 @@ class Timeline:
         for name, track in self._tracks.items():
             yield _describe("thread_name", track.number, name=name)
             yield _describe("thread_sort_index", track.number, sort_index=track.number)
-        if self._dropped:
-            label = _label(f"{self._dropped} events from here on not recorded", "limit")
-            yield self._instant(_FIRST_TRACK, self._dropped_from, label, "{}", scope="g")
         for track in self._tracks.values():
             for begin, end, label in track.all_slices():
                 begin_ns, end_ns = self._ns(begin), self._ns(end)
@@ -291,19 +253,16 @@ class Timeline:
                 first, *others = (arguments for *_, arguments in same)
                 if others:
                     first = f'{{"at_once":[{",".join((first, *others))}]}}'
-                yield self._instant(track.number, at, label, first, scope="t")
+                yield (
+                    f'{{"ph":"i","s":"t","pid":{_PROCESS},"tid":{track.number},'
+                    f'"ts":{_us(self._ns(at))},{label},"args":{first}}}'
+                )
         for name, found in self._values.items():
             for at, value in dict(sorted(found, key=itemgetter(0))).items():
                 yield (
                     f'{{"ph":"C","pid":{_PROCESS},"tid":{_FIRST_TRACK},"ts":{_us(self._ns(at))},'
                     f'"name":{json.dumps(name)},"args":{{"value":{value}}}}}'
                 )
-
-    def _instant(self, number: int, at: int, label: str, arguments: str, *, scope: str) -> str:
-        return (
-            f'{{"ph":"i","s":"{scope}","pid":{_PROCESS},"tid":{number},'
-            f'"ts":{_us(self._ns(at))},{label},"args":{arguments}}}'
-        )
 
     def _ns(self, fabric_cycle: int) -> int:
         return fabric_cycle * self._cycle_ns.numerator // self._cycle_ns.denominator

@@ -19,7 +19,6 @@ def draw_timeline(
     form: str,
     title: str,
     tracks: Mapping[str, Sequence[tuple[int, int, str]]],
-    notes: str = "",
 ) -> None:
     """Writes a row for each track, with a bar from begin to end of each of its slices.
 
@@ -27,7 +26,6 @@ def draw_timeline(
     ----------
     form: ``svg`` or ``png``. The same timeline gives the same bytes.
     tracks: begin and end in nanoseconds, and the kind, which decides the colour.
-    notes: what is not in the picture.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -46,7 +44,7 @@ def draw_timeline(
     axes.set_yticks(range(len(tracks)), list(tracks))
     axes.set_ylim(len(tracks) - 0.5, -0.5)
     axes.set_xlim(left=0)
-    axes.set_xlabel(f"simulated time (ms){notes}")
+    axes.set_xlabel("simulated time (ms)")
     axes.set_title(title)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)

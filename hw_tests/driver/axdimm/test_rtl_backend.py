@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
-import resource
-import signal
 import threading
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -399,26 +397,6 @@ def test_waveform_opens_in_another_reader(tmp_path: Path, window: tuple[int, int
             assert pylibfst.lib.fstReaderGetStartTime(reader) == 2 * 550 * half_cycle_ps
             assert last == 2 * 600 - 1
         pylibfst.lib.fstReaderClose(reader)
-
-
-def _run_on_a_full_disk(wave: Path) -> None:
-    transport = VerilatedTransport(config=CONFIG, wave=wave, arithmetic=False)
-    # 4 KiB for any file from here on.
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    transport.write_lines(0, 0, np.full(64 * LINE, 0xA5, np.uint8))
-    transport.close()
-
-
-def test_a_waveform_that_was_cut_off_does_not_get_its_name(tmp_path: Path) -> None:
-    process = multiprocessing.get_context("spawn").Process(
-        target=_run_on_a_full_disk, args=(tmp_path / "wave.fst",)
-    )
-    process.start()
-    process.join()
-    assert process.exitcode != 0
-    assert not list(tmp_path.glob("wave*"))
 
 
 def _build(_: int) -> str:

@@ -23,7 +23,7 @@ from sw_driver.axdimm.runs import RunResult
 from sw_driver.runtime.handles import Handle
 from sw_driver.runtime.streams import Stream
 from sw_driver.runtime.wrapper import TransportWrapper
-from sw_driver.transport import DeviceTimeout, Transport, kernel_window
+from sw_driver.transport import DeviceTimeout, kernel_window
 
 COUNT = 500
 NBYTES = 4 * COUNT
@@ -676,32 +676,6 @@ def test_a_stream_whose_thread_cannot_be_started_is_as_before(
     assert stream.queued == 0
     device.MemcpyHost2Axdimm(pointer, bytes(64), 64, stream=stream).wait(SECONDS)
     device.FreeAxdimm(pointer)
-
-
-class _Interrupted(TransportWrapper):
-    """Ctrl-C comes while a mode switch is awaited."""
-
-    interrupt = False
-
-    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
-        if self.interrupt:
-            self.interrupt = False
-            raise KeyboardInterrupt
-        return super().poll(channel, address, mask, value, **times)
-
-
-def test_the_mode_is_known_after_an_interrupted_switch(backend: Transport) -> None:
-    transport = _Interrupted(backend)
-    with Axdimm(transport) as device:
-        pointer = device.MallocAxdimm(64, 0)
-        transport.interrupt = True
-        with pytest.raises(KeyboardInterrupt):
-            device.SetArbiterAcc(0)
-        with pytest.raises(errors.WrongModeError):
-            device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
-        assert device.mode(0) is Mode.ACCELERATION
-        device.SetArbiterNormal(0)
-        device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
 
 
 @pytest.mark.parametrize("field", ["channel", "address", "allocation", "device"])

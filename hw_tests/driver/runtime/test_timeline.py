@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hw_tests.driver import trace_reader
 from hw_tests.driver.trace_reader import Trace, TraceError, assert_sound, overlap, read_trace
 from sw_driver.runtime.timeline import Timeline, merge_uses
 
@@ -124,33 +123,6 @@ def test_threads_record_at_once(tmp_path: Path) -> None:
     for track in tracks:
         assert [each.arguments["number"] for each in trace.tracks[track]] == list(range(count))
         assert_sound(read_trace(tmp_path / f"{track}.json"))
-
-
-def test_uses_that_touch_count_as_one() -> None:
-    timeline = a_timeline(limit_events=2)
-    timeline.add_uses(LINK, "copy", uses((0, 16), (16, 32), (34, 66)), "copy")
-    assert timeline.dropped_events == 0
-    timeline.add_uses(LINK, "copy", uses((66, 70), (72, 76)), "copy")
-    assert timeline.dropped_events == 2
-
-
-def test_what_exceeds_the_limit_is_counted(tmp_path: Path) -> None:
-    timeline = a_timeline(limit_events=4)
-    timeline.add("channel 0", "copy", 0, 100, "copy")
-    timeline.add_uses(LINK, "copy", uses((0, 20), (60, 100)), "copy")
-    timeline.add_uses(LINK, "copy", uses((300, 320), (360, 400)), "copy")
-    timeline.add("channel 0", "copy", 200, 300, "copy")
-    timeline.instant("channel 0", "backdoor copy", 250)
-    timeline.instant("channel 0", "backdoor copy", 260)
-    assert timeline.dropped_events == 4
-    trace = written(timeline, tmp_path)
-    assert [len(slices) for slices in trace.tracks.values()] == [2, 0, 2, 0, 0]
-    assert trace.metadata["dropped_events"] == 4
-    (mark,) = trace.marks
-    assert mark.name == "4 events from here on not recorded"
-    assert mark.at_ns == 250 * 5
-    with pytest.raises(TraceError, match="events missing"):
-        assert_sound(trace)
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -325,45 +297,16 @@ def _event(document: dict[str, Any], name: str) -> dict[str, Any]:
 SPOILT: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     "partial overlap": ("overlap", lambda d: _event(d, "copy").update(ts=0.995)),
     "nested": ("overlap", lambda d: _event(d, "copy").update(ts=0.6, dur=0.1)),
-    "empty inside another": ("overlap", lambda d: _event(d, "copy").update(ts=0.6, dur=0)),
     "negative time": ("before the beginning", lambda d: _event(d, "Adam").update(ts=-0.005)),
-    "negative instant": (
-        "before the beginning",
-        lambda d: _event(d, "backdoor copy").update(ts=-1),
-    ),
-    "backwards": ("ends before it begins", lambda d: _event(d, "copy").update(dur=-0.005)),
     "off the grid": ("between fabric cycles", lambda d: _event(d, "Adam").update(ts=0.496)),
-    "too fine": ("between fabric cycles", lambda d: _event(d, "copy").update(dur=0.5005)),
-    "time as text": ("not a time", lambda d: _event(d, "copy").update(ts="1.0")),
-    "no arguments": ("incomplete", lambda d: _event(d, "Adam").pop("args")),
-    "no name": ("no name", lambda d: _event(d, "Adam").update(name="")),
     "no category": ("no category", lambda d: _event(d, "Adam").pop("cat")),
-    "no duration": ("neither slice nor instant", lambda d: _event(d, "Adam").pop("dur")),
-    "no time": ("no time", lambda d: _event(d, "Adam").pop("ts")),
     "unknown event": ("neither slice nor instant", lambda d: _event(d, "Adam").update(ph="B")),
     "unknown track": ("on no track", lambda d: _event(d, "Adam").update(tid=9)),
-    "track without a place": (
-        "tracks without a place",
-        lambda d: d["traceEvents"].remove(_event(d, "thread_sort_index")),
-    ),
     "another order": (
         "other tracks",
         lambda d: d["traceEvents"][6]["args"].update(sort_index=-1),
     ),
-    "no process": (
-        "not one process",
-        lambda d: d["traceEvents"].remove(_event(d, "process_name")),
-    ),
-    "another unit": ("nanoseconds", lambda d: d.update(displayTimeUnit="ms")),
-    "no metadata": ("metadata without product", lambda d: d.pop("otherData")),
-    "dropped": ("events missing", lambda d: d["otherData"].update(dropped_events=1)),
     "host time": ("simulated", lambda d: d["otherData"].update(time="host")),
-} | {
-    f"no {name}": (
-        f"metadata without {name}",
-        lambda d, name=name: d["otherData"].pop(name),
-    )
-    for name in trace_reader.METADATA
 }
 
 

@@ -8,7 +8,6 @@ import json
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from sw_driver.transport import (
     check_bytes,
 )
 
-from ...runtime.files import replacing
 from ...simulator.library import load_library, verilated_library
 from ...simulator.traces import merge_dram_traces
 
@@ -115,8 +113,7 @@ class VerilatedTransport:
         )
         self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)
         # For a transport that nobody closes. Not at the program's end, when others close it.
-        waves = ExitStack()
-        self._finalizer = weakref.finalize(self, _close, self._library, self._module, waves)
+        self._finalizer = weakref.finalize(self, self._library.nm_close, self._module)
         self._finalizer.atexit = False
         self._host = threading.local()
         self._latest = 0
@@ -138,8 +135,7 @@ class VerilatedTransport:
             ):
                 raise ValueError(f"cannot write the DRAM trace {str(dram_trace)!r}")
             if wave is not None:
-                # Under another name until it is closed: on a full disk its writer ends the program.
-                path = waves.enter_context(replacing(wave_files(wave, self.channels)[channel]))
+                path = wave_files(wave, self.channels)[channel]
                 times = (round(500_000 / config.fabric_mhz), *(wave_window or (0, 2**64 - 1)))
                 if self._library.nm_wave(self._module, channel, str(path).encode(), *times):
                     raise ValueError(f"cannot write the waveform {str(wave)!r}")
@@ -352,13 +348,6 @@ class VerilatedTransport:
             finally:
                 for part in parts:
                     part.unlink(missing_ok=True)
-
-
-def _close(library: ctypes.CDLL, module: int, waves: ExitStack) -> int:
-    """Frees the simulation; its waveforms get their names."""
-    status = library.nm_close(module)
-    waves.close()
-    return status
 
 
 def build_library(
