@@ -76,7 +76,7 @@ class End:
 
 
 class BufferEnd(End):
-    """Memory of the program, or pinned memory of the host."""
+    """Memory of the program, or what ``MallocHost`` has allocated."""
 
     def __init__(
         self,
