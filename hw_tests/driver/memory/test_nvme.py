@@ -21,12 +21,7 @@ from numpy.typing import NDArray
 
 from sw_driver.errors import (
     AxdimmError,
-    BusyError,
     ClosedError,
-    CopyRangeError,
-    DoubleFreeError,
-    ForeignPointerError,
-    FreedPointerError,
     InvalidSizeError,
     LostDataError,
     NoSuchChannelError,
@@ -189,21 +184,6 @@ def test_each_byte_lies_where_the_layout_says(
     assert pointer.channel == expected
     assert len({each.free_bytes + (number + 1) * BLOCK for number, each in
                 enumerate(memory.statistics())}) == 1, "the shares differ"  # fmt: skip
-
-
-def test_an_allocation_on_one_storage_leaves_the_others_alone(
-    memory: NvmeStorage, tmp_path: Path
-) -> None:
-    paths = register(memory, tmp_path, 3)
-    data = noise(300_000)
-    pointer = memory.allocate(data.size, 1)
-    memory.write(pointer, data)
-    assert pointer.channel == 1
-    assert np.array_equal(
-        np.fromfile(paths[1], np.uint8)[pointer.address : pointer.address + data.size], data
-    )
-    assert not np.fromfile(paths[0], np.uint8).any()
-    assert not np.fromfile(paths[2], np.uint8).any()
 
 
 def test_storage_registered_later_takes_part_in_later_allocations(
@@ -504,28 +484,6 @@ def test_out_of_memory_says_what_is_free_where_and_takes_nothing(
     free = [(each.free_bytes, each.allocations) for each in before]
     assert [(each.free_bytes, each.allocations) for each in memory.statistics()] == free
     memory.allocate(40 * BLOCK, 1)
-
-
-def test_pointers_are_checked(memory: NvmeStorage, tmp_path: Path) -> None:
-    register(memory, tmp_path)
-    pointer, foreign = memory.allocate(5000), NvmeStorage(device=2)
-    with pytest.raises(CopyRangeError):
-        get(memory, pointer, 5001)
-    with pytest.raises(CopyRangeError):
-        memory.write(pointer + 1, noise(5000))
-    with pytest.raises(ForeignPointerError):
-        foreign.read(pointer, np.zeros(1, np.uint8))
-    memory.allocations.hold(pointer, "a copy")
-    with pytest.raises(BusyError):
-        memory.free(pointer)
-    memory.allocations.release(pointer, "a copy")
-    memory.free(pointer)
-    with pytest.raises(DoubleFreeError):
-        memory.free(pointer)
-    with pytest.raises(FreedPointerError):
-        get(memory, pointer, 1)
-    [statistics] = memory.statistics()
-    assert statistics.free_bytes == statistics.total_bytes
 
 
 def test_statistics_count(memory: NvmeStorage, tmp_path: Path, faults: Faults) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
@@ -56,7 +55,7 @@ class TensorStore:
     Calls only queue what is to be done, and return handles; results do not depend on when they are
     waited for. All that touches a channel is done in the order of the calls, so that one channel
     computes while the other copies; parameters come from storage beside that. Where tensors go is
-    decided at the call, so it is the same each time. Any thread may call.
+    decided at the call, so it is the same each time. One thread at a time may call.
 
     When a channel is full, what was updated in this iteration is evicted first (paper section 5.3),
     and of that what was used longest ago. What an operation works on is never evicted for its sake.
@@ -100,7 +99,6 @@ class TensorStore:
         ]
         self._device = device
         self._placement = placement
-        self._lock = threading.RLock()
         self._closed = False
         self._entries: list[Entry] = []
         self._keys: dict[str, int] = {}
@@ -131,10 +129,9 @@ class TensorStore:
 
     def statistics(self) -> StoreStatistics:
         """What was done so far, as it is when all that is queued has ended; does not wait."""
-        with self._lock:
-            for room in self._rooms:
-                room.count()
-            return deepcopy(self._statistics)
+        for room in self._rooms:
+            room.count()
+        return deepcopy(self._statistics)
 
     def on_module(self, key: int, tensor: str = "p") -> bool:
         """Whether a tensor is on the module when all that is queued has been carried out."""
@@ -159,28 +156,27 @@ class TensorStore:
         not hold parameter, state and gradient together), :class:`TensorNameError` for a name that
         is there or state that the rule has not, :class:`HostBufferError`; nothing is changed then.
         """
-        with self._lock:
-            self._check_sound()
-            if name in self._keys:
-                raise TensorNameError(f"the store has a parameter {name!r}: give each its own name")
-            shape, initial = _shape(values), dict(initial_state or {})
-            number = self._next_channel()
-            chosen = self._rule(rule, number)
-            _check_optimizer(name, chosen, initial)
-            entry = Entry(name, chosen, shape, math.prod(shape), number)
-            self._check_end(entry, values)
-            nbytes = VALUE_BYTES * entry.count
-            entry.tensors = {each: Kept(f"{name}.{each}", nbytes, entry) for each in chosen.tensors}
-            room = self._rooms[number]
-            room.check_fits(name, len(entry.tensors) * padded_bytes(nbytes))
-            self._place(room, entry)
-            handles = []
-            for each, tensor in entry.lasting.items():
-                state = np.full(shape, initial.get(each, 0.0), np.float32)
-                handles.append(room.put(tensor, values if each == "p" else state))
-            self._use(*entry.lasting.values())
-            key = self._keys[name] = len(self._entries)
-            self._entries.append(entry)
+        self._check_sound()
+        if name in self._keys:
+            raise TensorNameError(f"the store has a parameter {name!r}: give each its own name")
+        shape, initial = _shape(values), dict(initial_state or {})
+        number = self._next_channel()
+        chosen = self._rule(rule, number)
+        _check_optimizer(name, chosen, initial)
+        entry = Entry(name, chosen, shape, math.prod(shape), number)
+        self._check_end(entry, values)
+        nbytes = VALUE_BYTES * entry.count
+        entry.tensors = {each: Kept(f"{name}.{each}", nbytes, entry) for each in chosen.tensors}
+        room = self._rooms[number]
+        room.check_fits(name, len(entry.tensors) * padded_bytes(nbytes))
+        self._place(room, entry)
+        handles = []
+        for each, tensor in entry.lasting.items():
+            state = np.full(shape, initial.get(each, 0.0), np.float32)
+            handles.append(room.put(tensor, values if each == "p" else state))
+        self._use(*entry.lasting.values())
+        key = self._keys[name] = len(self._entries)
+        self._entries.append(entry)
         for handle in handles:
             handle.wait()
         return key
@@ -190,11 +186,10 @@ class TensorStore:
 
         From the module if it is there, else straight from storage, beside what the channels do.
         """
-        with self._lock:
-            entry = self._sound(key)
-            self._check_end(entry, target, writable=True)
-            self._use(entry.tensors["p"])
-            return self._get(entry, entry.tensors["p"], target)
+        entry = self._sound(key)
+        self._check_end(entry, target, writable=True)
+        self._use(entry.tensors["p"])
+        return self._get(entry, entry.tensors["p"], target)
 
     def receive(self, key: int, gradient: Values, *, measure: bool = False) -> Handle[None]:
         """Copies a gradient to the module; the source may be reused after the handle's ``wait``.
@@ -203,29 +198,28 @@ class TensorStore:
         ``accumulate``. ``measure`` has the module add up the squares at once, so that :meth:`norm`
         need not bring the gradient back for it.
         """
-        with self._lock:
-            entry = self._sound(key)
-            self._check_end(entry, gradient)
-            room, there = self._rooms[entry.channel], entry.gradient
-            new = there
+        entry = self._sound(key)
+        self._check_end(entry, gradient)
+        room, there = self._rooms[entry.channel], entry.gradient
+        new = there
+        if measure:
+            self._rule("sum_squares", entry.channel)
+        if there.known:
+            self._rule("accumulate", entry.channel)
+            new = Kept(f"{entry.name}'s further gradient", there.nbytes, entry)
+        self._use(there, new)
+        try:
+            room.gather([there, new])
+            handle = room.put(new, gradient)
+            if new is not there:
+                room.run("accumulate", {"a": there, "g": new}, {"scale": 1.0})
+            entry.squares = None
             if measure:
-                self._rule("sum_squares", entry.channel)
-            if there.known:
-                self._rule("accumulate", entry.channel)
-                new = Kept(f"{entry.name}'s further gradient", there.nbytes, entry)
-            self._use(there, new)
-            try:
-                room.gather([there, new])
-                handle = room.put(new, gradient)
-                if new is not there:
-                    room.run("accumulate", {"a": there, "g": new}, {"scale": 1.0})
-                entry.squares = None
-                if measure:
-                    self._measure(entry)
-            finally:
-                if new is not there or not new.known:
-                    room.forget(new)
-            return handle
+                self._measure(entry)
+        finally:
+            if new is not there or not new.known:
+                room.forget(new)
+        return handle
 
     def norm(self, keys: Iterable[int] | None = None) -> float:
         """The norm of all gradients that were received, or those of ``keys``; waits for it.
@@ -233,13 +227,12 @@ class TensorStore:
         The module adds up the squares of each tensor, by the rule ``sum_squares``; the host adds
         these, in double.
         """
-        with self._lock:
-            self._check_sound()
-            entries = [self._entry(key) for key in keys] if keys is not None else self._entries
-            entries = [entry for entry in entries if entry.gradient.known]
-            for entry in entries:
-                self._rule("sum_squares", entry.channel)
-            runs = [entry.squares or self._measure(entry) for entry in entries]
+        self._check_sound()
+        entries = [self._entry(key) for key in keys] if keys is not None else self._entries
+        entries = [entry for entry in entries if entry.gradient.known]
+        for entry in entries:
+            self._rule("sum_squares", entry.channel)
+        runs = [entry.squares or self._measure(entry) for entry in entries]
         return math.sqrt(math.fsum(run.wait().sums["squares"] for run in runs))
 
     def update(
@@ -253,98 +246,91 @@ class TensorStore:
         Raises :class:`HyperparameterError`, :class:`TensorNameError` if no gradient was received,
         :class:`OutOfMemoryError` if the storage is full; nothing is lost then.
         """
-        with self._lock:
-            entry = self._sound(key)
-            room = self._rooms[entry.channel]
-            if not entry.gradient.known:
-                raise TensorNameError(
-                    f"{entry.name} has no gradient: receive() one before update()", name=entry.name
-                )
-            rule_constants(entry.rule, checked_hyperparameters(entry.rule, hyperparameters))
-            checked_hyperparameters(RULES["accumulate"], {"scale": scale})
-            for rule in ("fill", "accumulate") if scale != 1 else ():
-                self._rule(rule, entry.channel)
-            gradient = used = entry.gradient
-            try:
-                if scale != 1:
-                    used = self._scaled(entry, scale)
-                tensors = entry.tensors | {"g": used}
-                self._use(*tensors.values())
-                room.gather(list(tensors.values()))
-                run = room.run(entry.rule.name, tensors, hyperparameters)
-            finally:
-                if used is not gradient:
-                    room.forget(used)
-            room.forget(gradient)
-            entry.updated = True
-            return run
+        entry = self._sound(key)
+        room = self._rooms[entry.channel]
+        if not entry.gradient.known:
+            raise TensorNameError(
+                f"{entry.name} has no gradient: receive() one before update()", name=entry.name
+            )
+        rule_constants(entry.rule, checked_hyperparameters(entry.rule, hyperparameters))
+        checked_hyperparameters(RULES["accumulate"], {"scale": scale})
+        for rule in ("fill", "accumulate") if scale != 1 else ():
+            self._rule(rule, entry.channel)
+        gradient = used = entry.gradient
+        try:
+            if scale != 1:
+                used = self._scaled(entry, scale)
+            tensors = entry.tensors | {"g": used}
+            self._use(*tensors.values())
+            room.gather(list(tensors.values()))
+            run = room.run(entry.rule.name, tensors, hyperparameters)
+        finally:
+            if used is not gradient:
+                room.forget(used)
+        room.forget(gradient)
+        entry.updated = True
+        return run
 
     def discard(self, key: int) -> None:
         """Forgets the gradient that was received, if there is one."""
-        with self._lock:
-            entry = self._sound(key)
-            self._rooms[entry.channel].forget(entry.gradient)
+        entry = self._sound(key)
+        self._rooms[entry.channel].forget(entry.gradient)
 
     def begin_iteration(self) -> None:
         """Nothing has been updated yet in the iteration that begins."""
-        with self._lock:
-            for entry in self._entries:
-                entry.updated = False
+        for entry in self._entries:
+            entry.updated = False
 
     # State in and out.
 
     def read(self, key: int, tensor: str = "p") -> NDArray[np.float32]:
         """A copy of a tensor's values, after all that is queued for it."""
-        with self._lock:
-            entry = self._sound(key)
-            chosen = self._tensor(entry, tensor)
-            if not chosen.known:
-                raise TensorNameError(
-                    f"{entry.name} has no gradient: none was received", name=entry.name
-                )
-            values = np.empty(entry.shape, np.float32)
-            handle = self._get(entry, chosen, values)
+        entry = self._sound(key)
+        chosen = self._tensor(entry, tensor)
+        if not chosen.known:
+            raise TensorNameError(
+                f"{entry.name} has no gradient: none was received", name=entry.name
+            )
+        values = np.empty(entry.shape, np.float32)
+        handle = self._get(entry, chosen, values)
         handle.wait()
         return values
 
     def write(self, key: int, tensor: str, values: Values) -> None:
         """Overwrites a parameter or a tensor of its state, where it is."""
-        with self._lock:
-            entry = self._sound(key)
-            chosen = self._tensor(entry, tensor)
-            if chosen is entry.gradient:
-                raise TensorNameError(
-                    f"the gradient of {entry.name} cannot be written: receive() it",
-                    name=entry.name,
-                )
-            self._check_end(entry, values)
-            handle = self._rooms[entry.channel].put(chosen, values)
+        entry = self._sound(key)
+        chosen = self._tensor(entry, tensor)
+        if chosen is entry.gradient:
+            raise TensorNameError(
+                f"the gradient of {entry.name} cannot be written: receive() it",
+                name=entry.name,
+            )
+        self._check_end(entry, values)
+        handle = self._rooms[entry.channel].put(chosen, values)
         handle.wait()
 
     def drain(self) -> None:
         """Waits for all that is queued. Raises what the first that failed raised."""
-        with self._lock:
-            self._check_open()
-            for room in self._rooms:
-                room.stream.wait()
-            self._fetches.wait()
+        self._check_open()
+        for room in self._rooms:
+            room.stream.wait()
+        self._fetches.wait()
 
     def close(self) -> None:
         """Lets all that is queued end and frees the memory. Closing again does no harm.
 
         Does not tell of failures: :meth:`drain` does.
         """
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            with suppress(ClosedError, BusyError):
-                self._let_end()
-                for entry in self._entries:
-                    for tensor in entry.tensors.values():
-                        self._rooms[entry.channel].free_slot(tensor)
-                for room in self._rooms:
-                    room.close()
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(ClosedError, BusyError):
+            self._let_end()
+            for entry in self._entries:
+                for tensor in entry.tensors.values():
+                    self._rooms[entry.channel].free_slot(tensor)
+            for room in self._rooms:
+                room.close()
 
     def __enter__(self) -> TensorStore:
         return self

@@ -7,7 +7,6 @@ import math
 import os
 import random
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -442,27 +441,6 @@ def test_storage_of_gradients_is_used_again(single: Axdimm, tmp_path: Path) -> N
                 store.update(key, hyperparameters("sgd", 1), scale=0.5)
         counted = store.statistics()
         assert counted.peak_nvme_bytes <= 6 * NBYTES  # of three parameters and their gradients
-
-
-def test_any_thread_may_call(golden: Axdimm, tmp_path: Path) -> None:
-    keys, steps = range(6), range(1, 11)
-    reference = ReferenceStore()
-    with TensorStore(registered(golden, tmp_path), capacity_bytes=5 * NBYTES) as store:
-        for key in keys:
-            store.add(str(key), noise(COUNT, key), rule="adam")
-            reference.add(str(key), noise(COUNT, key), "adam")
-            for t in steps:
-                reference.receive(str(key), noise(COUNT, t))
-                reference.update(str(key), **hyperparameters("adam", t))
-
-        def train(key: int) -> None:
-            for t in steps:
-                store.receive(key, noise(COUNT, t)).wait()
-                store.update(key, hyperparameters("adam", t))
-
-        with ThreadPoolExecutor(len(keys)) as threads:
-            list(threads.map(train, keys))
-        check(store, reference)
 
 
 def test_channels_in_turn_or_by_what_they_hold(golden: Axdimm) -> None:
