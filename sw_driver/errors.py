@@ -38,7 +38,6 @@ __all__ = [
     "QueueingError",
     "RegisterAccessError",
     "RemoteMemoryError",
-    "StorageChangedError",
     "StorageError",
     "StorageIOError",
     "StorageInUseError",
@@ -195,16 +194,12 @@ class StorageInUseError(StorageError):
     """The storage is registered already, locked by another process, or mounted."""
 
 
-class StorageChangedError(StorageError):
-    """The storage was found to be smaller than when it was registered, and is used no more."""
-
-
 class StorageIOError(StorageError):
     """A read or write failed, or moved fewer bytes than asked for."""
 
 
 class LostDataError(StorageError):
-    """A write of these bytes failed: they are undefined until written."""
+    """A write to this allocation failed: nobody knows what it holds, so it can only be freed."""
 
 
 class KernelError(AxdimmError):

@@ -76,7 +76,7 @@ class End:
 
 
 class BufferEnd(End):
-    """Memory of the program, or pinned memory of the host."""
+    """Memory of the program, or what ``MallocHost`` has allocated."""
 
     def __init__(
         self,
@@ -165,9 +165,9 @@ def copy(
 
     The transfer goes straight from one end to the other, as by DMA, at the pace of the slowest of
     what it occupies. Raises what the ends raise; then the first ``copied_bytes`` (in the
-    exception's ``details``) are copied and the bytes from there on are as they were, except on an
-    NVMe device whose write failed: see :class:`~sw_driver.errors.LostDataError`. Of no bytes it
-    is nothing, which needs no mode and no time.
+    exception's ``details``) are copied and the bytes from there on are as they were, except in NVMe
+    storage: an allocation whose write failed cannot be used any more. Of no bytes it is nothing,
+    which needs no mode and no time.
     """
     if not nbytes:
         return

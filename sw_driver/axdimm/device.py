@@ -281,7 +281,7 @@ class Axdimm(Copies):
             state.allocator.free(state.allocations.remove(ptr).address)
 
     def MallocHost(self, nbytes: int, channel: int | None = None) -> HostPointer:
-        """Allocates pinned memory of the host; ``channel`` is 0 or left out.
+        """Allocates memory of the host; ``channel`` is 0 or left out.
 
         Raises :class:`InvalidSizeError`, :class:`NoSuchChannelError`, :class:`OutOfMemoryError`.
         """

@@ -143,7 +143,7 @@ class Session:
         """Memory of the GPU, or its stand-in."""
         from ..memory.gpu import open_gpu
 
-        return self._memory("gpu", lambda: open_gpu(device=self.number, host=self.host))
+        return self._memory("gpu", lambda: open_gpu(device=self.number))
 
     @property
     def storage(self) -> NvmeStorage:

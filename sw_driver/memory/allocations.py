@@ -111,14 +111,6 @@ class AllocationTable(Generic[P]):
             raise ForeignPointerError(
                 f"{pointer!r} is a {type(pointer).__name__}: expected what {self._source} returned"
             )
-        for name in ("channel", "address", "nbytes", "allocation", "device"):
-            value = getattr(pointer, name)
-            if type(value) is not int:
-                raise ForeignPointerError(
-                    f"the pointer's {name} is {value!r}, no integer of Python's: it was not made "
-                    f"by {self._source}",
-                    field=name,
-                )
         if pointer.device != self._device:
             raise ForeignPointerError(
                 f"address {pointer.address:#x} belongs to device {pointer.device}, this is device "

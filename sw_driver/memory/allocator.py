@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..errors import OutOfMemoryError
 from ..transport import LINE_BYTES
@@ -35,18 +35,10 @@ the seven meet in a bank.
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryStatistics(FreeSpace):
-    """How much of a memory is allocated and free, and what has been asked of its allocator."""
+    """How much of a memory is allocated and free."""
 
-    free_ranges: int
-    """Pieces that the free bytes are in."""
-    peak_allocated_bytes: int = field(compare=False)
+    peak_allocated_bytes: int
     """The most bytes that were ever allocated at once."""
-    allocations_made: int = field(compare=False)
-    """Allocations that have succeeded since the memory was opened, freed ones among them."""
-    allocations_freed: int = field(compare=False)
-    """Allocations that have been freed."""
-    allocations_failed: int = field(compare=False)
-    """Allocations that found no free range large enough."""
 
     @property
     def allocated_bytes(self) -> int:
@@ -84,22 +76,15 @@ class Allocator:
         self._sizes: dict[int, int] = {}
         self._allocated_bytes = 0
         self._peak_allocated_bytes = 0
-        self._made = 0
-        self._failed = 0
 
     def statistics(self) -> MemoryStatistics:
         """Takes the statistics."""
-        sizes = [end - start for start, end in self._free]
         return MemoryStatistics(
             total_bytes=self._limit_bytes,
             free_bytes=self._limit_bytes - self._allocated_bytes,
-            largest_free_bytes=max(sizes, default=0),
-            free_ranges=len(sizes),
+            largest_free_bytes=max((end - start for start, end in self._free), default=0),
             allocations=len(self._sizes),
             peak_allocated_bytes=self._peak_allocated_bytes,
-            allocations_made=self._made,
-            allocations_freed=self._made - len(self._sizes),
-            allocations_failed=self._failed,
         )
 
     def allocate(self, nbytes: int) -> int:
@@ -110,7 +95,6 @@ class Allocator:
         size = -(-nbytes // self._granule_bytes) * self._granule_bytes
         address = self._take(size)
         if address is None:
-            self._failed += 1
             state = self.statistics()
             raise OutOfMemoryError(
                 f"no room for {nbytes} bytes: {state.free_bytes} of {state.total_bytes} bytes are "
@@ -120,7 +104,6 @@ class Allocator:
                 largest_free_bytes=state.largest_free_bytes,
             )
         self._sizes[address] = size
-        self._made += 1
         self._allocated_bytes += size
         self._peak_allocated_bytes = max(self._peak_allocated_bytes, self._allocated_bytes)
         return address

@@ -2,26 +2,158 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
-from sw_driver.errors import GpuError, OutOfMemoryError
+import numpy as np
+from numpy.typing import NDArray
+
+from sw_driver.errors import AlignmentError, GpuError, OutOfMemoryError
 from sw_driver.memory.allocations import AllocationTable
-from sw_driver.memory.cuda import CudaMemory, tensor_of
-from sw_driver.memory.host import HostMemory, MappedMemory
+from sw_driver.memory.host import MappedMemory, PieceMemory
 from sw_driver.memory.interface import FreeSpace, Leg
-from sw_driver.memory.pieces import Piece
 from sw_driver.memory.pointers import GpuPointer, Pointer
 from sw_driver.memory.timing import GpuTiming, LinkTiming
 from sw_driver.runtime.schedule import Schedule
 
-__all__ = ["STAND_IN_BYTES", "GpuMemory", "GpuStandIn", "import_torch", "open_gpu"]
+__all__ = ["STAND_IN_BYTES", "CudaMemory", "GpuMemory", "GpuStandIn", "import_torch", "open_gpu"]
 
 STAND_IN_BYTES = 16 << 30
 """Capacity of the stand-in, as of the smaller V100; the host gives memory as it is touched."""
+
+
+class CudaMemory(PieceMemory[GpuPointer]):
+    """The memory of the machine's NVIDIA GPUs; a channel is a GPU's index.
+
+    A copy comes after all that the program has queued on that GPU, and has ended when the call
+    returns. Memory comes from PyTorch's allocator and goes back to it, which keeps it for later
+    allocations. It does not start out as zero.
+
+    Parameters
+    ----------
+    torch: the module; its CUDA must be available.
+    device: number of the opened device, for the pointers.
+    """
+
+    reason: str | None = None
+    """A stand-in says here why it is one."""
+    timing = GpuTiming()
+    """Simulated time of transfers, whatever GPU there really is."""
+
+    def __init__(self, torch: Any, device: int) -> None:
+        super().__init__("gpu", AllocationTable(GpuPointer, device=device, source="MallocGpu"))
+        self._torch = torch
+        names = [torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())]
+        self.description = ", ".join(names)
+        self.channels = len(names)
+        self.schedules = [Schedule(f"GPU {gpu}") for gpu in range(len(names))]
+        # Here already it shows whether a GPU can really be used.
+        torch.cuda.synchronize(0)
+
+    def free_space(self) -> Mapping[int, FreeSpace]:
+        """Of GPU 0 and those with allocations, without what PyTorch keeps for later ones.
+
+        Other programs share it, and it need not be free in one piece. Other GPUs are left alone:
+        asking one makes it ready for use, which takes its memory. Raises
+        :class:`~sw_driver.errors.GpuError`.
+        """
+        used = Counter(each.channel for each in self.allocations)
+        spaces = {}
+        for gpu in sorted({0, *used}):
+            with self._reported("look at memory", gpu, 0):
+                free, capacity = self._torch.cuda.mem_get_info(gpu)
+            spaces[gpu] = FreeSpace(
+                total_bytes=capacity,
+                free_bytes=free,
+                largest_free_bytes=free,
+                allocations=used[gpu],
+            )
+        return spaces
+
+    def tensor(self, pointer: GpuPointer, dtype: Any, count: int | None = None) -> Any:
+        """A torch tensor in the allocation: ``count`` elements from ``pointer`` on.
+
+        Without ``count``, as many as there is room for. ``dtype`` is torch's. What a program does
+        to the tensor it does to the memory.
+
+        Raises :class:`~sw_driver.errors.ForeignPointerError`,
+        :class:`~sw_driver.errors.FreedPointerError`,
+        :class:`~sw_driver.errors.CopyRangeError`, :class:`~sw_driver.errors.InvalidSizeError`,
+        and :class:`~sw_driver.errors.AlignmentError` if ``pointer`` is not at a multiple of the
+        element's size.
+        """
+        return _viewed(pointer, self._elements(pointer, dtype.itemsize, count), dtype)
+
+    def array(self, pointer: GpuPointer, *_: object) -> NDArray[Any]:
+        """Refused, with :class:`~sw_driver.errors.GpuError`: only the stand-in has arrays."""
+        raise GpuError(
+            f"address {pointer.address:#x} is in the memory of a GPU, which the host cannot "
+            "address: use tensor(), or copy it",
+            address=pointer.address,
+        )
+
+    def read(self, pointer: GpuPointer, destination: NDArray[np.uint8]) -> None:
+        """Copies the bytes from ``pointer`` on to ``destination``, as many as it holds.
+
+        Raises :class:`~sw_driver.errors.GpuError`; the GPU's bytes are then as they were.
+        """
+        part = self._bytes(pointer, destination.nbytes)
+        with self._reported("read", pointer.channel, destination.nbytes):
+            self._torch.cuda.synchronize(pointer.channel)
+            np.copyto(destination, part.cpu().numpy())
+
+    def write(self, pointer: GpuPointer, source: NDArray[np.uint8]) -> None:
+        """Copies ``source`` to the bytes from ``pointer`` on.
+
+        Raises :class:`~sw_driver.errors.GpuError`; the bytes that were to be written are then
+        undefined, all others as they were.
+        """
+        part = self._bytes(pointer, source.nbytes)
+        with self._reported("write", pointer.channel, source.nbytes):
+            self._torch.cuda.synchronize(pointer.channel)
+            part.copy_(self._torch.from_numpy(source.copy()))  # of read-only memory it would warn
+            self._torch.cuda.synchronize(pointer.channel)
+
+    def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
+        """One: transfers of a GPU in either direction take turns."""
+        duration = self.timing.duration_ns(nbytes, writing=writing)
+        return [Leg(self.schedules[pointer.channel], duration)]
+
+    def _obtain(self, size: int, channel: int) -> tuple[Any, int]:
+        cuda = self._torch.cuda
+        with self._reported("allocation", channel, size):
+            free, capacity = cuda.mem_get_info(channel)
+            try:
+                if size > capacity:
+                    raise cuda.OutOfMemoryError
+                tensor = self._torch.empty(size, dtype=self._torch.uint8, device=f"cuda:{channel}")
+            except cuda.OutOfMemoryError:
+                raise OutOfMemoryError(
+                    f"no room for {size} bytes on GPU {channel}: {free} of {capacity} bytes are "
+                    "free, and what PyTorch keeps",
+                    nbytes=size,
+                    gpu=channel,
+                    free_bytes=free,
+                    capacity_bytes=capacity,
+                ) from None
+        return tensor, tensor.data_ptr()
+
+    @contextmanager
+    def _reported(self, what: str, gpu: int, nbytes: int) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            said = str(error).partition("\n")[0]
+            raise GpuError(
+                f"{what} of {nbytes} bytes on GPU {gpu} ({self.description}) failed: {said}",
+                gpu=gpu,
+                nbytes=nbytes,
+            ) from error
 
 
 class GpuStandIn(MappedMemory[GpuPointer]):
@@ -56,7 +188,7 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         self.schedules = [Schedule("GPU 0 stand-in")]
 
     def tensor(self, pointer: GpuPointer, dtype: Any, count: int | None = None) -> Any:
-        """As :meth:`~sw_driver.memory.cuda.CudaMemory.tensor`, of a tensor in host memory.
+        """As :meth:`CudaMemory.tensor`, of a tensor in host memory.
 
         Raises, besides, :class:`~sw_driver.errors.GpuError` where PyTorch cannot be used.
         """
@@ -65,7 +197,7 @@ class GpuStandIn(MappedMemory[GpuPointer]):
                 f"tensors of the {self.name} need PyTorch: {self.reason}; array() does without"
             )
         data = self._torch.from_numpy(self._elements(pointer, dtype.itemsize, count))
-        return tensor_of(pointer, data, dtype)
+        return _viewed(pointer, data, dtype)
 
     def free_space(self) -> Mapping[int, FreeSpace]:
         """Of the one GPU."""
@@ -80,10 +212,10 @@ class GpuStandIn(MappedMemory[GpuPointer]):
             return {0: space}
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
-        """One: transfers in either direction take turns, as on the GPU's own stream."""
+        """One: transfers in either direction take turns."""
         return [Leg(self.schedules[0], self.timing.duration_ns(nbytes, writing=writing))]
 
-    def _obtain(self, size: int, channel: int) -> Piece:
+    def _obtain(self, size: int, channel: int) -> tuple[Any, int]:
         free = self.capacity_bytes - self.allocated_bytes
         if size > free:
             raise OutOfMemoryError(
@@ -100,7 +232,7 @@ GpuMemory: TypeAlias = CudaMemory | GpuStandIn
 """What :func:`open_gpu` returns; ``reason`` is None for CUDA."""
 
 
-def open_gpu(device: int, *, host: HostMemory | None = None) -> GpuMemory:
+def open_gpu(device: int) -> GpuMemory:
     """Opens the GPUs of the machine or, where there are none that PyTorch can use, the stand-in.
 
     Imports PyTorch, which takes seconds: call it when a program first asks for GPU memory.
@@ -108,16 +240,12 @@ def open_gpu(device: int, *, host: HostMemory | None = None) -> GpuMemory:
     Parameters
     ----------
     device: number of the opened device, for the pointers.
-    host: memory that is to be pinned for the GPU from now on.
     """
     torch, reason = import_torch()
     if torch is not None:
         try:
             if torch.cuda.is_available():
-                memory = CudaMemory(torch, device)
-                if host is not None:
-                    host.pin_with(memory.pinned_bytes)
-                return memory
+                return CudaMemory(torch, device)
             reason = f"PyTorch {torch.__version__} finds no CUDA GPU"
         except Exception as error:  # a broken driver raises what it likes
             reason = f"PyTorch cannot use the GPU ({_said(error)})"
@@ -143,3 +271,15 @@ def import_torch() -> tuple[Any, str]:
 
 def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def _viewed(pointer: GpuPointer, data: Any, dtype: Any) -> Any:
+    """The bytes ``data`` from ``pointer`` on as a tensor. Raises :class:`AlignmentError`."""
+    if pointer.address % dtype.itemsize:
+        raise AlignmentError(
+            f"address {pointer.address:#x} is no multiple of {dtype.itemsize}, the bytes of a "
+            f"{dtype}",
+            address=pointer.address,
+            itemsize=dtype.itemsize,
+        )
+    return data.view(dtype)

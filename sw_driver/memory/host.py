@@ -1,28 +1,118 @@
-"""Pinned host memory, and memory in pages of the process in general."""
+"""Host memory, and what memories have in common whose allocations are pieces of their own."""
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import os
-import resource
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, TypeVar
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sw_driver.errors import HostBufferError, OutOfMemoryError
-from sw_driver.memory.allocations import AllocationTable
+from sw_driver.errors import ClosedError, HostBufferError, OutOfMemoryError
+from sw_driver.memory.allocations import AllocationTable, checked_channel, checked_size
 from sw_driver.memory.hostbuffer import zeroed_pages
 from sw_driver.memory.interface import FreeSpace, Leg
-from sw_driver.memory.pieces import Piece, PieceMemory
 from sw_driver.memory.pointers import HostPointer, Pointer
+from sw_driver.runtime.schedule import Schedule
 
-__all__ = ["HostMemory", "MappedMemory"]
+__all__ = ["HostMemory", "MappedMemory", "PieceMemory"]
 
 P = TypeVar("P", bound=Pointer)
+
+
+class PieceMemory(ABC, Generic[P]):
+    """A memory whose allocations are arrays or tensors of bytes. Any thread may call.
+
+    Arrays and tensors of an allocation stay valid after it is freed, since Python keeps the piece
+    for them; pointers do not.
+
+    Parameters
+    ----------
+    name: as in reports and messages.
+    allocations: the memory's table, empty.
+    """
+
+    schedules: Sequence[Schedule] = ()
+    channels = 1
+    description = ""
+    """What it is, in words."""
+
+    def __init__(self, name: str, allocations: AllocationTable[P]) -> None:
+        self.name = name
+        self.allocations = allocations
+        self._lock = threading.Lock()
+        self._pieces: dict[int, Any] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        about = f", {self.description}" if self.description else ""
+        held = f"{len(self._pieces)} allocations of {self.allocated_bytes} bytes"
+        return f"<{self.name}: {held}{about}>"
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of the allocations that there are, as asked for."""
+        return sum(map(len, list(self._pieces.values())))
+
+    def allocate(self, nbytes: int, channel: int | None = None) -> P:
+        """Allocates memory of ``channel``; None is channel 0.
+
+        Raises :class:`~sw_driver.errors.InvalidSizeError`,
+        :class:`~sw_driver.errors.NoSuchChannelError`,
+        :class:`~sw_driver.errors.OutOfMemoryError`, :class:`~sw_driver.errors.ClosedError`, and
+        of a GPU :class:`~sw_driver.errors.GpuError`.
+        """
+        size = checked_size("nbytes", nbytes, minimum=1)
+        number = checked_channel(
+            0 if channel is None else channel, self.channels, f" or None in {self.name}"
+        )
+        with self._lock:
+            self._refuse_closed()
+            piece, address = self._obtain(size, number)
+            pointer = self.allocations.add(channel=number, address=address, nbytes=size)
+            self._pieces[pointer.allocation] = piece
+        return pointer
+
+    def free(self, pointer: Any) -> None:
+        """Frees an allocation; its piece goes back when no array or tensor needs it.
+
+        Raises what :meth:`~sw_driver.memory.allocations.AllocationTable.remove` raises, and
+        :class:`~sw_driver.errors.ClosedError`.
+        """
+        with self._lock:
+            self._refuse_closed()
+            del self._pieces[self.allocations.remove(pointer).number]
+
+    def close(self) -> None:
+        """Gives up all allocations. Calling it twice does no harm."""
+        with self._lock:
+            self._closed = True
+            self._pieces.clear()
+
+    @abstractmethod
+    def _obtain(self, size: int, channel: int) -> tuple[Any, int]:
+        """A piece of memory and its address."""
+
+    def _bytes(self, pointer: P, nbytes: int) -> Any:
+        with self._lock:
+            self._refuse_closed()
+            allocation = self.allocations.range(pointer, nbytes)
+            start = pointer.address - allocation.address
+            return self._pieces[allocation.number][start : start + nbytes]
+
+    def _elements(self, pointer: P, itemsize: int, count: int | None) -> Any:
+        """The bytes of ``count`` elements from ``pointer`` on, by default all there is room for."""
+        if count is None:
+            allocation = self.allocations.check(pointer)
+            rest = allocation.address + allocation.nbytes - pointer.address
+            count = max(rest, 0) // itemsize
+        return self._bytes(pointer, checked_size("count", count) * itemsize)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self.name} was closed")
 
 
 class MappedMemory(PieceMemory[P]):
@@ -63,7 +153,7 @@ class MappedMemory(PieceMemory[P]):
         """Copies ``source`` to the bytes from ``pointer`` on."""
         np.copyto(self._bytes(pointer, source.nbytes), source)
 
-    def _obtain(self, size: int, channel: int) -> Piece:
+    def _obtain(self, size: int, channel: int) -> tuple[Any, int]:
         try:
             data = zeroed_pages(size)
         except (OSError, OverflowError) as error:
@@ -73,21 +163,17 @@ class MappedMemory(PieceMemory[P]):
                 nbytes=size,
                 allocated_bytes=self.allocated_bytes,
             ) from None
-        return Piece(data, data.ctypes.data)
+        return data, data.ctypes.data
 
 
 class HostMemory(MappedMemory[HostPointer]):
-    """Pinned host memory, so that devices reach it without the processor (paper, section 4.3).
+    """The paper's pinned host memory, which devices reach without the processor (section 4.3).
 
-    Pages are locked as far as the limit of the process (``ulimit -l``) and the free memory allow;
-    :meth:`is_locked` tells. Without that, everything works the same. While a CUDA GPU is in use,
-    new allocations are CUDA's page-locked memory instead, which the GPU copies from and to at full
-    speed; they do not start out as zero.
-
-    Its transfers take no simulated time of their own. That of a copy to or from the AXDIMM is all
-    in the host link, whose rate is that of the paper's host memory, 6.4 GB/s (DDR4 at 800 MT/s,
-    Table 3). A GPU or two NVMe devices alone would be faster than that memory, so for copies
-    between them and the host the simulated time is a lower bound.
+    Here it is ordinary memory of the process. Its transfers take no simulated time of their own.
+    That of a copy to or from the AXDIMM is all in the host link, whose rate is that of the paper's
+    host memory, 6.4 GB/s (DDR4 at 800 MT/s, Table 3). A GPU or two NVMe devices alone would be
+    faster than that memory, so for copies between them and the host the simulated time is a lower
+    bound.
 
     Parameters
     ----------
@@ -96,51 +182,7 @@ class HostMemory(MappedMemory[HostPointer]):
 
     def __init__(self, device: int) -> None:
         super().__init__("host", AllocationTable(HostPointer, device=device, source="MallocHost"))
-        self._pin: Callable[[int], NDArray[np.uint8]] | None = None
-
-    @property
-    def locked_bytes(self) -> int:
-        """Bytes of the allocations that are page-locked, of ``allocated_bytes``."""
-        return sum(len(piece.data) for piece in list(self._pieces.values()) if piece.locked)
-
-    def is_locked(self, pointer: HostPointer) -> bool:
-        """Whether the allocation that ``pointer`` points into is page-locked."""
-        with self._lock:
-            self._refuse_closed()
-            return self._pieces[self.allocations.check(pointer).number].locked
-
-    def pin_with(self, pin: Callable[[int], NDArray[np.uint8]]) -> None:
-        """Takes new allocations from ``pin``, which returns that many page-locked bytes.
-
-        Where it raises ``RuntimeError``, the allocation is made as if there were no GPU.
-        """
-        with self._lock:
-            self._pin = pin
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
         """None: see the class."""
         return []
-
-    def _obtain(self, size: int, channel: int) -> Piece:
-        if self._pin:
-            with suppress(RuntimeError):
-                data = self._pin(size)
-                return Piece(data, data.ctypes.data, locked=True)
-        piece = super()._obtain(size, channel)
-        return Piece(piece.data, piece.address, locked=_lock(piece.data, self.locked_bytes))
-
-
-_libc = ctypes.CDLL(None)
-
-
-def _lock(data: NDArray[np.uint8], locked_bytes: int) -> bool:
-    """Locks the pages, unless that would take more than the limit or all that is free.
-
-    The system would not refuse either to a privileged process: it would end processes for memory.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if limit != resource.RLIM_INFINITY and locked_bytes + data.size > limit:
-        return False
-    if data.size > os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE:
-        return False
-    return _libc.mlock(ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(data.size)) == 0

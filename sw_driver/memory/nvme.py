@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.errors import (
-    ClosedError,
-    LostDataError,
-    NoSuchChannelError,
-    NoSuchStorageError,
-    OutOfMemoryError,
-    StorageInUseError,
-)
+from sw_driver.errors import ClosedError, LostDataError, NoSuchChannelError, OutOfMemoryError
 from sw_driver.memory.allocations import AllocationTable, checked_channel, checked_size
-from sw_driver.memory.directio import BLOCK_BYTES, DirectFile
 from sw_driver.memory.interface import FreeSpace, Leg
-from sw_driver.memory.intervals import Intervals
 from sw_driver.memory.pointers import NvmePointer, Pointer
-from sw_driver.memory.storage import Storage, StorageStatistics
-from sw_driver.memory.striping import Part, Striping, share_bytes
+from sw_driver.memory.storage import BLOCK_BYTES, Storage, StorageStatistics
+from sw_driver.memory.striping import share_bytes, stripes
 from sw_driver.memory.timing import LinkTiming, NvmeTiming
 from sw_driver.runtime.schedule import Schedule
 
@@ -36,23 +25,27 @@ __all__ = ["STRIPED", "NvmeStorage", "StorageStatistics"]
 STRIPED = -1
 """The ``channel`` of pointers to memory that is striped over several storages."""
 
-WORKERS = 8
-"""Threads at most that move the parts of striped transfers, beside those that ask for them."""
-
-T = TypeVar("T")
-
 
 @dataclass
 class _Placed:
-    """Where an allocation is, and what of it is lost."""
+    """Where an allocation is, and whether it can be used."""
 
     address: int
     """Of the pointer to its start."""
-    nbytes: int
-    striping: Striping
-    lost: Intervals = field(default_factory=Intervals)
-    writing: threading.Lock = field(default_factory=threading.Lock)
-    """Writes take turns, so that none clears what another has just lost of the same block."""
+    shares: Sequence[tuple[Storage, int]]
+    """Its storages, and where its share begins on each."""
+    failure: str | None = None
+    """What a write to it has failed with."""
+
+    def pieces(
+        self, start: int, data: NDArray[np.uint8]
+    ) -> Iterator[tuple[Storage, int, NDArray[np.uint8]]]:
+        """Storage, offset there and part of ``data``, which is the bytes from ``start`` on."""
+        done = 0
+        for member, offset, nbytes in stripes(start, start + data.size, len(self.shares)):
+            storage, address = self.shares[member]
+            yield storage, address + offset, data[done : done + nbytes]
+            done += nbytes
 
 
 class NvmeStorage:
@@ -65,10 +58,8 @@ class NvmeStorage:
 
     Any thread may call.
 
-    A read that fails leaves its destination as it was. Of a write that fails on a storage, what was
-    to be written there is *lost*, and so are the bytes beside it that share a 4096-byte block with
-    it; all others are as they were. Reading lost bytes raises
-    :class:`~sw_driver.errors.LostDataError` until they are written again.
+    A read that fails leaves its destination as it was. After a write that fails, nobody knows what
+    the allocation holds: it cannot be used any more, only freed. All others are as they were.
 
     Parameters
     ----------
@@ -85,10 +76,7 @@ class NvmeStorage:
         self._next_striped_address = 0
         # Never held while bytes are moved.
         self._lock = threading.Lock()
-        # It starts threads only as they are needed.
-        self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="nvme")
         self._closed = False
-        self._process = os.getpid()
 
     @property
     def schedules(self) -> Sequence[Schedule]:
@@ -111,16 +99,15 @@ class NvmeStorage:
         ----------
         path: of the file or block device.
         capacity_bytes: how much of it to use, rounded down to 4096. A file that does not exist is
-            created and one that is shorter extended, and its room on the file system is reserved
-            (where the file system can do that). By default all there is.
+            created and one that is shorter extended, without taking room on the disk before it is
+            written. By default all there is.
         timing: by default that of the paper's drive.
 
         Raises
         ------
         NoSuchStorageError
             It is missing, a directory, FIFO, socket or character device, cannot be opened for
-            reading and writing, has less than 4096 bytes, or there is no room for
-            ``capacity_bytes``.
+            reading and writing or extended, or has less than 4096 bytes.
         StorageInUseError
             It is registered already, under whatever name, or is locked or mounted.
         InvalidSizeError
@@ -132,27 +119,16 @@ class NvmeStorage:
         if capacity_bytes is not None:
             capacity_bytes = checked_size("capacity_bytes", capacity_bytes, minimum=BLOCK_BYTES)
             capacity_bytes -= capacity_bytes % BLOCK_BYTES
-        try:
-            absolute = os.path.abspath(os.fsdecode(path))
-        except TypeError as error:
-            raise NoSuchStorageError(
-                f"{path!r} is a {type(path).__name__}: expected the path of a file or block device"
-            ) from error
         with self._lock:
-            for number, each in enumerate(self._storages):
-                if os.path.exists(absolute) and os.path.samestat(
-                    os.stat(absolute), each.file.status
-                ):
-                    raise StorageInUseError(
-                        f"{absolute!r} is registered already, as storage {number} "
-                        f"({each.file.path!r})",
-                        path=absolute,
-                        storage=number,
-                    )
-            file = DirectFile(absolute, capacity_bytes=capacity_bytes)
             number = len(self._storages)
-            schedule = Schedule(f"nvme{number}")
-            self._storages.append(Storage(file, timing or NvmeTiming(), schedule))
+            self._storages.append(
+                Storage(
+                    path,
+                    capacity_bytes=capacity_bytes,
+                    timing=timing or NvmeTiming(),
+                    schedule=Schedule(f"nvme{number}"),
+                )
+            )
             return number
 
     def statistics(self) -> list[StorageStatistics]:
@@ -203,7 +179,7 @@ class NvmeStorage:
                 number, address = STRIPED, self._next_striped_address
                 self._next_striped_address += -(-nbytes // BLOCK_BYTES) * BLOCK_BYTES
             pointer = self.allocations.add(channel=number, address=address, nbytes=nbytes)
-            self._placed[pointer.allocation] = _Placed(address, nbytes, Striping(shares))
+            self._placed[pointer.allocation] = _Placed(address, shares)
             return pointer
 
     def free(self, pointer: Any) -> None:
@@ -214,9 +190,10 @@ class NvmeStorage:
         """
         self._check_open()
         with self._lock:
-            placed = self._placed.pop(self.allocations.remove(pointer).number)
-            for each, address in placed.striping.shares:
-                each.allocator.free(address)
+            for storage, address in self._placed.pop(
+                self.allocations.remove(pointer).number
+            ).shares:
+                storage.allocator.free(address)
 
     def read(self, pointer: Pointer, destination: NDArray[np.uint8]) -> None:
         """Fills ``destination`` from ``pointer`` on, or leaves it as it is and raises.
@@ -224,95 +201,51 @@ class NvmeStorage:
         Raises
         ------
         LostDataError
-            Some of the bytes are lost, see above. ``details["allocation_offset"]`` is where the
-            first of them is in the allocation, and ``details["lost"]`` has all that the allocation
-            lost: a list of offsets from its start and sizes.
-        StorageChangedError
-            A storage has become smaller than it was when it was registered.
+            A write to the allocation has failed.
         StorageIOError
             The system refused, or did not move all.
         ForeignPointerError, FreedPointerError, CopyRangeError, ClosedError
             As their names say.
         """
-        placed, start, parts = self._find(pointer, destination.size)
-        with self._lock:
-            unreadable = placed.lost.within(start, start + destination.size)
-            lost = placed.lost.within(0, placed.nbytes)
-        if unreadable:
-            low, high = unreadable[0]
-            raise LostDataError(
-                f"bytes {low:#x} to {high:#x} of the allocation are undefined, as a write there "
-                "failed: write them again first; of the whole allocation, "
-                f"{sum(high - low for low, high in lost)} bytes are lost",
-                allocation_offset=low,
-                lost=[(low, high - low) for low, high in lost],
-            )
-        found = self._at_once([part.read for part in parts])
-        for part, data in zip(parts, found, strict=True):
-            part.fill(destination, data)
+        placed, start = self._find(pointer, destination.size)
+        found = np.empty_like(destination)
+        for storage, offset, piece in placed.pieces(start, found):
+            storage.read(offset, piece)
+        destination[:] = found
 
     def write(self, pointer: Pointer, source: NDArray[np.uint8]) -> None:
-        """Writes ``source`` from ``pointer`` on.
+        """Writes ``source`` from ``pointer`` on; when it returns the storage has accepted all.
 
-        When it returns the storage has accepted all. When it raises, the parts on other storages
-        than the one that failed are written.
-
-        Raises
-        ------
-        StorageChangedError
-            A storage has become smaller than it was when it was registered.
-        StorageIOError
-            The system refused, or did not move all.
-        ForeignPointerError, FreedPointerError, CopyRangeError, ClosedError
-            As their names say. Nothing is lost then.
+        Raises what :meth:`read` raises. After a :class:`~sw_driver.errors.StorageIOError` the
+        allocation can only be freed.
         """
-        placed, start, parts = self._find(pointer, source.size)
-
-        def write(part: Part) -> None:
-            ranges = [(start + each.start, start + each.stop) for each in part.slices]
-            try:
-                part.write(source)
-            except BaseException:  # whatever it is, what is there is not known
-                with self._lock:
-                    for low, high in ranges:
-                        whole = -(-high // BLOCK_BYTES) * BLOCK_BYTES
-                        placed.lost.add(low - low % BLOCK_BYTES, min(whole, placed.nbytes))
-                raise
-            with self._lock:
-                for low, high in ranges:
-                    placed.lost.remove(low, high)
-
-        with placed.writing:
-            self._at_once([lambda part=part: write(part) for part in parts])
+        placed, start = self._find(pointer, source.size)
+        try:
+            for storage, offset, piece in placed.pieces(start, source):
+                storage.write(offset, piece)
+        except BaseException as error:  # whatever it is, what is there is not known
+            placed.failure = f"{type(error).__name__}: {error}"
+            raise
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
         """Each storage that has some of the bytes, for as long as its share takes."""
-        _, _, parts = self._find(pointer, nbytes)
-        return [
-            Leg(
-                part.storage.schedule,
-                part.storage.timing.duration_ns(part.nbytes, writing=writing),
-            )
-            for part in parts
-        ]
+        placed, start = self._find(pointer, nbytes)
+        members = len(placed.shares)
+        legs = []
+        for member, (storage, _) in enumerate(placed.shares):
+            before, after = (share_bytes(at, member, members) for at in (start, start + nbytes))
+            if after > before:
+                duration = storage.timing.duration_ns(after - before, writing=writing)
+                legs.append(Leg(storage.schedule, duration))
+        return legs
 
     def close(self) -> None:
         """Closes all storages, which unlocks them, after transfers in progress have ended."""
-        if os.getpid() != self._process:
-            return  # the threads are not here, and the files are the other process's
-        with self._lock:
-            self._closed = True
-        self._executor.shutdown()
-        with ExitStack() as closing:
-            for each in self._storages:
-                closing.callback(each.close)
+        self._closed = True
+        for each in self._storages:
+            each.close()
 
     def _check_open(self) -> None:
-        if os.getpid() != self._process:
-            raise ClosedError(
-                f"the storage belongs to process {self._process}, this one was forked from it",
-                process=self._process,
-            )
         if self._closed:
             raise ClosedError("the storage was closed")
 
@@ -329,22 +262,15 @@ class NvmeStorage:
             return range(count)
         return [checked_channel(channel, count, ", the number of a storage, or None for all")]
 
-    def _find(self, pointer: Pointer, nbytes: int) -> tuple[_Placed, int, list[Part]]:
-        """The allocation, where the range starts in it, and the range's parts."""
+    def _find(self, pointer: Pointer, nbytes: int) -> tuple[_Placed, int]:
+        """The allocation, which can be used, and where the range starts in it."""
         self._check_open()
         placed = self._placed[self.allocations.range(pointer, nbytes).number]
-        start = pointer.address - placed.address
-        return placed, start, list(placed.striping.parts(start, start + nbytes))
-
-    def _at_once(self, transfers: Sequence[Callable[[], T]]) -> list[T]:
-        """What they return, once all are over; raises what the first that failed raised."""
-        if len(transfers) < 2:
-            return [transfer() for transfer in transfers]
-        with self._lock:
-            self._check_open()
-            futures = [self._executor.submit(transfer) for transfer in transfers[1:]]
-        try:
-            first = transfers[0]()
-        finally:
-            wait(futures)
-        return [first, *(future.result() for future in futures)]
+        if placed.failure is not None:
+            raise LostDataError(
+                f"the allocation at {placed.address:#x} cannot be used any more: a write to it "
+                f"failed ({placed.failure}), so nobody knows what it holds; free it, and allocate "
+                "another",
+                allocation_address=placed.address,
+            )
+        return placed, pointer.address - placed.address

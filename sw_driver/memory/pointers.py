@@ -42,7 +42,7 @@ class AxdimmPointer(Pointer):
 
 
 class HostPointer(Pointer):
-    """Into pinned memory of the host; ``channel`` is 0."""
+    """Into memory of the host; ``channel`` is 0."""
 
 
 class GpuPointer(Pointer):

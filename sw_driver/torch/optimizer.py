@@ -7,7 +7,6 @@ the module has already; it runs the update rule on all channels and copies the p
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 import weakref
 from collections import defaultdict
@@ -99,7 +98,6 @@ class ModuleOptimizer(torch.optim.Optimizer):
         self._streams = []
         self._pending: Callable[[], None] | None = None
         self._failure: BaseException | None = None
-        self._turn = threading.RLock()  # steps of several threads come one after the other
         self._converted: set[torch.dtype] = set()
         super().__init__(params, *args, **options)
         self._attach(device)
@@ -175,9 +173,9 @@ class ModuleOptimizer(torch.optim.Optimizer):
         """Begins a step. Its gradients have been taken when this returns.
 
         Until it is waited for, parameters are the old ones; what the program writes into them is
-        lost. The next call of the optimizer that needs it waits itself, in whatever thread. Hooks
-        of ``step`` are called: those before it now, those after it when it is complete. Raises what
-        :meth:`step` raises, and ``RuntimeError`` if a hook asks for other arguments.
+        lost. The next call of the optimizer that needs it waits itself. Hooks of ``step`` are
+        called: those before it now, those after it when it is complete. Raises what :meth:`step`
+        raises, and ``RuntimeError`` if a hook asks for other arguments.
         """
         self._settle()
         before = chain(
@@ -445,20 +443,19 @@ class ModuleOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def _begin(self, *, hooks: bool = False) -> StepHandle:
         """Begins a step, at whose end the hooks are called if ``hooks`` is set."""
-        with self._turn:
-            updates = self._plan()
-            operations = Operations(device=self.device, streams=self._streams)
-            finish = self._finisher(operations, updates, hooks=hooks)
-            try:
-                self._queue(operations, updates)
-            except BaseException as error:
-                if operations.queued:
-                    operations.recover()
-                    self._fail(error)
-                raise
-            self._pending = finish
-            self._opt_called = True  # or PyTorch's schedulers say that they come before the step
-            return StepHandle(operations, finish)
+        updates = self._plan()
+        operations = Operations(device=self.device, streams=self._streams)
+        finish = self._finisher(operations, updates, hooks=hooks)
+        try:
+            self._queue(operations, updates)
+        except BaseException as error:
+            if operations.queued:
+                operations.recover()
+                self._fail(error)
+            raise
+        self._pending = finish
+        self._opt_called = True  # or PyTorch's schedulers say that they come before the step
+        return StepHandle(operations, finish)
 
     def _opened(self, name: str) -> Axdimm:
         """A module with the rules of all groups and as much memory as the parameters need."""
@@ -604,22 +601,21 @@ class ModuleOptimizer(torch.optim.Optimizer):
         """What completes the step, when it is called for the first time."""
 
         def finish() -> None:
-            with self._turn:
-                if self._pending is not finish:
-                    if operations.failed:
-                        self._settle()
-                    return
-                try:
-                    operations.wait()
-                except BaseException as error:
-                    if operations.failed:
-                        self._fail(error)
-                    raise
-                with torch.no_grad():
-                    for update in updates:
-                        self._finish_update(update)
-                self.last_step = operations.report(sum(each.parameter.numel() for each in updates))
-                self._pending = None
+            if self._pending is not finish:
+                if operations.failed:
+                    self._settle()
+                return
+            try:
+                operations.wait()
+            except BaseException as error:
+                if operations.failed:
+                    self._fail(error)
+                raise
+            with torch.no_grad():
+                for update in updates:
+                    self._finish_update(update)
+            self.last_step = operations.report(sum(each.parameter.numel() for each in updates))
+            self._pending = None
             if hooks:
                 own = self._optimizer_step_post_hooks.values()
                 for hook in chain(own, _global_optimizer_post_hooks.values()):

@@ -54,8 +54,6 @@ class OverlayStatistics:
     bytes_back: int = 0
     bytes_recomputed: int = 0
     """Computed again, not moved."""
-    waits: int = 0
-    """How often something was not there yet when it was needed."""
     compression: CompressionStatistics | None = None
     """Of all compressed copies of the device, in whole lines; when the overlay has been left."""
 
@@ -377,7 +375,6 @@ class MemoryOverlay:
         place = saved.place
         assert place.back is not None
         assert place.staged is not None
-        self.statistics.waits += not place.back.happened
         place.back.synchronize()
         saved.values = torch.from_numpy(self._device.read(place.staged, place.size).copy())
         self._device.cuda_free(place.staged)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,23 +21,16 @@ from numpy.typing import NDArray
 
 from sw_driver.errors import (
     AxdimmError,
-    BusyError,
     ClosedError,
-    CopyRangeError,
-    DoubleFreeError,
-    ForeignPointerError,
-    FreedPointerError,
     InvalidSizeError,
     LostDataError,
     NoSuchChannelError,
     NoSuchStorageError,
     OutOfMemoryError,
-    StorageChangedError,
     StorageInUseError,
     StorageIOError,
 )
 from sw_driver.memory.interface import Memory
-from sw_driver.memory.intervals import Intervals
 from sw_driver.memory.nvme import NvmeStorage
 from sw_driver.memory.pointers import NvmePointer
 from sw_driver.memory.timing import LinkTiming
@@ -96,19 +87,14 @@ class Faults:
     """Stands before ``os.preadv`` and ``os.pwritev``; each call asks ``plan`` what to do."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.plan: Callable[[str, int, Bytes, int], int | None] = lambda *_: None
+        self.plan: Callable[[str, int, Bytes], int | None] = lambda *_: None
         for name in ("preadv", "pwritev"):
             monkeypatch.setattr(os, name, self._before(name, getattr(os, name)))
 
     def _before(self, name: str, real: Callable[..., int]) -> Callable[..., int]:
-        def call(descriptor: int, buffers: list[Any], offset: int, flags: int = 0) -> int:
-            nbytes = self.plan(name, descriptor, buffers[0], offset)
-            if nbytes is None:
-                return real(descriptor, buffers, offset, flags)
-            # Direct transfers move whole blocks; of one in which the call stops nothing is moved.
-            if whole := nbytes // BLOCK * BLOCK:
-                real(descriptor, [buffers[0][:whole]], offset, flags)
-            return nbytes
+        def call(descriptor: int, buffers: list[Any], offset: int) -> int:
+            moved = self.plan(name, descriptor, buffers[0])
+            return real(descriptor, buffers, offset) if moved is None else moved
 
         return call
 
@@ -118,15 +104,17 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     return Faults(monkeypatch)
 
 
-def fail(name: str, code: int) -> Callable[[str, int, Bytes, int], int | None]:
-    """A plan: calls of ``name`` fail."""
+def fail(failing: str, error: BaseException, path: Path | None = None) -> Any:
+    """A plan: calls of ``failing`` raise, those of the file at ``path`` only if it is given."""
 
-    def plan(called: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
-        if called == name:
-            raise OSError(code, os.strerror(code))
-        return None
+    def plan(name: str, descriptor: int, _: Bytes) -> None:
+        if name == failing and path in (None, Path(os.readlink(f"/proc/self/fd/{descriptor}"))):
+            raise error
 
     return plan
+
+
+BROKEN = OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 # Bytes
@@ -198,21 +186,6 @@ def test_each_byte_lies_where_the_layout_says(
                 enumerate(memory.statistics())}) == 1, "the shares differ"  # fmt: skip
 
 
-def test_an_allocation_on_one_storage_leaves_the_others_alone(
-    memory: NvmeStorage, tmp_path: Path
-) -> None:
-    paths = register(memory, tmp_path, 3)
-    data = noise(300_000)
-    pointer = memory.allocate(data.size, 1)
-    memory.write(pointer, data)
-    assert pointer.channel == 1
-    assert np.array_equal(
-        np.fromfile(paths[1], np.uint8)[pointer.address : pointer.address + data.size], data
-    )
-    assert not np.fromfile(paths[0], np.uint8).any()
-    assert not np.fromfile(paths[2], np.uint8).any()
-
-
 def test_storage_registered_later_takes_part_in_later_allocations(
     memory: NvmeStorage, tmp_path: Path
 ) -> None:
@@ -229,22 +202,6 @@ def test_pointers_to_striped_memory_do_not_overlap(memory: NvmeStorage, tmp_path
     register(memory, tmp_path, 2)
     first, second = memory.allocate(5000), memory.allocate(5000)
     assert first.address + 5000 <= second.address
-
-
-def test_several_threads_write_neighbouring_allocations(
-    memory: NvmeStorage, tmp_path: Path, either: bool
-) -> None:
-    register(memory, tmp_path, 2)
-    pointers = [memory.allocate(5001, None if number % 2 else 0) for number in range(6)]
-
-    def work(number: int) -> None:
-        for turn in range(8):
-            data = noise(5001, 100 * number + turn)
-            memory.write(pointers[number], data)
-            assert np.array_equal(get(memory, pointers[number]), data)
-
-    with ThreadPoolExecutor(len(pointers)) as pool:
-        list(pool.map(work, range(len(pointers))))
 
 
 def test_several_threads_write_into_the_same_blocks(
@@ -267,59 +224,6 @@ def test_several_threads_write_into_the_same_blocks(
     assert np.array_equal(get(memory, pointer), data)
 
 
-# Short transfers
-
-
-def test_short_transfers_are_continued(
-    memory: NvmeStorage, tmp_path: Path, either: bool, faults: Faults
-) -> None:
-    register(memory, tmp_path, 2)
-    rng = random.Random(3)
-    short = 0
-
-    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
-        nonlocal short
-        if rng.random() < 0.5:
-            short += 1
-            return rng.randrange(BLOCK, len(buffer) + 1)
-        return None
-
-    faults.plan = plan
-    pointer = memory.allocate(500_000)
-    shadow = noise(pointer.nbytes)
-    memory.write(pointer, shadow)
-    for step in range(15):
-        start, end = sorted(rng.choices(range(shadow.size + 1), k=2))
-        shadow[start:end] = noise(end - start, step)
-        memory.write(pointer + start, shadow[start:end])
-        assert np.array_equal(get(memory, pointer + start, end - start), shadow[start:end])
-    assert np.array_equal(get(memory, pointer), shadow)
-    assert short > 20
-
-
-@pytest.mark.parametrize("name", ["preadv", "pwritev"])
-@pytest.mark.parametrize("moved", [0, 100])
-def test_transfers_without_progress_end(
-    memory: NvmeStorage, tmp_path: Path, faults: Faults, name: str, moved: int
-) -> None:
-    [path] = register(memory, tmp_path)
-    pointer = memory.allocate(8 * BLOCK)
-    memory.write(pointer, noise(8 * BLOCK))
-
-    def plan(called: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
-        if called != name:
-            return None
-        return 2 * BLOCK if len(buffer) == 8 * BLOCK else moved
-
-    faults.plan = plan
-    transfer = memory.read if name == "preadv" else memory.write
-    with pytest.raises(StorageIOError, match=f"32768 bytes at .* of {path} moved 8192") as caught:
-        transfer(pointer, noise(8 * BLOCK, 1))
-    details = caught.value.details
-    assert (details["wanted_bytes"], details["moved_bytes"]) == (8 * BLOCK, 2 * BLOCK)
-    assert (details["path"], details["offset"]) == (str(path), pointer.address)
-
-
 # Failed transfers
 
 
@@ -330,225 +234,69 @@ def test_a_failed_read_leaves_the_destination(
     pointer = memory.allocate(6 * STRIPE)
     data = noise(pointer.nbytes)
     memory.write(pointer, data)
-    bad = os.stat(paths[1]).st_ino
-
-    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
-        if name == "preadv" and os.fstat(descriptor).st_ino == bad:
-            if len(buffer) > STRIPE:
-                return STRIPE
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return None
-
-    faults.plan = plan
+    faults.plan = fail("preadv", BROKEN, paths[1])
     destination = np.full(pointer.nbytes, 0x5A, np.uint8)
-    with pytest.raises(StorageIOError, match=str(paths[1])) as caught:
+    with pytest.raises(StorageIOError, match=f"read of .*{paths[1]}: Input/output error") as caught:
         memory.read(pointer, destination)
     assert np.all(destination == 0x5A)
     assert caught.value.details["errno"] == errno.EIO
-    assert caught.value.details["moved_bytes"] == STRIPE
     # What is on the others can be read, and all of it when the fault is gone.
     assert np.array_equal(get(memory, pointer, STRIPE), data[:STRIPE])
     faults.plan = lambda *_: None
     assert np.array_equal(get(memory, pointer), data)
 
 
-def lost(memory: NvmeStorage, pointer: NvmePointer) -> list[tuple[int, int]]:
-    """What of the allocation cannot be read, and all the rest can: offsets and sizes."""
-    try:
-        get(memory, pointer)
-    except LostDataError as error:
-        ranges: Any = error.details["lost"]
-    else:
-        return []
-    for low, nbytes in ranges:
-        for place in (low, low + nbytes - 1):
-            with pytest.raises(LostDataError):
-                get(memory, pointer + place, 1)
-    ends = [0, *(low + nbytes for low, nbytes in ranges)]
-    starts = [*(low for low, _ in ranges), pointer.nbytes]
-    for end, start in zip(ends, starts, strict=True):
-        get(memory, pointer + end, start - end)
-    return ranges
-
-
 @pytest.mark.parametrize("name", ["preadv", "pwritev"])
-def test_a_failed_write_loses_the_blocks_that_it_was_to_change(
-    memory: NvmeStorage, tmp_path: Path, either: bool, faults: Faults, name: str
+@pytest.mark.parametrize("error", [BROKEN, KeyboardInterrupt("stop")], ids=["io", "interrupt"])
+def test_after_a_failed_write_an_allocation_can_only_be_freed(
+    memory: NvmeStorage, tmp_path: Path, either: bool, faults: Faults, name: str, error: Any
 ) -> None:
-    register(memory, tmp_path)
-    pointer = memory.allocate(12 * BLOCK)
-    old, new = noise(12 * BLOCK), noise(12 * BLOCK, 1)
-    memory.write(pointer, old)
-    faults.plan = fail(name, errno.ENOSPC)
-    start, end = 2 * BLOCK + 100, 10 * BLOCK - 50
-    with pytest.raises(StorageIOError, match="No space left") as caught:
-        memory.write(pointer + start, new[start:end])
-    assert caught.value.details["errno"] == errno.ENOSPC
+    paths = register(memory, tmp_path, 2)
+    before, pointer, after = (memory.allocate(3 * STRIPE) for _ in range(3))
+    data = noise(3 * STRIPE)
+    for each in (before, pointer, after):
+        memory.write(each, data)
+    faults.plan = fail(name, error, paths[0])
+    with pytest.raises(KeyboardInterrupt if error is not BROKEN else StorageIOError):
+        memory.write(pointer + 100, data[: 2 * STRIPE])
     faults.plan = lambda *_: None
-    assert lost(memory, pointer) == [(2 * BLOCK, 8 * BLOCK)]
-    assert np.array_equal(get(memory, pointer, 2 * BLOCK), old[: 2 * BLOCK])
-    assert np.array_equal(get(memory, pointer + 10 * BLOCK), old[10 * BLOCK :])
-    destination = np.full(12 * BLOCK, 0x5A, np.uint8)
-    with pytest.raises(LostDataError, match="0x2000 to 0xa000"):
-        memory.read(pointer, destination)
+    destination = np.full(10, 0x5A, np.uint8)
+    uses: list[Callable[[], object]] = [
+        lambda: memory.read(pointer + 2 * STRIPE, destination),
+        lambda: memory.write(pointer, data),
+        lambda: memory.legs(pointer, 1, writing=False),
+    ]
+    for use in uses:
+        with pytest.raises(LostDataError, match=rf"0x60000 .* used .*{error.args[-1]}.* free it"):
+            use()
     assert np.all(destination == 0x5A)
-
-
-def test_lost_bytes_can_be_read_once_all_are_written_again(
-    memory: NvmeStorage, tmp_path: Path, faults: Faults
-) -> None:
-    register(memory, tmp_path)
-    pointer = memory.allocate(3 * BLOCK + 17)
-    data = noise(pointer.nbytes)
-    faults.plan = fail("pwritev", errno.EIO)
-    with pytest.raises(StorageIOError):
-        memory.write(pointer, data)
-    faults.plan = lambda *_: None
-    assert lost(memory, pointer) == [(0, 3 * BLOCK + 17)]
-    for start, end in [(0, 100), (100, 5000), (7000, 3 * BLOCK + 17)]:
-        memory.write(pointer + start, data[start:end])
-    assert lost(memory, pointer) == [(5000, 2000)]
-    assert np.array_equal(get(memory, pointer, 5000), data[:5000])
-    assert np.array_equal(get(memory, pointer + 7000), data[7000:])
-    memory.write(pointer + 4999, data[4999:7001])
-    assert np.array_equal(get(memory, pointer), data)
-
-
-def test_an_interrupted_write_is_lost_until_it_is_freed(
-    memory: NvmeStorage, tmp_path: Path, faults: Faults
-) -> None:
-    register(memory, tmp_path)
-    pointer = memory.allocate(4 * BLOCK)
-
-    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
-        if len(buffer) == 4 * BLOCK:
-            return BLOCK
-        raise KeyboardInterrupt
-
-    faults.plan = plan
-    with pytest.raises(KeyboardInterrupt):
-        memory.write(pointer, noise(4 * BLOCK))
-    faults.plan = lambda *_: None
-    assert lost(memory, pointer) == [(0, 4 * BLOCK)]
+    for each in (before, after):
+        assert np.array_equal(get(memory, each), data)
     memory.free(pointer)
-    again = memory.allocate(4 * BLOCK)
-    assert (again.address, lost(memory, again)) == (pointer.address, [])
+    again = memory.allocate(3 * STRIPE)
+    memory.write(again, data)
+    assert np.array_equal(get(memory, again), data)
+    free = [each.free_bytes for each in memory.statistics()]
+    for each in (before, after, again):
+        memory.free(each)
+    assert [each.free_bytes - 6 * STRIPE for each in memory.statistics()] == free
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_after_random_failures_each_byte_is_right_or_lost(
-    memory: NvmeStorage, tmp_path: Path, either: bool, faults: Faults, seed: int
+def test_a_short_transfer_is_a_failed_one(
+    memory: NvmeStorage, tmp_path: Path, either: bool, faults: Faults
 ) -> None:
-    count = seed + 1
-    register(memory, tmp_path, count)
-    rng = random.Random(seed)
-    pointer = memory.allocate(5 * STRIPE + 777)
-    shadow = noise(pointer.nbytes)
-    memory.write(pointer, shadow)
-    failed = refused = 0
-
-    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
-        if rng.random() < 0.35:
-            return rng.randrange(BLOCK, len(buffer) + 1)
-        if rng.random() < 0.4:
-            if name == "pwritev":
-                # Nothing is known of what a failed write leaves in its range.
-                torn = rng.randrange(len(buffer))
-                with open(f"/proc/self/fd/{descriptor}", "r+b") as file:
-                    file.seek(offset + torn)
-                    file.write(bytes([rng.randrange(256)]) * min(BLOCK, len(buffer) - torn))
-            code = rng.choice([errno.EIO, errno.ENOSPC])
-            raise OSError(code, os.strerror(code))
-        return None
-
-    for step in range(25):
-        length = int(2 ** rng.uniform(0, 18.5))
-        start = rng.randrange(shadow.size - 1)
-        end = min(start + length, shadow.size)
-        data = noise(end - start, step)
-        faults.plan = plan
-        try:
-            memory.write(pointer + start, data)
-        except StorageIOError:
-            failed += 1
-        faults.plan = lambda *_: None
-        shadow[start:end] = data
-        # Block by block, and at the range's ends, so that each byte is seen to be right or lost.
-        places = sorted({start, end, shadow.size, *range(0, shadow.size, BLOCK)})
-        for low, high in itertools.pairwise(places):
-            try:
-                found = get(memory, pointer + low, high - low)
-            except LostDataError:
-                refused += 1
-            else:
-                assert np.array_equal(found, shadow[low:high]), (step, start, end, low, high)
-    assert failed >= 4, "too few failures to have tested much"
-    assert refused, "nothing was lost"
-    memory.write(pointer, shadow)
-    assert np.array_equal(get(memory, pointer), shadow)
-
-
-def test_the_other_parts_of_a_striped_write_are_written(
-    memory: NvmeStorage, tmp_path: Path, faults: Faults
-) -> None:
-    paths = register(memory, tmp_path, 3)
-    pointer = memory.allocate(6 * STRIPE)
-    data = noise(pointer.nbytes)
-    bad = os.stat(paths[2]).st_ino
-
-    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
-        if os.fstat(descriptor).st_ino == bad:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return None
-
-    faults.plan = plan
-    with pytest.raises(StorageIOError, match=str(paths[2])):
-        memory.write(pointer, data)
-    faults.plan = lambda *_: None
-    with pytest.raises(LostDataError, match="0xa0032 to 0xa0096 of the allocation") as caught:
-        get(memory, pointer + 5 * STRIPE + 50, 100)
-    assert caught.value.details == {
-        "allocation_offset": 5 * STRIPE + 50,
-        "lost": [(2 * STRIPE, STRIPE), (5 * STRIPE, STRIPE)],
-    }
-    memory.write(pointer + 2 * STRIPE, data[2 * STRIPE : 3 * STRIPE])
-    memory.write(pointer + 5 * STRIPE, data[5 * STRIPE : 5 * STRIPE + 100])
-    assert lost(memory, pointer) == [(5 * STRIPE + 100, STRIPE - 100)]
-    assert np.array_equal(get(memory, pointer, 5 * STRIPE + 100), data[: 5 * STRIPE + 100])
-
-
-# Files that change
-
-
-def test_a_file_that_was_cut_off_is_refused_from_then_on(
-    memory: NvmeStorage, tmp_path: Path, either: bool
-) -> None:
-    [path] = register(memory, tmp_path, nbytes=16 * BLOCK)
-    pointer = memory.allocate(8 * BLOCK)
-    data = noise(8 * BLOCK)
-    memory.write(pointer, data)
-    os.truncate(path, 5 * BLOCK)
-    destination = np.full(BLOCK, 0x5A, np.uint8)
-    with pytest.raises(StorageChangedError, match=r"had 65536 bytes .* cut off at 20480") as caught:
-        memory.read(pointer, destination)
-    assert np.all(destination == 0x5A)
-    assert caught.value.details["size_bytes"] == 5 * BLOCK
-    assert caught.value.details["capacity_bytes"] == 16 * BLOCK
-    with pytest.raises(StorageChangedError):
-        memory.write(pointer + 100, data[:200])
-    assert os.stat(path).st_size == 5 * BLOCK
-    os.truncate(path, 16 * BLOCK)
-    for transfer in (memory.write, memory.read):
-        with pytest.raises(StorageChangedError):
-            transfer(memory.allocate(BLOCK), destination)
-
-
-def test_a_file_removed_or_renamed_stays_usable(memory: NvmeStorage, tmp_path: Path) -> None:
     [path] = register(memory, tmp_path)
-    pointer = memory.allocate(BLOCK)
-    path.unlink()
-    memory.write(pointer, noise(BLOCK))
-    assert np.array_equal(get(memory, pointer), noise(BLOCK))
+    pointer = memory.allocate(8 * BLOCK)
+    memory.write(pointer, noise(8 * BLOCK))
+    faults.plan = lambda name, _, buffer: len(buffer) - BLOCK if name == "pwritev" else None
+    with pytest.raises(StorageIOError, match=f"write of 32768 .*{path}: only 28672 were moved"):
+        memory.write(pointer, noise(8 * BLOCK))
+    faults.plan = lambda *_: None
+    pointer = memory.allocate(8 * BLOCK)
+    memory.write(pointer, noise(8 * BLOCK))
+    os.truncate(path, pointer.address + BLOCK)
+    with pytest.raises(StorageIOError, match=r"only 4096 were moved, as .* the file cut"):
+        get(memory, pointer)
 
 
 # Registration
@@ -564,58 +312,18 @@ def test_an_existing_file_has_the_capacity_of_its_size(memory: NvmeStorage, tmp_
     assert path.stat().st_size == 3 * BLOCK + 100
 
 
-def test_a_created_file_has_its_room_reserved(memory: NvmeStorage, tmp_path: Path) -> None:
-    [path] = register(memory, tmp_path, nbytes=(1 << 20) + 100)
-    assert path.stat().st_size == 1 << 20
-    assert path.stat().st_blocks * 512 >= 1 << 20
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
 def test_of_a_longer_file_only_so_much_is_used_and_a_shorter_one_is_extended(
     memory: NvmeStorage, tmp_path: Path
 ) -> None:
-    longer, shorter = tmp_path / "longer", tmp_path / "shorter"
+    longer, shorter, new = tmp_path / "longer", tmp_path / "shorter", tmp_path / "new"
     longer.write_bytes(bytes(8 * BLOCK))
     shorter.write_bytes(b"kept")
-    for path in (longer, shorter):
-        memory.register(path, capacity_bytes=4 * BLOCK)
-    assert [each.total_bytes for each in memory.statistics()] == [4 * BLOCK] * 2
+    for path in (longer, shorter, new):
+        memory.register(path, capacity_bytes=4 * BLOCK + 100)
+    assert [each.total_bytes for each in memory.statistics()] == [4 * BLOCK] * 3
     assert longer.stat().st_size == 8 * BLOCK
     assert shorter.read_bytes() == b"kept".ljust(4 * BLOCK, b"\0")
-
-
-@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_where_room_cannot_be_reserved_the_file_is_sparse(
-    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    def refuse(*_: int) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
-    [path] = register(memory, tmp_path)
-    assert (path.stat().st_size, path.stat().st_blocks) == (4 << 20, 0)
-    pointer = memory.allocate(5000)
-    memory.write(pointer, noise(5000))
-    assert np.array_equal(get(memory, pointer), noise(5000))
-
-
-def test_a_full_file_system_is_found_at_registration(
-    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(descriptor: int, offset: int, nbytes: int) -> None:
-        os.ftruncate(descriptor, nbytes // 2)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(NoSuchStorageError, match="No space left") as caught:
-        memory.register(tmp_path / "full", capacity_bytes=1 << 20)
-    assert caught.value.details["errno"] == errno.ENOSPC
-    assert not list(tmp_path.iterdir()), "a file was left"
-    kept = tmp_path / "kept"
-    kept.write_bytes(b"kept")
-    with pytest.raises(NoSuchStorageError):
-        memory.register(kept, capacity_bytes=1 << 20)
-    assert kept.read_bytes() == b"kept"
+    assert new.stat().st_mode & 0o777 == 0o600
 
 
 def test_what_is_no_storage_is_refused(memory: NvmeStorage, tmp_path: Path) -> None:
@@ -632,9 +340,8 @@ def test_what_is_no_storage_is_refused(memory: NvmeStorage, tmp_path: Path) -> N
         (small, None, "has 4095 bytes, expected at least 4096"),
         (small / "below", None, "Not a directory"),
         ("a\0b", None, "null"),
-        (7, None, "7 is a int"),
-        (None, None, "NoneType"),
-        (tmp_path / "no" / "where", BLOCK, f"No such file.*create the folder '{tmp_path}/no'"),
+        (7, None, "'7' cannot be used .* not int"),
+        (tmp_path / "no" / "where", BLOCK, "No such file"),
         (tmp_path / ("x" * 300), BLOCK, "File name too long"),
         ("a\0b", BLOCK, "null"),
     ]
@@ -650,31 +357,6 @@ def test_what_is_no_storage_is_refused(memory: NvmeStorage, tmp_path: Path) -> N
     assert not memory.statistics()
 
 
-def test_what_cannot_be_opened_is_refused(
-    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A program that runs cannot be written to, also not by root.
-    program = tmp_path / "sleep"
-    shutil.copy(shutil.which("sleep") or "", program)
-    with subprocess.Popen([str(program), "60"]) as running:
-        try:
-            with pytest.raises(NoSuchStorageError, match=f"{program}.* Text file busy") as caught:
-                memory.register(program)
-        finally:
-            running.kill()
-    assert caught.value.details["errno"] == errno.ETXTBSY
-
-    def refuse(*_: Any) -> int:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    path = tmp_path / "file"
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "open", refuse)
-        with pytest.raises(NoSuchStorageError, match="Read-only file system"):
-            memory.register(path, capacity_bytes=BLOCK)
-    memory.register(path, capacity_bytes=BLOCK)
-
-
 @pytest.mark.parametrize("capacity", [0, BLOCK - 1, -BLOCK, 1e6, "1M"])
 def test_a_capacity_must_be_a_block_at_least(
     memory: NvmeStorage, tmp_path: Path, capacity: Any
@@ -684,50 +366,25 @@ def test_a_capacity_must_be_a_block_at_least(
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_is_registered_twice(
-    memory: NvmeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_registered_twice(memory: NvmeStorage, tmp_path: Path) -> None:
     paths = register(memory, tmp_path, 2)
     symbolic, hard = tmp_path / "symbolic", tmp_path / "hard"
     symbolic.symlink_to(paths[1])
     hard.hardlink_to(paths[1])
-    monkeypatch.chdir(tmp_path)
-    for path in (paths[1], symbolic, hard, "nvme1", "../" + tmp_path.name + "/nvme1"):
+    for path in (paths[1], symbolic, hard):
         for capacity in (None, 8 << 20):
-            with pytest.raises(StorageInUseError, match="already, as storage 1") as caught:
-                memory.register(path, capacity_bytes=capacity)
-            assert caught.value.details["storage"] == 1
+            for other in (memory, NvmeStorage(device=2)):
+                with pytest.raises(StorageInUseError, match=f"{path}' is in use: .*already, by"):
+                    other.register(path, capacity_bytes=capacity)
     assert paths[1].stat().st_size == 4 << 20
-    with pytest.raises(StorageInUseError, match="another device of this one, has locked it"):
-        NvmeStorage(device=2).register(paths[0])
     assert len(memory.statistics()) == 2
 
 
 HOLDER = """
-import os, sys, time
-import numpy as np
-from sw_driver.errors import ClosedError
+import sys, time
 from sw_driver.memory.nvme import NvmeStorage
 memory = NvmeStorage(device=1)
 memory.register(sys.argv[1])
-pointer = memory.allocate(4096)
-child = os.fork()
-if not child:
-    for use in (
-        lambda: memory.read(pointer, np.zeros(4096, np.uint8)),
-        lambda: memory.write(pointer, np.zeros(4096, np.uint8)),
-        lambda: memory.allocate(1),
-        lambda: memory.free(pointer),
-        lambda: memory.register(sys.argv[1]),
-    ):
-        try:
-            use()
-        except ClosedError:
-            continue
-        print("a forked child could use the storage", flush=True)
-    memory.close()
-    os._exit(0)
-os.waitpid(child, 0)
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -736,7 +393,6 @@ time.sleep(60)
 def test_another_process_locks_its_storage_until_it_is_killed(
     memory: NvmeStorage, tmp_path: Path
 ) -> None:
-    """And one that it forks can neither use nor unlock it."""
     path = tmp_path / "shared"
     path.write_bytes(bytes(4 * BLOCK))
     command = [sys.executable, "-c", HOLDER, str(path)]
@@ -744,7 +400,7 @@ def test_another_process_locks_its_storage_until_it_is_killed(
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "ready\n"
-            with pytest.raises(StorageInUseError, match=f"{path}.* another process, or another"):
+            with pytest.raises(StorageInUseError, match=f"{path}.* by this or another process"):
                 memory.register(path)
         finally:
             holder.send_signal(signal.SIGKILL)
@@ -754,7 +410,7 @@ def test_another_process_locks_its_storage_until_it_is_killed(
 def test_closing_unlocks_also_while_a_forked_process_lives(tmp_path: Path) -> None:
     memory, other = NvmeStorage(device=1), NvmeStorage(device=2)
     [path] = register(memory, tmp_path)
-    descriptor = memory._storages[0].file._file.fileno()
+    descriptor = memory._storages[0]._file.fileno()
     with subprocess.Popen(["sleep", "60"], pass_fds=[descriptor]) as child:
         try:
             memory.close()
@@ -783,10 +439,9 @@ def test_a_block_device_is_storage(memory: NvmeStorage, tmp_path: Path) -> None:
         assert np.array_equal(get(memory, pointer + 1), noise(99_999))
         another_node = tmp_path / "node"
         os.mknod(another_node, 0o60600, os.stat(device).st_rdev)
-        with pytest.raises(StorageInUseError, match="already"):
-            memory.register(device)
-        with pytest.raises(StorageInUseError, match="in use: it is mounted, or"):
-            memory.register(another_node)
+        for node in (device, another_node):
+            with pytest.raises(StorageInUseError, match="or mounted"):
+                memory.register(node)
         memory.close()
     finally:
         memory.close()
@@ -831,42 +486,19 @@ def test_out_of_memory_says_what_is_free_where_and_takes_nothing(
     memory.allocate(40 * BLOCK, 1)
 
 
-def test_pointers_are_checked(memory: NvmeStorage, tmp_path: Path) -> None:
-    register(memory, tmp_path)
-    pointer, foreign = memory.allocate(5000), NvmeStorage(device=2)
-    with pytest.raises(CopyRangeError):
-        get(memory, pointer, 5001)
-    with pytest.raises(CopyRangeError):
-        memory.write(pointer + 1, noise(5000))
-    with pytest.raises(ForeignPointerError):
-        foreign.read(pointer, np.zeros(1, np.uint8))
-    memory.allocations.hold(pointer, "a copy")
-    with pytest.raises(BusyError):
-        memory.free(pointer)
-    memory.allocations.release(pointer, "a copy")
-    memory.free(pointer)
-    with pytest.raises(DoubleFreeError):
-        memory.free(pointer)
-    with pytest.raises(FreedPointerError):
-        get(memory, pointer, 1)
-    [statistics] = memory.statistics()
-    assert statistics.free_bytes == statistics.total_bytes
-
-
 def test_statistics_count(memory: NvmeStorage, tmp_path: Path, faults: Faults) -> None:
     register(memory, tmp_path, 2)
     pointer = memory.allocate(3 * STRIPE)
     memory.allocate(100, 1)
     memory.write(pointer, noise(3 * STRIPE))
     get(memory, pointer + 10, STRIPE)
-    faults.plan = fail("pwritev", errno.EIO)
+    faults.plan = fail("pwritev", BROKEN)
     with pytest.raises(StorageIOError):
         memory.write(pointer, noise(100))
     first, second = memory.statistics()
     assert (first.allocations, second.allocations) == (1, 2)
     assert (first.bytes_written, second.bytes_written) == (2 * STRIPE, STRIPE)
     assert (first.bytes_read, second.bytes_read) == (STRIPE - 10, 10)
-    assert (first.operations, second.operations) == (3, 2)
     assert first.free_bytes == (4 << 20) - 2 * STRIPE
     assert second.free_bytes == (4 << 20) - 2 * STRIPE - BLOCK
     assert memory.free_space() == {0: first, 1: second}
@@ -896,7 +528,7 @@ def test_each_storage_is_occupied_for_its_share(memory: NvmeStorage, tmp_path: P
 
 
 def test_after_closing_everything_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    before = set(threading.enumerate()), set(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     memory = NvmeStorage(device=1)
     paths = register(memory, tmp_path, 3)
     pointer = memory.allocate(4 * STRIPE)
@@ -914,7 +546,7 @@ def test_after_closing_everything_is_refused_and_nothing_is_left(tmp_path: Path)
     for use in uses:
         with pytest.raises(ClosedError):
             use()
-    assert (set(threading.enumerate()), set(os.listdir("/proc/self/fd"))) == before
+    assert set(os.listdir("/proc/self/fd")) == before
     assert memory.statistics()[0].bytes_written == 2 * STRIPE
     again: Memory = NvmeStorage(device=2)
     assert isinstance(again, NvmeStorage)
@@ -930,10 +562,9 @@ def test_closing_waits_for_a_transfer(tmp_path: Path, faults: Faults) -> None:
     data = noise(BLOCK)
     begun, go_on = threading.Event(), threading.Event()
 
-    def plan(name: str, descriptor: int, buffer: Bytes, offset: int) -> int | None:
+    def plan(*_: Any) -> None:
         begun.set()
         assert go_on.wait(TIMEOUT_S)
-        return None
 
     faults.plan = plan
     with ThreadPoolExecutor(2) as pool:
@@ -952,25 +583,3 @@ def test_closing_waits_for_a_transfer(tmp_path: Path, faults: Faults) -> None:
         writing.result(TIMEOUT_S)
         closing.result(TIMEOUT_S)
     assert np.array_equal(np.fromfile(path, np.uint8)[:BLOCK], data)
-
-
-# The set of lost bytes
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_intervals_agree_with_a_set(seed: int) -> None:
-    rng = random.Random(seed)
-    intervals, shadow = Intervals(), set[int]()
-    for _ in range(400):
-        start, end = sorted(rng.sample(range(60), 2))
-        if rng.random() < 0.5:
-            intervals.add(start, end)
-            shadow |= set(range(start, end))
-        else:
-            intervals.remove(start, end)
-            shadow -= set(range(start, end))
-        low, high = sorted((rng.randrange(60), rng.randrange(60)))
-        inside = sorted(shadow & set(range(low, high)))
-        found = intervals.within(low, high)
-        assert [number for start, end in found for number in range(start, end)] == inside
-        assert all(one[1] < other[0] for one, other in itertools.pairwise(found))

@@ -679,8 +679,8 @@ def test_a_stream_whose_thread_cannot_be_started_is_as_before(
 
 
 @pytest.mark.parametrize("field", ["channel", "address", "allocation", "device"])
-@pytest.mark.parametrize("value", [np.int64(2**63 - 64), np.uint8(200), 1.5, None, "1", True, -1])
-def test_forged_pointers_are_refused(device: Axdimm, field: str, value: Any) -> None:
+@pytest.mark.parametrize("value", [2**63 - 64, 200, -1])
+def test_forged_pointers_are_refused(device: Axdimm, field: str, value: int) -> None:
     pointer = device.MallocAxdimm(256, 0)
     forged = replace(pointer, **{field: value})
     # An address below the allocation is an ordinary pointer, moved too far.

@@ -8,7 +8,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -214,31 +213,6 @@ def test_a_step_beside_the_program(module: Axdimm) -> None:
         optimizer.step_async()
     assert bits(net.parameters()) != bits(same.parameters())
     assert optimizer.state_dict()["state"][0]["step"] == 4
-
-
-def test_steps_of_several_threads_come_one_after_the_other(golden: Axdimm) -> None:
-    ours, alone = model(), model()
-    optimizers = [Adam(each.parameters(), device=golden) for each in (ours, alone)]
-    for each in (ours, alone):
-        set_gradients(each.parameters(), 1)
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [
-            threading.Thread(target=lambda: [optimizers[0].step() for _ in range(10)])
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
-    for _ in range(40):
-        optimizers[1].step()
-    assert [optimizers[0].state[p]["step"].item() for p in ours.parameters()] == [40.0] * 4
-    for one, other in zip(ours.parameters(), alone.parameters(), strict=True):
-        assert torch.equal(one, other)
 
 
 def test_hooks_of_steps_beside_the_program(golden: Axdimm) -> None:

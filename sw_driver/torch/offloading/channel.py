@@ -9,37 +9,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hw.rules import RULES
 from sw_driver.axdimm import Axdimm, AxdimmPointer, KernelRun
-from sw_driver.errors import OutOfMemoryError, StreamFailedError
+from sw_driver.errors import OutOfMemoryError
 from sw_driver.memory.allocator import Allocator, ChannelAllocator
-from sw_driver.memory.pointers import GpuPointer, NvmePointer
+from sw_driver.memory.pointers import NvmePointer
 from sw_driver.runtime.handles import Handle
 from sw_driver.runtime.streams import Stream
 from sw_driver.transport import LINE_BYTES
 
-from .entries import Kept, StoreStatistics, Where
+from .entries import Kept, StoreStatistics
 
-__all__ = ["ChannelRoom", "end_name", "padded_bytes"]
+__all__ = ["ChannelRoom", "padded_bytes"]
 
-Changes = list[tuple[Kept, Where]]
-
-_ENDS = {"host": "Host", "gpu": "Gpu", "module": "Axdimm", "nvme": "Nvme"}
+_ENDS = {"host": "Host", "module": "Axdimm", "nvme": "Nvme"}
 """What the driver's copies call the ends of a route."""
-
-
-@dataclass
-class _Step:
-    """An operation in the channel's stream, and what becomes true with it."""
-
-    handle: Handle[Any]
-    before: Changes
-    """When it begins, whether it then fails or not."""
-    after: Changes
-    """When it has ended well."""
 
 
 class ChannelRoom:
@@ -49,7 +38,6 @@ class ChannelRoom:
     ----------
     device, number: the channel.
     capacity_bytes: of its memory that may be used, a positive multiple of 64.
-    updated_first: whether entries that were updated in this iteration are evicted before others.
     statistics: where to count.
     """
 
@@ -58,8 +46,6 @@ class ChannelRoom:
         device: Axdimm,
         number: int,
         capacity_bytes: int,
-        *,
-        updated_first: bool,
         statistics: StoreStatistics,
     ) -> None:
         self.number = number
@@ -67,16 +53,14 @@ class ChannelRoom:
         self.stream: Stream = device.new_stream(f"of a store, channel {number}")
         self.arena: AxdimmPointer = device.MallocAxdimm(capacity_bytes, number)
         self._device = device
-        self._updated_first = updated_first
         self._statistics = statistics
         self._allocator: Allocator = ChannelAllocator(limit_bytes=capacity_bytes)
         self._resident: dict[Kept, None] = {}
         """What has room, in the order in which it came."""
-        self._steps: deque[_Step] = deque()
+        self._runs: deque[KernelRun] = deque()
+        """Whose time has not been counted yet."""
         self._spare: dict[int, list[NvmePointer]] = {}
         """Storage that is not used any more, by its size."""
-        self._left: Changes = []
-        """Tensors whose room the next operation may overwrite."""
 
     # Room.
 
@@ -86,7 +70,7 @@ class ChannelRoom:
             place = self._allocator.allocate(tensor.nbytes)
         except OutOfMemoryError:
             return False
-        tensor.now = replace(tensor.now, place=place)
+        tensor.place = place
         self._resident[tensor] = None
         used = self._allocator.statistics().allocated_bytes
         peaks = self._statistics.peak_module_bytes
@@ -100,19 +84,20 @@ class ChannelRoom:
         have their values, here or there.
         """
         for tensor in wanted:
-            while tensor.now.place is None and not self.take(tensor):
+            while tensor.place is None and not self.take(tensor):
                 victims = [each for each in self._resident if each not in wanted]
                 if victims:
                     self._evict(min(victims, key=self._rank))
                 else:
                     self._start_afresh(wanted)
         for tensor in wanted:
-            if tensor.now.stored and not tensor.now.here:
-                self._load(tensor)
+            if tensor.stored and not tensor.here:
+                self.copy("nvme->module", tensor, self.pointer(tensor), self.slot(tensor))
+                tensor.here = True
 
     def _rank(self, tensor: Kept) -> tuple[bool, int]:
         """The least is evicted first."""
-        return self._updated_first and not tensor.entry.updated, tensor.used
+        return not tensor.entry.updated, tensor.used
 
     def _start_afresh(self, wanted: Sequence[Kept]) -> None:
         """Places ``wanted`` anew, where those that are here leave no piece large enough for the
@@ -138,28 +123,28 @@ class ChannelRoom:
             )
 
     def _evict(self, tensor: Kept) -> None:
-        where = tensor.now
-        if where.here:
-            if not where.stored:
-                self._save(tensor)
+        if tensor.here:
+            unchanged = tensor.stored
+            if not unchanged:
+                self._write(tensor, "module->nvme", self.pointer(tensor))
             self._statistics.evictions += 1
-            self._statistics.evictions_without_write += where.stored
-        self._leave(tensor, Where(stored=where.known))
+            self._statistics.evictions_without_write += unchanged
+        self._leave(tensor)
 
     def forget(self, tensor: Kept) -> None:
         """Its values are not needed any more, nor is its room here and in storage."""
-        self._leave(tensor, Where())
+        self._leave(tensor)
+        tensor.stored = False
         if tensor.slot is not None:
             # Only this stream has used it, so it may be another's at once, but not be freed.
             self._spare.setdefault(tensor.nbytes, []).append(tensor.slot)
             tensor.slot = None
 
-    def _leave(self, tensor: Kept, where: Where) -> None:
-        if tensor.now.place is not None:
-            self._allocator.free(tensor.now.place)
+    def _leave(self, tensor: Kept) -> None:
+        if tensor.place is not None:
+            self._allocator.free(tensor.place)
             del self._resident[tensor]
-        tensor.now = where
-        self._left.append((tensor, where))
+        tensor.place, tensor.here = None, False
 
     def slot(self, tensor: Kept) -> NvmePointer:
         """Its storage, from now on. Raises :class:`OutOfMemoryError`, also if there is none."""
@@ -204,26 +189,17 @@ class ChannelRoom:
 
     # What is queued.
 
-    def put(self, tensor: Kept, source: Any) -> Handle[None]:
-        """Copies values of the host or the GPU to where the tensor is: its room, or storage."""
-        where, name = tensor.now, end_name(source)
-        if where.place is not None:
-            handle = self.copy(f"{name}->module", tensor, self.pointer(where), source)
-            after = Where(where.place, here=True)
-        else:
-            slot = self.slot(tensor)
-            self._await_readers(tensor)
-            handle = tensor.writer = self.copy(f"{name}->nvme", tensor, slot, source)
-            after = Where(stored=True)
-        self._queued(handle, [(tensor, Where(where.place))], [(tensor, after)])
+    def put(self, tensor: Kept, source: NDArray[np.float32]) -> Handle[None]:
+        """Copies values of the host to where the tensor is: its room, or storage."""
+        if tensor.place is None:
+            return self._write(tensor, "host->nvme", source)
+        handle = self.copy("host->module", tensor, self.pointer(tensor), source)
+        tensor.here, tensor.stored = True, False
         return handle
 
-    def get(self, tensor: Kept, target: Any) -> Handle[None]:
-        """Copies a tensor's values from its room to the host or the GPU."""
-        route = f"module->{end_name(target)}"
-        handle = self.copy(route, tensor, target, self.pointer(tensor.now))
-        self._queued(handle, [], [])
-        return handle
+    def get(self, tensor: Kept, target: NDArray[np.float32]) -> Handle[None]:
+        """Copies a tensor's values from its room to the host."""
+        return self.copy("module->host", tensor, target, self.pointer(tensor))
 
     def copy(
         self, route: str, tensor: Kept, target: Any, source: Any, stream: Stream | None = None
@@ -238,75 +214,41 @@ class ChannelRoom:
         self, rule: str, tensors: Mapping[str, Kept], hyperparameters: Mapping[str, Any]
     ) -> KernelRun:
         """Runs ``rule`` on tensors of one entry that are here."""
-        pointers = {name: self.pointer(each.now) for name, each in tensors.items()}
+        pointers = {name: self.pointer(each) for name, each in tensors.items()}
         count = next(iter(tensors.values())).entry.count
         how: dict[str, Any] = {"stream": self.stream, "modes": "wait"}
-        handle = self._device.RunOnAxdimmAsync(
+        run = self._device.RunOnAxdimmAsync(
             rule, pointers, count, hyperparameters, self.number, **how
         )
         self._statistics.runs += 1
-        outputs = [tensors[name] for name in RULES[rule].outputs]
-        self._queued(
-            handle,
-            [(each, Where(each.now.place)) for each in outputs],
-            [(each, Where(each.now.place, here=True)) for each in outputs],
-        )
-        return handle
+        self._runs.append(run)
+        self.count()
+        for name in RULES[rule].outputs:
+            tensors[name].here, tensors[name].stored = True, False
+        return run
 
-    def _load(self, tensor: Kept) -> None:
-        handle = self.copy("nvme->module", tensor, self.pointer(tensor.now), self.slot(tensor))
-        self._queued(handle, [], [(tensor, replace(tensor.now, here=True))])
-
-    def _save(self, tensor: Kept) -> None:
+    def _write(self, tensor: Kept, route: str, source: Any) -> Handle[None]:
+        """Copies values to the tensor's storage, which nobody reads beside this stream then."""
         slot = self.slot(tensor)
-        self._await_readers(tensor)
-        tensor.writer = self.copy("module->nvme", tensor, slot, self.pointer(tensor.now))
-        self._queued(tensor.writer, [], [(tensor, replace(tensor.now, stored=True))])
-
-    def _await_readers(self, tensor: Kept) -> None:
-        """Its storage is not written while it is read beside this stream."""
         if tensor.reader is not None:
             self.stream.wait_for(tensor.reader)
             tensor.reader = None
+        tensor.writer = self.copy(route, tensor, slot, source)
+        tensor.stored = True
+        return tensor.writer
 
-    def pointer(self, where: Where) -> AxdimmPointer:
-        """Where that is."""
-        assert where.place is not None
-        return self.arena + where.place
+    def pointer(self, tensor: Kept) -> AxdimmPointer:
+        """Its room."""
+        assert tensor.place is not None
+        return self.arena + tensor.place
 
-    def _queued(self, handle: Handle[Any], before: Changes, after: Changes) -> None:
-        self._steps.append(_Step(handle, self._left + before, after))
-        self._left = []
-        for tensor, where in after:
-            tensor.now = where
-        self.settle()
-
-    # What has been carried out.
-
-    def settle(self) -> None:
-        """Draws the consequences of what has ended; waits for nothing."""
-        while self._steps and self._steps[0].handle.done:
-            step = self._steps.popleft()
-            handle = step.handle
-            if isinstance(handle.error, StreamFailedError):
-                continue  # not carried out
-            for tensor, where in step.before if handle.failed else step.before + step.after:
-                tensor.sure = where
-            if isinstance(handle, KernelRun) and handle.result is not None:
-                ns = handle.result.fabric_cycles * 1000 / self._device.transport.fabric_mhz
+    def count(self) -> None:
+        """Counts the time of the runs that have ended; waits for nothing."""
+        while self._runs and self._runs[0].done:
+            result = self._runs.popleft().result
+            if result is not None:
+                ns = result.fabric_cycles * 1000 / self._device.transport.fabric_mhz
                 self._statistics.kernel_ns[self.number] += ns
-
-    def wait(self) -> None:
-        """Waits for all that is queued; raises what the first that failed raised."""
-        try:
-            self.stream.wait()
-        finally:
-            self.settle()
-
-
-def end_name(values: Any) -> str:
-    """What an end of a copy is called that is an array of the host or memory of the GPU."""
-    return "gpu" if isinstance(values, GpuPointer) else "host"
 
 
 def padded_bytes(nbytes: int) -> int:

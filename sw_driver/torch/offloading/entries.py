@@ -11,29 +11,12 @@ from sw_driver.axdimm import KernelRun
 from sw_driver.memory.pointers import NvmePointer
 from sw_driver.runtime.handles import Handle
 
-__all__ = ["Entry", "Kept", "StoreStatistics", "Where"]
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where the values of a tensor are; neither ``here`` nor ``stored``, it has none."""
-
-    place: int | None = None
-    """Offset of its room in the channel's memory, if it has any there."""
-    here: bool = False
-    """The room has the values."""
-    stored: bool = False
-    """The storage has the values."""
-
-    @property
-    def known(self) -> bool:
-        """Whether there are values."""
-        return self.here or self.stored
+__all__ = ["Entry", "Kept", "StoreStatistics"]
 
 
 @dataclass(eq=False)
 class Kept:
-    """A tensor."""
+    """A tensor of a store, as it is when all that is queued has been carried out."""
 
     name: str
     """In words, for messages."""
@@ -41,16 +24,23 @@ class Kept:
     entry: Entry
     used: int = 0
     """The larger, the later."""
-    now: Where = Where()
-    """When all that is queued has been carried out."""
-    sure: Where = Where()
-    """By what has been carried out, as far as it was looked at."""
+    place: int | None = None
+    """Offset of its room in the channel's memory, if it has any there."""
+    here: bool = False
+    """The room has its values."""
+    stored: bool = False
+    """The storage has its values."""
     slot: NvmePointer | None = None
     """Its storage, from when it first needed some."""
     writer: Handle[Any] | None = None
     """What last wrote to its storage."""
     reader: Handle[Any] | None = None
     """What last read from its storage beside the channel's stream."""
+
+    @property
+    def known(self) -> bool:
+        """Whether it has values."""
+        return self.here or self.stored
 
 
 @dataclass(eq=False)
@@ -84,7 +74,7 @@ class StoreStatistics:
     """What a store has done. Counted as operations are queued, but for the kernels' times."""
 
     copied_bytes: Counter[str] = field(default_factory=Counter)
-    """By route: ``"host->module"``, with ``host``, ``gpu``, ``module`` and ``nvme`` as ends."""
+    """By route: ``"host->module"``, with ``host``, ``module`` and ``nvme`` as ends."""
     evictions: int = 0
     """Tensors with values that had to leave the module."""
     evictions_without_write: int = 0

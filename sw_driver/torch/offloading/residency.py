@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,7 +136,7 @@ class Residency(TorchDispatchMode):
         return held
 
     def values(self, held: Held) -> NDArray[np.float32]:
-        """A copy for the host, also after a failure of the store."""
+        """A copy for the host."""
         if held in self._resident:
             self._land(held)
             cpu = held.storage.device.type == "cpu"
@@ -146,15 +145,18 @@ class Residency(TorchDispatchMode):
         return self._store.read(held.key, "p")
 
     def forget(self, held: Held) -> None:
-        """Leaves a parameter to itself, with its values."""
-        if held.fetch is not None:
-            with suppress(AxdimmError):  # the store may have failed, and still knows the values
-                held.fetch.wait()
-        if held not in self._resident or held.fetch is not None:
-            held.storage.resize_(held.nbytes)
-            held.flat.copy_(torch.from_numpy(self._store.read(held.key)).view(-1))
-        held.parameter.__class__ = held.kind
+        """Leaves a parameter to itself, with its values; these are NaN if they are in a store that
+        has failed."""
         del self._held[held.storage._cdata]
+        try:
+            if held in self._resident:
+                self._land(held)
+            else:
+                held.storage.resize_(held.nbytes)
+                held.flat.copy_(torch.from_numpy(self._store.read(held.key)).view(-1))
+        except AxdimmError:
+            held.flat.fill_(torch.nan)
+        held.parameter.__class__ = held.kind
         self._resident.pop(held, None)
         self._current.discard(held)
 
@@ -261,7 +263,7 @@ class Residency(TorchDispatchMode):
         self._memory.room(held.nbytes, held.name)
         held.storage.resize_(held.nbytes)
         if held.storage.device.type != "cpu":
-            held.landing = torch.empty(held.flat.shape, pin_memory=True)
+            held.landing = torch.empty(held.flat.shape)
         try:
             held.fetch = self._store.fetch(held.key, self._array(held))
         except BaseException:

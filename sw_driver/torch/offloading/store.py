@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
 from typing import Any, Literal, get_args
@@ -27,29 +26,24 @@ from sw_driver.errors import (
     CountMismatchError,
     HostBufferError,
     InvalidOptionError,
-    LostDataError,
     StreamFailedError,
     TensorNameError,
     UnsupportedRuleError,
 )
 from sw_driver.memory.allocations import checked_size
 from sw_driver.memory.hostbuffer import byte_view
-from sw_driver.memory.pointers import GpuPointer
 from sw_driver.runtime.handles import Handle
 from sw_driver.transport import LINE_BYTES
 
-from .channel import ChannelRoom, end_name, padded_bytes
+from .channel import ChannelRoom, padded_bytes
 from .entries import Entry, Kept, StoreStatistics
 
-__all__ = ["Eviction", "Placement", "TensorStore"]
+__all__ = ["Placement", "TensorStore"]
 
 Placement = Literal["round_robin", "by_bytes"]
 """The channels in turn (paper section 5.2), or the one with the fewest bytes so far."""
 
-Eviction = Literal["updated_first", "lru"]
-"""What was updated in this iteration first (section 5.3), or only by when it was used last."""
-
-Values = NDArray[np.float32] | GpuPointer
+Values = NDArray[np.float32]
 
 VALUE_BYTES = 4
 """FP32, as all that is on the module."""
@@ -61,19 +55,19 @@ class TensorStore:
     Calls only queue what is to be done, and return handles; results do not depend on when they are
     waited for. All that touches a channel is done in the order of the calls, so that one channel
     computes while the other copies; parameters come from storage beside that. Where tensors go is
-    decided at the call, so it is the same each time. Any thread may call.
+    decided at the call, so it is the same each time. One thread at a time may call.
 
-    If an operation fails, the store takes no more: :meth:`read` still gives every tensor that is
-    not lost, :attr:`lost` names the others, and a new store goes on from a snapshot.
+    When a channel is full, what was updated in this iteration is evicted first (paper section 5.3),
+    and of that what was used longest ago. What an operation works on is never evicted for its sake.
+
+    If an operation fails, the store takes and gives no more: a half-done step has no consistent
+    state, and training goes on from what was saved before.
 
     Parameters
     ----------
     device: the opened module. It stays open when the store is closed.
-    capacity_bytes: how much of each channel to use, for all alike or for each; None is the largest
-        piece that is free.
+    capacity_bytes: how much of each channel to use; None is the largest piece that is free.
     placement: see :data:`Placement`.
-    eviction: see :data:`Eviction`. Within a class, what was used least recently goes first. What an
-        operation works on is never evicted for its own sake.
     storage: file or files to register as storage, striped over; None is what the device has
         registered. Without any, what finds no room raises :class:`OutOfMemoryError`.
     storage_bytes: how much of each file, see
@@ -88,41 +82,38 @@ class TensorStore:
         self,
         device: Axdimm,
         *,
-        capacity_bytes: int | Sequence[int] | None = None,
+        capacity_bytes: int | None = None,
         placement: Placement = "round_robin",
-        eviction: Eviction = "updated_first",
         storage: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         storage_bytes: int | None = None,
     ) -> None:
-        for option, value, known in (
-            ("placement", placement, get_args(Placement)),
-            ("eviction", eviction, get_args(Eviction)),
-        ):
-            if value not in known:
-                raise InvalidOptionError(
-                    f"{option} is {value!r}: expected {' or '.join(map(repr, known))}",
-                    option=option,
-                )
-        sizes = _capacities(device, capacity_bytes)
+        known = get_args(Placement)
+        if placement not in known:
+            raise InvalidOptionError(
+                f"placement is {placement!r}: expected {' or '.join(map(repr, known))}",
+                option="placement",
+            )
+        sizes = [
+            device.memory(channel).largest_free_bytes if capacity_bytes is None else capacity_bytes
+            for channel in range(device.channels)
+        ]
         self._device = device
         self._placement = placement
-        self._lock = threading.RLock()
         self._closed = False
         self._entries: list[Entry] = []
         self._keys: dict[str, int] = {}
         self._clock = 0
-        self._version = 0
-        """Counts changes of parameters and state."""
         self._statistics = StoreStatistics(
             peak_module_bytes=[0] * len(sizes), kernel_ns=[0.0] * len(sizes)
         )
         self._fetches = device.new_stream("of a store, from storage")
         self._rooms: list[ChannelRoom] = []
         files = [storage] if isinstance(storage, str | os.PathLike) else storage or ()
-        how = {"updated_first": eviction == "updated_first", "statistics": self._statistics}
         with ExitStack() as made:
             for number, size in enumerate(sizes):
-                self._rooms.append(ChannelRoom(device, number, size, **how))
+                size = checked_size("capacity_bytes", size, minimum=LINE_BYTES)
+                size -= size % LINE_BYTES
+                self._rooms.append(ChannelRoom(device, number, size, self._statistics))
                 made.callback(self._rooms[-1].close)
             for file in files:
                 device.RegisterStorage(file, capacity_bytes=storage_bytes)
@@ -136,25 +127,15 @@ class TensorStore:
         streams = (self._fetches, *(room.stream for room in self._rooms))
         return next((each.failure for each in streams if each.failure is not None), None)
 
-    @property
-    def lost(self) -> tuple[str, ...]:
-        """Tensors whose values a failure has cost. Waits for what is queued, if there was one."""
-        if self.failure is None:
-            return ()
-        self._let_end()
-        lasting = (each for entry in self._entries for each in entry.lasting.values())
-        return tuple(each.name for each in lasting if not each.sure.known)
-
     def statistics(self) -> StoreStatistics:
         """What was done so far, as it is when all that is queued has ended; does not wait."""
-        with self._lock:
-            for room in self._rooms:
-                room.settle()
-            return deepcopy(self._statistics)
+        for room in self._rooms:
+            room.count()
+        return deepcopy(self._statistics)
 
     def on_module(self, key: int, tensor: str = "p") -> bool:
         """Whether a tensor is on the module when all that is queued has been carried out."""
-        return self._tensor(self._entry(key), tensor).now.here
+        return self._tensor(self._entry(key), tensor).here
 
     # Training.
 
@@ -175,43 +156,40 @@ class TensorStore:
         not hold parameter, state and gradient together), :class:`TensorNameError` for a name that
         is there or state that the rule has not, :class:`HostBufferError`; nothing is changed then.
         """
-        with self._lock:
-            self._check_sound()
-            if name in self._keys:
-                raise TensorNameError(f"the store has a parameter {name!r}: give each its own name")
-            shape, initial = _shape(values), dict(initial_state or {})
-            number = self._next_channel()
-            chosen = self._rule(rule, number)
-            _check_optimizer(name, chosen, initial)
-            entry = Entry(name, chosen, shape, math.prod(shape), number)
-            self._check_end(entry, values)
-            nbytes = VALUE_BYTES * entry.count
-            entry.tensors = {each: Kept(f"{name}.{each}", nbytes, entry) for each in chosen.tensors}
-            room = self._rooms[number]
-            room.check_fits(name, len(entry.tensors) * padded_bytes(nbytes))
-            self._place(room, entry)
-            handles = []
-            for each, tensor in entry.lasting.items():
-                state = np.full(shape, initial.get(each, 0.0), np.float32)
-                handles.append(room.put(tensor, values if each == "p" else state))
-            self._use(*entry.lasting.values())
-            key = self._keys[name] = len(self._entries)
-            self._entries.append(entry)
-            self._version += 1
+        self._check_sound()
+        if name in self._keys:
+            raise TensorNameError(f"the store has a parameter {name!r}: give each its own name")
+        shape, initial = _shape(values), dict(initial_state or {})
+        number = self._next_channel()
+        chosen = self._rule(rule, number)
+        _check_optimizer(name, chosen, initial)
+        entry = Entry(name, chosen, shape, math.prod(shape), number)
+        self._check_end(entry, values)
+        nbytes = VALUE_BYTES * entry.count
+        entry.tensors = {each: Kept(f"{name}.{each}", nbytes, entry) for each in chosen.tensors}
+        room = self._rooms[number]
+        room.check_fits(name, len(entry.tensors) * padded_bytes(nbytes))
+        self._place(room, entry)
+        handles = []
+        for each, tensor in entry.lasting.items():
+            state = np.full(shape, initial.get(each, 0.0), np.float32)
+            handles.append(room.put(tensor, values if each == "p" else state))
+        self._use(*entry.lasting.values())
+        key = self._keys[name] = len(self._entries)
+        self._entries.append(entry)
         for handle in handles:
             handle.wait()
         return key
 
     def fetch(self, key: int, target: Values) -> Handle[None]:
-        """Copies a parameter to an array of the host or memory of the GPU.
+        """Copies a parameter to an array of the host.
 
         From the module if it is there, else straight from storage, beside what the channels do.
         """
-        with self._lock:
-            entry = self._sound(key)
-            self._check_end(entry, target, writable=True)
-            self._use(entry.tensors["p"])
-            return self._get(entry, entry.tensors["p"], target)
+        entry = self._sound(key)
+        self._check_end(entry, target, writable=True)
+        self._use(entry.tensors["p"])
+        return self._get(entry, entry.tensors["p"], target)
 
     def receive(self, key: int, gradient: Values, *, measure: bool = False) -> Handle[None]:
         """Copies a gradient to the module; the source may be reused after the handle's ``wait``.
@@ -220,29 +198,28 @@ class TensorStore:
         ``accumulate``. ``measure`` has the module add up the squares at once, so that :meth:`norm`
         need not bring the gradient back for it.
         """
-        with self._lock:
-            entry = self._sound(key)
-            self._check_end(entry, gradient)
-            room, there = self._rooms[entry.channel], entry.gradient
-            new = there
+        entry = self._sound(key)
+        self._check_end(entry, gradient)
+        room, there = self._rooms[entry.channel], entry.gradient
+        new = there
+        if measure:
+            self._rule("sum_squares", entry.channel)
+        if there.known:
+            self._rule("accumulate", entry.channel)
+            new = Kept(f"{entry.name}'s further gradient", there.nbytes, entry)
+        self._use(there, new)
+        try:
+            room.gather([there, new])
+            handle = room.put(new, gradient)
+            if new is not there:
+                room.run("accumulate", {"a": there, "g": new}, {"scale": 1.0})
+            entry.squares = None
             if measure:
-                self._rule("sum_squares", entry.channel)
-            if there.now.known:
-                self._rule("accumulate", entry.channel)
-                new = Kept(f"{entry.name}'s further gradient", there.nbytes, entry)
-            self._use(there, new)
-            try:
-                room.gather([there, new])
-                handle = room.put(new, gradient)
-                if new is not there:
-                    room.run("accumulate", {"a": there, "g": new}, {"scale": 1.0})
-                entry.squares = None
-                if measure:
-                    self._measure(entry)
-            finally:
-                if new is not there or not new.now.known:
-                    room.forget(new)
-            return handle
+                self._measure(entry)
+        finally:
+            if new is not there or not new.known:
+                room.forget(new)
+        return handle
 
     def norm(self, keys: Iterable[int] | None = None) -> float:
         """The norm of all gradients that were received, or those of ``keys``; waits for it.
@@ -250,13 +227,12 @@ class TensorStore:
         The module adds up the squares of each tensor, by the rule ``sum_squares``; the host adds
         these, in double.
         """
-        with self._lock:
-            self._check_sound()
-            entries = [self._entry(key) for key in keys] if keys is not None else self._entries
-            entries = [entry for entry in entries if entry.gradient.now.known]
-            for entry in entries:
-                self._rule("sum_squares", entry.channel)
-            runs = [entry.squares or self._measure(entry) for entry in entries]
+        self._check_sound()
+        entries = [self._entry(key) for key in keys] if keys is not None else self._entries
+        entries = [entry for entry in entries if entry.gradient.known]
+        for entry in entries:
+            self._rule("sum_squares", entry.channel)
+        runs = [entry.squares or self._measure(entry) for entry in entries]
         return math.sqrt(math.fsum(run.wait().sums["squares"] for run in runs))
 
     def update(
@@ -270,163 +246,91 @@ class TensorStore:
         Raises :class:`HyperparameterError`, :class:`TensorNameError` if no gradient was received,
         :class:`OutOfMemoryError` if the storage is full; nothing is lost then.
         """
-        with self._lock:
-            entry = self._sound(key)
-            room = self._rooms[entry.channel]
-            if not entry.gradient.now.known:
-                raise TensorNameError(
-                    f"{entry.name} has no gradient: receive() one before update()", name=entry.name
-                )
-            rule_constants(entry.rule, checked_hyperparameters(entry.rule, hyperparameters))
-            checked_hyperparameters(RULES["accumulate"], {"scale": scale})
-            for rule in ("fill", "accumulate") if scale != 1 else ():
-                self._rule(rule, entry.channel)
-            gradient = used = entry.gradient
-            try:
-                if scale != 1:
-                    used = self._scaled(entry, scale)
-                tensors = entry.tensors | {"g": used}
-                self._use(*tensors.values())
-                room.gather(list(tensors.values()))
-                run = room.run(entry.rule.name, tensors, hyperparameters)
-            finally:
-                if used is not gradient:
-                    room.forget(used)
-            room.forget(gradient)
-            entry.updated = True
-            self._version += 1
-            return run
+        entry = self._sound(key)
+        room = self._rooms[entry.channel]
+        if not entry.gradient.known:
+            raise TensorNameError(
+                f"{entry.name} has no gradient: receive() one before update()", name=entry.name
+            )
+        rule_constants(entry.rule, checked_hyperparameters(entry.rule, hyperparameters))
+        checked_hyperparameters(RULES["accumulate"], {"scale": scale})
+        for rule in ("fill", "accumulate") if scale != 1 else ():
+            self._rule(rule, entry.channel)
+        gradient = used = entry.gradient
+        try:
+            if scale != 1:
+                used = self._scaled(entry, scale)
+            tensors = entry.tensors | {"g": used}
+            self._use(*tensors.values())
+            room.gather(list(tensors.values()))
+            run = room.run(entry.rule.name, tensors, hyperparameters)
+        finally:
+            if used is not gradient:
+                room.forget(used)
+        room.forget(gradient)
+        entry.updated = True
+        return run
 
     def discard(self, key: int) -> None:
         """Forgets the gradient that was received, if there is one."""
-        with self._lock:
-            entry = self._sound(key)
-            self._rooms[entry.channel].forget(entry.gradient)
+        entry = self._sound(key)
+        self._rooms[entry.channel].forget(entry.gradient)
 
     def begin_iteration(self) -> None:
         """Nothing has been updated yet in the iteration that begins."""
-        with self._lock:
-            for entry in self._entries:
-                entry.updated = False
+        for entry in self._entries:
+            entry.updated = False
 
     # State in and out.
 
     def read(self, key: int, tensor: str = "p") -> NDArray[np.float32]:
-        """A copy of a tensor's values, after all that is queued for it.
-
-        Also after a failure, then as what succeeded has left them. Raises :class:`LostDataError`
-        for what was lost.
-        """
-        with self._lock:
-            self._check_open()
-            entry = self._entry(key)
-            chosen = self._tensor(entry, tensor)
-            if not chosen.now.known:
-                raise TensorNameError(
-                    f"{entry.name} has no gradient: none was received", name=entry.name
-                )
-            values = np.empty(entry.shape, np.float32)
-            if self.failure is None:
-                with suppress(StreamFailedError):
-                    self._get(entry, chosen, values).wait()
-                    return values
-            self._let_end()
-            room, where = self._rooms[entry.channel], chosen.sure
-            if where.here:
-                there = room.pointer(where)
-                self._device.MemcpyAxdimm2Host(values, there, chosen.nbytes, modes="wait")
-            elif where.stored and chosen.slot is not None:
-                self._device.MemcpyNvme2Host(values, chosen.slot, chosen.nbytes)
-            else:
-                raise LostDataError(
-                    f"{chosen.name} is lost, as the store failed: {self.failure}",
-                    tensor=chosen.name,
-                )
-            return values
+        """A copy of a tensor's values, after all that is queued for it."""
+        entry = self._sound(key)
+        chosen = self._tensor(entry, tensor)
+        if not chosen.known:
+            raise TensorNameError(
+                f"{entry.name} has no gradient: none was received", name=entry.name
+            )
+        values = np.empty(entry.shape, np.float32)
+        handle = self._get(entry, chosen, values)
+        handle.wait()
+        return values
 
     def write(self, key: int, tensor: str, values: Values) -> None:
         """Overwrites a parameter or a tensor of its state, where it is."""
-        with self._lock:
-            entry = self._sound(key)
-            chosen = self._tensor(entry, tensor)
-            if chosen is entry.gradient:
-                raise TensorNameError(
-                    f"the gradient of {entry.name} cannot be written: receive() it",
-                    name=entry.name,
-                )
-            self._check_end(entry, values)
-            self._version += 1
-            handle = self._rooms[entry.channel].put(chosen, values)
+        entry = self._sound(key)
+        chosen = self._tensor(entry, tensor)
+        if chosen is entry.gradient:
+            raise TensorNameError(
+                f"the gradient of {entry.name} cannot be written: receive() it",
+                name=entry.name,
+            )
+        self._check_end(entry, values)
+        handle = self._rooms[entry.channel].put(chosen, values)
         handle.wait()
-
-    def snapshot(self) -> Iterator[tuple[str, str, NDArray[np.float32]]]:
-        """All parameters and state: of each tensor its parameter's name, its own, and its values.
-
-        Each is copied as it is asked for, so that one is in the host's memory at a time. It belongs
-        between steps: it is refused while gradients wait for their update, and it ends with a
-        ``RuntimeError`` if the store was changed meanwhile. A store that failed in the middle of a
-        step has no consistent state, and is refused: what it failed with is raised. Nothing but
-        what is made of snapshots outlives the process, neither the module's memory nor what is in
-        storage.
-        """
-        with self._lock:
-            self.drain()
-            for entry in self._entries:
-                if entry.gradient.now.known:
-                    raise RuntimeError(
-                        f"{entry.name} has a gradient that no update has used: take snapshots "
-                        "between steps, or discard() it"
-                    )
-            return self._tensors(self._version)
-
-    def restore(self, tensors: Iterable[tuple[str, str, NDArray[np.float32]]]) -> None:
-        """Takes over what :meth:`snapshot` gave, of a store with parameters of the same names.
-
-        Gradients are discarded. Raises :class:`TensorNameError` for a tensor that the store has
-        not, or that comes twice, or not at all; what came before is taken over then, so that a
-        whole snapshot has to be restored.
-        """
-        with self._lock:
-            self._check_sound()
-            for key in range(len(self._entries)):
-                self.discard(key)
-            missing = {(entry.name, each) for entry in self._entries for each in entry.lasting}
-            for name, tensor, values in tensors:
-                if (name, tensor) not in missing:
-                    raise TensorNameError(
-                        f"the snapshot has {name}.{tensor}, which the store has not, or twice: "
-                        "restore one of the same parameters"
-                    )
-                self.write(self._keys[name], tensor, values)
-                missing.discard((name, tensor))
-            if missing:
-                names = ", ".join(sorted(".".join(each) for each in missing))
-                raise TensorNameError(f"the snapshot has no {names}: restore a whole one")
 
     def drain(self) -> None:
         """Waits for all that is queued. Raises what the first that failed raised."""
-        with self._lock:
-            self._check_open()
-            for room in self._rooms:
-                room.wait()
-            self._fetches.wait()
+        self._check_open()
+        for room in self._rooms:
+            room.stream.wait()
+        self._fetches.wait()
 
     def close(self) -> None:
         """Lets all that is queued end and frees the memory. Closing again does no harm.
 
         Does not tell of failures: :meth:`drain` does.
         """
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            with suppress(ClosedError, BusyError):
-                self._let_end()
-                for entry in self._entries:
-                    for tensor in entry.tensors.values():
-                        self._rooms[entry.channel].free_slot(tensor)
-                for room in self._rooms:
-                    room.close()
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(ClosedError, BusyError):
+            self._let_end()
+            for entry in self._entries:
+                for tensor in entry.tensors.values():
+                    self._rooms[entry.channel].free_slot(tensor)
+            for room in self._rooms:
+                room.close()
 
     def __enter__(self) -> TensorStore:
         return self
@@ -458,12 +362,11 @@ class TensorStore:
 
     def _get(self, entry: Entry, tensor: Kept, target: Values) -> Handle[None]:
         room = self._rooms[entry.channel]
-        if tensor.now.here:
+        if tensor.here:
             return room.get(tensor, target)
         if tensor.writer is not None:
             self._fetches.wait_for(tensor.writer)
-        route = f"nvme->{end_name(target)}"
-        tensor.reader = room.copy(route, tensor, target, tensor.slot, self._fetches)
+        tensor.reader = room.copy("nvme->host", tensor, target, tensor.slot, self._fetches)
         return tensor.reader
 
     def _measure(self, entry: Entry) -> KernelRun:
@@ -489,15 +392,6 @@ class TensorStore:
             raise
         return scaled
 
-    def _tensors(self, version: int) -> Iterator[tuple[str, str, NDArray[np.float32]]]:
-        for key, entry in enumerate(self._entries):
-            for name in entry.lasting:
-                if self._version != version:
-                    raise RuntimeError(
-                        "the store was changed during a snapshot: begin another, between steps"
-                    )
-                yield entry.name, name, self.read(key, name)
-
     def _use(self, *tensors: Kept) -> None:
         self._clock += 1
         for tensor in tensors:
@@ -505,9 +399,9 @@ class TensorStore:
 
     def _let_end(self) -> None:
         """Waits for all that is queued, whatever comes of it."""
-        for wait in (*(room.wait for room in self._rooms), self._fetches.wait):
+        for stream in (*(room.stream for room in self._rooms), self._fetches):
             with suppress(Exception):
-                wait()
+                stream.wait()
 
     # Checks.
 
@@ -520,8 +414,7 @@ class TensorStore:
         failure = self.failure
         if failure is not None:
             raise StreamFailedError(
-                f"the store failed ({failure}): read() still gives what is not lost; begin a new "
-                "store, and restore() the last snapshot"
+                f"the store failed ({failure}): go on in a new one, from what was saved last"
             ) from failure
 
     def _entry(self, key: int) -> Entry:
@@ -561,10 +454,6 @@ class TensorStore:
 
     def _check_end(self, entry: Entry, values: Values, *, writable: bool = False) -> None:
         """Raises what is wrong with memory that a tensor comes from or goes to."""
-        nbytes = VALUE_BYTES * entry.count
-        if isinstance(values, GpuPointer):
-            self._device.gpu.allocations.range(values, nbytes)
-            return
         found = _shape(values)
         if found not in (entry.shape, (entry.count,)):
             raise CountMismatchError(
@@ -572,7 +461,7 @@ class TensorStore:
                 shape=entry.shape,
                 found=found,
             )
-        byte_view(values, nbytes, writable=writable)
+        byte_view(values, VALUE_BYTES * entry.count, writable=writable)
 
 
 def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, float]) -> None:
@@ -594,9 +483,7 @@ def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, fl
 
 
 def _shape(values: Any) -> tuple[int, ...]:
-    """Of an array of FP32, or memory of the GPU, that holds something."""
-    if isinstance(values, GpuPointer):
-        return (values.nbytes // VALUE_BYTES,)
+    """Of an array of FP32 that holds something."""
     if not isinstance(values, np.ndarray) or values.dtype != np.float32 or not values.size:
         what = (
             f"an array of {values.size} {values.dtype}"
@@ -604,27 +491,6 @@ def _shape(values: Any) -> tuple[int, ...]:
             else type(values).__name__
         )
         raise HostBufferError(
-            f"the values are {what}: expected a numpy array of float32, not empty, or a GpuPointer"
+            f"the values are {what}: expected a numpy array of float32, not empty"
         )
     return values.shape
-
-
-def _capacities(device: Axdimm, given: int | Sequence[int] | None) -> list[int]:
-    """Bytes of each channel, whole lines."""
-    sizes: Sequence[int]
-    if given is None:
-        sizes = [device.memory(each).largest_free_bytes for each in range(device.channels)]
-    elif isinstance(given, Sequence):
-        sizes = given
-    else:
-        sizes = [given] * device.channels
-    if len(sizes) != device.channels:
-        raise InvalidOptionError(
-            f"capacity_bytes has {len(sizes)} sizes: expected one for each of {device.channels} "
-            "channels",
-            option="capacity_bytes",
-        )
-    return [
-        checked_size("capacity_bytes", each, minimum=LINE_BYTES) // LINE_BYTES * LINE_BYTES
-        for each in sizes
-    ]
