@@ -50,8 +50,6 @@ def write_plots(folder: Path, measured: Path, *, measure: bool) -> Iterator[Path
     grid, rows = _sweep(f"count={SUSTAINED}", LANES)
     rows = [row | stored["resources"][str(row["lanes"])] for row in rows]
     yield _save(plots.area(grid, rows), folder / "area.svg")
-    grid, rows = _sweep(f"count={SUSTAINED}", "refresh=true,false", "stagger=true,false")
-    yield _save(plots.time_breakdown(grid, rows), folder / "time.svg")
 
     path = folder / "timeline.svg"
     runpy.run_path(str(EXAMPLE))["main"]("cycles", path)
