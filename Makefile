@@ -31,7 +31,8 @@ verilog: $(INSTALLED) ## Writes build/verilog/NAME.v and NAME.json
 	@$(BIN)/nearmem verilog $(ARGS)
 
 bench: $(INSTALLED) ## Measures the simulation's speed, beside cocotb and Amaranth's simulator
-	@$(BIN)/nearmem bench --compare $(ARGS)
+	@$(BIN)/nearmem bench $(ARGS)
+	@$(BIN)/python -m hw_tests.speed
 
 baseline: $(INSTALLED) ## Measures Adam on this machine's CPU, beside the simulated module
 	@$(BIN)/nearmem baseline $(ARGS)

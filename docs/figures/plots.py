@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
+from sw_driver.experiments.figures import PAPER_CPU_MPARAMS_PER_S, PAPER_MPARAMS_PER_S
 from sw_driver.experiments.sweep import plots
 from sw_driver.experiments.sweep.grid import Grid
 from sw_driver.experiments.sweep.run import run_sweep
@@ -22,8 +22,6 @@ from sw_driver.simulator.buildcache import build_root
 __all__ = ["write_plots"]
 
 SUSTAINED = 4_194_304
-PAPER_CPU_MPARAMS_PER_S = 140.32
-"""One core of the paper's host (paper Table 5)."""
 
 LANES = "lanes=1,2,4,8,16"
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "double_buffering.py"
@@ -52,8 +50,6 @@ def write_plots(folder: Path, measured: Path, *, measure: bool) -> Iterator[Path
     grid, rows = _sweep(f"count={SUSTAINED}", LANES)
     rows = [row | stored["resources"][str(row["lanes"])] for row in rows]
     yield _save(plots.area(grid, rows), folder / "area.svg")
-    grid, rows = _sweep(f"count={SUSTAINED}", "refresh=true,false", "stagger=true,false")
-    yield _save(plots.time_breakdown(grid, rows), folder / "time.svg")
 
     path = folder / "timeline.svg"
     runpy.run_path(str(EXAMPLE))["main"]("cycles", path)

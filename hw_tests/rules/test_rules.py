@@ -85,8 +85,7 @@ ROOT = Path(__file__).parents[2]
 ALSO_NAMED = {
     "hw/rules/__init__.py": {"adam"},  # PAPER_RULES
     "sw_driver/axdimm/device.py": {"adam"},  # RunAdamOnAxdimmAsync, the paper's call
-    "sw_driver/experiments/baseline/check.py": {"adam"},  # on the CPU, and a copy there
-    "sw_driver/experiments/baseline/measure.py": {"adam", "copy", "fill"},
+    "sw_driver/experiments/baseline.py": {"adam"},  # on the CPU
     # Rules of PyTorch's classes, and of clip_grad_norm; amsgrad and the like are options there.
     "sw_driver/torch/rules.py": {
         *("adagrad", "adam", "adamw", "amsgrad", "lion", "momentum", "nesterov", "rmsprop", "sgd")

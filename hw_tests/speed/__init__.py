@@ -1,1 +1,1 @@
-"""The Adam kernel in other simulations, for ``nearmem bench --compare``."""
+"""The Adam kernel in other simulations, for ``make bench``."""

@@ -16,11 +16,9 @@ from amaranth.hdl import (
     ClockSignal,
     DomainRenamer,
     Fragment,
-    Module,
     ResetSignal,
     UnusedElaboratable,
 )
-from amaranth.lib import wiring
 from amaranth.sim import Simulator
 from numpy.typing import NDArray
 
@@ -34,28 +32,28 @@ from hw.logic.shared import Shared
 
 from .kernel_job import JobResult, KernelJob
 
-__all__ = ["elaborate_copy", "simulate_in_amaranth"]
+__all__ = ["simulate_in_amaranth"]
 
 _PERIOD = 5e-9
 _BEAT_BYTES = 64
 
 
-def elaborate_copy(shared: Any, platform: Any) -> Any:
+_elaborate = Shared.elaborate
+
+
+def _elaborate_copy(shared: Any, platform: Any) -> Any:
     """Elaborates a :class:`Shared` to a component of its own.
 
     In Verilog all instances share a module; here a component has one set of signals.
     """
-    component = shared._component
+    component = shared.component
     if isinstance(component, Delay):
-        copy = Delay(width=len(component.i), cycles=component._cycles)
+        shared.component = Delay(width=len(component.i), cycles=component._cycles)
     elif isinstance(component, RuleUnit):
-        copy = RuleUnit(component.rule)
+        shared.component = RuleUnit(component.rule)
     else:
-        copy = type(component)(format=component.format)
-    m = Module()
-    m.submodules.component = copy
-    wiring.connect(m, wiring.flipped(shared), copy)
-    return DomainRenamer(shared._domain)(m)
+        shared.component = type(component)(format=component.format)
+    return _elaborate(shared, platform)
 
 
 class _Lanes(Lanes):
@@ -85,21 +83,16 @@ class _Memory:
 
     def __init__(self, axi: Any, memory: NDArray[np.uint8]) -> None:
         self.axi = axi
-        self.contents = memory
-
-    @property
-    def contents(self) -> NDArray[np.uint8]:
-        """The bytes."""
-        data = b"".join(line.to_bytes(_BEAT_BYTES, "little") for line in self.lines)
-        return np.frombuffer(data, np.uint8)
-
-    @contents.setter
-    def contents(self, memory: NDArray[np.uint8]) -> None:
         raw = memory.tobytes()
         self.lines = [
             int.from_bytes(raw[start : start + _BEAT_BYTES], "little")
             for start in range(0, len(raw), _BEAT_BYTES)
         ]
+
+    def contents(self) -> NDArray[np.uint8]:
+        """The bytes."""
+        data = b"".join(line.to_bytes(_BEAT_BYTES, "little") for line in self.lines)
+        return np.frombuffer(data, np.uint8)
 
     async def process(self, ctx: Any) -> None:
         axi = self.axi
@@ -185,14 +178,14 @@ async def _read(ctx: Any, lite: Any, offset: int) -> int:
             return value
 
 
-def simulate_in_amaranth(job: KernelJob, repetitions: int = 1) -> list[JobResult]:
-    """Runs the job several times, each from the same memory, and checks the outputs of each.
+def simulate_in_amaranth(job: KernelJob) -> JobResult:
+    """Runs the job and checks its outputs.
 
     Raises ``AssertionError`` if they are not the golden model's.
     """
     with (
         mock.patch.object(kernel_module, "Lanes", _Lanes),
-        mock.patch.object(Shared, "elaborate", elaborate_copy),
+        mock.patch.object(Shared, "elaborate", _elaborate_copy),
         warnings.catch_warnings(),
     ):
         # What was copied is not used itself.
@@ -208,21 +201,16 @@ def simulate_in_amaranth(job: KernelJob, repetitions: int = 1) -> list[JobResult
     async def drive(ctx: Any) -> None:
         for offset, value in job.settings:
             await _write(ctx, kernel.s_axi, offset, value)
-        for _ in range(repetitions):
-            memory.contents = job.memory
-            start = time.perf_counter()
-            await _write(ctx, kernel.s_axi, *job.start)
-            await ctx.tick().until(~kernel.busy)
-            seconds = time.perf_counter() - start
-            job.check(memory.contents)
-            results.append(
-                JobResult(
-                    parameters=job.parameters,
-                    fabric_cycles=await _read(ctx, kernel.s_axi, job.cycles_offset),
-                    host_seconds=seconds,
-                )
-            )
+        start = time.perf_counter()
+        await _write(ctx, kernel.s_axi, *job.start)
+        await ctx.tick().until(~kernel.busy)
+        seconds = time.perf_counter() - start
+        job.check(memory.contents())
+        cycles = await _read(ctx, kernel.s_axi, job.cycles_offset)
+        results.append(
+            JobResult(parameters=job.parameters, fabric_cycles=cycles, host_seconds=seconds)
+        )
 
     simulator.add_testbench(drive)
     simulator.run()
-    return results
+    return results[0]

@@ -1,13 +1,11 @@
 """Times the kernel's job under cocotb.
 
-Parameters: ``preset``, ``rounds``, ``repetitions``, ``memory`` (see
-:data:`hw_tests.speed.cocotb_kernel.MEMORIES`), ``results``: where the times go, as JSON.
+Parameters: ``preset``, ``rounds``, ``repetitions``, ``results``: where the times go, as JSON.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -26,44 +24,15 @@ from hw_tests.speed.kernel_job import JobResult, KernelJob
 PARAMETERS = bench_parameters()
 
 
-class _Ram:
-    """``AxiRam`` with the contents of a job."""
-
-    def __init__(self, dut: Any, size: int) -> None:
-        from cocotbext.axi import AxiBus, AxiRam
-
-        self._ram = AxiRam(AxiBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, size=size)
-        for part in (self._ram.read_if, self._ram.write_if):
-            part.log.setLevel(logging.WARNING)
-
-    def load(self, contents: np.ndarray) -> None:
-        self._ram.write(0, contents.tobytes())
-
-    def contents(self, size: int) -> np.ndarray:
-        return np.frombuffer(bytes(self._ram.read(0, size)), np.uint8)
-
-
-class _OwnMemory:
-    def __init__(self, dut: Any, size: int) -> None:
-        self._memory = AxiMemory(
-            dut, "m_axi", dut.clk, np.zeros(size, np.uint8), shared=True, reset=dut.rst
-        )
-
-    def load(self, contents: np.ndarray) -> None:
-        self._memory.memory[:] = contents
-
-    def contents(self, size: int) -> np.ndarray:
-        return self._memory.memory[:size]
-
-
 @cocotb.test(timeout_time=1, timeout_unit="sec")
 async def job(dut: Any) -> None:
     """Runs the job as often as asked for; the clock starts with START and ends with DONE."""
     work = KernelJob(KernelJob.config_of(PARAMETERS["preset"]), PARAMETERS["rounds"])
-    make = {"cocotbext-axi": _Ram, "own": _OwnMemory}[PARAMETERS["memory"]]
     dut.rst.value = 1
     cocotb.start_soon(Clock(dut.clk, 5, unit="ns").start())
-    memory = make(dut, work.memory.size)
+    memory = AxiMemory(
+        dut, "m_axi", dut.clk, np.zeros_like(work.memory), shared=True, reset=dut.rst
+    ).memory
     registers = LiteMaster(dut, "s_axi", dut.clk)
     await ClockCycles(dut.clk, 4)
     dut.rst.value = 0
@@ -72,12 +41,12 @@ async def job(dut: Any) -> None:
         await registers.write(offset, value)
     results = []
     for _ in range(PARAMETERS["repetitions"]):
-        memory.load(work.memory)
+        memory[:] = work.memory
         start = time.perf_counter()
         await registers.write(*work.start)
         await FallingEdge(dut.busy)
         seconds = time.perf_counter() - start
-        work.check(memory.contents(work.memory.size))
+        work.check(memory)
         cycles, _ = await registers.read(work.cycles_offset)
         results.append(
             JobResult(parameters=work.parameters, fabric_cycles=cycles, host_seconds=seconds)

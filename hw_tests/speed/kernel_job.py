@@ -1,8 +1,11 @@
-"""A job for the Adam kernel on a memory of the bench: what every simulation of it is given."""
+"""A job for the Adam kernel on a memory in Python: what every simulation of it is given."""
 
 from __future__ import annotations
 
+import json
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +13,11 @@ from numpy.typing import NDArray
 from golden.rules import reference
 from hw.axdimm.config import configure
 from hw.kernel.config import KernelConfig
+from hw.kernel.kernel import Kernel
 from hw.kernel.registers import kernel_map
+from hw_tests.bench import run_bench
 
-__all__ = ["JobResult", "KernelJob"]
+__all__ = ["JobResult", "KernelJob", "simulate_in_cocotb"]
 
 _MEMORY_BYTES = 1 << 22
 _TENSORS = ("p", "g", "m", "v")
@@ -88,3 +93,26 @@ class KernelJob:
             result = self._tensor(memory, name)
             wrong = np.flatnonzero(result.view(np.uint32) != expected.view(np.uint32))
             assert not wrong.size, f"{wrong.size} values of {name} differ, the first: {wrong[0]}"
+
+
+def simulate_in_cocotb(preset: str, rounds: int, repetitions: int) -> list[JobResult]:
+    """Runs :class:`KernelJob` under Verilator several times, driven by cocotb.
+
+    The model is compiled with the optimization of the driver's. Raises ``AssertionError`` if the
+    simulation fails or the outputs are not the golden model's.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results.json"
+        run_bench(
+            Kernel(KernelJob.config_of(preset)),
+            top="kernel",
+            module="hw_tests.speed.cocotb_kernel_bench",
+            parameters={
+                "preset": preset,
+                "rounds": rounds,
+                "repetitions": repetitions,
+                "results": str(results),
+            },
+            build_args=["--x-initial", "fast", "--noassert", "-CFLAGS", "-O2"],
+        )
+        return [JobResult(**values) for values in json.loads(results.read_text())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from functools import partial
+import os
 from typing import TYPE_CHECKING, Any
 
 from . import (
@@ -16,11 +16,13 @@ from . import (
     driving,
     integer,
     open_device,
+    print_table,
     progress_console,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 __all__ = ["add_parser", "run"]
 
@@ -33,11 +35,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "baseline",
         help="measure Adam on this machine's CPU, beside the simulated module",
-        description="Runs the same Adam step on the CPU: a vectorised one-pass kernel compiled for "
-        "this machine, compared with the golden model before it is timed; numpy; and torch's fused "
-        "Adam if torch is installed. Measures the memory's bandwidth in the same run, hence this "
-        "machine's ceiling, and runs the simulated module. The paper's figures (Table 5) stand "
-        "beside them. All times are medians.",
+        description="Runs a step of Adam on the CPU by numpy, by torch's fused Adam if torch is "
+        "installed, and on the simulated module. The paper's figures (Table 5) stand beside them. "
+        "The CPU's are medians, after a step that does not count.",
     )
     parser.add_argument(
         "--parameters",
@@ -53,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
         "--threads",
         type=integer(1, 4096),
         metavar="N",
-        help="measured beside one thread (default: one for each core)",
+        help="of torch, measured beside one thread (default: one for each core)",
     )
     parser.add_argument(
         "--backend",
@@ -76,48 +76,44 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures and prints."""
-    from rich.console import Console
-    from rich.progress import track
-
-    from sw_driver.experiments.baseline.machine import this_machine
-    from sw_driver.experiments.baseline.measure import MismatchError, measure_cpu, needed_bytes
-    from sw_driver.experiments.baseline.report import figures, notes, tables
-    from sw_driver.simulator.compiler import CompilerError
+    from sw_driver.experiments.baseline import cores, measure_cpu, needed_bytes
+    from sw_driver.experiments.figures import PAPER_CPU_MPARAMS_PER_S, PAPER_MPARAMS_PER_S
 
     progress = progress_console(arguments)
-    machine = this_machine()
     needed = needed_bytes(arguments.parameters)
-    if machine.available_bytes and needed > machine.available_bytes:
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > present:
         raise Refusal(
-            f"{arguments.parameters} parameters take {needed:,} bytes, but only "
-            f"{machine.available_bytes:,} are free: measure fewer --parameters"
+            f"{arguments.parameters} parameters take {needed:,} bytes, but this machine has "
+            f"{present:,}: measure fewer --parameters"
         )
     # First, so that bad options of the module are refused before anything takes time.
     module = None if arguments.no_module else _module(arguments, progress)
-    threads = arguments.threads or machine.cores
-    try:
+    with progress.status("measuring the CPU"):
         cpu = measure_cpu(
             arguments.parameters,
             repetitions=arguments.repetitions,
-            threads=threads,
-            track=partial(track, description="measuring the CPU", console=progress),
+            threads=arguments.threads or cores(),
         )
-    except (CompilerError, MismatchError, MemoryError) as error:
-        raise Failure(str(error)) from error
-    values = figures(cpu, machine, module, threads=threads)
+    figures = {
+        "parameters": arguments.parameters,
+        "repetitions": arguments.repetitions,
+        "cpu": cpu,
+        "module": module,
+        "paper": {"cpu": PAPER_CPU_MPARAMS_PER_S, "module": PAPER_MPARAMS_PER_S},
+    }
     if arguments.json:
-        print(json.dumps(values, indent=2))
+        print(json.dumps(figures, indent=2))
     elif not arguments.quiet:
-        console = Console()
-        for table in tables(values):
-            console.print(table)
-        for note in notes(values):
-            console.print(note, highlight=False)
+        print_table(_table(figures))
+        if not any("torch" in row["library"] for row in cpu):
+            print("torch is not installed, so it was not measured: pip install -e '.[torch]'")
     return 0
 
 
 def _module(arguments: argparse.Namespace, progress: Console) -> dict[str, Any]:
-    from sw_driver.experiments.baseline.measure import MismatchError, measure_module
+    from sw_driver.axdimm.backends import module_config
+    from sw_driver.experiments.sweep.measure import measure_step
 
     options = backend_options(arguments, progress)
     with (
@@ -125,13 +121,37 @@ def _module(arguments: argparse.Namespace, progress: Console) -> dict[str, Any]:
         driving(out_of_memory="run fewer --module-parameters, 16 bytes of a channel each"),
         progress.status("simulating the module"),
     ):
-        transport = device.transport
-        if not transport.timed:
+        if not device.transport.timed:
             raise Refusal(
                 f"the backend {arguments.backend!r} has no clock, so the module has no speed: "
                 "choose another --backend, or --no-module"
             )
-        try:
-            return measure_module(device, arguments.module_parameters)
-        except MismatchError as error:
-            raise Failure(str(error)) from error
+        figures = measure_step(device, module_config(options), arguments.module_parameters)
+    if not figures["bit_exact"]:
+        raise Failure("the module's p, m and v are not the golden model's")
+    wanted = ("fabric_cycles", "mparams_per_s", "ceiling_mparams_per_s", "efficiency", "bit_exact")
+    parameters = {"parameters_per_channel": arguments.module_parameters}
+    return {"backend": arguments.backend, **parameters, **{name: figures[name] for name in wanted}}
+
+
+def _table(figures: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=f"Adam in FP32, {figures['parameters']:,} parameters on the CPU, "
+        f"median of {figures['repetitions']}"
+    )
+    table.add_column("")
+    for heading in ("threads", "MP/s", "GB/s"):
+        table.add_column(heading, justify="right")
+    for row in figures["cpu"]:
+        speeds = (f"{row[name]:.2f}" for name in ("mparams_per_s", "gb_per_s"))
+        table.add_row(row["library"], str(row["threads"]), *speeds)
+    module, paper = figures["module"], figures["paper"]
+    if module is not None:
+        name = f"simulated AXDIMM ({module['backend']})"
+        table.add_row(name, "", f"{module['mparams_per_s']:.2f}")
+    table.add_section()
+    table.add_row("paper: CPU, one core", "1", f"{paper['cpu']:.2f}")
+    table.add_row("paper: AXDIMM", "", f"{paper['module']:.2f}")
+    return table

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import (
-    Failure,
     add_configuration_options,
     add_output_options,
     backend_options,
@@ -17,9 +16,6 @@ from . import (
     open_device,
     progress_console,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 __all__ = ["add_parser", "run"]
 
@@ -41,13 +37,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--repetitions", type=integer(1), default=5, metavar="N", help="(default: 5)"
     )
-    parser.add_argument(
-        "--compare",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="also run the same kernel under cocotb and in Amaranth's own simulator, on an AXI "
-        "memory in Python: some minutes, and the development dependencies",
-    )
     add_output_options(parser, "the figures")
     parser.set_defaults(run=run)
 
@@ -56,14 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures and prints."""
     from rich.progress import track
 
-    from sw_driver.experiments.speed.comparison import missing
-    from sw_driver.experiments.speed.driven import measure_driven
+    from sw_driver.experiments.speed import measure_driven
 
     progress = progress_console(arguments)
-    if arguments.compare and (names := missing()):
-        raise Failure(
-            f"--compare needs {', '.join(names)}: pip install -e '.[dev]' in the project's folder"
-        )
     options = backend_options(arguments, progress)
     tracked = partial(track, description="measuring", console=progress)
     with (
@@ -73,35 +57,11 @@ def run(arguments: argparse.Namespace) -> int:
         figures = measure_driven(device, arguments.parameters, arguments.repetitions, track=tracked)
         channels = device.channels
         lanes = device.configuration(0).lanes
-    if arguments.compare:
-        figures["comparison"] = _compare(arguments, figures, progress)
     if arguments.json:
         print(json.dumps(figures))
     elif not arguments.quiet:
         _print(figures, channels, lanes)
     return 0
-
-
-def _compare(
-    arguments: argparse.Namespace, figures: dict[str, Any], console: Console
-) -> list[dict[str, Any]]:
-    from rich.progress import Progress
-
-    from sw_driver.experiments.speed.comparison import ComparisonError, compare
-
-    with Progress(console=console) as bar:
-        task = bar.add_task("comparing", total=None)
-        try:
-            return compare(
-                arguments.config,
-                figures,
-                repetitions=arguments.repetitions,
-                progress=lambda name, done, total: bar.update(
-                    task, description=name, completed=done, total=total
-                ),
-            )
-        except ComparisonError as error:
-            raise Failure(str(error)) from error
 
 
 def _print(figures: dict[str, Any], channels: int, lanes: int) -> None:
@@ -120,16 +80,3 @@ def _print(figures: dict[str, Any], channels: int, lanes: int) -> None:
     ):
         print(f"{text:>20}: {figures[name]:>12,.0f} fabric cycles per host second, {counted}")
     print(f"{'ratio':>20}: {figures['ratio']:>12.2f}, through the driver to bare loop")
-    rows = figures.get("comparison")
-    if rows is None:
-        return
-    print(
-        f"\nThe kernel alone, without controller and DRAM, {rows[0]['parameters']} parameters on a "
-        "memory in Python,\nhow many times slower than a whole channel (either on one core), and "
-        "than the module:\n"
-    )
-    for row in rows:
-        print(
-            f"{row['name']:>34}: {row['fabric_cycles_per_host_second']:>7,.0f} fabric cycles per "
-            f"host second, {row['ratio_one_channel']:>6,.0f} x, {row['ratio']:>6,.0f} x"
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +129,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise Refusal(str(error)) from error
     except SynthesisError as error:
         raise Failure(str(error)) from error
+    except BrokenExecutor as error:
+        raise Failure(
+            "a process that measured a point died, or was killed for want of memory: what was done "
+            f"before is in {str(folder)!r}, and the same command goes on; with --jobs 1 the first "
+            "point that results.csv lacks is the one"
+        ) from error
     except OSError as error:
         raise Refusal(f"cannot write the results to {str(folder)!r}: {error}") from error
     if arguments.json:

@@ -7,12 +7,12 @@ from sw_driver.transport import LINE_BYTES
 
 __all__ = [
     "BYTES_PER_PARAMETER",
+    "PAPER_CPU_MPARAMS_PER_S",
     "PAPER_EFFICIENCY",
     "PAPER_FABRIC_MHZ",
     "PAPER_MPARAMS_PER_S",
     "beats_mparams_per_s",
     "ceiling_mparams_per_s",
-    "fitting_mparams_per_s",
     "gb_per_s",
     "mparams_per_s",
 ]
@@ -22,6 +22,9 @@ PAPER_FABRIC_MHZ = 200.0
 
 PAPER_MPARAMS_PER_S = 789.38
 """Measured on the AXDIMM, both channels (paper Table 5)."""
+
+PAPER_CPU_MPARAMS_PER_S = 140.32
+"""Measured on one core of the paper's host (Table 5)."""
 
 PAPER_EFFICIENCY = 0.863
 """Of the bandwidth's ceiling (paper Table 5)."""
@@ -57,8 +60,3 @@ def ceiling_mparams_per_s(
     457.14 for a channel of its module, 914.29 for both.
     """
     return channels * fabric_mhz * LINE_BYTES / bytes_per_parameter
-
-
-def fitting_mparams_per_s(bandwidth_gb_per_s: float) -> float:
-    """Parameters, in 10^6 a second, whose bytes fit into a bandwidth."""
-    return bandwidth_gb_per_s * 1e3 / BYTES_PER_PARAMETER

@@ -9,14 +9,13 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sw_driver.simulator.compiler import COMPILER
-
 from .library import C_FLAGS, HARNESS_HEADERS, LINK, cached_library, model_args
 from .parts_header import parts_header
 from .processes import kill_started
 from .profile import BuildProfile, chosen_profile
 from .progress import Stage
 from .runtime import (
+    COMPILER,
     DEFINES,
     WATCH_S,
     BuildError,

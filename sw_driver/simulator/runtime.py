@@ -17,11 +17,11 @@ from sw_driver.simulator.buildcache import (
     verilator_env,
 )
 
-from .compiler import COMPILER
 from .processes import kill_tree
 from .profile import BuildProfile
 
 __all__ = [
+    "COMPILER",
     "DEFINES",
     "BuildError",
     "header_flags",
@@ -31,6 +31,8 @@ __all__ = [
     "shared_runtime",
     "verilator_includes",
 ]
+
+COMPILER = "g++"
 
 DEFINES = [
     "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0",

@@ -33,8 +33,6 @@ GOLDEN_USERS = {
     "axdimm/backends/golden.py",
     "axdimm/backends/rtl.py",
     "experiments/rulejob.py",
-    "experiments/baseline/check.py",
-    "experiments/baseline/measure.py",
     "experiments/training/gpt.py",
     "experiments/training/trainer.py",
     "machine/memory_node.py",

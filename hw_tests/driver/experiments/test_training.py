@@ -16,7 +16,7 @@ from hw_tests.driver.transports import SpoilingTransport
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.runs import DramActivity
-from sw_driver.experiments.figures import ceiling_mparams_per_s, fitting_mparams_per_s
+from sw_driver.experiments.figures import ceiling_mparams_per_s
 from sw_driver.experiments.training.data import CLASSES, PIXELS, load_split_digits
 from sw_driver.experiments.training.mlp import Mlp
 from sw_driver.experiments.training.report import (
@@ -180,7 +180,6 @@ def test_other_rules_train_as_well(rule: str) -> None:
 def test_ceilings_are_those_of_the_paper() -> None:
     assert ceiling_mparams_per_s(1) == pytest.approx(457.14, abs=0.01)
     assert ceiling_mparams_per_s(2) == pytest.approx(914.29, abs=0.01)
-    assert fitting_mparams_per_s(25.6) == pytest.approx(ceiling_mparams_per_s(2))
 
 
 def timed_result() -> TrainingResult:

@@ -7,9 +7,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, suppress
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from sw_driver.experiments.settings import SweepError
@@ -17,94 +18,108 @@ from sw_driver.experiments.settings import SweepError
 from . import measure
 from .grid import Point, sources_key
 
-__all__ = ["DaskCluster", "Processes"]
+__all__ = ["Submit", "dask_cluster", "outcomes", "processes"]
 
 CONNECT_SECONDS = 10
 
 Figures = dict[str, Any]
-Outcomes = Generator[tuple[str, Figures], None, None]
-"""The figures of all points, by their keys, as they come. What is under way when the generator is
-closed, or an exception passes through it, is given up."""
+Submit = Callable[[Point], Future[Figures]]
+"""Has a point measured."""
 
 
-def _work(points: Connection) -> None:
-    """What a worker does: it measures what it is sent, until it is ended.
+def outcomes(submit: Submit, points: Mapping[str, Point]) -> Iterator[tuple[str, Figures]]:
+    """The figures of all points, by their keys, as they come.
 
-    With the compilers that it starts it has a session of its own, so that they end together: when
-    the parent says so, or by themselves when it is gone.
+    Raises ``BrokenExecutor`` after the last that came, if a process died.
+    """
+    futures = {submit(point): key for key, point in points.items()}
+    broken = None
+    for future in as_completed(futures):
+        error = future.exception()
+        if isinstance(error, BrokenExecutor):
+            broken = error
+        elif error is not None:
+            yield futures[future], measure.failed(f"{type(error).__name__}: {error}")
+        else:
+            yield futures[future], future.result()
+    if broken is not None:
+        raise broken
+
+
+@contextmanager
+def processes(jobs: int) -> Iterator[Submit]:
+    """``jobs`` processes of this machine, each measuring a point at a time.
+
+    An exception gives up what is under way.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin) as pool:
+        try:
+            yield partial(pool.submit, measure.measure_point)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                # One that has just begun has no session of its own yet.
+                for kill in (os.killpg, os.kill):
+                    with suppress(ProcessLookupError):
+                        kill(worker.pid or 0, signal.SIGKILL)
+            raise
+
+
+def _begin() -> None:
+    """Gives a worker a session of its own, with the compilers that it starts.
+
+    They end together when the pool ends, or by themselves when the sweep's process is gone. Ctrl-C
+    of a terminal does not reach them.
     """
     with suppress(OSError):
         os.setsid()
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def watch() -> None:
-        parent.join()
+    def end(*_: object) -> None:
         os.killpg(0, signal.SIGKILL)
 
+    def watch() -> None:
+        parent.join()
+        end()
+
+    signal.signal(signal.SIGTERM, end)
     threading.Thread(target=watch, daemon=True).start()
-    while True:
-        points.send(measure.measure_point(points.recv()))
 
 
-class _Worker:
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, others = context.Pipe()
-        self._process = context.Process(target=_work, args=(others,), daemon=True)
-        self._process.start()
-        others.close()
+@contextmanager
+def dask_cluster(address: str, announce: Callable[[str], None]) -> Iterator[Submit]:
+    """The workers of a Dask scheduler, which need the same version of this package.
 
-    def end(self) -> None:
-        """Ends it at once, with what it started."""
-        assert self._process.pid is not None
-        # One that has just begun has no session of its own yet.
-        for kill in (os.killpg, os.kill):
-            with suppress(ProcessLookupError, PermissionError):
-                kill(self._process.pid, signal.SIGKILL)
-        self._process.join()
-
-
-class Processes:
-    """``jobs`` processes of this machine, each measuring a point at a time.
-
-    A process that dies (killed, out of memory, a crash in compiled code) costs its point alone.
+    A worker measures as many points at a time as it has threads. Simulators are built, and
+    kept, where the worker runs. Raises :class:`SweepError` if ``distributed`` is not installed or
+    the scheduler does not answer.
     """
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
-
-    def run(self, points: Mapping[str, Point]) -> Outcomes:
-        """Measures the points."""
-        waiting = list(points.items())[::-1]
-        running: dict[Any, tuple[_Worker, str]] = {}
-
-        with ExitStack() as stack:
-
-            def hire() -> _Worker:
-                worker = _Worker()
-                stack.callback(worker.end)
-                return worker
-
-            def begin(worker: _Worker) -> None:
-                key, point = waiting.pop()
-                running[worker.pipe] = worker, key
-                with suppress(OSError):  # of one that has died, as its end of the pipe will tell
-                    worker.pipe.send(point)
-
-            while waiting and len(running) < self._jobs:
-                begin(hire())
-            while running:
-                for pipe in wait(list(running)):
-                    worker, key = running.pop(pipe)
-                    try:
-                        figures = worker.pipe.recv()
-                    except (EOFError, OSError):
-                        figures = measure.failed("the process that measured it died, or was killed")
-                        worker = None
-                    if waiting:
-                        begin(worker or hire())
-                    yield key, figures
+    try:
+        distributed: Any = importlib.import_module("distributed")
+    except ImportError as error:
+        raise SweepError(
+            f"a sweep on the cluster {address!r} needs the package 'distributed', which is not "
+            "installed: pip install -e '.[cluster]'"
+        ) from error
+    try:
+        client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise SweepError(
+            f"no Dask scheduler answers at {address!r} within {CONNECT_SECONDS} s: expected "
+            "an address such as tcp://host:8786, which 'dask scheduler' prints"
+        ) from error
+    with client:
+        if not client.scheduler_info(n_workers=-1)["workers"]:
+            announce("the cluster has no workers yet: waiting for them")
+        executor = client.get_executor(pure=False)
+        try:
+            yield lambda point: executor.submit(
+                _measure_same_sources, point, sources_key(point.backend)
+            )
+        finally:
+            executor.shutdown(wait=False)
 
 
 def _measure_same_sources(point: Point, expected: str) -> Figures:
@@ -114,56 +129,3 @@ def _measure_same_sources(point: Point, expected: str) -> Figures:
             "the same version on both"
         )
     return measure.measure_point(point)
-
-
-class DaskCluster:
-    """The workers of a Dask scheduler, which need the same version of this package.
-
-    A worker measures as many points at a time as it has threads. Simulators are built, and
-    kept, where the worker runs. Raises :class:`SweepError` if ``distributed`` is not installed or
-    the scheduler does not answer.
-    """
-
-    def __init__(self, address: str) -> None:
-        try:
-            self._distributed: Any = importlib.import_module("distributed")
-        except ImportError as error:
-            raise SweepError(
-                f"a sweep on the cluster {address!r} needs the package 'distributed', which is not "
-                "installed: pip install -e '.[cluster]'"
-            ) from error
-        try:
-            self._client: Any = self._distributed.Client(
-                address, timeout=CONNECT_SECONDS, set_as_default=False
-            )
-        except (OSError, ValueError, TypeError) as error:
-            raise SweepError(
-                f"no Dask scheduler answers at {address!r} within {CONNECT_SECONDS} s: expected "
-                "an address such as tcp://host:8786, which 'dask scheduler' prints"
-            ) from error
-
-    @property
-    def workers(self) -> int:
-        """Workers that the scheduler has now."""
-        return len(self._client.scheduler_info(n_workers=-1)["workers"])
-
-    def run(self, points: Mapping[str, Point]) -> Outcomes:
-        """Measures the points, once: then the cluster is left."""
-        keys = {
-            self._client.submit(
-                _measure_same_sources, point, sources_key(point.backend), pure=False
-            ): key
-            for key, point in points.items()
-        }
-        try:
-            for future in self._distributed.as_completed(list(keys), loop=self._client.loop):
-                error = future.exception()
-                if error is None:
-                    figures = future.result()
-                else:
-                    figures = measure.failed(f"{type(error).__name__}: {error}")
-                future.release()
-                yield keys[future], figures
-        finally:
-            self._client.cancel(list(keys))
-            self._client.close()

@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import DRAM_TIMES, DramActivity
 from sw_driver.experiments.figures import ceiling_mparams_per_s
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FIGURES",
     "failed",
-    "flops_per_parameter",
     "measure_point",
     "measure_step",
 ]
@@ -28,7 +26,6 @@ __all__ = [
 FIGURES = (
     "rule",
     "bytes_per_parameter",
-    "flops_per_parameter",
     "fabric_cycles",
     "mparams_per_s",
     "ceiling_mparams_per_s",
@@ -44,21 +41,11 @@ FIGURES = (
     "beats_written",
     "onchip_bytes",
     "fabric_mhz",
-    "dram_gb_per_s",
-    "compute_gflop_per_s",
     "bit_exact",
     "host_seconds",
     "error",
 )
 """What :func:`measure_point` finds out."""
-
-
-def flops_per_parameter(rule: UpdateRule) -> int:
-    """Operations of a parameter's update: those of the formula, and the addition to each sum.
-
-    The constants are computed by the host, once a step.
-    """
-    return len(rule.flow().placed) + len(rule.sums)
 
 
 def measure_step(
@@ -69,8 +56,7 @@ def measure_step(
     All channels are at work at once, from START to DONE. The device, of configuration ``config``,
     is left as it was found.
 
-    ``rule``, ``bytes_per_parameter``, ``flops_per_parameter``: what is computed, with how much
-    traffic and how many operations.
+    ``rule``, ``bytes_per_parameter``: what is computed, with how much traffic.
     ``fabric_cycles``: of the slowest channel.
     ``mparams_per_s``: of the module, in 10^6 parameters a second of simulated time.
     ``ceiling_mparams_per_s``: what the DRAM's peak bandwidth allows; ``efficiency`` is the share.
@@ -79,8 +65,6 @@ def measure_step(
     ``refreshes``, ``row_hits``, ``bus_turns``, ``beats_read``, ``beats_written``: sums over the
     channels.
     ``onchip_bytes``: data that a channel can buffer on the chip.
-    ``dram_gb_per_s``, ``compute_gflop_per_s``: peaks of the module's DRAM and of its units, each of
-    which takes a parameter a fabric cycle.
     ``bit_exact``: whether the outputs of random tensors came out as those of the golden model, bit
     for bit; None without ``check``, which also leaves the tensors as they are.
     ``host_seconds``: host time of the step.
@@ -99,12 +83,10 @@ def measure_step(
     speed = job.mparams_per_s(results) if timed else None
     moved = job.rule.bytes_per_parameter
     ceiling = ceiling_mparams_per_s(device.channels, config.fabric_mhz, moved)
-    flops = flops_per_parameter(job.rule)
     figures: dict[str, Any] = {
         **dict.fromkeys(FIGURES),
         "rule": job.rule.name,
         "bytes_per_parameter": moved,
-        "flops_per_parameter": flops,
         "fabric_cycles": cycles if timed else None,
         "mparams_per_s": speed,
         "ceiling_mparams_per_s": ceiling,
@@ -114,8 +96,6 @@ def measure_step(
         "beats_written": sum(result.beats_written for result in results),
         "onchip_bytes": config.onchip_bytes,
         "fabric_mhz": config.fabric_mhz,
-        "dram_gb_per_s": ceiling * moved / 1000,
-        "compute_gflop_per_s": (device.channels * config.lanes * config.fabric_mhz * flops / 1000),
         "bit_exact": exact,
         "host_seconds": host_seconds,
     }

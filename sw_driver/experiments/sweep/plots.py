@@ -1,4 +1,4 @@
-"""Pictures of a sweep: throughput by setting and by area, where the time goes, the roofline."""
+"""Pictures of a sweep: throughput along an axis, and throughput against area."""
 
 from __future__ import annotations
 
@@ -14,43 +14,29 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from hw.dram.timing import DramTiming
-from sw_driver.axdimm.runs import DRAM_TIMES
 from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
 from sw_driver.experiments.settings import KEYS, Value, text_of
 
 from .grid import Grid
 
-__all__ = ["area", "roofline", "throughput", "time_breakdown", "write_plots"]
+__all__ = ["area", "throughput", "write_plots"]
 
 Row = Mapping[str, Any]
 
 DPI = 120
 MANY_LINES = 20
 """More lines than these are drawn, but not all named."""
-BARS_PER_FIGURE = 40
 WIDE_RANGE = 50
 """Axes whose values span more than this factor are logarithmic."""
 
 NEAR_CEILING = 0.75
 """Throughputs that are all above this share of the ceiling are drawn enlarged."""
 
-_CEILING = "ceiling of the DRAM's peak bandwidth"
-
 _UNITS = {
     "count": "parameters of each channel",
     **{field.name: "tCK" for field in fields(DramTiming) if field.name != "tck_ps"},
 }
 """Units of keys that neither their name nor their values tell."""
-
-_TIMES = {
-    "data": ("data", "#4c78a8"),
-    "refresh": ("refresh", "#f58518"),
-    "row": ("precharge and activate", "#54a24b"),
-    "turn_around": ("turn-around", "#e45756"),
-    "starved": ("starved by the kernel", "#b279a2"),
-    "idle": ("idle", "#bab0ac"),
-}
-"""Names and colours."""
 
 
 def _colors(count: int) -> list[Any]:
@@ -81,14 +67,10 @@ def _lay_out(axes: Axes, axis: str, values: Sequence[Value]) -> dict[Value, floa
         elif min(places.values()) > 0 and max(places.values()) > WIDE_RANGE * min(places.values()):
             axes.set_xscale("log")
     labels = [text_of(axis, value) for value in values]
-    crowded = sum(map(len, labels)) > 45
     if len(values) <= 20:
-        axes.set_xticks(
-            list(places.values()),
-            labels,
-            rotation=30 if crowded else 0,
-            ha="right" if crowded else "center",
-        )
+        crowded = sum(map(len, labels)) > 45
+        turned = {"rotation": 30, "ha": "right"} if crowded else {}
+        axes.set_xticks(list(places.values()), labels, **turned)
         axes.xaxis.set_minor_locator(NullLocator())
     return places
 
@@ -107,17 +89,14 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
     figure = Figure(figsize=(7 + columns, 5.2 + 0.2 * named), layout="constrained")
     axes = figure.subplots()
     places = _lay_out(axes, axis, grid.axes[axis])
-    few = len(lines) <= 6
     category = _is_category(axis)
-    ceilings: dict[tuple[float, ...], list[float]] = {}
     for index, (label, line) in enumerate(lines.items()):
         line = sorted(line, key=lambda row: places[row[axis]])
-        x = [places[row[axis]] for row in line]
         # Lines that lie on each other are told apart by their width, points by their place.
-        wider = len(lines) - 1 - index if few and not category else 0
+        wider = len(lines) - 1 - index if len(lines) <= 6 and not category else 0
         aside = ((index + 0.5) / len(lines) - 0.5) * 0.6 if category else 0.0
         axes.plot(
-            [place + aside for place in x],
+            [places[row[axis]] + aside for row in line],
             [row["mparams_per_s"] for row in line],
             marker="o",
             markersize=4 + wider,
@@ -126,37 +105,31 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
             color=_colors(len(lines))[index],
             label=(label or "simulated") if index < MANY_LINES else None,
         )
-        ceilings[tuple(row["ceiling_mparams_per_s"] for row in line)] = x
     _mention_more(axes, len(lines))
-    flat = {ceiling[0] for ceiling in ceilings if len(set(ceiling)) == 1}
-    for ceiling in sorted(flat):
-        text = f"{_CEILING}, {ceiling:.2f} MP/s"
-        axes.axhline(ceiling, color="black", linestyle="--", linewidth=1, label=text)
-    label = _CEILING
-    for ceiling, x in ceilings.items():
-        if flat.issuperset(ceiling):
-            continue
-        pieces = [([place - 0.4, place + 0.4], [y, y]) for place, y in zip(x, ceiling, strict=True)]
-        for piece in pieces if category else [(x, ceiling)]:
-            axes.plot(*piece, color="black", linestyle="--", linewidth=1, label=label)
-            label = "_"
+    ceilings = {(places[row[axis]], row["ceiling_mparams_per_s"]) for row in shown}
+    levels = {ceiling for _, ceiling in ceilings}
+    label = "ceiling of the DRAM's peak bandwidth"
+    if len(levels) == 1:
+        (level,) = levels
+        text = f"{label}, {level:.2f} MP/s"
+        axes.axhline(level, color="black", linestyle="--", linewidth=1, label=text)
+    else:
+        axes.plot(*zip(*sorted(ceilings), strict=True), "k_", markersize=20, label=label)
     _draw_paper(axes)
     lowest = min(PAPER_MPARAMS_PER_S, *(row["mparams_per_s"] for row in shown))
     # Small differences near the ceiling are what most sweeps are about.
-    near = lowest > NEAR_CEILING * max(map(max, ceilings))
-    bottom = 50 * (lowest // 50 - 1) if near else 0
+    bottom = 50 * (lowest // 50 - 1) if lowest > NEAR_CEILING * max(levels) else 0
     axes.set_ylim(bottom=bottom)
-    begins = f", the axis begins at {bottom:.0f}" if near else ""
+    begins = f", the axis begins at {bottom:.0f}" if bottom else ""
     axes.set_ylabel(f"million parameters a second (MP/s{begins})")
     axes.set_title(f"The simulated AXDIMM ({grid.backend}): throughput against {axis}")
-    return _finished(figure, axes, ncols=columns)
+    return _finished(figure, axes, columns)
 
 
-def _finished(figure: Figure, axes: Axes, *, grid: bool = True, **legend: Any) -> Figure:
+def _finished(figure: Figure, axes: Axes, columns: int = 1) -> Figure:
     """The figure with its legend below it."""
-    if grid:
-        axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", fontsize=9, frameon=False, **legend)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", fontsize=9, frameon=False, ncols=columns)
     return figure
 
 
@@ -175,123 +148,6 @@ def _draw_paper(axes: Axes) -> None:
     )
 
 
-def time_breakdown(grid: Grid, rows: Sequence[Row]) -> Figure:
-    """Where the DRAM clocks of each point go, as shares: a bar a point, the first on top."""
-    shown = [row for row in rows if row["data_tck"] is not None]
-    labels = [grid.label(row) or str(row["preset"]) for row in shown]
-    # Long labels take their room from the figure, not from the bars.
-    width = 7.5 + 0.075 * max(map(len, labels), default=0)
-    figure = Figure(figsize=(width, 2.2 + 0.34 * max(len(shown), 1)), layout="constrained")
-    axes = figure.subplots()
-    places = range(len(shown))
-    totals = np.array(
-        [sum(row[f"{name}_tck"] for name in DRAM_TIMES) for row in shown], dtype=float
-    )
-    left = np.zeros(len(shown))
-    for time, (name, color) in _TIMES.items():
-        shares = 100 * np.array([row[f"{time}_tck"] for row in shown]) / totals
-        bars = axes.barh(places, shares, left=left, color=color, label=name, height=0.75)
-        axes.bar_label(
-            bars,
-            [f"{share:.1f}" if share >= 4 else "" for share in shares],
-            label_type="center",
-            fontsize=8,
-            color="white" if time != "idle" else "black",
-        )
-        left += shares
-    for place, row in zip(places, shown, strict=True):
-        axes.text(101, place, f"{row['mparams_per_s']:.1f} MP/s", va="center", fontsize=8)
-    axes.set_yticks(places, labels, fontsize=8)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(0, 114)
-    axes.set_xticks(range(0, 101, 10))
-    axes.set_xlabel("% of the run's DRAM clocks, all channels")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(f"Where the time goes ({grid.backend})")
-    return _finished(figure, axes, grid=False, ncols=len(_TIMES) // 2)
-
-
-def roofline(grid: Grid, rows: Sequence[Row]) -> Figure:
-    """Throughput in operations against operations per byte of DRAM traffic.
-
-    A rule stands at its operations for its bytes, Adam at 16 for 28; one without operations is left
-    out. Slopes are the DRAM's peaks, flats those of the units; each point lies under its own.
-    """
-    shown = [row for row in rows if row["mparams_per_s"] is not None and row["flops_per_parameter"]]
-    rules = {row["rule"]: (row["flops_per_parameter"], row["bytes_per_parameter"]) for row in shown}
-    figure = Figure(figsize=(8, 6), layout="constrained")
-    axes = figure.subplots()
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
-    x = np.geomspace(1 / 8, 16, 400)
-    peaks = sorted({row["dram_gb_per_s"] for row in shown})
-    units = sorted({row["compute_gflop_per_s"] for row in shown})
-    for index, peak in enumerate(peaks):
-        # A roof ends where the highest flat cuts it.
-        under = x[x * peak <= max(units)]
-        axes.plot(under, under * peak, color="black", linewidth=1.5)
-        place = under[min(8 + 60 * index, len(under) - 1)]
-        axes.text(
-            place,
-            place * peak * 1.04,
-            f"DRAM {peak:.1f} GB/s",
-            rotation=np.degrees(np.arctan(peak)),
-            rotation_mode="anchor",
-            transform_rotates_text=True,
-            va="bottom",
-            fontsize=8,
-        )
-    for index, roof in enumerate(units):
-        color = _colors(len(units))[index]
-        of_roof = [row for row in shown if row["compute_gflop_per_s"] == roof]
-        above = x[x * max(peaks) >= roof]
-        axes.plot(above, np.full_like(above, roof), color=color, linewidth=1.5)
-        axes.annotate(
-            f"units {roof:,.1f} GFLOP/s",
-            (x[-1], roof),
-            xytext=(-4, 3),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            fontsize=8,
-            color=color,
-        )
-        speeds = [row["mparams_per_s"] for row in of_roof]
-        axes.plot(
-            [row["flops_per_parameter"] / row["bytes_per_parameter"] for row in of_roof],
-            [row["mparams_per_s"] * row["flops_per_parameter"] / 1000 for row in of_roof],
-            linestyle="none",
-            marker="o",
-            # Rings of several sizes show where points lie on each other.
-            markersize=6 + 2.5 * min(len(units) - 1 - index, 5),
-            markerfacecolor="none",
-            markeredgewidth=1.6,
-            color=color,
-            label=f"{len(of_roof)} point{'s' * (len(of_roof) > 1)} under {roof:,.1f} GFLOP/s: "
-            + (
-                f"{min(speeds):.1f} to {max(speeds):.1f} MP/s"
-                if len(of_roof) > 1
-                else f"{speeds[0]:.1f} MP/s"
-            ),
-        )
-    for rule, (flops, nbytes) in rules.items():
-        axes.axvline(
-            flops / nbytes,
-            color="grey",
-            linestyle=":",
-            linewidth=1,
-            label=f"{rule}: {flops} operations for {nbytes} bytes",
-            zorder=0,
-        )
-    axes.set_xlim(x[0], x[-1])
-    for one in (axes.xaxis, axes.yaxis):
-        one.set_major_formatter("{x:g}")
-    axes.set_xlabel("operations per byte of DRAM traffic (FLOP/B)")
-    axes.set_ylabel("GFLOP/s of the module")
-    axes.set_title(f"Roofline of the simulated AXDIMM ({grid.backend})")
-    return _finished(figure, axes, markerscale=0.7)
-
-
 def area(grid: Grid, rows: Sequence[Row]) -> Figure:
     """Throughput against what it costs: a mark a point, filled if no other has as much for less.
 
@@ -300,10 +156,7 @@ def area(grid: Grid, rows: Sequence[Row]) -> Figure:
     """
     shown = [row for row in rows if row["mparams_per_s"] is not None]
     costs = [_cost(row) for row in shown]
-    figure = Figure(
-        figsize=(8, 4.8 + 0.2 * min(len(shown), MANY_LINES)),
-        layout="constrained",
-    )
+    figure = Figure(figsize=(8, 4.8 + 0.2 * min(len(shown), MANY_LINES)), layout="constrained")
     axes = figure.subplots()
     for index, (row, cost) in enumerate(zip(shown, costs, strict=True)):
         best = not any(
@@ -349,23 +202,15 @@ def _cost(row: Row) -> float:
 def write_plots(folder: Path, grid: Grid, rows: Sequence[Row]) -> list[Path]:
     """Writes what the rows can show; returns the files (PNG).
 
-    ``throughput_AXIS.png`` for each axis, ``time_breakdown.png`` (with many points several,
-    numbered), ``roofline.png`` if a rule computes anything, and ``area.png`` if the points differ
-    in area. Rows without figures (failed points, untimed backends) are left out.
+    ``throughput_AXIS.png`` for each axis, and ``area.png`` if the points differ in area. Rows
+    without figures (failed points, untimed backends) are left out.
     """
-    figures: dict[str, Figure] = {}
     timed = [row for row in rows if row["mparams_per_s"] is not None]
+    figures: dict[str, Figure] = {}
     if timed:
         figures |= {f"throughput_{axis}": throughput(grid, rows, axis) for axis in grid.axes}
-    if any(row["flops_per_parameter"] for row in timed):
-        figures["roofline"] = roofline(grid, rows)
     if len({_cost(row) for row in timed}) > 1:
         figures["area"] = area(grid, rows)
-    accounted = [row for row in rows if row["data_tck"] is not None]
-    parts = range(0, len(accounted), BARS_PER_FIGURE)
-    for number, first in enumerate(parts, start=1):
-        name = "time_breakdown" if len(parts) == 1 else f"time_breakdown_{number}"
-        figures[name] = time_breakdown(grid, accounted[first : first + BARS_PER_FIGURE])
     paths = []
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import os
 import signal
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ def run_sweep(
     Raises
     ------
     SweepError: the sweep cannot be made as asked for; nothing was measured.
+    BrokenExecutor: a process that measured died; what it had not measured is missing.
     SynthesisError: a kernel was not synthesized.
     OSError: the table cannot be written.
     """
@@ -66,7 +67,11 @@ def run_sweep(
             )
         try:
             if missing:
-                _measure(_executor(missing, jobs, cluster, progress), missing, store, progress)
+                with (
+                    _terminated_as_interrupted(),
+                    _workers(missing, jobs, cluster, progress) as submit,
+                ):
+                    _measure(submit, missing, store, progress)
         finally:
             for key, point in points:
                 row = store.get(key)
@@ -104,27 +109,21 @@ def _default_jobs(points: Iterable[Point]) -> int:
     return max(1, (cores or 1) // threads)
 
 
-def _executor(
+def _workers(
     points: Mapping[str, Point], jobs: int | None, cluster: str | None, progress: Console
-) -> executors.Processes | executors.DaskCluster:
+) -> AbstractContextManager[executors.Submit]:
     if any(point.backend == "rtl" for point in points.values()):
         progress.print(
             "each configuration's simulator is built when it is first measured, about a minute",
             soft_wrap=True,
         )
     if cluster is None:
-        return executors.Processes(jobs or _default_jobs(points.values()))
-    workers = executors.DaskCluster(cluster)
-    if workers.workers == 0:
-        progress.print("the cluster has no workers yet: waiting for them")
-    return workers
+        return executors.processes(min(jobs or _default_jobs(points.values()), len(points)))
+    return executors.dask_cluster(cluster, progress.print)
 
 
 def _measure(
-    executor: executors.Processes | executors.DaskCluster,
-    points: Mapping[str, Point],
-    store: ResultStore,
-    progress: Console,
+    submit: executors.Submit, points: Mapping[str, Point], store: ResultStore, progress: Console
 ) -> None:
     from rich.progress import (
         BarColumn,
@@ -135,32 +134,32 @@ def _measure(
         TimeRemainingColumn,
     )
 
-    # A request to terminate ends the sweep as Ctrl-C does, with everything written.
+    with Progress(
+        TextColumn("point"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[last]}"),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+        console=progress,
+    ) as bar:
+        task = bar.add_task("", total=len(points), last="")
+        for key, figures in executors.outcomes(submit, points):
+            point = points[key]
+            asked = {"backend": point.backend, "arithmetic": point.arithmetic}
+            store.add(key, {**asked, **point.settings, **figures})
+            speed = figures["mparams_per_s"]
+            last = "failed" if figures["error"] else "untimed"
+            bar.update(task, advance=1, last=last if speed is None else f"last {speed:.1f} MP/s")
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """A request to terminate ends what is inside as Ctrl-C does, with everything written."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with (
-            Progress(
-                TextColumn("point"),
-                MofNCompleteColumn(),
-                BarColumn(),
-                TextColumn("{task.fields[last]}"),
-                TimeElapsedColumn(),
-                TextColumn("left:"),
-                TimeRemainingColumn(),
-                console=progress,
-            ) as bar,
-            closing(executor.run(points)) as outcomes,
-        ):
-            task = bar.add_task("", total=len(points), last="")
-            for key, figures in outcomes:
-                point = points[key]
-                asked = {"backend": point.backend, "arithmetic": point.arithmetic}
-                store.add(key, {**asked, **point.settings, **figures})
-                speed = figures["mparams_per_s"]
-                last = "failed" if figures["error"] else "untimed"
-                bar.update(
-                    task, advance=1, last=last if speed is None else f"last {speed:.1f} MP/s"
-                )
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)
 

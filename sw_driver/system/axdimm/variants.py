@@ -144,7 +144,8 @@ _TODAYS_MEMORY = {
     **dict.fromkeys(_HOST, "57.2"),
     **dict.fromkeys(_ways("cpu"), "52.9"),
 }
-"""A server's core and its memory, as ``make baseline`` measured them: 1889 of 2043 MP/s."""
+"""A server's core and its memory, measured: on an AMD EPYC (Zen 4) Adam in vectorised C++ did
+1889 MP/s on one core, and two cores moved its operands with 57.2 GB/s."""
 
 
 def today(changes: Changes, progress: Progress) -> Experiment:

@@ -1,4 +1,4 @@
-"""The simulation's speed through the driver, and without it."""
+"""How fast the simulation is through the driver, and without it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""How fast the simulation is: measured through the driver, and beside other simulations."""
