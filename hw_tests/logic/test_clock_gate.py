@@ -17,7 +17,7 @@ from hw_tests.logic.clock_gate_sample import ClockGateSample, EnabledUnitSample
 from sw_driver.fpga.templating import TEMPLATES
 from sw_driver.simulator.buildcache import verilator_env
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TOP = "clock_gate_sample"
 CELL_MODELS = TEMPLATES / "clock_cells_sim.v"
 UNKNOWN = "nearmem_clock_gate_CELL_must_be_model_bufgce_or_dcca"
