@@ -77,7 +77,6 @@ _NO_HIDING = "-fno-semantic-interposition"
 LEVERS = {
     "as built": Lever(text="the driver's own build"),
     "enable": Lever(text="an enable at each of the units' registers", clocking="enable"),
-    "plain": Lever(text="the units' clock always runs", clocking="plain"),
     "unshared": Lever(text="a Verilog module for each instance", design=_unshared),
     "inlined": Lever(
         text="Verilator may inline the units into the kernel", settings="`verilator_config\n"
