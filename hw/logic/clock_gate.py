@@ -67,11 +67,11 @@ def stopping_clock(m: Any, clocking: str, enable: Any) -> tuple[Any, Any]:
 
     ``clocking`` is one of :data:`~hw.logic.clocking.CLOCKINGS`; ``enable`` is that of a
     :class:`ClockGate`, which is added to ``m`` as ``gate`` if there is to be one. Returns the clock
-    and, if it is one for which each register has to have an enable, that (else None): for an
+    and, if there is none and so each register has to have an enable, that (else None): for an
     ``EnableInserter`` over the domain and for its :class:`~hw.logic.shared.Shared`.
     """
     if clocking == "gated":
         m.submodules.gate = gate = ClockGate()
         m.d.comb += gate.enable.eq(enable)
         return gate.gated, None
-    return ClockSignal(), enable if clocking == "enable" else None
+    return ClockSignal(), enable

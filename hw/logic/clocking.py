@@ -4,10 +4,10 @@ from __future__ import annotations
 
 __all__ = ["CLOCKINGS", "CLOCK_GATE_CELLS", "check_clocking"]
 
-CLOCKINGS = ("gated", "enable", "plain")
+CLOCKINGS = ("gated", "enable")
 """``gated``: their clock stops while they have no work, through a
 :class:`~hw.logic.clock_gate.ClockGate`. ``enable``: they are on the one clock, with an enable at
-each register. ``plain``: they always run. Results and cycles are the same."""
+each register. Results and cycles are the same."""
 
 CLOCK_GATE_CELLS = ("model", "bufgce", "dcca")
 """What a clock gate is made of. ``model``: a latch and an AND gate, for simulation. ``bufgce``: the

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.logic.expose import expose
 from hw.pim.bank.bank import PimBank
 from hw.pim.config import PimConfig
 from hw.pim.pool import bank_kinds, bank_module
 from hw.pim.pool_control import PoolControl
+from hw.pim.vault.controller import VaultController
+from hw.pim.vault.interface import (
+    VaultCommandsSignature,
+    vault_request_layout,
+    vault_response_layout,
+)
 from hw.pim.vault.timing import VaultPart, VaultTiming
 from hw.sim.assembly import Assembly, PoweredUp
-from hw.sim.pim_memory import SimulatedVault
+from hw.sim.vault_device import VaultDevice
 
-__all__ = ["pim_system"]
+__all__ = ["SimulatedVault", "pim_system"]
 
 
 def pim_system(
@@ -52,3 +65,49 @@ def pim_system(
         system.connect(("control", f"{own_vault}_request"), (own_vault, "i"))
         system.connect(("control", f"{own_vault}_response"), (own_vault, "o"))
     return system
+
+
+class SimulatedVault(wiring.Component):
+    """A controller with its device.
+
+    ``memory_timing`` is what the device insists on, if not what the controller keeps; to see a
+    violation.
+
+    Members
+    -------
+    i, o, idle
+        As those of :class:`~hw.pim.vault.controller.VaultController`.
+    violation : Out(1)
+        As that of :class:`~hw.sim.vault_device.VaultDevice`.
+    commands : Out(:class:`~hw.pim.vault.interface.VaultCommandsSignature`)
+        What the controller tells the device, to be watched.
+    """
+
+    def __init__(
+        self, part: VaultPart, *, tag_bits: int, memory_timing: VaultTiming | None = None
+    ) -> None:
+        self._part = part
+        self._memory_timing = memory_timing or part.timing
+        self._tag_bits = tag_bits
+        super().__init__(
+            {
+                "i": In(stream.Signature(vault_request_layout(part.geometry, tag_bits))),
+                "o": Out(stream.Signature(vault_response_layout(tag_bits))),
+                "idle": Out(1),
+                "violation": Out(1),
+                "commands": Out(VaultCommandsSignature(part.geometry)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        geometry, timing = self._part.geometry, self._part.timing
+        m: Any = Module()
+        m.submodules.controller = controller = VaultController(
+            geometry=geometry, timing=timing, tag_bits=self._tag_bits
+        )
+        m.submodules.device = device = VaultDevice(geometry=geometry, timing=self._memory_timing)
+        wiring.connect(m, controller.dram, device.dram)
+        expose(m, self, controller, ("i", "o", "idle"))
+        expose(m, self, device, ("violation",))
+        expose(m, self.commands, controller.dram, self.commands.signature.members)
+        return m

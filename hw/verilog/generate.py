@@ -25,10 +25,7 @@ from hw.float.sqrt import FloatSqrt
 from hw.kernel.kernel import Kernel
 from hw.kernel.unit import RuleUnit
 from hw.logic.clock_gate import CLOCK_GATE_MODULE
-from hw.memory_node.compression.compressor import ZeroCompressor
-from hw.memory_node.compression.expander import ZeroExpander
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
-from hw.memory_node.flit import PACKET_LINES
 from hw.memory_node.link.config import LINK_PRESETS
 from hw.memory_node.link.port import LinkPort
 from hw.memory_node.node import MemoryNode, ddr4_channels
@@ -216,8 +213,6 @@ DESIGNS: dict[str, Callable[[Machines], Design]] = {
     "pim_bank": _bank,
     "pim_pool": _pool,
     "link_port": _link_port,
-    "zero_compressor": lambda _: Design(ZeroCompressor(), {"block_lines": PACKET_LINES}),
-    "zero_expander": lambda _: Design(ZeroExpander(), {"block_lines": PACKET_LINES}),
     "memory_node": _memory_node,
 }
 """Each design by its name."""

@@ -388,8 +388,8 @@ def test_clocking_and_cell_are_those_asked_for(
         (["--clocking", "latched"], "clocking must be one of"),
         (["--set", "clocking=latched"], "clocking is 'latched': did you mean gated"),
         (["--cell", "bufg"], "--cell is 'bufg': expected one of model, bufgce, dcca"),
-        (["--cell", "dcca", "--clocking", "plain"], "there are no clock gates"),
-        (["--clocking", "gated", "--set", "clocking=plain"], "say the same thing: leave one out"),
+        (["--cell", "dcca", "--clocking", "enable"], "there are no clock gates"),
+        (["--clocking", "gated", "--set", "clocking=enable"], "say the same thing: leave one out"),
     ],
 )
 def test_wrong_clocking_is_refused(

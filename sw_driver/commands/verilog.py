@@ -64,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--clocking",
         metavar="WAY",
-        help="how functional units are clocked, one of gated, enable, plain: as --set clocking=WAY "
+        help="how functional units are clocked, gated or enable: as --set clocking=WAY "
         "and for the PIM (default: gated)",
     )
     parser.add_argument(

@@ -15,7 +15,7 @@ __all__ = ["MemoryRequest", "MemoryUser"]
 
 @dataclass
 class MemoryRequest:
-    """A beat, and what became of it; cycles are those of :meth:`MemoryUser.step`."""
+    """A beat, and what became of it."""
 
     address: int
     """In beats."""
@@ -23,59 +23,46 @@ class MemoryRequest:
     data: int = 0
     strobe: int = (1 << 32) - 1
     tag: int = 0
-    given_cycle: int = 0
-    """When it was offered, or shortly before."""
-    answered_cycle: int = 0
     answer: int = 0
     """What was read."""
 
 
 class MemoryUser:
-    """Asks at the port ``name`` of ``dut``, with as many requests under way as ``credits``.
+    """Asks at the port ``name`` of ``dut``, with as many requests under way as there are tags.
 
     Tags are used again once they came back. :meth:`step` once a cycle.
     """
 
-    def __init__(
-        self,
-        dut: Any,
-        name: str,
-        clock: Any,
-        config: PimConfig,
-        *,
-        pause: float = 0.0,
-        response_pause: float = 0.0,
-        credits: int = 1 << MEMORY_TAG_BITS,
-    ) -> None:
+    def __init__(self, dut: Any, name: str, clock: Any, config: PimConfig, *, pause: float) -> None:
         self._config = config
         self.source = StreamSource(dut, f"{name}_request", clock, pause=pause)
-        self.sink = StreamSink(dut, f"{name}_response", clock, pause=response_pause)
+        self.sink = StreamSink(dut, f"{name}_response", clock, pause=pause)
         self.queue: deque[MemoryRequest] = deque()
         """Not yet given."""
         self.under_way: dict[int, MemoryRequest] = {}
         """By tag."""
         self.answered: list[MemoryRequest] = []
         """In the order of their answers."""
-        self._tags = deque(range(credits))
+        self._tags = deque(range(1 << MEMORY_TAG_BITS))
         self._seen = 0
 
     @property
     def done(self) -> bool:
         return not self.queue and not self.under_way
 
-    def step(self, cycle: int) -> None:
+    def step(self) -> None:
         for payload in self.sink.taken[self._seen :]:
             answer = unpack(memory_response_layout(), payload)
             request = self.under_way.pop(answer["tag"])
             assert answer["write"] == request.write
-            request.answer, request.answered_cycle = answer["data"], cycle
+            request.answer = answer["data"]
             self.answered.append(request)
             self._tags.append(request.tag)
         self._seen = len(self.sink.taken)
         # One ahead, so that there is never a pause that was not asked for.
         while self.queue and self._tags and len(self.source.queue) < 2:
             request = self.queue.popleft()
-            request.tag, request.given_cycle = self._tags.popleft(), cycle
+            request.tag = self._tags.popleft()
             self.under_way[request.tag] = request
             self.source.queue.append(self.pack(request))
 

@@ -68,10 +68,7 @@ class TB:
     def __init__(self, dut: Any, *, stalls: str = "none", latency: int = 5) -> None:
         pause = STALLS[stalls]
         self.dut = dut
-        self.users = [
-            MemoryUser(dut, name, dut.clk, CONFIG, pause=pause, response_pause=pause)
-            for name in PORTS
-        ]
+        self.users = [MemoryUser(dut, name, dut.clk, CONFIG, pause=pause) for name in PORTS]
         self.vaults = [Vault(dut, number, pause=pause, latency=latency) for number in range(BANKS)]
         self.cycle = 0
 
@@ -86,8 +83,10 @@ class TB:
         for _ in range(limit):
             await RisingEdge(self.dut.clk)
             self.cycle += 1
-            for each in (*self.users, *self.vaults):
-                each.step(self.cycle)
+            for user in self.users:
+                user.step()
+            for vault in self.vaults:
+                vault.step(self.cycle)
             if all(user.done for user in self.users):
                 return
         raise AssertionError("not all requests were answered")
@@ -171,7 +170,7 @@ async def latency(dut: Any) -> None:
                 if int(getattr(dut, f"{way}_valid").value):
                     times.setdefault(way, cycle)
             idle.append(value_of(dut.idle))
-            user.step(cycle)
+            user.step()
             vault.step(cycle)
         asked, at_vault, answered, back = (times[way] for way in ways)
         assert at_vault - asked == 3

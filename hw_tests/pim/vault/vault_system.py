@@ -1,4 +1,4 @@
-"""A vault for benches: controller and device, with a record of the commands."""
+"""A simulated vault for benches, with a record of the commands."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.pim.vault.controller import VaultController
+from hw.logic.expose import expose
 from hw.pim.vault.interface import vault_request_layout, vault_response_layout
 from hw.pim.vault.timing import VaultPart
-from hw.sim.vault_device import VaultDevice
+from hw.sim.pim_system import SimulatedVault
 from hw_tests.dram.command_trace import command_trace
 
 __all__ = ["TAG_BITS", "VaultSystem"]
@@ -21,9 +21,9 @@ TAG_BITS = 8
 
 
 class VaultSystem(wiring.Component):
-    """A controller with its device; the commands are recorded in the file ``NAME.csv``.
+    """A simulated vault; the commands are recorded in the file ``NAME.csv``.
 
-    The members are those of controller and device, and ``flush`` for the record.
+    The members are those of the vault but for the commands, and ``flush`` for the record.
     """
 
     i: Any
@@ -46,20 +46,14 @@ class VaultSystem(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        geometry, timing = self.part.geometry, self.part.timing
         m: Any = Module()
-        m.submodules.controller = controller = VaultController(
-            geometry=geometry, timing=timing, tag_bits=TAG_BITS
-        )
-        m.submodules.device = device = VaultDevice(geometry=geometry, timing=timing)
-        wiring.connect(m, wiring.flipped(self.i), controller.i)
-        wiring.connect(m, wiring.flipped(self.o), controller.o)
-        wiring.connect(m, controller.dram, device.dram)
-        m.d.comb += [self.idle.eq(controller.idle), self.violation.eq(device.violation)]
-        settings = " ".join(f"{name}={value}" for name, value in asdict(geometry).items())
+        m.submodules.vault = vault = SimulatedVault(self.part, tag_bits=TAG_BITS)
+        expose(m, self, vault, ("i", "o", "idle", "violation"))
+        settings = asdict(self.part.geometry).items()
+        settings = " ".join(f"{name}={value}" for name, value in settings)
         m.submodules.trace = command_trace(
             platform,
-            controller.dram,
+            vault.commands,
             file=f"{self._name}.csv",
             header=f"# nearmem vault trace v1 preset={self.part.name} {settings}\n"
             "tck,vault,command,layer,bank,row,column",

@@ -1,4 +1,4 @@
-"""Zero-value compression of blocks for memory-nodes."""
+"""What golden memory-nodes' blocks are without their zeros: by hand, and there and back."""
 
 from __future__ import annotations
 
@@ -6,22 +6,9 @@ import numpy as np
 import pytest
 
 from golden.memory_node.compression import compressed, expanded
-from hw.memory_node.compression.compressor import ZeroCompressor
-from hw.memory_node.compression.expander import ZeroExpander
-from hw_tests.bench import run_bench
-from hw_tests.side_by_side import SideBySide
 
 
-def test_compressor_and_expander() -> None:
-    run_bench(
-        SideBySide({"compressor": ZeroCompressor(), "expander": ZeroExpander()}),
-        top="compression",
-        module="hw_tests.memory_node.compression_bench",
-        parameters={"latency_cycles": 4},
-    )
-
-
-def test_the_golden_model_by_hand() -> None:
+def test_a_block_by_hand() -> None:
     block = np.zeros(16 * 33, "<u4")
     block[[1, 15, 16 * 32]] = 7, 0x80000000, 9
     words = np.zeros(3 * 16, "<u4")
@@ -32,7 +19,7 @@ def test_the_golden_model_by_hand() -> None:
 
 
 @pytest.mark.parametrize("lines", [1, 2, 31, 32, 33, 64])
-def test_the_golden_model_there_and_back(lines: int) -> None:
+def test_blocks_there_and_back(lines: int) -> None:
     rng = np.random.default_rng(lines)
     for share in (0.0, 0.02, 0.5, 0.9, 0.97, 1.0):
         words = rng.integers(1, 1 << 32, 16 * lines, np.uint32) * (rng.random(16 * lines) < share)
