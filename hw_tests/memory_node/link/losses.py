@@ -9,7 +9,7 @@ from hw.memory_node.link.config import LINK_PRESETS
 from hw.memory_node.link.port import LinkPort
 from hw_tests.bench import run_bench
 from hw_tests.side_by_side import SideBySide
-from sw_driver.predict.axdimm.link import LinkCycles
+from sw_driver.predict.memory_node import LinkCycles
 
 FLITS = 1_000_000
 
@@ -19,12 +19,7 @@ def main() -> None:
     config = LINK_PRESETS["full"]
     print("| wire, cycles | one in | RTL | formula |")
     for delay in (10, 53):
-        model = LinkCycles(
-            phit_bytes=config.phit_bytes,
-            buffer_flits=config.buffer_flits,
-            replay_flits=config.replay_flits,
-            wire_cycles=delay,
-        )
+        model = LinkCycles(config, wire_cycles=delay)
         for one_in in (1000, 100):
             with tempfile.TemporaryDirectory() as folder:
                 result = Path(folder) / "shares"
