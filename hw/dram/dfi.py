@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.dram.controller import Ddr4Controller
-from hw.dram.fabric_timing import COLUMN_SLOT
+from hw.dram.fabric_timing import COLUMN_SLOT, write_latency
 from hw.dram.geometry import DramGeometry
-from hw.dram.interface import SLOTS, DramCommand, DramSignature, write_latency
+from hw.dram.interface import SLOTS, DramCommand, DramSignature
 from hw.dram.timing import DramTiming
 from hw.logic.expose import expose
 from hw.logic.line import LINE_BITS, LINE_BYTES

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hw.dram.interface import SLOTS, read_latency, write_latency
-from hw.dram.timing import DramTiming
+from hw.dram.interface import SLOTS
+from hw.dram.timing import BURST_TCK, CommandTiming, DramTiming
 
-__all__ = ["COLUMN_SLOT", "FabricTiming", "fabric_cycles"]
+__all__ = ["COLUMN_SLOT", "FabricTiming", "fabric_cycles", "read_latency", "write_latency"]
 
 COLUMN_SLOT = 0
 """RD and WR are always in the first slot, so that their data fill whole fabric words."""
@@ -17,6 +17,22 @@ def fabric_cycles(tck: int, first: int, second: int) -> int:
     """The least fabric cycles from a command in slot ``first`` to one in slot ``second`` that keep
     ``tck``; at least one, because a command shows in the state only in the next cycle."""
     return max(1, -(-(tck + first - second) // SLOTS))
+
+
+def read_latency(timing: CommandTiming, slot: int = 0) -> int:
+    """Fabric cycles from the one that carries a RD in ``slot`` to that of its ``read_data``.
+
+    The first cycle that starts when the burst has been received in full.
+    """
+    return -(-(slot + timing.cl + BURST_TCK) // SLOTS)
+
+
+def write_latency(timing: CommandTiming, slot: int = 0) -> int:
+    """Fabric cycles from the one that carries a WR in ``slot`` to that of its ``write_data``.
+
+    The last cycle that starts no later than the first transfer of the burst.
+    """
+    return (slot + timing.cwl) // SLOTS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.dram.geometry import DramGeometry
-from hw.dram.timing import BURST_TCK, CommandTiming
+from hw.dram.timing import BURST_TCK
 from hw.logic.line import LINE_BITS, LINE_BYTES
 
 __all__ = [
@@ -14,8 +14,6 @@ __all__ = [
     "SLOT_BITS",
     "DramCommand",
     "DramSignature",
-    "read_latency",
-    "write_latency",
 ]
 
 SLOTS = BURST_TCK
@@ -39,31 +37,15 @@ class DramCommand(enum.Enum, shape=3):
     REF = 6
 
 
-def read_latency(timing: CommandTiming, slot: int = 0) -> int:
-    """Fabric cycles from the one that carries a RD in ``slot`` to that of its ``read_data``.
-
-    The first cycle that starts when the burst has been received in full.
-    """
-    return -(-(slot + timing.cl + BURST_TCK) // SLOTS)
-
-
-def write_latency(timing: CommandTiming, slot: int = 0) -> int:
-    """Fabric cycles from the one that carries a WR in ``slot`` to that of its ``write_data``.
-
-    The last cycle that starts no later than the first transfer of the burst.
-    """
-    return (slot + timing.cwl) // SLOTS
-
-
 class DramSignature(wiring.Signature):
     """Commands and data as the controller sees them; a DRAM has it as ``In``.
 
     Slot i has the members ``command_pi`` (a :class:`DramCommand`), ``bank_group_pi``, ``bank_pi``
     and ``address_pi`` (a row with ACT; a column, multiple of 8, with RD and WR). There is no
-    handshake: ``write_data`` is taken :func:`write_latency` fabric cycles after its command, and
-    ``read_data`` is valid for one cycle, :func:`read_latency` fabric cycles after its command.
-    Transfer k of a burst is bits 64*k to 64*k+63. A set bit of ``write_mask`` keeps the byte from
-    being written.
+    handshake: ``write_data`` is taken :func:`~hw.dram.fabric_timing.write_latency` fabric cycles
+    after its command, and ``read_data`` is valid for one cycle,
+    :func:`~hw.dram.fabric_timing.read_latency` fabric cycles after its command. Transfer k of a
+    burst is bits 64*k to 64*k+63. A set bit of ``write_mask`` keeps the byte from being written.
 
     With ``read_valid`` there is a member of that name, In(1): a PHY, whose latency is not known
     here, says with it when ``read_data`` are those of the next RD.

@@ -9,8 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.dram.dfi import DfiSignature
+from hw.dram.fabric_timing import read_latency
 from hw.dram.geometry import DramGeometry
-from hw.dram.interface import DramCommand, DramSignature, read_latency
+from hw.dram.interface import DramCommand, DramSignature
 from hw.dram.timing import DramTiming
 
 __all__ = ["DfiPhy"]

@@ -13,7 +13,7 @@ from hw.dram.fabric_timing import COLUMN_SLOT
 from hw.dram.interface import SLOTS
 from hw.float.parts import delayed_pulse
 from hw.pim.config import BEAT_BYTES
-from hw.pim.vault.distances import VaultDistances
+from hw.pim.vault.distances import QUEUE_DEPTH, VaultDistances
 from hw.pim.vault.geometry import VaultGeometry
 from hw.pim.vault.interface import (
     VaultCommand,
@@ -25,9 +25,6 @@ from hw.pim.vault.timing import VaultTiming
 from hw.stream.fifo import StreamFifo
 
 __all__ = ["VaultController"]
-
-_QUEUE_DEPTH = 16
-"""Requests that wait for their banks."""
 
 _RESPONSES = 32
 """Requests that are accepted and not yet answered."""
@@ -97,25 +94,13 @@ class VaultController(wiring.Component):
         self.timing = timing
         self._tag_bits = tag_bits
         self._distances = distances = VaultDistances.of(timing)
-        # What may be open when a refresh falls due, with a change of direction for every bank, and
-        # two more accesses to their stretch of addresses, each after a row cycle.
-        turn = max(distances.read_to_write, distances.write_to_read_same_layer)
-        open_banks = min(geometry.banks, _QUEUE_DEPTH)
-        row_cycle = distances.activate_to_column + max(
-            distances.read_to_activate, distances.write_to_activate
-        )
-        drain = (
-            open_banks * turn
-            + (_QUEUE_DEPTH - open_banks) * distances.column_to_column_same_layer
-            + 3 * row_cycle
-            + 2
-        )
+        drain = distances.drain_cycles(geometry.banks)
         self._refresh_after = distances.refresh_interval - drain
         if self._refresh_after <= distances.refresh_to_activate:
             raise ValueError(
                 "t_refi must be at least "
                 f"{SLOTS * (drain + distances.refresh_to_activate + 1)} tCK for "
-                f"t_rfc {timing.t_rfc} and a queue of {_QUEUE_DEPTH}, got {timing.t_refi}"
+                f"t_rfc {timing.t_rfc} and a queue of {QUEUE_DEPTH}, got {timing.t_refi}"
             )
         super().__init__(
             {
@@ -127,7 +112,7 @@ class VaultController(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        geometry, distances, depth = self.geometry, self._distances, _QUEUE_DEPTH
+        geometry, distances, depth = self.geometry, self._distances, QUEUE_DEPTH
         bank_bits = geometry.layer_bits + geometry.bank_bits
         m: Any = Module()
 

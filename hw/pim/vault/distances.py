@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hw.dram.fabric_timing import COLUMN_SLOT, fabric_cycles
-from hw.dram.interface import SLOTS, read_latency, write_latency
+from hw.dram.fabric_timing import COLUMN_SLOT, fabric_cycles, read_latency, write_latency
+from hw.dram.interface import SLOTS
 from hw.pim.vault.timing import VaultTiming
 
-__all__ = ["VaultDistances"]
+__all__ = ["QUEUE_DEPTH", "VaultDistances"]
+
+QUEUE_DEPTH = 16
+"""Requests of a vault that wait for their banks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,16 @@ class VaultDistances:
         """The activate slot that makes a row cycle shortest, and the distances that follow."""
         slots = [slot for slot in range(SLOTS) if slot != COLUMN_SLOT]
         return min((cls._with_slot(timing, slot) for slot in slots), key=cls._row_cycles)
+
+    def drain_cycles(self, banks: int) -> int:
+        """How long before a refresh of a vault with so many ``banks`` nothing more is activated:
+        what the queue may hold then has a change of direction for every bank, and two more accesses
+        to their stretch of addresses, each after a row cycle."""
+        turn = max(self.read_to_write, self.write_to_read_same_layer)
+        open_banks = min(banks, QUEUE_DEPTH)
+        row_cycle = self.activate_to_column + max(self.read_to_activate, self.write_to_activate)
+        rest = (QUEUE_DEPTH - open_banks) * self.column_to_column_same_layer
+        return open_banks * turn + rest + 3 * row_cycle + 2
 
     def _row_cycles(self) -> int:
         return 2 * self.activate_to_column + self.read_to_activate + self.write_to_activate

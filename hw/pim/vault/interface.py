@@ -82,8 +82,8 @@ class VaultSignature(wiring.Signature):
     """Commands and data as the controller sees them; the DRAM has it as ``In``.
 
     Commands are those of :class:`VaultCommandsSignature`. There is no handshake: ``write_data`` is
-    taken :func:`~hw.dram.interface.write_latency` fabric cycles after its command, and
-    ``read_data`` is valid for one cycle, :func:`~hw.dram.interface.read_latency` fabric cycles
+    taken :func:`~hw.dram.fabric_timing.write_latency` fabric cycles after its command, and
+    ``read_data`` is valid for one cycle, :func:`~hw.dram.fabric_timing.read_latency` fabric cycles
     after its command. A set bit of ``write_mask`` keeps the byte from being written.
     """
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-import sw_driver.transport
 from hw.axdimm.config import configure
 from hw_tests.driver.adam import ADAM
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, open_backend
-from sw_driver.axdimm.backends.cycles import CyclesTransport, cycle_config
+from sw_driver.axdimm.backends.cycles import CyclesTransport
 from sw_driver.axdimm.channel import RUN_POLL_FABRIC_CYCLES
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.axdimm.runs import RunResult
-from sw_driver.predict.axdimm import LINK_FABRIC_CYCLES_PER_LINE, CycleConfig
-from sw_driver.predict.axdimm.config import BURST_LINES, LINE_BYTES
 from sw_driver.runtime.schedule import Schedule
 from sw_driver.transport import DeviceTimeout, Transport, arbiter_window
 
@@ -95,50 +90,6 @@ def test_runs_take_what_they_take_on_the_rtl(transport: CyclesTransport) -> None
     assert predicted_clocks == pytest.approx(clocks, rel=0.01)
     for one, other in zip(counts, predicted_counts, strict=True):
         assert other == pytest.approx(one, rel=0.02)
-
-
-def test_each_setting_reaches_the_model() -> None:
-    values: dict[str, Any] = {
-        "bank_groups": 2,
-        "banks_per_group": 2,
-        "columns": 512,
-        "cl": 15,
-        "cwl": 14,
-        "t_rcd": 13,
-        "t_rp": 12,
-        "t_ras": 29,
-        "t_rc": 44,
-        "t_ccd_l": 6,
-        "t_rrd_s": 7,
-        "t_rrd_l": 8,
-        "t_faw": 31,
-        "t_wr": 16,
-        "t_wtr_s": 3,
-        "t_wtr_l": 9,
-        "t_rtp": 10,
-        "t_rfc": 441,
-        "t_refi": 6241,
-        "lanes": 8,
-        "block_bytes": 2048,
-        "buffer_blocks": 5,
-        "queue_depth": 32,
-        "write_buffer_lines": 512,
-        "read_buffer_lines": 128,
-        "run_length": 17,
-        "refresh": False,
-        "refresh_postpone": 4,
-        "refresh_pull_in": 3,
-        "refresh_idle_cycles": 33,
-    }
-    found = asdict(cycle_config(configure(rows=1 << 10, **values)))
-    assert {name: found[name] for name in values} == values
-    # tCCD_S is four in every DDR4 speed.
-    assert {field.name for field in fields(CycleConfig)} == values.keys() | {"t_ccd_s"}
-    assert cycle_config(configure()) == CycleConfig()
-    # What the model has of its own, from the paper, and the machine is built with.
-    assert LINK_FABRIC_CYCLES_PER_LINE == sw_driver.transport.LINK_FABRIC_CYCLES_PER_LINE
-    assert LINE_BYTES == sw_driver.transport.LINE_BYTES
-    assert BURST_LINES * LINE_BYTES == 4096
 
 
 def test_link_carries_a_line_in_two_fabric_cycles(transport: CyclesTransport) -> None:

@@ -191,6 +191,7 @@ def test_a_key_changes_with_the_sources_of_its_backend_alone(
         "sw_driver/axdimm/backends/harness.cpp": {"rtl"},
         "sw_driver/simulator/second_thread.h": {"rtl"},
         "sw_driver/predict/dram/rows.py": {"cycles"},
+        "hw/dram/fabric_timing.py": {"rtl", "cycles"},
         "sw_driver/axdimm/backends/cycles.py": {"cycles"},
         "sw_driver/axdimm/backends/golden.py": {"golden", "cycles"},
         "golden/rules/adam.py": every,

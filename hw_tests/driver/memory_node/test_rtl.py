@@ -10,13 +10,13 @@ import pytest
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from sw_driver.errors import ClosedError, RemoteMemoryError
-from sw_driver.machine.memory_node import group_cycles
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.backends.rtl import RtlNetwork
 from sw_driver.memory_node.dma import DmaNetwork
 from sw_driver.memory_node.packets import LINE_BYTES, Operation, Packet
 from sw_driver.memory_node.streams import Work
+from sw_driver.predict.memory_node import LinkCycles
 from sw_driver.transport import DeviceFault
 
 TINY = MEMORY_NODE_PRESETS["tiny"]
@@ -156,7 +156,7 @@ def test_packets_for_a_device_beyond_pass_through() -> None:
     network = RtlNetwork(devices=4, config=WIDE, local_bytes=LOCAL_BYTES)
     ports = network.ports
     ports.advance(400)
-    link = group_cycles(WIDE, wire_cycles=1).wire
+    link = LinkCycles(WIDE.link, wire_cycles=1)
     sizes = [(1, 64), (1, 0), (3, 7), (20, 64)]
     for packets, lines in sizes:
         data = np.random.default_rng(1).integers(0, 256, LINE_BYTES * lines, np.uint8).tobytes()

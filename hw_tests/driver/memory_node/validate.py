@@ -17,7 +17,6 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
-from sw_driver.machine.memory_node import group_cycles
 from sw_driver.memory_node.backends.rtl import RtlPorts
 from sw_driver.memory_node.packets import REQUESTS, Operation, Packet
 from sw_driver.predict.axdimm import ChannelState, RefreshState
@@ -125,9 +124,9 @@ def measured(
 
 def predicted(config: MemoryNodeConfig, requests: Sequence[Sequence[Request]], begin: int) -> int:
     """The same cycles by the model, whose channels were reset ``begin`` cycles before."""
-    group = group_cycles(config, wire_cycles=WIRE_CYCLES)
     fresh = ChannelState(refresh=RefreshState(owed=0, elapsed_fabric_cycles=0))
-    answered = answered_fabric_cycles(group, requests, fresh.after_rest(group.channel, begin))
+    state = fresh.after_rest(config, begin)
+    answered = answered_fabric_cycles(config, requests, state, wire_cycles=WIRE_CYCLES)
     return max(each[-1] for each in answered if each)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
 import pytest
 
+from hw.axdimm.config import ModuleConfig, configure
 from sw_driver.experiments.validation import Comparison, compare, draw
 from sw_driver.predict.axdimm import (
     ChannelState,
-    CycleConfig,
     HostTraffic,
     Placement,
     Prediction,
@@ -21,10 +21,9 @@ from sw_driver.predict.axdimm import (
 )
 from sw_driver.predict.axdimm import model as cycles_model
 from sw_driver.predict.axdimm.kernel import SUM_DRAIN
-from sw_driver.predict.dram.timing import FabricTimes
 
-PAPER = CycleConfig()
-WITHOUT_REFRESH = replace(PAPER, refresh=False)
+PAPER = configure()
+WITHOUT_REFRESH = configure(refresh=False)
 
 # Of the paper's part, DDR4-1600, in fabric cycles by hand: activates in slot 1, precharges in 2.
 T_RCD = 3  # 11 tCK from slot 1 to slot 0
@@ -51,27 +50,6 @@ predict_adam = partial(predict, unit_latency=UNIT)
 def times(prediction: Prediction) -> dict[str, int]:
     names = ("data", "refresh", "row", "turn_around", "starved", "idle")
     return {name: getattr(prediction, f"{name}_tck") for name in names}
-
-
-def test_distances_of_the_papers_part() -> None:
-    assert asdict(FabricTimes.of(PAPER)) == {
-        "read_latency": READ_DATA,
-        "write_latency": WRITE_DATA,
-        "activate_to_column": T_RCD,
-        "activate_to_precharge": 7,  # tRAS 28 from slot 1 to slot 2
-        "activate_to_activate": 1,
-        "activate_to_activate_same_group": 2,
-        "four_activates": 5,
-        "precharge_to_activate": T_RP,
-        "read_to_precharge": 1,  # tRTP 6 from slot 0 to slot 2
-        "write_to_precharge": 6,  # 9 + 4 + tWR 12 = 25 from slot 0 to slot 2
-        "column_to_column_same_group": 2,
-        "read_to_write": 2,  # 11 - 9 + 4 + 2 = 8
-        "write_to_read": 4,  # 9 + 4 + 2 = 15
-        "write_to_read_same_group": 5,  # 9 + 4 + 6 = 19
-        "refresh_to_activate": 110,
-        "refresh_interval": 1560,
-    }
 
 
 def test_one_line_of_each_tensor() -> None:
@@ -160,7 +138,7 @@ def test_refreshes_while_the_last_round_is_summed_cost_nothing() -> None:
     ids=["stores", "sum", "copy", "store and sum", "nine"],
 )
 def test_runs_with_other_numbers_of_tensors(
-    monkeypatch: pytest.MonkeyPatch, config: CycleConfig, inputs: int, outputs: int, sums: bool
+    monkeypatch: pytest.MonkeyPatch, config: ModuleConfig, inputs: int, outputs: int, sums: bool
 ) -> None:
     """They are bound by the lines moved, and extrapolated like others."""
     count = 3_000_000
@@ -169,14 +147,15 @@ def test_runs_with_other_numbers_of_tensors(
     placement = Placement(
         inputs=tuple(shifted[:inputs]), outputs=tuple(shifted[-outputs:][:outputs])
     )
-    least, most = (0.90, 0.94) if config.refresh else (0.95, 1)
+    least, most = (0.90, 0.94) if config.controller.refresh else (0.95, 1)
     monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 1000)
     short = predict(config, placement, count, unit_latency=20, sums=sums)
     monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 10**9)
     whole = predict(config, placement, count, unit_latency=20, sums=sums)
     assert short.simulated_bursts < whole.simulated_bursts
     # Refreshes come in batches, of which an extrapolation has fractions.
-    batch = config.refresh_postpone * config.t_rfc // 4 if config.refresh else 0
+    controller, t_rfc = config.controller, config.part.timing.t_rfc
+    batch = controller.refresh_postpone * t_rfc // 4 if controller.refresh else 0
     assert short.fabric_cycles == pytest.approx(whole.fabric_cycles, rel=1e-3, abs=batch)
     for prediction in (short, whole):
         assert sum(times(prediction).values()) == 4 * prediction.fabric_cycles
@@ -209,12 +188,12 @@ def test_a_rest_closes_all_rows_if_it_is_long_enough_for_a_refresh() -> None:
     rested = left.after_rest(PAPER, 20 * 1560)
     assert rested.open_rows == ()
     assert rested.refresh.owed == -8
-    assert left.after_rest(replace(PAPER, refresh=False), 20 * 1560).open_rows == left.open_rows
+    assert left.after_rest(configure(refresh=False), 20 * 1560).open_rows == left.open_rows
 
 
 def test_a_busy_host_uses_up_what_was_given_in_advance() -> None:
     state = ChannelState.after_idle(PAPER, 800)
-    traffic = HostTraffic(PAPER, state, begin=0, read_latency=48)
+    traffic = HostTraffic(PAPER, state, begin=0)
     traffic.transfer(write=False, line=0, lines=10 * 1560, cycle=0)
     busy = traffic.state(20 * 1560)
     assert not busy.writing
@@ -250,7 +229,7 @@ def test_refresh_takes_its_share() -> None:
 
 @pytest.mark.parametrize("postpone", [1, 4, 8])
 def test_batches_are_as_long_as_they_may_be(postpone: int) -> None:
-    config = replace(PAPER, refresh_postpone=postpone, refresh_pull_in=0)
+    config = configure(refresh_postpone=postpone, refresh_pull_in=0)
     prediction = predict_adam(config, placed(100_000), 100_000)
     gap = prediction.state.refresh.longest_gap_fabric_cycles
     assert postpone * 1560 - 110 * postpone <= gap <= postpone * 1560 + 200
@@ -261,7 +240,7 @@ def test_refreshes_in_advance_are_used_up_first() -> None:
     owed."""
     count = 20_000
     # The DRAM rests while the lanes compute the last round, but not for as long.
-    config = replace(PAPER, refresh_idle_cycles=1 << 16)
+    config = configure(refresh_idle_cycles=1 << 16)
     rested = predict_adam(config, placed(count), count, ChannelState.after_idle(config, 500))
     assert rested.fabric_cycles < 8 * 1560
     assert (rested.refreshes, rested.refresh_tck) == (0, 0)
@@ -284,9 +263,9 @@ def test_a_refresh_in_progress_delays_the_start() -> None:
 
 def test_few_lanes_bound_the_time() -> None:
     count = 40_960
-    one = predict_adam(replace(PAPER, lanes=1), placed(count), count)
+    one = predict_adam(configure(lanes=1), placed(count), count)
     assert count < one.fabric_cycles < 1.1 * count
-    four, sixteen = (predict_adam(replace(PAPER, lanes=n), placed(count), count) for n in (4, 16))
+    four, sixteen = (predict_adam(configure(lanes=n), placed(count), count) for n in (4, 16))
     assert sixteen.fabric_cycles < four.fabric_cycles < 1.2 * sixteen.fabric_cycles
 
 
@@ -302,15 +281,15 @@ def test_tensors_that_collide_in_banks_cost_rows() -> None:
     ("config", "placement"),
     [
         (PAPER, placed(10**6)),
-        (replace(PAPER, refresh_postpone=2), placed(10**6, stride=0)),
+        (configure(refresh_postpone=2), placed(10**6, stride=0)),
         (WITHOUT_REFRESH, placed(10**6, first=832)),
-        (replace(PAPER, lanes=1), placed(10**6)),
-        (replace(PAPER, block_bytes=2048, buffer_blocks=4), placed(10**6, first=64)),
+        (configure(lanes=1), placed(10**6)),
+        (configure(block_bytes=2048, buffer_blocks=4), placed(10**6, first=64)),
     ],
     ids=["paper", "collide", "without refresh", "one lane", "small blocks"],
 )
 def test_what_is_extrapolated_is_what_would_be_simulated(
-    monkeypatch: pytest.MonkeyPatch, config: CycleConfig, placement: Placement
+    monkeypatch: pytest.MonkeyPatch, config: ModuleConfig, placement: Placement
 ) -> None:
     count = 900_000
     monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 3000)
@@ -333,7 +312,7 @@ def test_what_is_extrapolated_is_what_would_be_simulated(
 @pytest.mark.parametrize("block_bytes", [128, 1024, 16384, 65536])
 def test_thirteen_billion_parameters(block_bytes: int) -> None:
     """Simulating more bursts than this would take longer than a second."""
-    config = replace(PAPER, block_bytes=block_bytes)
+    config = configure(block_bytes=block_bytes)
     count = 13_000_000_000
     prediction = predict_adam(config, placed(count), count)
     # Blocks for tests only need more of them to see a batch of refreshes.
@@ -348,20 +327,15 @@ def test_thirteen_billion_parameters(block_bytes: int) -> None:
 
 def test_long_runs_see_enough_batches_of_refreshes_or_are_refused() -> None:
     """Where a batch takes long, more is simulated; the refreshes are those of the standard."""
-    slow = replace(PAPER, t_refi=50_000, t_rfc=20_000, block_bytes=1024)
+    slow = configure(t_refi=50_000, t_rfc=20_000, block_bytes=1024)
     prediction = predict_adam(slow, placed(10**9), 10**9)
-    intervals = 4 * prediction.fabric_cycles / slow.t_refi
+    intervals = 4 * prediction.fabric_cycles / slow.part.timing.t_refi
     assert prediction.refreshes == pytest.approx(intervals, rel=0.005)
-    slower = replace(slow, t_refi=1 << 20, t_rfc=1 << 19)
+    slower = configure(t_refi=1 << 20, t_rfc=1 << 19, block_bytes=1024)
     with pytest.raises(ValueError, match="t_refi must be smaller, or the blocks larger"):
         predict_adam(slower, placed(10**9), 10**9)
     # What is not extrapolated needs no batches.
     assert predict_adam(slower, placed(1000), 1000).fabric_cycles > 0
-
-
-def test_read_buffers_too_small_for_the_model_are_refused() -> None:
-    with pytest.raises(ValueError, match="read_buffer_lines must be at least 19 with cl = 60"):
-        replace(PAPER, cl=60, read_buffer_lines=16)
 
 
 @pytest.mark.parametrize(

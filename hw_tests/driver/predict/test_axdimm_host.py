@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from hw.axdimm.config import ModuleConfig, configure
 from sw_driver.predict.axdimm import (
     ChannelState,
-    CycleConfig,
     HostTraffic,
     Placement,
     RefreshState,
@@ -17,9 +17,9 @@ from sw_driver.predict.axdimm import (
     predict,
 )
 
-PAPER = CycleConfig()
-WITHOUT_REFRESH = replace(PAPER, refresh=False)
-TWO_GROUPS = replace(PAPER, bank_groups=2, t_rrd_s=5, t_rrd_l=6, t_faw=28, t_rfc=280)
+PAPER = configure()
+WITHOUT_REFRESH = configure(refresh=False)
+TWO_GROUPS = configure(bank_groups=2, t_rrd_s=5, t_rrd_l=6, t_faw=28, t_rfc=280)
 
 # In fabric cycles. A read leaves the port's queue, is offered to the controller, admitted, planned
 # and prepared; its data take CL 11 and four tCK, are in the port two cycles later and are answered
@@ -35,10 +35,11 @@ CLOSED_ROW = OPEN_ROW + 2
 """tRCD is three cycles, one of which is taken anyway."""
 
 
-def fresh(config: CycleConfig, read_latency: int, elapsed: int = 0) -> HostTraffic:
+def fresh(config: ModuleConfig, read_latency: int, elapsed: int = 0) -> HostTraffic:
     """All banks closed, and nothing owed."""
     state = ChannelState(refresh=RefreshState(owed=0, elapsed_fabric_cycles=elapsed))
-    return HostTraffic(config, state, begin=0, read_latency=read_latency)
+    config = replace(config, read_latency_fabric_cycles=read_latency)
+    return HostTraffic(config, state, begin=0)
 
 
 @pytest.mark.parametrize("write", [False, True])
@@ -78,7 +79,7 @@ def test_what_comes_during_a_refresh_is_late() -> None:
 @pytest.mark.parametrize("write", [False, True])
 @pytest.mark.parametrize("config", [PAPER, TWO_GROUPS])
 def test_lines_of_an_open_row_may_be_served_together(
-    monkeypatch: pytest.MonkeyPatch, config: CycleConfig, write: bool
+    monkeypatch: pytest.MonkeyPatch, config: ModuleConfig, write: bool
 ) -> None:
     def outcome(line: int, elapsed: int) -> tuple[list[Transfer], ChannelState, object]:
         traffic = fresh(config, 48, elapsed)
@@ -99,7 +100,7 @@ def test_lines_of_an_open_row_may_be_served_together(
 
 def test_the_host_waits_when_each_line_needs_another_row_of_a_bank() -> None:
     traffic = fresh(WITHOUT_REFRESH, 48)
-    rows = 2 * PAPER.lines_per_row * PAPER.banks // 2
+    rows = PAPER.part.geometry.bursts_per_row * PAPER.part.geometry.banks
     cycle = 0
     asked = []
     for number in range(400):
@@ -129,5 +130,5 @@ def test_a_rest_after_a_run_may_be_interrupted_anywhere() -> None:
             ahead += between.refresh.elapsed_fabric_cycles < 0
             whole = after.after_rest(PAPER, first + second)
             assert between.after_rest(PAPER, second) == whole, (first, second)
-            HostTraffic(PAPER, between, begin=first, read_latency=48).idle_from(first)
+            HostTraffic(PAPER, between, begin=first).idle_from(first)
     assert ahead > 0

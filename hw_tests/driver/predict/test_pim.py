@@ -11,36 +11,22 @@ from statistics import fmean, median
 import pytest
 
 from golden.pim import Descriptor, Opcode, Tensor
-from golden.pim.vault_timing import VAULT_TABLES
 from hw.pim.config import PimConfig, configure
-from hw.pim.vault.distances import VaultDistances
-from hw.pim.vault.timing import vault_part
 from hw_tests.pim.bank.walks import Walk as HardwareWalk
 from hw_tests.pim.bank.walks import segments_of
 from hw_tests.pim.front.front_reference import FrontReference
 from hw_tests.pim.front.front_works import Works
 from hw_tests.pim.plans import planned
 from sw_driver.experiments.pim.validation import compare_works, draw
-from sw_driver.pim.backends.cycles import CyclesPim, pool_cycle_config
+from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.descriptor import Tensor as DriverTensor
 from sw_driver.pim.descriptor import Work
 from sw_driver.pim.device import Pim
 from sw_driver.predict.pim import Pool, WorkRun
 from sw_driver.predict.pim import pool as model
-from sw_driver.predict.pim.config import VaultTimes
 from sw_driver.predict.pim.form import form_of
 from sw_driver.predict.pim.walks import Image, Walk, pattern_of
-
-
-@pytest.mark.parametrize("part", VAULT_TABLES)
-def test_distances_are_the_hardwares(part: str) -> None:
-    """Whose activate slot is chosen, the model's is a constant."""
-    found = vars(VaultTimes(VAULT_TABLES[part]))
-    hardware = asdict(VaultDistances.of(vault_part(part).timing))
-    shared = found.keys() & hardware.keys()
-    assert len(shared) == len(found) - 1 == 11  # all but refresh_after
-    assert {name: found[name] for name in shared} == {name: hardware[name] for name in shared}
 
 
 @pytest.mark.parametrize("preset", ["tiny", "paper", "pairs"])
@@ -157,9 +143,8 @@ def _finish(pool: Pool) -> None:
 
 def test_what_repeats_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("tiny", bank_bytes=1 << 20)
-    cycles = pool_cycle_config(config)
     work = _matmul(400, 60, 64, config)
-    whole_pool, extrapolated_pool = pools = [Pool(cycles) for _ in range(2)]
+    whole_pool, extrapolated_pool = pools = [Pool(config) for _ in range(2)]
     whole, extrapolated = (pool.offer(work) for pool in pools)
     for usual, pool in zip((10**9, 5000), pools, strict=True):
         monkeypatch.setattr(model, "USUAL_EVENTS", usual)
@@ -174,7 +159,7 @@ def test_what_repeats_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_element_that_repeats_is_read_once_a_tile() -> None:
     config = configure("tiny", bank_bytes=1 << 20)
-    pool = Pool(pool_cycle_config(config))
+    pool = Pool(config)
     dense, repeated = (
         Tensor(address_bytes=address, strides=strides)
         for address, strides in ((0, (512, 1)), (1 << 20, (8, 0)))
@@ -198,7 +183,7 @@ def test_an_element_that_repeats_is_read_once_a_tile() -> None:
 def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("tiny", bank_bytes=1 << 20)
     monkeypatch.setattr(model, "USUAL_EVENTS", 2000)
-    pool = Pool(pool_cycle_config(config))
+    pool = Pool(config)
     run = pool.offer(_matmul(96, 6, 2000, config))
     _finish(pool)
     assert pool.skipped == 0
@@ -292,7 +277,7 @@ def test_banks_are_those_of_the_functional_pool() -> None:
                 grown.append(run)
             super()._complete(run)
 
-    transport._model = Watched(pool_cycle_config(config))
+    transport._model = Watched(config)
     with Pim(transport) as device:
         run_at_once(device, draw(config, 150, seed=3, most_products=8000))
     assert len(grown) > 3

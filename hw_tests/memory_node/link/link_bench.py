@@ -31,7 +31,7 @@ from hw_tests.bench import bench_parameters
 from hw_tests.memory_node.link.noise import NOISES, NoisyWire
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
-from sw_driver.predict.axdimm.link import LinkCycles
+from sw_driver.predict.memory_node import LinkCycles
 
 PARAMETERS = bench_parameters()
 CONFIG = replace(LINK_PRESETS[PARAMETERS["preset"]], **PARAMETERS["options"])
@@ -358,12 +358,7 @@ async def cycles_are_those_of_the_model(dut: Any, delay: int, channels: int, los
         source.queue = deque([message] * (flits // channels))
     started = bench.cycle + 1  # a source offers in the cycle after
     assert await bench.run(100_000, lambda: b.taken_count == flits)
-    model = LinkCycles(
-        phit_bytes=CONFIG.phit_bytes,
-        buffer_flits=CONFIG.buffer_flits,
-        replay_flits=CONFIG.replay_flits,
-        wire_cycles=delay,
-    )
+    model = LinkCycles(CONFIG, wire_cycles=delay)
     predicted = model.fabric_cycles(packets=packets, lines=lines, channels=channels, lost=lost)
     measured = bench.cycle - 1 - started
     dut._log.info(f"MODEL {flits} flits: {measured} cycles, predicted {predicted}")

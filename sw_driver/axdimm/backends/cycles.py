@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hw.axdimm.config import ModuleConfig
 from hw.csr.register_map import RegisterMap
+from hw.dram.timing import BURST_TCK
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm.backends.golden import (
     CAUSES,
@@ -29,7 +30,6 @@ from sw_driver.axdimm.backends.golden import (
 from sw_driver.axdimm.runs import ACTIVITY_REGISTERS
 from sw_driver.predict.axdimm import (
     ChannelState,
-    CycleConfig,
     HostTraffic,
     Placement,
     Prediction,
@@ -46,9 +46,8 @@ from sw_driver.transport import (
     kernel_window,
 )
 
-__all__ = ["START_LATENCY_FABRIC_CYCLES", "CyclesTransport", "cycle_config"]
+__all__ = ["START_LATENCY_FABRIC_CYCLES", "CyclesTransport"]
 
-TCK_PER_FABRIC_CYCLE = 4
 LINK_CHUNK_LINES = 16
 """Lines after which another channel may have the link."""
 LINK_CHUNK_LINES_ALONE = 1024
@@ -81,17 +80,6 @@ SETTLE_FABRIC_CYCLES = 512
 _KERNEL_COUNTS = {"cycles": "fabric_cycles", "idle_cycles": "idle_fabric_cycles"}
 _RUN_COUNTS = {register: name for name, register in ACTIVITY_REGISTERS.items()}
 """Registers by what they hold of a prediction, whose counts have the names of DramActivity's."""
-
-
-def cycle_config(config: ModuleConfig) -> CycleConfig:
-    """What the cycle model needs to know of a module."""
-    sources = (config, config.controller, config.part.timing, config.part.geometry)
-    values = {}
-    for each in fields(CycleConfig):
-        values[each.name] = next(
-            getattr(source, each.name) for source in sources if hasattr(source, each.name)
-        )
-    return CycleConfig(**values)
 
 
 @dataclass
@@ -159,7 +147,7 @@ class CyclesTransport(GoldenTransport):
         super().__init__(**golden_settings(config), arithmetic=arithmetic)
         self._read_latency = config.read_latency_fabric_cycles
         self._config["read_latency_fabric_cycles"] = self._read_latency
-        self._cycle_config = cycle_config(config)
+        self._module = config
         self._link = Schedule()
         self._host = threading.local()
         self._latest = 0
@@ -450,13 +438,13 @@ class CyclesTransport(GoldenTransport):
                 counts["host_reads"] += lines
 
     def _traffic(self, state: ChannelState, begin: int) -> HostTraffic:
-        return HostTraffic(self._cycle_config, state, begin=begin, read_latency=self._read_latency)
+        return HostTraffic(self._module, state, begin=begin)
 
     def _rest(self, clock: _Clock, until: int) -> None:
         """Lets the DRAM's time pass without requests."""
         if until > clock.dram_cycle:
             before = clock.dram
-            clock.dram = before.after_rest(self._cycle_config, until - clock.dram_cycle)
+            clock.dram = before.after_rest(self._module, until - clock.dram_cycle)
             clock.dram_cycle = until
             # A refresh has closed all rows.
             clock.precharges += bool(before.open_rows) and not clock.dram.open_rows
@@ -516,7 +504,7 @@ class CyclesTransport(GoldenTransport):
     ) -> None:
         clock = self._clocks[state.number]
         clock.run = predict(
-            self._cycle_config,
+            self._module,
             Placement(inputs=inputs, outputs=outputs),
             count,
             clock.dram,
@@ -563,7 +551,7 @@ class CyclesTransport(GoldenTransport):
         if name == "longest_refresh_gap_tck":
             refresh = self._refresh_state(state, sampled)
             gap = max(refresh.longest_gap_fabric_cycles, refresh.since_fabric_cycles)
-            return {"count": TCK_PER_FABRIC_CYCLE * gap}
+            return {"count": BURST_TCK * gap}
         if name in ("activates", "precharges"):
             self._refresh_state(state, sampled)
             return {"count": getattr(clock, name) + getattr(clock.traffic.tally, name)}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from sw_driver.axdimm import backends
 from sw_driver.axdimm.backends import SIMULATED_CAPACITY_BYTES, BackendOptions, module_config
-from sw_driver.axdimm.backends.cycles import cycle_config
 from sw_driver.axdimm.runs import PARAMETER_BYTES
 from sw_driver.errors import OutOfMemoryError
 from sw_driver.experiments.settings import (
@@ -121,8 +120,6 @@ class Point:
             raise SweepError(f"count is {self.count}: expected at least 1 parameter a channel")
         try:
             config = module_config(self.options())
-            if self.backend == "cycles":
-                cycle_config(config)
         except ValueError as error:
             raise SweepError(f"the point {self.label} is impossible: {error}") from error
         memory = ChannelAllocator(

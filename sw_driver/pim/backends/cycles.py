@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.pim import Cause, Descriptor
-from golden.pim.vault_timing import VAULT_TABLES
 from hw.pim.config import BEAT_BYTES
 from sw_driver.pim.planning import planned
-from sw_driver.predict.pim import Pool, PoolCycleConfig, WorkRun
+from sw_driver.predict.pim import Pool, WorkRun
 
 from .golden import GoldenPim
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from hw.pim.config import PimConfig
     from sw_driver.pim.descriptor import Work
 
-__all__ = ["CyclesPim", "pool_cycle_config"]
+__all__ = ["CyclesPim"]
 
 # Measured on RTL, in cycles.
 ACCESS_CYCLES = 3
@@ -42,16 +41,6 @@ REFUSE_CYCLES = 1
 """From the end of a descriptor's check until it is refused."""
 NOTICE_CYCLES = 4
 """From a work's completion, or a descriptor's refusal, until its ring tells of it."""
-
-
-def pool_cycle_config(config: PimConfig) -> PoolCycleConfig:
-    """What the cycle model knows of a stack."""
-    return PoolCycleConfig(
-        multipliers=tuple(config.placement.multipliers),
-        adders=tuple(config.placement.adders),
-        bank_bytes=config.bank_bytes,
-        vault=VAULT_TABLES["hmc2"],
-    )
 
 
 class CyclesPim(GoldenPim):
@@ -80,7 +69,7 @@ class CyclesPim(GoldenPim):
         shortened: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(config, computes=computes)
-        self._model = Pool(pool_cycle_config(config), shortened=shortened)
+        self._model = Pool(config, shortened=shortened)
         self._clock = 0
         self._runs: dict[int, WorkRun] = {}
         """The last work of each slot, once its check has ended."""

@@ -19,14 +19,11 @@ independent check that the machine's policies are right, which is what the DRAM'
 
 from ..dram.refresh import RefreshState
 from ..dram.state import ChannelState
-from .config import CycleConfig, Placement
-from .host import LINK_FABRIC_CYCLES_PER_LINE, HostTraffic, Transfer
-from .model import Prediction, predict
+from .host import HostTraffic, Transfer
+from .model import Placement, Prediction, predict
 
 __all__ = [
-    "LINK_FABRIC_CYCLES_PER_LINE",
     "ChannelState",
-    "CycleConfig",
     "HostTraffic",
     "Placement",
     "Prediction",

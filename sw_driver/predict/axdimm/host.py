@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from hw.axdimm.config import ModuleConfig
+from sw_driver.transport import LINK_FABRIC_CYCLES_PER_LINE
+
+from ..dram.channel import Channel
 from ..dram.refresh import LONG_AGO, RefreshClock, RefreshState
 from ..dram.state import ChannelState
-from .channel import Channel
-from .config import CycleConfig
 
-__all__ = ["LINK_FABRIC_CYCLES_PER_LINE", "HostTraffic", "Transfer"]
-
-LINK_FABRIC_CYCLES_PER_LINE = 2
+__all__ = ["HostTraffic", "Transfer"]
 
 # By the architecture: how many requests the places hold that one passes.
 PORT_ROOM = 123
@@ -72,23 +72,20 @@ class HostTraffic(Channel):
 
     Parameters
     ----------
-    config: the channel.
+    config: the module.
     state: what it remembers at ``begin``.
     begin: cycle from which on the refreshes are no longer postponed.
-    read_latency: fixed latency of host reads, in fabric cycles.
     """
 
-    def __init__(
-        self, config: CycleConfig, state: ChannelState, *, begin: int, read_latency: int
-    ) -> None:
+    def __init__(self, config: ModuleConfig, state: ChannelState, *, begin: int) -> None:
         clock = RefreshClock(config, state.refresh, begin=begin, prompt=True)
         # Of each bank, whose last user it is.
-        ends = [LONG_AGO] * config.banks
+        ends = [LONG_AGO] * config.part.geometry.banks
         super().__init__(config, state, at=begin, clock=clock, ends=ends)
-        self._read_latency = read_latency
+        self._read_latency = read_latency = config.read_latency_fabric_cycles
         data_latency = self._times.read_latency + COLUMN_TO_DATA
         self._latest_in_time = read_latency - DATA_TO_RESPONSE - data_latency
-        self._row_pair_lines = 2 * config.lines_per_row
+        self._row_pair_lines = 2 * config.part.geometry.bursts_per_row
         self._left_port = LONG_AGO
         # The first request of the present direction, and when it left the port.
         self._direction = state.writing
@@ -163,13 +160,13 @@ class HostTraffic(Channel):
 
         ``more``: the next line is asked for after it.
         """
-        config, times = self._config, self._times
+        controller, times = self._controller, self._times
         last_of_other = (
             self._last_read + times.read_latency + COLUMN_TO_DATA
             if write
             else self._last_write + COLUMN_TO_WRITTEN
         )
-        before_queue = config.queue_depth + BEFORE_QUEUE[write]
+        before_queue = controller.queue_depth + BEFORE_QUEUE[write]
         latency = REQUEST_TO_PORT + PORT_TO_ADMISSION[write]
         self._left_port = left = max(
             cycle + REQUEST_TO_PORT,
@@ -181,9 +178,9 @@ class HostTraffic(Channel):
             self._direction = write
             self._turned, self._turned_left = self._served, left
         pushed = max(
-            left + PORT_TO_ADMISSION[write], self._column(self._served - config.queue_depth) + 1
+            left + PORT_TO_ADMISSION[write], self._column(self._served - controller.queue_depth) + 1
         )
-        if pushed - self._last_end > config.refresh_idle_cycles:
+        if pushed - self._last_end > controller.refresh_idle_cycles:
             self._rest(pushed)
         bank, row = self._place(line)
         spaced = self._spaced(write, bank)
@@ -215,7 +212,7 @@ class HostTraffic(Channel):
 
         Returns how many, and how many of these, the first ones, were late.
         """
-        config = self._config
+        queue_depth = self._controller.queue_depth
         behind = self._last_end + 1
         wait = behind - cycle
         if wait > _SAFE_WAIT:
@@ -247,9 +244,9 @@ class HostTraffic(Channel):
         last = self._served - 1
         self._left_port = left = max(
             last_asked + REQUEST_TO_PORT,
-            self._column(last - config.queue_depth - BEFORE_QUEUE[write]) + COLUMN_TO_ROOM[write],
+            self._column(last - queue_depth - BEFORE_QUEUE[write]) + COLUMN_TO_ROOM[write],
         )
-        pushed = max(left + PORT_TO_ADMISSION[write], self._column(last - config.queue_depth) + 1)
+        pushed = max(left + PORT_TO_ADMISSION[write], self._column(last - queue_depth) + 1)
         self._planner.pass_open(lines, pushed)
         return lines, late
 
@@ -257,7 +254,7 @@ class HostTraffic(Channel):
         """When a request at the latest left the port's queue, if that was full behind it."""
         after_turn = request - self._turned
         write = self._direction if after_turn >= 0 else not self._direction
-        before_queue = self._config.queue_depth + BEFORE_QUEUE[write]
+        before_queue = self._controller.queue_depth + BEFORE_QUEUE[write]
         room = self._column(request - before_queue) + COLUMN_TO_ROOM[write]
         return max(room, self._turned_left + after_turn) if after_turn >= 0 else room
 

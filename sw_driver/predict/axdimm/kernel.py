@@ -14,10 +14,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from hw.axdimm.config import ModuleConfig
+from hw.dram.fabric_timing import FabricTiming
+from hw.logic.line import AXI_BURST_LINES, LINE_BYTES
+
 from ..dram.controller import Piece
 from ..dram.refresh import NEVER
-from ..dram.timing import FabricTimes
-from .config import BURST_LINES, LINE_BYTES, CycleConfig
 
 __all__ = [
     "COLUMN_TO_ANSWERED",
@@ -74,10 +76,10 @@ class Burst(NamedTuple):
 class Rounds:
     """The bursts that the blocks of a run are cut into: none crosses 4 KB."""
 
-    def __init__(self, config: CycleConfig, lines: int) -> None:
-        self._block_lines = config.block_lines
+    def __init__(self, config: ModuleConfig, lines: int) -> None:
+        self._block_lines = config.kernel.block_beats
         self._lines = lines
-        self.count = -(-lines // config.block_lines)
+        self.count = -(-lines // self._block_lines)
 
     def lines(self, index: int) -> int:
         """Lines of each tensor in a round."""
@@ -92,7 +94,7 @@ class Rounds:
                 line = start + index * self._block_lines
                 end = line + self.lines(index)
                 while line < end:
-                    size = min(end - line, BURST_LINES - line % BURST_LINES)
+                    size = min(end - line, AXI_BURST_LINES - line % AXI_BURST_LINES)
                     pieces.append((line, size))
                     line += size
             last = len(pieces) - 1
@@ -110,19 +112,19 @@ class Lanes:
 
     Parameters
     ----------
-    config: the channel.
+    config: the module.
     rounds: those of the run.
     unit_latency: fabric cycles through a functional unit.
     stores: whether results leave through the output FIFOs.
     """
 
     def __init__(
-        self, config: CycleConfig, rounds: Rounds, *, unit_latency: int, stores: bool
+        self, config: ModuleConfig, rounds: Rounds, *, unit_latency: int, stores: bool
     ) -> None:
         self._rounds = rounds
         self._rounds_ahead = config.buffer_blocks if stores else rounds.count
         self._step_to_result = STEP_TO_RESULT + unit_latency
-        self._cycles_a_line = 16 // config.lanes
+        self._cycles_a_line = config.kernel.cycles_per_beat
         self._loaded: list[int] = []
         self._stored: list[int] = []
         self._consumed = -NEVER
@@ -159,8 +161,8 @@ class Loader:
 
     def __init__(
         self,
-        config: CycleConfig,
-        times: FabricTimes,
+        config: ModuleConfig,
+        times: FabricTiming,
         bursts: Iterator[Burst],
         lanes: Lanes,
         *,
@@ -229,8 +231,8 @@ class Storer:
 
     def __init__(
         self,
-        config: CycleConfig,
-        times: FabricTimes,
+        config: ModuleConfig,
+        times: FabricTiming,
         bursts: Iterator[Burst],
         lanes: Lanes,
     ) -> None:
@@ -241,7 +243,7 @@ class Storer:
         self._address = -NEVER
         self._moved = deque([-NEVER] * ADDRESSES, maxlen=ADDRESSES)
         # When places of the buffer get free, and how far they are used again.
-        self._free = [Piece(-NEVER, config.write_buffer_lines)]
+        self._free = [Piece(-NEVER, config.controller.write_buffer_lines)]
         self._next_free = 0
         self._used = 0
         self._waiting: deque[tuple[Burst, int]] = deque()

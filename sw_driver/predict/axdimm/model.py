@@ -9,14 +9,17 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from hw.axdimm.config import ModuleConfig
+from hw.dram.fabric_timing import FabricTiming
+from hw.dram.timing import BURST_TCK
+from hw.kernel.config import PARAMETERS_PER_BEAT
+
 from ..dram.controller import Controller, Mark, Piece
 from ..dram.refresh import NEVER
 from ..dram.state import ChannelState
-from ..dram.timing import TCK_PER_FABRIC_CYCLE, FabricTimes
-from .config import PARAMETERS_PER_LINE, CycleConfig, Placement
 from .kernel import COLUMN_TO_ANSWERED, LOADED_TO_BEGIN, SUM_DRAIN, Lanes, Loader, Rounds, Storer
 
-__all__ = ["Prediction", "predict"]
+__all__ = ["Placement", "Prediction", "predict"]
 
 LOW_LEVEL = 2
 """Bursts in the queue at which the direction changes if there is none left of the same."""
@@ -33,6 +36,34 @@ _FEWEST_BATCHES = 6
 """Those that it takes."""
 _FIRST_STEADY_BATCH = 2
 """Refreshes given in advance change the batches before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Byte addresses of a run's tensors within their channel, multiples of 64.
+
+    ``inputs`` are loaded and ``outputs`` stored, in the order of a round; a result may go where an
+    operand was. Raises ``ValueError`` if there are neither.
+    """
+
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.tensors:
+            raise ValueError("a run needs a tensor, got neither inputs nor outputs")
+
+    @property
+    def tensors(self) -> int:
+        """How many are loaded and stored, one that is updated in place counted twice."""
+        return len(self.inputs) + len(self.outputs)
+
+    @property
+    def check_fabric_cycles(self) -> int:
+        """From START until the kernel asks for anything: it checks the settings, in each fabric
+        cycle a tensor or a pair that must not overlap (output and input, two outputs)."""
+        outputs = len(self.outputs)
+        return self.tensors + outputs * len(self.inputs) + outputs * (outputs - 1) // 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +111,7 @@ class _Run:
 
     def __init__(
         self,
-        config: CycleConfig,
+        config: ModuleConfig,
         placement: Placement,
         lines: int,
         state: ChannelState,
@@ -89,8 +120,8 @@ class _Run:
         sums: bool,
     ) -> None:
         begin = placement.check_fabric_cycles + 1
-        times = FabricTimes.of(config)
-        self._config = config
+        times = FabricTiming.of(config.part.timing)
+        self._settings = config.controller
         self._controller = controller = Controller(config, state, begin=begin)
         rounds = Rounds(config, lines)
         stores = bool(placement.outputs)
@@ -121,16 +152,16 @@ class _Run:
         return int((np.minimum(ends, before) - np.minimum(starts, before)).sum())
 
     def _simulate(self, writing: bool) -> None:
-        config, controller = self._config, self._controller
+        settings, controller = self._settings, self._controller
         loader, storer = self._loader, self._storer
-        longest_run = config.run_length - 1
+        longest_run = settings.run_length - 1
         run = 0
         admitted = 0
         bursts: deque[Loader | Storer] = deque()
         while True:
             free = admitted + 1
-            if self.bursts >= config.queue_depth:
-                free = max(free, self._end(config.queue_depth))
+            if self.bursts >= settings.queue_depth:
+                free = max(free, self._end(settings.queue_depth))
             same, other = loader.admission(), storer.admission()
             if writing:
                 same, other = other, same
@@ -184,7 +215,7 @@ def _union(*parts: list[Piece]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def predict(
-    config: CycleConfig,
+    config: ModuleConfig,
     placement: Placement,
     parameters: int,
     state: ChannelState | None = None,
@@ -207,8 +238,8 @@ def predict(
     if not placement.outputs and not sums:
         raise ValueError("a run without outputs must have sums, or it has no result")
     state = state or ChannelState.after_idle(config)
-    lines = -(-parameters // PARAMETERS_PER_LINE)
-    skipped = _skipped_rounds(config, placement, lines) * config.block_lines
+    lines = -(-parameters // PARAMETERS_PER_BEAT)
+    skipped = _skipped_rounds(config, placement, lines) * config.kernel.block_beats
     run = _Run(config, placement, lines - skipped, state, unit_latency=unit_latency, sums=sums)
     done, tally = run.done, run.tally
     counts = {
@@ -241,8 +272,8 @@ def predict(
     return Prediction(
         parameters=parameters,
         fabric_cycles=done,
-        idle_tck=TCK_PER_FABRIC_CYCLE * placement.check_fabric_cycles,
-        **{f"{name}_tck": TCK_PER_FABRIC_CYCLE * value for name, value in times.items()},
+        idle_tck=BURST_TCK * placement.check_fabric_cycles,
+        **{f"{name}_tck": BURST_TCK * value for name, value in times.items()},
         **counts,
         beats_read=len(placement.inputs) * lines,
         beats_written=len(placement.outputs) * lines,
@@ -252,38 +283,41 @@ def predict(
     )
 
 
-def _rounds_of_banks(config: CycleConfig) -> int:
+def _rounds_of_banks(config: ModuleConfig) -> int:
     """Rounds after which the blocks lie in the same banks again."""
-    return max(1, config.banks * config.lines_per_row // config.block_lines)
+    geometry = config.part.geometry
+    return max(1, geometry.banks * geometry.row_bytes // config.block_bytes)
 
 
-def _skipped_rounds(config: CycleConfig, placement: Placement, lines: int) -> int:
+def _skipped_rounds(config: ModuleConfig, placement: Placement, lines: int) -> int:
     """Rounds that need not be simulated; what is left begins and ends like the whole run."""
+    block_lines = config.kernel.block_beats
     rounds = Rounds(config, lines)
     bursts = sum(
         1
         for addresses in (placement.inputs, placement.outputs)
-        for burst in Rounds(config, config.block_lines).bursts(addresses)
+        for _ in Rounds(config, block_lines).bursts(addresses)
     )
     if rounds.count * bursts <= _USUAL_BURSTS:
         return 0
     kept = _USUAL_BURSTS // bursts
-    if config.refresh:
-        batch = config.refresh_postpone * config.t_refi // TCK_PER_FABRIC_CYCLE
-        rounds_of_batch = -(-batch // (placement.tensors * config.block_lines))
+    if config.controller.refresh:
+        t_refi = config.part.timing.t_refi
+        batch = config.controller.refresh_postpone * t_refi // BURST_TCK
+        rounds_of_batch = -(-batch // (placement.tensors * block_lines))
         kept = min(max(kept, _BATCHES * rounds_of_batch), _MOST_BURSTS // bursts)
         kept = max(kept, _FEWEST_BATCHES * rounds_of_batch)
         if min(kept, rounds.count) * bursts > _LAST_BURSTS:
             raise ValueError(
                 f"t_refi must be smaller, or the blocks larger, to predict so long a run: with "
-                f"t_refi {config.t_refi} and blocks of {config.block_bytes} bytes what repeats is "
+                f"t_refi {t_refi} and blocks of {config.block_bytes} bytes what repeats is "
                 f"seen only after {kept * bursts} bursts, more than {_LAST_BURSTS}"
             )
     period = _rounds_of_banks(config)
     return max(0, rounds.count - kept) // period * period
 
 
-def _repetition(config: CycleConfig, run: _Run) -> tuple[Mark, Mark]:
+def _repetition(config: ModuleConfig, run: _Run) -> tuple[Mark, Mark]:
     """Two moments between which the run does what it does again and again."""
     # The last batch may come when the last rounds are no longer loaded, or stored.
     steady = run.round_marks[-1 - config.buffer_blocks].cycle

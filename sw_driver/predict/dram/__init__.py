@@ -1,0 +1,23 @@
+"""The DDR4 channel that the predictors of a module and of a memory-node have in common."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from hw.dram.config import ControllerConfig
+from hw.dram.presets import DramPart
+
+__all__ = ["DramConfig"]
+
+
+class DramConfig(Protocol):
+    """A configuration of hardware with DDR4 channels, such as a module's or a memory-node's.
+
+    The capacity does not matter to the time: what is predicted may be larger than the memory.
+    """
+
+    @property
+    def part(self) -> DramPart: ...
+
+    @property
+    def controller(self) -> ControllerConfig: ...

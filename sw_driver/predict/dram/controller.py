@@ -6,11 +6,10 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ..axdimm.channel import Channel
-from ..axdimm.config import CycleConfig
-from ..axdimm.tally import Tally
+from . import DramConfig
+from .channel import Channel
 from .refresh import LONG_AGO, NEVER, RefreshClock
-from .state import ChannelState
+from .state import ChannelState, Tally
 
 __all__ = ["Controller", "Mark", "Piece"]
 
@@ -63,7 +62,7 @@ class Controller(Channel):
     several).
     """
 
-    def __init__(self, config: CycleConfig, state: ChannelState, *, begin: int) -> None:
+    def __init__(self, config: DramConfig, state: ChannelState, *, begin: int) -> None:
         self.ends: list[int] = []
         clock = RefreshClock(config, state.refresh)
         super().__init__(config, state, at=0, clock=clock, ends=self.ends)
@@ -99,7 +98,7 @@ class Controller(Channel):
         """Serves what is queued, up to the next decision to refresh."""
         while self._queue:
             request = self._queue[0]
-            if request.pushed - self._last_end > self._config.refresh_idle_cycles:
+            if request.pushed - self._last_end > self._controller.refresh_idle_cycles:
                 self._rest(request.pushed)
             deadline = self._clock.forced()
             self._give_columns(request, deadline)
@@ -148,7 +147,7 @@ class Controller(Channel):
 
     def finish(self, done: int) -> None:
         """The run is over in cycle ``done``."""
-        if done - self._last_end > self._config.refresh_idle_cycles:
+        if done - self._last_end > self._controller.refresh_idle_cycles:
             self._rest(done)
         decision, _ = self._clock.decision(self._last_end, done)
         self._wait(done, 0, min(decision, done) + 1)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..axdimm.config import CycleConfig
-from .timing import FabricTimes
+from hw.dram.fabric_timing import FabricTiming
+
+from . import DramConfig
 
 __all__ = ["LONG_AGO", "NEVER", "RefreshClock", "RefreshState"]
 
@@ -63,17 +64,17 @@ class RefreshState:
 
     @classmethod
     def after_idle(
-        cls, config: CycleConfig, elapsed_fabric_cycles: int | None = None
+        cls, config: DramConfig, elapsed_fabric_cycles: int | None = None
     ) -> RefreshState:
         """After a long time without requests: as many in advance as are allowed.
 
         ``elapsed_fabric_cycles`` is where within the interval, by default in its middle; it is
         taken modulo the interval. A refresh is in progress if the interval has only just begun.
         """
-        interval = FabricTimes.of(config).refresh_interval
+        interval = FabricTiming.of(config.part.timing).refresh_interval
         elapsed = interval // 2 if elapsed_fabric_cycles is None else elapsed_fabric_cycles
         # From just before the last interval ended.
-        before = cls(owed=-config.refresh_pull_in, elapsed_fabric_cycles=interval - 1)
+        before = cls(owed=-config.controller.refresh_pull_in, elapsed_fabric_cycles=interval - 1)
         return RefreshClock(config, before).rest(elapsed % interval + 1)
 
 
@@ -89,14 +90,14 @@ class RefreshClock:
     """
 
     def __init__(
-        self, config: CycleConfig, state: RefreshState, *, begin: int = 0, prompt: bool = False
+        self, config: DramConfig, state: RefreshState, *, begin: int = 0, prompt: bool = False
     ) -> None:
-        times = FabricTimes.of(config)
-        self._enabled = config.refresh
+        times, controller = FabricTiming.of(config.part.timing), config.controller
+        self._enabled = controller.refresh
         self._prompt = prompt
-        self._postpone = 1 if prompt else config.refresh_postpone
-        self._pull_in = config.refresh_pull_in
-        self._idle_cycles = config.refresh_idle_cycles
+        self._postpone = 1 if prompt else controller.refresh_postpone
+        self._pull_in = controller.refresh_pull_in
+        self._idle_cycles = controller.refresh_idle_cycles
         self._interval = times.refresh_interval
         self._refresh_cycles = times.refresh_to_activate
         self._precharge_cycles = times.precharge_to_activate

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from ..axdimm.config import CycleConfig
-from ..axdimm.tally import Tally
+from hw.dram.fabric_timing import FabricTiming
+from hw.dram.geometry import DramGeometry
+
 from .refresh import LONG_AGO, NEVER
-from .timing import FabricTimes
+from .state import Tally
 
 __all__ = ["RowPlanner"]
 
@@ -27,7 +28,7 @@ class RowPlanner:
 
     Parameters
     ----------
-    config, times: the channel.
+    geometry, times: the channel's.
     ends: cycle of the last column of each burst; the caller extends it.
     tally: where activates and precharges are counted.
     open_from: first cycle in which anything may be done.
@@ -42,8 +43,8 @@ class RowPlanner:
 
     def __init__(
         self,
-        config: CycleConfig,
-        times: FabricTimes,
+        geometry: DramGeometry,
+        times: FabricTiming,
         *,
         ends: list[int],
         tally: Tally,
@@ -53,13 +54,13 @@ class RowPlanner:
         self._times = times
         self._ends = ends
         self._tally = tally
-        self._banks_per_group = config.banks_per_group
-        self._row = list(open_rows) or [-1] * config.banks
+        self._banks_per_group = geometry.banks_per_group
+        self._row = list(open_rows) or [-1] * geometry.banks
         # What opened a row before the run is over.
-        self._user = [-1] * config.banks
-        self._activated = [LONG_AGO] * config.banks
-        self._released = [LONG_AGO] * config.banks
-        self._group_activated = [LONG_AGO] * config.bank_groups
+        self._user = [-1] * geometry.banks
+        self._activated = [LONG_AGO] * geometry.banks
+        self._released = [LONG_AGO] * geometry.banks
+        self._group_activated = [LONG_AGO] * geometry.bank_groups
         self._recent = deque([LONG_AGO] * 4, maxlen=4)
         self._prepared = LONG_AGO
         self._planned = open_from - 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..axdimm.config import CycleConfig
+from . import DramConfig
 from .refresh import RefreshClock, RefreshState
 
-__all__ = ["ChannelState"]
+__all__ = ["ChannelState", "Tally"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +25,12 @@ class ChannelState:
 
     @classmethod
     def after_idle(
-        cls, config: CycleConfig, elapsed_fabric_cycles: int | None = None
+        cls, config: DramConfig, elapsed_fabric_cycles: int | None = None
     ) -> ChannelState:
         """After a long time without requests; as :meth:`RefreshState.after_idle`."""
         return cls(refresh=RefreshState.after_idle(config, elapsed_fabric_cycles))
 
-    def after_rest(self, config: CycleConfig, fabric_cycles: int) -> ChannelState:
+    def after_rest(self, config: DramConfig, fabric_cycles: int) -> ChannelState:
         """After some more cycles without requests, which refreshes may use."""
         clock = RefreshClock(config, self.refresh)
         refresh = clock.rest(
@@ -42,3 +42,19 @@ class ChannelState:
             open_rows=() if clock.given else self.open_rows,
             since_column=self.since_column + fabric_cycles,
         )
+
+
+@dataclass
+class Tally:
+    """What a channel did up to a moment. The first five are times, in fabric cycles."""
+
+    data: int = 0
+    """A column was given, of one line."""
+    refresh: int = 0
+    row: int = 0
+    turn_around: int = 0
+    starved: int = 0
+    activates: int = 0
+    precharges: int = 0
+    refreshes: int = 0
+    bus_turns: int = 0

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hw.dram.fabric_timing import FabricTiming
+from hw.memory_node.config import MemoryNodeConfig
 
 from ..axdimm.kernel import (
     ADDRESS_TO_ADMISSION,
@@ -18,11 +22,9 @@ from ..axdimm.model import LOW_LEVEL
 from ..dram.controller import Controller, Piece
 from ..dram.refresh import NEVER
 from ..dram.state import ChannelState
-from ..dram.timing import FabricTimes
-from .config import GroupCycles, Stripe
-from .events import Clock, Gate, Process
+from ..events import Clock, Condition, Process
 
-__all__ = ["Burst", "ChannelPort"]
+__all__ = ["Burst", "ChannelPort", "Stripe"]
 
 WRITE_BURSTS = 8
 """Of a link, that wait at a channel (``hw/memory_node/group/channel_port.py``)."""
@@ -42,6 +44,14 @@ MOVED_TO_BEAT = 2
 """From a line's going to a channel's queue until its beat."""
 
 
+class Stripe(NamedTuple):
+    """Lines of a request in one channel: an AXI burst."""
+
+    channel: int
+    line: int
+    lines: int
+
+
 @dataclass(eq=False)
 class Burst:
     """A stripe of a request, and what becomes of it."""
@@ -49,7 +59,7 @@ class Burst:
     stripe: Stripe
     link: int
     write: bool
-    served: Gate
+    served: Condition
     moved: list[Piece] = field(default_factory=list)
     """Of a write: first cycle and number of the lines that have come, or are coming, one by one."""
     lines: list[Piece] | None = None
@@ -65,56 +75,55 @@ class ChannelPort:
     line's going on.
     """
 
-    def __init__(self, clock: Clock, config: GroupCycles, state: ChannelState) -> None:
+    def __init__(self, clock: Clock, config: MemoryNodeConfig, state: ChannelState) -> None:
         self._clock, self._config = clock, config
-        self._times = FabricTimes.of(config.channel)
-        self._controller = Controller(config.channel, state, begin=1)
-        links = range(config.links)
-        self.changed = Gate(clock)
+        self._times = FabricTiming.of(config.part.timing)
+        self._controller = Controller(config, state, begin=1)
+        links = range(config.group_links)
+        self.changed = Condition(clock)
         """A burst is taken, or room is made."""
-        self._asked = Gate(clock)
-        self._turned = Gate(clock)
-        self._ready = Gate(clock)
+        self._asked = Condition(clock)
+        self._turned = Condition(clock)
         self.reads: list[Burst | None] = [None for _ in links]
         """What each link asks for."""
         self.read_room = [config.read_buffer_lines for _ in links]
         self.writes: list[deque[tuple[int, Burst]]] = [deque() for _ in links]
         """Its bursts, and from when on they may have their turn."""
         self.write_room = [config.write_queue_lines for _ in links]
-        self._space = config.channel.write_buffer_lines
+        self._space = config.controller.write_buffer_lines
         self._turns: deque[tuple[int, Burst]] = deque()
         """Writes in the order of their data, and from when on these may go."""
         self._addresses = 0
         self._waiting: tuple[deque[tuple[int, Burst]], ...] = (deque(), deque())
         """Reads and writes that may be admitted, and from when on."""
         self._queued: deque[Burst] = deque()
-        for process in (
-            self._grant_reads(),
-            self._grant_writes(),
-            self._take_data(),
-            self._admit(),
-        ):
-            clock.start(process)
+        self._writing, self._run = False, 0
+        """The direction of the last burst admitted, and how many more there were of it in a row."""
+        self._looks = 0
+        self._waits = False
+        for process in (self._grant_reads(), self._grant_writes(), self._take_data()):
+            clock.start(process, clock.now)
+        clock.at(clock.now, self._admit, self._looks)
 
     def read(self, link: int, burst: Burst) -> None:
         """The link asks for it; only when it asks for nothing else."""
         self.reads[link] = burst
-        self._asked.open()
+        self._asked.notify()
 
     def write(self, link: int, burst: Burst) -> None:
         """The same of a write, of which more may wait."""
         ready = self._clock.now + ASK_TO_GRANT
         self.writes[link].append((ready, burst))
-        self._clock.call(ready, self._asked.open)
+        self._clock.at(ready, self._asked.notify)
 
     def taken(self, link: int, lines: int) -> None:
         """The link has taken so much of what was read."""
         self.read_room[link] += lines
-        self._asked.open()
+        self._asked.notify()
 
     def moving(self) -> None:
         """Data of a write are coming."""
-        self._turned.open()
+        self._turned.notify()
 
     def _grant_reads(self) -> Process:
         last = 0
@@ -128,8 +137,8 @@ class ChannelPort:
             assert burst is not None
             self.read_room[link] -= burst.stripe.lines
             waiting.append((self._clock.now + GRANT_TO_ADDRESS + ADDRESS_TO_ADMISSION, burst))
-            self._ready.open()
-            self.changed.open()
+            self._ready()
+            self.changed.notify()
             yield self._clock.now + 1
 
     def _grant_writes(self) -> Process:
@@ -142,8 +151,8 @@ class ChannelPort:
             self._turns.append((self._clock.now + GRANT_TO_BEAT, self.writes[link].popleft()[1]))
             self._addresses += 1
             last = link
-            self._turned.open()
-            self.changed.open()
+            self._turned.notify()
+            self.changed.notify()
             yield self._clock.now + 1
 
     def _has_read(self, link: int) -> bool:
@@ -155,7 +164,7 @@ class ChannelPort:
         return bool(bursts) and bursts[0][0] <= self._clock.now
 
     def _next(self, last: int, asks: Callable[[int], bool]) -> int | None:
-        links = self._config.links
+        links = self._config.group_links
         return next((each for n in range(links) if asks(each := (last + 1 + n) % links)), None)
 
     def _take_data(self) -> Process:
@@ -164,7 +173,7 @@ class ChannelPort:
             while not self._turns:
                 yield self._turned
             begin, burst = self._turns.popleft()
-            self._asked.open()
+            self._asked.notify()
             yield begin
             left, piece = burst.stripe.lines, 0
             while left:
@@ -176,45 +185,55 @@ class ChannelPort:
                 self._space -= lines
                 yield max(clock.now, start + MOVED_TO_BEAT)
                 self.write_room[burst.link] += lines
-                self.changed.open()
+                self.changed.notify()
                 yield clock.now + lines
                 left -= lines
                 piece += 1
             self._addresses -= 1
             self._waiting[True].append((clock.now - 1 + DATA_TO_ADMISSION, burst))
-            self._asked.open()
-            self._ready.open()
+            self._asked.notify()
+            self._ready()
 
-    def _admit(self) -> Process:
-        """As in ``docs/architecture.md``: runs of one direction, while the other waits."""
-        clock, config, controller = self._clock, self._config.channel, self._controller
-        writing, run = False, 0
-        while True:
-            if controller.stopped < clock.now:
-                controller.resume()
-                self._serve()
-            ready = [waiting[0][0] if waiting else NEVER for waiting in self._waiting]
-            room = self._level_below(config.queue_depth)
-            low = max(room, self._level_below(LOW_LEVEL + 1))
-            same, other = max(room, ready[writing]), max(room, ready[not writing])
-            turn = other <= clock.now and (same > clock.now or run == config.run_length - 1)
-            if same > clock.now:
-                turn = turn and low <= clock.now
-            if not turn and same > clock.now:
-                wake = min(same, max(other, low), controller.stopped + 1)
-                yield self._ready if wake >= NEVER else (self._ready, wake)
-                continue
-            if turn:
-                writing, run = not writing, 0
-            else:
-                run = min(run + 1, config.run_length - 1)
-            _, burst = self._waiting[writing].popleft()
-            self._queued.append(burst)
-            controller.admit(writing, burst.stripe.line, burst.stripe.lines, clock.now)
+    def _ready(self) -> None:
+        """Something may be admitted that could not be before."""
+        if self._waits:
+            self._clock.at(self._clock.now, self._admit, self._looks)
+
+    def _admit(self, look: int) -> None:
+        """Admits a burst if one is ready, as in ``docs/architecture.md``: runs of one direction,
+        while the other waits. ``look`` is the number of the look for one, of which some are asked
+        for twice."""
+        if look != self._looks:
+            return
+        self._looks += 1
+        controller, settings, now = self._controller, self._config.controller, self._clock.now
+        if controller.stopped < now:
+            controller.resume()
             self._serve()
-            self._asked.open()
-            self._turned.open()
-            yield clock.now + 1
+        ready = [waiting[0][0] if waiting else NEVER for waiting in self._waiting]
+        room = self._level_below(settings.queue_depth)
+        low = max(room, self._level_below(LOW_LEVEL + 1))
+        same, other = max(room, ready[self._writing]), max(room, ready[not self._writing])
+        turn = other <= now and (same > now or self._run == settings.run_length - 1)
+        if same > now:
+            turn = turn and low <= now
+        self._waits = not turn and same > now
+        if self._waits:
+            wake = min(same, max(other, low), controller.stopped + 1)
+            if wake < NEVER:
+                self._clock.at(wake, self._admit, self._looks)
+            return
+        if turn:
+            self._writing, self._run = not self._writing, 0
+        else:
+            self._run = min(self._run + 1, settings.run_length - 1)
+        _, burst = self._waiting[self._writing].popleft()
+        self._queued.append(burst)
+        controller.admit(self._writing, burst.stripe.line, burst.stripe.lines, now)
+        self._serve()
+        self._asked.notify()
+        self._turned.notify()
+        self._clock.at(now + 1, self._admit, self._looks)
 
     def _level_below(self, level: int) -> int:
         """From when on the controller's queue has fewer bursts."""
@@ -233,16 +252,14 @@ class ChannelPort:
                 last, lines = columns[-1]
                 burst.stored = last + lines - 1 + COLUMN_TO_ANSWERED
                 for start, lines in columns:
-                    self._free(start + times.write_latency + COLUMN_TO_SPACE, lines)
+                    space = start + times.write_latency + COLUMN_TO_SPACE
+                    self._clock.at(space, self._free, lines)
             else:
                 latency = times.read_latency + COLUMN_TO_BEAT + BEAT_TO_LINE
                 burst.lines = [Piece(start + latency, lines) for start, lines in columns]
-            burst.served.open()
+            burst.served.notify()
         self._controller.served.clear()
 
-    def _free(self, cycle: int, lines: int) -> None:
-        def free() -> None:
-            self._space += lines
-            self._turned.open()
-
-        self._clock.call(cycle, free)
+    def _free(self, lines: int) -> None:
+        self._space += lines
+        self._turned.notify()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
-from ..axdimm.config import BURST_LINES, LINE_BYTES
+from hw.logic.line import AXI_BURST_LINES, LINE_BYTES
+from hw.memory_node.config import MemoryNodeConfig
+
 from ..dram.controller import Piece
-from .channel import WRITE_BURSTS, Burst, ChannelPort
-from .config import GroupCycles, Request
-from .events import Clock, Gate, Process
+from ..events import Clock, Condition, Process
+from .channel import WRITE_BURSTS, Burst, ChannelPort, Stripe
+from .wire import LinkCycles
 
-__all__ = ["GroupLink"]
+__all__ = ["GroupLink", "Request"]
 
 DIGIT_BITS = 4
 """Of the number of a stripe's place, found in a cycle, if the channels are no power of two
@@ -31,6 +34,24 @@ STOP = 2
 """Through the stop of a ring, in and out."""
 
 
+class Request(NamedTuple):
+    """A read or a write of 1 to 64 lines from a line of the group's memory on."""
+
+    write: bool
+    line: int
+    lines: int
+
+    def stripes(self, config: MemoryNodeConfig) -> Iterator[Stripe]:
+        """Where the lines are, in order."""
+        line, end = self.line, self.line + self.lines
+        while line < end:
+            stripe, offset = divmod(line, config.stripe_lines)
+            lines = min(config.stripe_lines - offset, end - line)
+            place, channel = divmod(stripe, config.group_channels)
+            yield Stripe(channel, place * config.stripe_lines + offset, lines)
+            line += lines
+
+
 @dataclass(eq=False)
 class _Job:
     request: Request
@@ -41,7 +62,7 @@ class _Job:
     @property
     def pages(self) -> range:
         line, lines = self.request.line, self.request.lines
-        return range(line // BURST_LINES, (line + lines - 1) // BURST_LINES + 1)
+        return range(line // AXI_BURST_LINES, (line + lines - 1) // AXI_BURST_LINES + 1)
 
 
 class GroupLink:
@@ -51,17 +72,18 @@ class GroupLink:
     def __init__(
         self,
         clock: Clock,
-        config: GroupCycles,
+        config: MemoryNodeConfig,
+        wire: LinkCycles,
         ports: Sequence[ChannelPort],
         number: int,
         requests: Sequence[Request],
     ) -> None:
-        self._clock, self._config, self._ports = clock, config, ports
+        self._clock, self._config, self._wire, self._ports = clock, config, wire, ports
         self._number, self._requests = number, requests
         self.answered: list[int] = []
         self._free = config.requests
         self._room = config.write_buffer_lines
-        self._changed = Gate(clock)
+        self._changed = Condition(clock)
         """A request is answered, or data have left the buffer."""
         self._jobs: deque[_Job] = deque()
         self._open: deque[_Job] = deque()
@@ -69,7 +91,7 @@ class GroupLink:
         self._under_way: deque[_Job] = deque()
         self._queues: tuple[deque[_Job], ...] = (deque(), deque())
         """Reads and writes that are handed out."""
-        self._came = Gate(clock)
+        self._came = Condition(clock)
         for process in (
             self._take(),
             self._dispatch(),
@@ -77,15 +99,15 @@ class GroupLink:
             self._write(),
             self._answer(),
         ):
-            clock.start(process)
+            clock.start(process, clock.now)
 
     def _take(self) -> Process:
         """Flits as they come, as far as there is room for requests and for data."""
         clock, config = self._clock, self._config
-        interval = config.flit_fabric_cycles
+        interval = self._wire.flit_fabric_cycles
         piece_lines = max(1, min(config.stripe_lines, config.write_queue_lines // 2))
         # When the last flit could have come, and when it was taken.
-        came = clock.now + config.wire.latency_fabric_cycles + STOP - interval
+        came = clock.now + self._wire.latency_fabric_cycles + STOP - interval
         taken = 0
         for request in self._requests:
             while not self._free:
@@ -96,33 +118,34 @@ class GroupLink:
                 came += flits * interval
                 taken = max(taken + flits, ceil(came), clock.now)
                 # No more than fit into the receiver's buffer wait before it.
-                came = max(came, taken - config.buffer_flits * interval)
+                came = max(came, taken - config.link.buffer_flits * interval)
                 yield taken
                 flits = min(piece_lines, lines)
                 lines -= flits
                 while self._room < flits:
                     yield self._changed
                 self._room -= flits
-            self._clock.call(taken + FLIT_TO_JOB, lambda request=request: self._job(request))
+            clock.at(taken + FLIT_TO_JOB, self._job, request)
 
     def _job(self, request: Request) -> None:
         job = _Job(
             request,
             [
                 Burst(stripe, self._number, request.write, self._came)
-                for stripe in self._config.stripes(request)
+                for stripe in request.stripes(self._config)
             ],
         )
         self._jobs.append(job)
         self._open.append(job)
-        self._came.open()
+        self._came.notify()
 
     def _dispatch(self) -> Process:
         """Jobs to the readers and writers; one waits for those of the other kind on its pages."""
         config = self._config
         finding = 1
-        if config.channels & (config.channels - 1):
-            stripes = config.channels * config.channel_bytes // LINE_BYTES // config.stripe_lines
+        channels = config.group_channels
+        if channels & (channels - 1):
+            stripes = config.group_bytes // LINE_BYTES // config.stripe_lines
             finding = 2 + -(-(stripes - 1).bit_length() // DIGIT_BITS)
         while True:
             while not self._jobs:
@@ -134,7 +157,7 @@ class GroupLink:
             self._under_way.append(job)
             job.begin = self._clock.now + JOB_TO_BURST
             self._queues[job.request.write].append(job)
-            self._came.open()
+            self._came.notify()
 
     @staticmethod
     def _collide(one: _Job, other: _Job) -> bool:
@@ -182,14 +205,13 @@ class GroupLink:
                     burst.moved.append(Piece(clock.now + BURST_TO_DATA, lines))
                     port.moving()
                     self._room += lines
-                    self._changed.open()
+                    self._changed.notify()
                     left -= lines
                     yield clock.now + lines
 
     def _answer(self) -> Process:
-        config = self._config
-        interval = config.flit_fabric_cycles
-        way = DECISION_TO_FLIT + STOP + config.wire.latency_fabric_cycles
+        interval = self._wire.flit_fabric_cycles
+        way = DECISION_TO_FLIT + STOP + self._wire.latency_fabric_cycles
         sent = 0.0
         for _ in self._requests:
             while not self._open:
@@ -217,4 +239,4 @@ class GroupLink:
             self._open.popleft()
             self._under_way.remove(job)
             self._free += 1
-            self._changed.open()
+            self._changed.notify()

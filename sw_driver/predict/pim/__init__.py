@@ -13,7 +13,6 @@ what they belong to. So agreement with the RTL says that the model predicts this
 the machine does what it should.
 """
 
-from .config import PoolCycleConfig
 from .pool import Pool, WorkRun
 
-__all__ = ["Pool", "PoolCycleConfig", "WorkRun"]
+__all__ = ["Pool", "WorkRun"]

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from .config import BEAT_WORDS, INTERLEAVE
-from .form import Form, Nest, Second
-from .kernel import Condition, Kernel, Process, Step
+from hw.pim.work.layouts import BEAT_WORDS, INTERLEAVE, Second
+
+from ..events import Clock, Condition, Process, Step
+from .form import Form, Nest
 from .port import RESULT_CYCLES, WALK_TO_SEGMENT, Port, Transfer
 from .rounds import COPIES_READY, PRODUCTS_READY, ROUND_TO_RESULT, Lanes, group_of
 from .switch import Switch
@@ -104,7 +105,7 @@ class Bank:
 
     def __init__(
         self,
-        kernel: Kernel,
+        clock: Clock,
         switch: Switch,
         number: int,
         *,
@@ -117,14 +118,14 @@ class Bank:
         self.multipliers = multipliers
         self.adders = adders
         self.lanes = Lanes()
-        self.port = Port(kernel, switch, number, self._notify)
+        self.port = Port(clock, switch, number, self._notify)
         self._tiles_done = self._products = 0
         self._elements = next(size for size in (4, 2, 1) if size <= min(multipliers, adders))
-        self._kernel = kernel
+        self._clock = clock
         self._tiles = tiles
         self._done = done
         self._form: Form
-        self._changed = Condition()
+        self._changed = Condition(clock)
 
     @property
     def counts(self) -> Counts:
@@ -163,9 +164,8 @@ class Bank:
         self._stores_open = 0
         self._stores: deque[tuple[int, Walk, int]] = deque()
         self._given: list[tuple[int, Tile | None]] = []
-        kernel = self._kernel
-        kernel.start(self._sequence(cycle), cycle)
-        kernel.start(self._compute(), cycle)
+        self._clock.start(self._sequence(cycle), cycle)
+        self._clock.start(self._compute(), cycle)
 
     # From tiles to loads and jobs.
 
@@ -315,7 +315,7 @@ class Bank:
         now = max(now, free[number], self._load_taken)
         yield now
         self._load_taken = None
-        self._kernel.start(self._hand_load(name, walk, address, now + 1), now)
+        self._clock.start(self._hand_load(name, walk, address, now + 1), now)
         return number, now + 1
 
     def _hand_load(self, name: str, walk: Walk, address: int, offered: int) -> Process:
@@ -340,7 +340,7 @@ class Bank:
 
         def done(cycle: int) -> None:
             entry[1].append(cycle)
-            self._kernel.at(cycle, self._account)
+            self._clock.at(cycle, self._account)
 
         transfer = Transfer(pattern, stretch, taken + WALK_TO_SEGMENT, begins=begins, done=done)
         self.port.append(self.port.reads, transfer)
@@ -358,7 +358,7 @@ class Bank:
         """Hands a job on; returns when the sequencer goes on."""
         while len(self._jobs) == _JOBS_AHEAD:
             yield self._changed
-            now = max(now, self._kernel.now + 1)
+            now = max(now, self._clock.now + 1)
         self._jobs.append((job, now + FIFO_CYCLES))
         self._notify()
         return now + 1
@@ -393,7 +393,7 @@ class Bank:
             )
             released = lanes.product - 1 + RELEASE_CYCLES
             for name in job.releases:
-                self._kernel.at(released, self._release, name)
+                self._clock.at(released, self._release, name)
         while self._stores or self._stores_open or not self.port.writes_answered:
             yield self._changed
         rest = max(lanes.quiet + LANES_REST, self.port.last_write + 1)
@@ -401,10 +401,10 @@ class Bank:
         self._done(self, rest + REST_TO_DONE)
 
     def _notify(self) -> None:
-        self._changed.notify(self._kernel)
+        self._changed.notify()
 
     def _release(self, name: str) -> None:
-        self._free[name].append(self._kernel.now)
+        self._free[name].append(self._clock.now)
         self._notify()
 
     def _frame(self) -> Step[int]:

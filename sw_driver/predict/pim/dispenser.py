@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..events import Clock
 from .bank import Bank, Tile, lanes_of
 from .form import Form
-from .kernel import Kernel
 
 __all__ = ["Dispenser", "Tiles"]
 
@@ -106,8 +106,8 @@ class Tiles:
 class Dispenser:
     """Serves the banks that ask in turn."""
 
-    def __init__(self, kernel: Kernel, banks: int) -> None:
-        self._kernel = kernel
+    def __init__(self, clock: Clock, banks: int) -> None:
+        self._clock = clock
         self._banks = banks
         self._asking: dict[int, tuple[Bank, Tiles, Callable[[int, Tile | None], None]]] = {}
         self._free = 0
@@ -121,10 +121,10 @@ class Dispenser:
         self._asking[bank.number] = bank, tiles, deliver
         if not self._scheduled:
             self._scheduled = True
-            self._kernel.late(max(cycle, self._free), self._pick)
+            self._clock.late(max(cycle, self._free), self._pick)
 
     def _pick(self, _: object) -> None:
-        now = self._kernel.now
+        now = self._clock.now
         number = min(self._asking, key=lambda each: (each - self._last - 1) % self._banks)
         bank, tiles, deliver = self._asking.pop(number)
         self._last = number
@@ -132,7 +132,7 @@ class Dispenser:
         dealt = now + DEAL_CYCLES
         self._free = dealt + (tiles.line_cycles if tile else 0)
         if self._asking:
-            self._kernel.late(self._free, self._pick)
+            self._clock.late(self._free, self._pick)
         else:
             self._scheduled = False
         deliver(dealt, tile)

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
 from golden.pim.descriptor import ELEMENT_BYTES, ELEMENTWISE, Descriptor, Opcode, Plan, Tensor
+from hw.pim.work.layouts import INTERLEAVE, Second
 
-from .config import INTERLEAVE
 from .walks import NO_LINE
 
-__all__ = ["Chunk", "Form", "Nest", "Second", "form_of"]
+__all__ = ["Chunk", "Form", "Nest", "form_of"]
 
 _LEAST_CHUNKS = 4
 """Of a tile that are followed."""
 _FEW_CHUNKS = 16
 """Of a channel, so that whole channels are followed."""
-
-
-class Second(Enum):
-    """The second operand of a reduction."""
-
-    NONE = 0
-    SHARED = 1
-    PRIVATE = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from golden.pim.descriptor import Descriptor
 from golden.pim.pool import choose_banks, named_banks
 from golden.pim.stack import StackMap
+from hw.pim.config import PimConfig
 
+from ..events import Clock
 from .bank import Bank, Counts, Tile
-from .config import PoolCycleConfig
 from .dispenser import Dispenser, Tiles
 from .form import Form, form_of
-from .kernel import Kernel
 from .switch import Switch
 
 __all__ = ["Pool", "WorkRun"]
@@ -91,18 +91,17 @@ class Pool:
     they take that time.
     """
 
-    def __init__(
-        self, config: PoolCycleConfig, *, shortened: tuple[int, int] | None = None
-    ) -> None:
+    def __init__(self, config: PimConfig, *, shortened: tuple[int, int] | None = None) -> None:
         self.config = config
         self._shortened = shortened
-        self.kernel = kernel = Kernel()
+        self._units = config.placement.units
+        self.clock = clock = Clock()
         self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
-        self.switch = Switch(kernel, config)
-        self._dispenser = Dispenser(kernel, config.banks)
+        self.switch = Switch(clock, config)
+        self._dispenser = Dispenser(clock, config.banks)
         self._banks = [
             Bank(
-                kernel,
+                clock,
                 self.switch,
                 number,
                 multipliers=multipliers,
@@ -111,7 +110,7 @@ class Pool:
                 done=self._done,
             )
             for number, (multipliers, adders) in enumerate(
-                zip(config.multipliers, config.adders, strict=True)
+                zip(config.placement.multipliers, config.placement.adders, strict=True)
             )
         ]
         self.skipped = 0
@@ -148,37 +147,36 @@ class Pool:
     def followed_cycles(self, work: Descriptor) -> int:
         """About how many cycles of a good work, on all banks, are followed one by one: what is
         extrapolated are whole tiles, after some of each bank."""
-        lanes = sum(map(min, self.config.multipliers, self.config.adders))
+        placement = self.config.placement
+        lanes = sum(map(min, placement.multipliers, placement.adders))
         tiles = (_WINDOWS + RESERVE) * self._form(work).tile_cycles
         return min(self.products(work) // lanes, tiles)
 
     @property
     def now(self) -> int:
         """The cycle."""
-        return self.kernel.now + self.skipped
+        return self.clock.now + self.skipped
 
     def advance(self, cycle: int) -> None:
         """Lets time pass until ``cycle``, or until a work completes.
 
         More cycles pass if what goes on repeats for longer and is extrapolated.
         """
-        kernel, works = self.kernel, len(self._accepted)
-        while len(self._accepted) == works and kernel.next_cycle + self.skipped <= cycle:
-            kernel.step()
+        clock, works = self.clock, len(self._accepted)
+        while len(self._accepted) == works and clock.next_cycle + self.skipped <= cycle:
+            clock.step()
             self._events += 1
             if self._events >= USUAL_EVENTS and not self._events % _LOOK_EVENTS:
                 self._look()
         if len(self._accepted) == works:
-            kernel.now = max(kernel.now, cycle - self.skipped)
+            clock.now = max(clock.now, cycle - self.skipped)
 
     def _look(self) -> None:
         """Extrapolates if the works go on evenly, and for long enough."""
         runs = [run for run in self._accepted if run.start is not None]
         busy = [bank for bank, owner in enumerate(self._owner) if owner is not None]
         counts = {bank: self._banks[bank].counts for bank in busy}
-        window = _Window(
-            self.kernel.now, runs, counts, [run.total - run.tiles.left for run in runs]
-        )
+        window = _Window(self.clock.now, runs, counts, [run.total - run.tiles.left for run in runs])
         if self._windows and (
             self._windows[0].runs != runs or self._windows[0].counts.keys() != counts.keys()
         ):
@@ -227,8 +225,8 @@ class Pool:
             first_bank = next(bank for bank in busy if self._owner[bank] is run)
             skipped = run.tiles.skip(
                 int(cycles * rate),
-                self.config.multipliers[first_bank],
-                self.config.adders[first_bank],
+                self.config.placement.multipliers[first_bank],
+                self.config.placement.adders[first_bank],
             )
             if len(runs) == 1:
                 cycles = skipped / rate
@@ -290,12 +288,12 @@ class Pool:
         free = [
             bank for bank, owner in enumerate(self._owner) if owner is None and bank not in reserved
         ]
-        chosen = choose_banks(run.work, run.lacking, free, self._stack, self.config.units)
+        chosen = choose_banks(run.work, run.lacking, free, self._stack, self._units)
         if not chosen:
             return None
         cycle += 0 if run.work.banks else len(chosen)
         run.left += len(chosen)
-        run.lacking = max(0, run.lacking - sum(self.config.units[bank] for bank in chosen))
+        run.lacking = max(0, run.lacking - sum(self._units[bank] for bank in chosen))
         for bank in chosen:
             self._owner[bank] = run
             self._since[bank] = cycle
@@ -318,7 +316,7 @@ class Pool:
         run.left -= 1
         if not run.left:
             end = run.counted + TURN_TO_COMPLETE
-            self.kernel.at(end - self.skipped, self._complete, run)
+            self.clock.at(end - self.skipped, self._complete, run)
 
     def _complete(self, run: WorkRun) -> None:
         run.end = self.now

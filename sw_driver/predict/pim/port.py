@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .kernel import Kernel
+from ..events import Clock
 from .switch import Beat, Source, Switch
 from .walks import MOST_RUN, Pattern
 
@@ -85,9 +85,9 @@ class Port:
     were asked for are answered."""
 
     def __init__(
-        self, kernel: Kernel, switch: Switch, number: int, written: Callable[[], None]
+        self, clock: Clock, switch: Switch, number: int, written: Callable[[], None]
     ) -> None:
-        self._kernel = kernel
+        self._clock = clock
         self._switch = switch
         self._source = Source(number, self._granted)
         self.writes, self.reads = Lane(True), Lane(False)
@@ -121,8 +121,8 @@ class Port:
         """Appends to ``reads`` or ``writes``."""
         lane.transfers.append(transfer)
         if len(lane.transfers) == 2 and lane.headed:
-            self._begin_short(lane, self._kernel.now + lane.lead)
-        self._wake(self._kernel.now)  # The caller may be in the middle of a look.
+            self._begin_short(lane, self._clock.now + lane.lead)
+        self._wake(self._clock.now)  # The caller may be in the middle of a look.
 
     # The walkers.
 
@@ -200,12 +200,12 @@ class Port:
         """Looks again in ``cycle``, unless earlier."""
         if self._look_at < 0 or cycle < self._look_at:
             self._look_at = cycle
-            self._kernel.at(cycle, self._woken, cycle)
+            self._clock.at(cycle, self._woken, cycle)
 
     def _woken(self, cycle: int) -> None:
         if cycle == self._look_at:
             self._look_at = -1
-            self._look(self._kernel.now)
+            self._look(self._clock.now)
 
     def _look(self, now: int) -> None:
         """Takes segments as far as there is room ahead of the switch and time has come."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .config import INTERLEAVE
+from hw.pim.work.layouts import INTERLEAVE
 
 __all__ = ["Group", "Lanes", "group_of"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from golden.pim.stack import STRIPE_BYTES, StackMap
+from hw.pim.config import PimConfig
 
-from .config import PoolCycleConfig
-from .kernel import Kernel
+from ..events import Clock
 from .vault import SWITCH_QUEUE, Vault
 
 __all__ = ["Beat", "Source", "Switch"]
@@ -76,10 +76,10 @@ class Switch:
     """Grants each vault to the sources that ask for it in turn, but runs in one go; and each source
     to the vaults that answer it in turn."""
 
-    def __init__(self, kernel: Kernel, config: PoolCycleConfig) -> None:
-        self._kernel = kernel
+    def __init__(self, clock: Clock, config: PimConfig) -> None:
+        self._clock = clock
         self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
-        self._gates = [_Gate(number, Vault(config)) for number in range(config.banks)]
+        self._gates = [_Gate(number, Vault()) for number in range(config.banks)]
 
     def locate(self, stretch: int) -> tuple[int, int]:
         """The vault of the 512 bytes number ``stretch`` of the stack, and which of its they are."""
@@ -97,13 +97,13 @@ class Switch:
         queued = len(gate.granted)
         if queued == SWITCH_QUEUE:
             return  # An answer will see to it.
-        cycle = max(cycle, gate.free, gate.vault.free(queued), self._kernel.now)
+        cycle = max(cycle, gate.free, gate.vault.free(queued), self._clock.now)
         if gate.scheduled < 0 or cycle < gate.scheduled:
             gate.scheduled = cycle
-            self._kernel.at(cycle, self._grant, gate)
+            self._clock.at(cycle, self._grant, gate)
 
     def _grant(self, gate: _Gate) -> None:
-        now = self._kernel.now
+        now = self._clock.now
         if gate.scheduled != now:
             return  # One was looked for earlier.
         gate.scheduled = -1
@@ -156,10 +156,10 @@ class Switch:
         cycle = max(cycle, source.answer_free)
         if source.scheduled < 0 or cycle < source.scheduled:
             source.scheduled = cycle
-            self._kernel.at(cycle, self._answer, source)
+            self._clock.at(cycle, self._answer, source)
 
     def _answer(self, source: Source) -> None:
-        now = self._kernel.now
+        now = self._clock.now
         if source.scheduled != now:
             return  # One was looked for earlier.
         source.scheduled = -1

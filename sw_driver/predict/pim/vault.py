@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from .config import PoolCycleConfig, VaultTimes
+from hw.pim.vault.distances import QUEUE_DEPTH, VaultDistances
+from hw.pim.vault.timing import vault_part
 
 __all__ = ["SWITCH_QUEUE", "Vault"]
 
@@ -18,7 +19,6 @@ ISSUE_TO_ANSWER = 3
 SWITCH_QUEUE = 4
 """Grants whose beats are not taken, at most."""
 _SWITCH_ANSWERS = 2
-_QUEUE = 16
 _UNANSWERED = 32
 _STARTING = -(1 << 40)
 
@@ -30,25 +30,28 @@ class Vault:
     else they activate the bank anew.
     """
 
-    def __init__(self, config: PoolCycleConfig) -> None:
-        part = config.vault
-        self._times = times = VaultTimes(part)
-        self._pairs = part.layers // 2
-        self._bank_count = part.banks_per_layer
+    def __init__(self) -> None:
+        part = vault_part("hmc2")
+        geometry = part.geometry
+        self._times = times = VaultDistances.of(part.timing)
+        self._pairs = geometry.layers // 2
+        self._bank_count = geometry.banks_per_layer
         self._answer = times.read_latency + ISSUE_TO_ANSWER
         self._taken = self._issued = _STARTING
         self._takens = deque([_STARTING] * SWITCH_QUEUE, maxlen=SWITCH_QUEUE)
-        self._issues = deque([_STARTING] * _QUEUE, maxlen=_QUEUE)
+        self._issues = deque([_STARTING] * QUEUE_DEPTH, maxlen=QUEUE_DEPTH)
         self._departures = deque([_STARTING] * _UNANSWERED)
         self._activates = deque([_STARTING] * 4, maxlen=4)
         self._stretch: int | None = None
         self._write = False
         self._last = [_STARTING, _STARTING]
-        self._free = [_STARTING] * (part.layers * part.banks_per_layer)
-        self._layer_columns = [_STARTING] * part.layers
+        self._free = [_STARTING] * geometry.banks
+        self._layer_columns = [_STARTING] * geometry.layers
         self._last_read = self._last_write = _STARTING
-        self._layer_writes = [_STARTING] * part.layers
-        self._refresh = times.refresh_after
+        self._layer_writes = [_STARTING] * geometry.layers
+        self._refresh_after = times.refresh_interval - times.drain_cycles(geometry.banks)
+        """From a refresh until nothing more is activated, for the next one."""
+        self._refresh = self._refresh_after
         """When the next refresh falls due, or did for an activate that waits for it."""
         self._dues = deque([self._refresh])
         """Those that no request has come after."""
@@ -154,7 +157,7 @@ class Vault:
             refreshed = max(self._refresh, max(self._free))
             if bound and activate < refreshed:
                 break
-            self._refresh = refreshed + 1 + times.refresh_after
+            self._refresh = refreshed + 1 + self._refresh_after
             if self._refresh > self._taken:
                 self._dues.append(self._refresh)
             if activate < refreshed + times.refresh_to_activate:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .config import BEAT_WORDS
+from hw.pim.work.layouts import BEAT_WORDS
 
 __all__ = ["MOST_RUN", "NO_LINE", "STRETCH_WORDS", "Image", "Pattern", "Run", "Walk", "pattern_of"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LinkCycles"]
+from hw.memory_node.link.config import LinkConfig
 
-_FLIT_BYTES = 72
+__all__ = ["LinkCycles"]
 
 # Stages of a port, in fabric cycles.
 BEGIN_TO_WIRE = 4
@@ -34,21 +34,18 @@ DECISION_TO_ROOM = 2
 the flit to which the sender goes back."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LinkCycles:
     """A link, and what goes over it when."""
 
-    phit_bytes: int
-    buffer_flits: int
-    """Of a virtual channel."""
-    replay_flits: int
+    config: LinkConfig
     wire_cycles: int
     """From a port to the other."""
 
     @property
     def interval_fabric_cycles(self) -> int:
         """From a flit to the next, at best."""
-        return _FLIT_BYTES // self.phit_bytes
+        return self.config.phits
 
     @property
     def latency_fabric_cycles(self) -> int:
@@ -68,6 +65,16 @@ class LinkCycles:
             DECISION_TO_USER + USER_TO_REPORT, DECISION_TO_REPORT + self.interval_fabric_cycles
         )
         return ENTRY_TO_BEGIN + self._way + to_report + self._way + DECISION_TO_ROOM
+
+    @property
+    def flit_fabric_cycles(self) -> float:
+        """From a flit to the next, all the time: its phits, or what the way there and back leaves
+        of the flits that are kept and that a receiver has room for."""
+        return max(
+            self.interval_fabric_cycles,
+            self.acknowledged_fabric_cycles / self.config.replay_flits,
+            self.credited_fabric_cycles / self.config.buffer_flits,
+        )
 
     @property
     def retry_fabric_cycles(self) -> int:
@@ -96,8 +103,8 @@ class LinkCycles:
         interval = self.interval_fabric_cycles
         begins = unhindered = before * interval
         for window, fabric_cycles in (
-            (self.replay_flits, self.acknowledged_fabric_cycles),
-            (self.buffer_flits * channels, self.credited_fabric_cycles),
+            (self.config.replay_flits, self.acknowledged_fabric_cycles),
+            (self.config.buffer_flits * channels, self.credited_fabric_cycles),
         ):
             rounds, rest = divmod(before, window)
             begins = max(begins, rounds * fabric_cycles + rest * interval)

@@ -1,4 +1,4 @@
-"""Processes in simulated time."""
+"""Processes in simulated time: they wait for a cycle, or for each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Condition", "Kernel", "Process", "Step"]
+__all__ = ["Clock", "Condition", "Process", "Step"]
 
 _Result = TypeVar("_Result")
 Step = Generator["int | Condition", None, _Result]
@@ -14,29 +14,31 @@ Step = Generator["int | Condition", None, _Result]
 Process = Step[None]
 """Yields a cycle to sleep until, or a condition to wait for."""
 
-
 _LATE = 1 << 60
 
 
 class Condition:
     """Something that changes, and the processes that wait until it does."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._waiting: list[Process] = []
 
     def wait(self, process: Process) -> None:
         """Has ``process`` woken by the next :meth:`notify`."""
         self._waiting.append(process)
 
-    def notify(self, kernel: Kernel) -> None:
-        """Wakes who waits, now: what has changed says itself from when on it holds."""
+    def notify(self, _: object = None) -> None:
+        """Wakes who waits, in this cycle; each looks again whether it may go on."""
+        clock = self._clock
         waiting, self._waiting = self._waiting, []
         for process in waiting:
-            kernel.at(kernel.now, kernel.wake, process)
+            clock.at(clock.now, clock.wake, process)
 
 
-class Kernel:
-    """Calls functions in the order of their cycles."""
+class Clock:
+    """Calls functions in the order of their cycles; in the same cycle, in the order in which that
+    was asked for."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -75,3 +77,8 @@ class Kernel:
         """Takes the next event."""
         self.now, _, function, argument = heapq.heappop(self._events)
         function(argument)
+
+    def run(self) -> None:
+        """Takes events until there are none."""
+        while self._events:
+            self.step()

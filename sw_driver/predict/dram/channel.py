@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..dram.refresh import LONG_AGO, RefreshClock
-from ..dram.rows import RowPlanner
-from ..dram.state import ChannelState
-from ..dram.timing import FabricTimes
-from .config import CycleConfig
-from .tally import Tally
+from hw.dram.fabric_timing import FabricTiming
+
+from . import DramConfig
+from .refresh import LONG_AGO, RefreshClock
+from .rows import RowPlanner
+from .state import ChannelState, Tally
 
 __all__ = ["Channel"]
 
@@ -25,15 +25,16 @@ class Channel:
 
     def __init__(
         self,
-        config: CycleConfig,
+        config: DramConfig,
         state: ChannelState,
         *,
         at: int,
         clock: RefreshClock,
         ends: list[int],
     ) -> None:
-        self._config = config
-        self._times = FabricTimes.of(config)
+        self._controller = config.controller
+        self._geometry = geometry = config.part.geometry
+        self._times = FabricTiming.of(config.part.timing)
         self._clock = clock
         self._ends = ends
         self.tally = Tally()
@@ -42,7 +43,7 @@ class Channel:
         self._last_end = at - state.since_column
         self._last_read = self._last_write = LONG_AGO
         self._last_group = -1
-        self._group_written = [LONG_AGO] * config.bank_groups
+        self._group_written = [LONG_AGO] * geometry.bank_groups
 
     def state(self, cycle: int) -> ChannelState:
         """What the channel remembers at ``cycle``, after all columns."""
@@ -55,7 +56,7 @@ class Channel:
 
     def _new_planner(self, open_rows: tuple[int, ...] = ()) -> RowPlanner:
         return RowPlanner(
-            self._config,
+            self._geometry,
             self._times,
             ends=self._ends,
             tally=self.tally,
@@ -65,15 +66,15 @@ class Channel:
 
     def _place(self, line: int) -> tuple[int, int]:
         """Bank and row of a line."""
-        config = self._config
-        rest, pair = divmod((line >> 1) // config.lines_per_row, config.bank_groups // 2)
-        row, bank = divmod(rest, config.banks_per_group)
-        return (2 * pair + (line & 1)) * config.banks_per_group + bank, row
+        geometry = self._geometry
+        rest, pair = divmod((line >> 1) // geometry.bursts_per_row, geometry.bank_groups // 2)
+        row, bank = divmod(rest, geometry.banks_per_group)
+        return (2 * pair + (line & 1)) * geometry.banks_per_group + bank, row
 
     def _spaced(self, write: bool, bank: int) -> int:
         """The first cycle for a column as far as the columns before it matter."""
         times = self._times
-        group = bank // self._config.banks_per_group
+        group = bank // self._geometry.banks_per_group
         same_group = LONG_AGO
         if group == self._last_group:
             same_group = self._last_end + times.column_to_column_same_group
@@ -88,7 +89,7 @@ class Channel:
     def _note_column(self, write: bool, bank: int, column: int) -> None:
         times = self._times
         self._last_end = column
-        self._last_group = group = bank // self._config.banks_per_group
+        self._last_group = group = bank // self._geometry.banks_per_group
         if write:
             self._last_write = self._group_written[group] = column
             closed_from = column + times.write_to_precharge
