@@ -26,7 +26,7 @@ from sw_driver.system.axdimm.platform import (
 )
 from sw_driver.system.axdimm.settings import FrameworkSettings
 from sw_driver.system.axdimm.tables import table5, table6
-from sw_driver.system.engine import DeadlockError, NoRoomError
+from sw_driver.system.errors import DeadlockError, NoRoomError
 from sw_driver.system.log import Log, Ran, Transferred
 from sw_driver.system.reproduction import Cell, Experiment, page
 from sw_driver.workload import load_trace
