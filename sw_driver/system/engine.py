@@ -155,8 +155,8 @@ class Engine:
             for memory in machine.memories
         }
         self.recording = record or timeline is not None
-        self._processes: dict[Process, bool] = {}
-        """Those that have not returned, and whether they are in the background."""
+        self._processes: dict[Process, None] = {}
+        """Those that have not returned."""
         self._pending: dict[Transfer, None] = {}
         """Transfers without a queue that have not ended."""
         self._lanes: dict[str, list[int]] = {}
@@ -177,13 +177,10 @@ class Engine:
             self.queues[name] = Queue(self, name)
         return self.queues[name]
 
-    def process(self, steps: Steps, name: str = "", *, background: bool = False) -> Process:
-        """Lets a generator run, which yields the events that it waits for.
-
-        One in the ``background`` may still wait for something when all is over.
-        """
+    def process(self, steps: Steps, name: str = "") -> Process:
+        """Lets a generator run, which yields the events that it waits for."""
         process = self.clock.process(steps, name)
-        self._processes[process] = background
+        self._processes[process] = None
         process.callbacks.append(self._processes.__delitem__)
         return process
 
@@ -273,9 +270,7 @@ class Engine:
         heads = [queue.head for queue in self.queues.values() if queue.head is not None]
         actions = [action for action in (*heads, *self._pending) if action.after]
         found = [f"{action.what} waits for {action.after[-1].what}" for action in actions]
-        for process, background in self._processes.items():
-            if not background:
-                found.append(f"{process.what} waits for {process.waits_for.what}")
+        found += [f"{each.what} waits for {each.waits_for.what}" for each in self._processes]
         for account in self.memories.values():
             found += account.waiting()
         return found

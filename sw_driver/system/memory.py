@@ -20,7 +20,7 @@ class _Room(Event):
 
     __slots__ = ("account", "key", "nbytes")
 
-    def __init__(self, account: Account, nbytes: int, key: Hashable | None) -> None:
+    def __init__(self, account: Account, nbytes: int, key: Hashable) -> None:
         super().__init__(account.clock)
         self.account = account
         self.nbytes = nbytes
@@ -88,11 +88,10 @@ class Account:
         self._record(key, -nbytes)
         self._serve()
 
-    def room(self, nbytes: int, key: Hashable | None = None) -> Event:
-        """An event at which so much is free; who asks first is served first.
+    def room(self, nbytes: int, key: Hashable) -> Event:
+        """An event at which so much is free, and is taken; who asks first is served first.
 
-        With ``key`` the bytes are taken at that moment, so that nobody else can. Without, whoever
-        comes first may. Raises :class:`NoRoomError` if the memory is smaller than that.
+        Raises :class:`NoRoomError` if the memory is smaller than that.
         """
         if not 0 <= nbytes <= self.capacity_bytes:
             raise NoRoomError(
@@ -107,16 +106,15 @@ class Account:
     def waiting(self) -> list[str]:
         """Who waits, in words."""
         return [
-            f"{room.what if room.key is None else f'{room.key!r} waits for {room.what}'}, of which "
-            f"{self.free_bytes} are free; {self._holders()}"
+            f"{room.key!r} waits for {room.what}, of which {self.free_bytes} are free; "
+            f"{self._holders()}"
             for room in self._waiting
         ]
 
     def _serve(self) -> None:
         while self._waiting and self._waiting[0].nbytes <= self.free_bytes:
             room = self._waiting.popleft()
-            if room.key is not None:
-                self.take(room.key, room.nbytes)
+            self.take(room.key, room.nbytes)
             room.succeed()
 
     def _record(self, key: Hashable, nbytes: int) -> None:
