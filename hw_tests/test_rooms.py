@@ -28,7 +28,8 @@ FLOORS = [
 
 
 MODULES = modules()
-IMPORTS = {module: imported(module, MODULES) for module in MODULES}
+IMPORTS = {module: imported(module, MODULES, for_types=True) for module in MODULES}
+"""Those for types alone are among them: who needs another's types knows the other."""
 
 
 def _room(module: str) -> str:

@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulates and prints."""
-    from sw_driver.system.memory import EngineError
+    from sw_driver.system.errors import EngineError
     from sw_driver.system.reproduce import reproduce, write_page
 
     progress = progress_console(arguments)

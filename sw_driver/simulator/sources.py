@@ -57,14 +57,16 @@ def hardware_modules() -> set[str]:
     }
 
 
-def imported(module: str, here: dict[str, Path] | None = None) -> set[str]:
+def imported(
+    module: str, here: dict[str, Path] | None = None, *, for_types: bool = False
+) -> set[str]:
     """The modules of ``here``, all of the project's, that one imports.
 
-    Also in its functions, but not for its types alone.
+    Also in its functions; those for its types alone only if asked for.
     """
     here = modules() if here is None else here
     found = set()
-    for source, name in _imports(here[module]):
+    for source, name in _imports(here[module], for_types):
         inside = f"{source}.{name}"
         found.add(inside if inside in here else source)
     return (found & here.keys()) - {module}
@@ -75,11 +77,11 @@ def _parts(path: Path) -> tuple[str, ...]:
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
-def _imports(path: Path) -> frozenset[tuple[str, str]]:
+def _imports(path: Path, for_types: bool = False) -> frozenset[tuple[str, str]]:
     """The modules that one imports, and what from each."""
     parts = _parts(path)
     package = parts if path.name == "__init__.py" else parts[:-1]
-    return _parsed(path.read_bytes(), package)[0]
+    return _parsed(path.read_bytes(), package, for_types)[0]
 
 
 def _named_beside(path: Path) -> Iterator[Path]:
@@ -91,12 +93,12 @@ def _named_beside(path: Path) -> Iterator[Path]:
 
 @cache
 def _parsed(
-    content: bytes, package: tuple[str, ...]
+    content: bytes, package: tuple[str, ...], for_types: bool = False
 ) -> tuple[frozenset[tuple[str, str]], frozenset[str]]:
     """What a module of ``package`` imports, and what in it may be names of files."""
     tree = ast.parse(content)
     imports = set()
-    for node in _statements(tree):
+    for node in _statements(tree, for_types):
         if isinstance(node, ast.Import):
             imports |= {(alias.name, "") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -111,9 +113,9 @@ def _parsed(
     return frozenset(imports), frozenset(text for text in texts if "." in text and " " not in text)
 
 
-def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+def _statements(tree: ast.AST, for_types: bool) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-            continue
-        yield child
-        yield from _statements(child)
+        typing = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if for_types or not typing:
+            yield child
+            yield from _statements(child, for_types)

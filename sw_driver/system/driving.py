@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from simpy.events import Event
 
 from ..workload.trace import PHASES, Op, Tensor, Trace
-from .engine import Action, Engine, EngineError
+from .action import Action
+from .clock import Event, Steps
+from .engine import Engine
+from .errors import EngineError
 
 __all__ = ["Cost", "Free", "Move", "Plan", "PlanError", "Policy", "Run", "Step", "drive", "replay"]
 
@@ -88,7 +88,7 @@ def drive(
     ask = cost or _costs(engine)
     actions: dict[int, Action] = {}
 
-    def host() -> Generator[Event, Any, None]:
+    def host() -> Steps:
         for op in trace.ops:
             if ahead_ops is not None and op.id - ahead_ops - 1 in actions:
                 yield actions[op.id - ahead_ops - 1]
@@ -99,7 +99,7 @@ def drive(
             place = place or default
             queue, duration_ns = engine.queue(place), ask(op, place)
             for needed in trace.dependencies[op.id]:
-                if needed in actions and actions[needed].queue is not queue:
+                if needed in actions and actions[needed].queue != place:
                     after.append(actions[needed])
             action = queue.execute(duration_ns, _label(trace, op), after, op.phase)
             action.callbacks.append(lambda _, op=op: policy.after(op))
@@ -165,8 +165,8 @@ def replay(engine: Engine, trace: Trace, plan: Plan, *, cost: Cost | None = None
     """Does what the plan says; tensors hold memory by their ids.
 
     Raises :class:`PlanError` for a tensor that is not where it is needed when it is,
-    :class:`~sw_driver.system.memory.NoRoomError` if ``placed`` does not fit, and
-    :class:`~sw_driver.system.engine.DeadlockError` if room never comes.
+    :class:`~sw_driver.system.errors.NoRoomError` if ``placed`` does not fit, and
+    :class:`~sw_driver.system.errors.DeadlockError` if room never comes.
     """
     begin_ns, ask = engine.now_ns, cost or _costs(engine)
     for action in plan.actions:
@@ -197,14 +197,14 @@ def replay(engine: Engine, trace: Trace, plan: Plan, *, cost: Cost | None = None
 def _run(engine: Engine, trace: Trace, action: Run, after: list[Event], ask: Cost) -> Action:
     op, device = trace.ops[action.op], engine.machine.device(action.device)
 
-    def run() -> Generator[Event, Any, None]:
+    def run() -> Steps:
         here = engine.memory(device.memory)
         for tensor in op.reads:
             _expect(engine, tensor, here.name, f"operation {op.id}, {_label(trace, op)},")
         for tensor in op.writes:
             if not here.holds(tensor):
                 yield here.room(trace.tensors[tensor].nbytes, tensor)
-        yield engine.env.timeout(ask(op, device.name))
+        yield engine.clock.timeout(ask(op, device.name))
 
     return engine.queue(device.name).call(run, _label(trace, op), after, op.phase)
 
@@ -212,7 +212,7 @@ def _run(engine: Engine, trace: Trace, action: Run, after: list[Event], ask: Cos
 def _move(engine: Engine, tensor: Tensor, action: Move, after: list[Event]) -> Action:
     source, target, label = action.source, action.target, f"tensor {tensor.id}"
 
-    def move() -> Generator[Event, Any, None]:
+    def move() -> Steps:
         _expect(engine, tensor.id, source, f"its move to {target}")
         yield engine.memory(target).room(tensor.nbytes, tensor.id)
         yield engine.transfer(tensor.nbytes, source, target, label)
@@ -223,7 +223,7 @@ def _move(engine: Engine, tensor: Tensor, action: Move, after: list[Event]) -> A
     return queue.call(move, label, after, "move")
 
 
-def _free(engine: Engine, action: Free, after: list[Event]) -> Generator[Event, Any, None]:
+def _free(engine: Engine, action: Free, after: list[Event]) -> Steps:
     yield from after
     engine.memory(action.memory).give(action.tensor)
 

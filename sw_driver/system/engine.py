@@ -1,6 +1,6 @@
 """What happens when on a machine: queues of operations, transfers, and memory, in simulated time.
 
-Thin over SimPy: everything that can be waited for is one of its events, and a policy may add
+Everything that can be waited for is an :class:`~sw_driver.system.clock.Event`, and a policy may add
 processes of its own. Times are integer ns, sizes bytes. The same calls give the same result: what
 happens at one moment happens in the order in which it was asked for.
 """
@@ -8,169 +8,49 @@ happens at one moment happens in the order in which it was asked for.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from heapq import heappop, heappush
-from itertools import count
+from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any
 
-import simpy
-from simpy.core import EmptySchedule
-from simpy.events import NORMAL, PENDING, Condition, Event, Process
-
 from ..machine.machine import Machine
+from ..machine.parts import Link
 from ..runtime.timeline import Timeline
+from .action import Action
+from .clock import Clock, Event, Process, Steps
 from .conservation import check_log
+from .errors import DeadlockError, EngineError
 from .log import Log, Ran, Transferred
-from .memory import Account, EngineError, NoRoomError
-from .network import Network
+from .memory import Account
+from .network import Network, Transfer
 
-__all__ = [
-    "Action",
-    "DeadlockError",
-    "Engine",
-    "EngineError",
-    "NoRoomError",
-    "Queue",
-    "Transfer",
-]
+__all__ = ["Engine", "Queue"]
 
 _NAMED = 8
 """So many of those who wait are named in a message."""
 
 
-class DeadlockError(EngineError):
-    """Nothing can happen any more, and something still waits."""
-
-
-class Action(Event):
-    """An event that happens when the action ends; it knows when it began."""
-
-    # Those of SimPy's event, too: a slot is found faster than an entry of a dictionary.
-    __slots__ = (
-        "_ok",
-        "_value",
-        "after",
-        "begin_ns",
-        "callbacks",
-        "end_ns",
-        "engine",
-        "env",
-        "label",
-        "queue",
-    )
-
-    begin_ns: int
-    end_ns: int
-    """Neither is there before its time."""
-
-    def __init__(self, engine: Engine, queue: Queue | None, label: str, after: Iterable[Event]):
-        self.env = engine.env
-        self.engine = engine
-        self.callbacks = [engine._ended if queue is None else queue._ended]
-        self._ok = True
-        self._value = PENDING
-        self.label = label
-        self.queue = queue
-        self.after = list(after)
-        """What it still waits for; the last is looked at first."""
-
-    def _proceed(self, _: Event | None = None) -> None:
-        """Begins, unless there is something left to wait for."""
-        after = self.after
-        while after:
-            event = after[-1]
-            if event.callbacks is not None:
-                event.callbacks.append(self._proceed)
-                return
-            after.pop()
-        self.begin_ns = now_ns = self.engine.env._now
-        self._begin(now_ns)
-
-    def _begin(self, now_ns: int) -> None:
-        raise NotImplementedError
-
-    @property
-    def what(self) -> str:
-        """In words."""
-        where = "" if self.queue is None else f" in queue {self.queue.name!r}"
-        return f"{self.label!r}{where}"
-
-
 class _Execute(Action):
+    __slots__ = ("category", "duration_ns")
+
     category: str
     duration_ns: int
 
-    def _begin(self, now_ns: int) -> None:
-        self._value = None
-        env = self.env
-        heappush(env._queue, (now_ns + self.duration_ns, NORMAL, next(env._eid), self))
-
-
-class Transfer(Action):
-    """Bytes on their way from one memory to another."""
-
-    __slots__ = (
-        "due_ns",
-        "lanes",
-        "left",
-        "listed_ns",
-        "nbytes",
-        "number",
-        "path",
-        "rate",
-        "since_ns",
-    )
-
-    category = "transfer"
-    number: int
-    rate: int
-    """In bytes a second; below 0 until the latency is over."""
-    left: int
-    """In 10^-9 bytes."""
-    since_ns: int
-    due_ns: int
-    listed_ns: int
-    """The first time for which the clock has it in its list."""
-    lanes: list[tuple[str, int]]
-
-    def __init__(
-        self,
-        engine: Engine,
-        queue: Queue | None,
-        nbytes: int,
-        source: str,
-        target: str,
-        label: str,
-        after: Iterable[Event],
-    ) -> None:
-        super().__init__(engine, queue, label, after)
-        self.nbytes = index(nbytes)
-        if nbytes < 0:
-            raise EngineError(f"{label!r} moves {nbytes} bytes: expected at least 0")
-        self.path = engine.network.path(source, target)
-        self.number = next(engine._numbers)
-        self.rate = -1
-
-    def _begin(self, now_ns: int) -> None:
-        env = self.env
-        if self.engine.timeline is not None:
-            self.engine._find_lanes(self)
-        self.listed_ns = due_ns = now_ns + self.path.latency_ns
-        heappush(env._queue, (due_ns, NORMAL, next(env._eid), self))
+    def begin(self, now_ns: int) -> None:
+        self.clock.at(now_ns + self.duration_ns, self.happen)
 
 
 class _Call(Action):
+    __slots__ = ("category", "function", "process")
+
     category: str
-    function: Callable[[], Generator[Event, Any, Any]]
+    function: Callable[[], Steps]
+    process: Callable[[Steps, str], Process]
 
-    def _begin(self, now_ns: int) -> None:
-        process = self.engine.process(self.function(), self.label)
-        process.callbacks.append(self._done)
+    def begin(self, now_ns: int) -> None:
+        self.process(self.function(), self.label).callbacks.append(self._returned)
 
-    def _done(self, process: Event) -> None:
-        if process.ok:
-            self.succeed(process.value)
+    def _returned(self, process: Event) -> None:
+        self.succeed(process.value)
 
 
 class Queue:
@@ -195,7 +75,7 @@ class Queue:
         duration_ns = index(duration_ns)
         if duration_ns < 0:
             raise EngineError(f"{label!r} takes {duration_ns} ns: expected at least 0")
-        action = _Execute(self.engine, self, label, after)
+        action = _Execute(self.engine.clock, self.name, label, after, self._ended)
         action.duration_ns = duration_ns
         action.category = category
         return self._add(action)
@@ -204,69 +84,44 @@ class Queue:
         self, nbytes: int, source: str, target: str, label: str, after: Iterable[Event] = ()
     ) -> Transfer:
         """An entry that moves bytes; see :meth:`Engine.transfer`."""
-        return self._add(Transfer(self.engine, self, nbytes, source, target, label, after))
+        network = self.engine.network
+        return self._add(
+            Transfer(network, self.name, nbytes, source, target, label, after, self._ended)
+        )
 
     def call(
         self,
-        function: Callable[[], Generator[Event, Any, Any]],
+        function: Callable[[], Steps],
         label: str,
         after: Iterable[Event] = (),
         category: str = "call",
     ) -> Action:
         """An entry that is what a generator function does: it ends when that returns, and its value
         is what was returned. The generator yields events."""
-        action = _Call(self.engine, self, label, after)
-        action.function = function
+        action = _Call(self.engine.clock, self.name, label, after, self._ended)
+        action.function, action.process = function, self.engine.process
         action.category = category
         return self._add(action)
 
     def _add(self, action: Any) -> Any:
         if self.head is None:
             self.head = action
-            action._proceed()
+            action.proceed()
         else:
             self._entries.append(action)
         return action
 
     def _ended(self, action: Any) -> None:
         engine = self.engine
-        action.end_ns = now_ns = engine.env._now
+        action.end_ns = now_ns = engine.clock.now_ns
         self.busy_ns += now_ns - action.begin_ns
-        if engine._recording:
-            engine._record(action, now_ns)
+        if engine.recording:
+            engine.record(action)
         if self._entries:
             self.head = self._entries.popleft()
-            self.head._proceed()
+            self.head.proceed()
         else:
             self.head = None
-
-
-class _Environment(simpy.Environment):
-    """SimPy's, in whose list of what comes next a transfer may be at times that are not its own.
-
-    Its run() would step as well, but not notice who waits at the end.
-    """
-
-    network: Network
-    _now: int
-    _queue: list[tuple[int, int, int, Any]]  # type: ignore[assignment]
-
-    def step(self) -> None:
-        queue, network = self._queue, self.network
-        while True:
-            if network.unsettled and (not queue or queue[0][0] > self._now):
-                network.settle()
-            if not queue:
-                raise EmptySchedule
-            at_ns, _, _, event = heappop(queue)
-            if type(event) is not Transfer or network.arrives(event, at_ns):
-                break
-        self._now = at_ns
-        callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
-        for callback in callbacks:
-            callback(event)
-        if not event._ok and not event.defused:
-            raise event._value
 
 
 class Engine:
@@ -289,25 +144,28 @@ class Engine:
             )
         self.machine = machine
         self.timeline = timeline
-        self.log = Log() if record else None
-        self.env = _Environment()
-        self.network = self.env.network = Network(self, machine)
+        self.log = log = Log() if record else None
+        self.clock = clock = Clock()
+        self.network = Network(clock, machine, log)
         self.queues: dict[str, Queue] = {}
         self.memories = {
-            memory.name: Account(self, memory.name, int(memory.capacity_bytes.value))
+            memory.name: Account(
+                clock, memory.name, int(memory.capacity_bytes.value), log, timeline
+            )
             for memory in machine.memories
         }
-        self._processes: dict[Process, tuple[str, bool]] = {}
+        self.recording = record or timeline is not None
+        self._processes: dict[Process, None] = {}
+        """Those that have not returned."""
         self._pending: dict[Transfer, None] = {}
         """Transfers without a queue that have not ended."""
-        self._numbers = count()
-        self._lanes: dict[str, list[bool]] = {}
-        self._recording = record or timeline is not None
+        self._lanes: dict[str, list[int]] = {}
+        """Of each link the tracks of the timeline, and when the last transfer on each ended."""
         self._ended = self._ended  # one bound method for all transfers
 
     @property
     def now_ns(self) -> int:
-        return int(self.env._now)
+        return self.clock.now_ns
 
     def memory(self, name: str) -> Account:
         """Raises :class:`~sw_driver.machine.parts.MachineError` if there is none of that name."""
@@ -319,15 +177,10 @@ class Engine:
             self.queues[name] = Queue(self, name)
         return self.queues[name]
 
-    def process(
-        self, generator: Generator[Event, Any, Any], name: str = "", *, background: bool = False
-    ) -> Process:
-        """Lets a generator run, which yields the events that it waits for.
-
-        One in the ``background`` may still wait for something when all is over.
-        """
-        process = self.env.process(generator)
-        self._processes[process] = name or process.name, background
+    def process(self, steps: Steps, name: str = "") -> Process:
+        """Lets a generator run, which yields the events that it waits for."""
+        process = self.clock.process(steps, name)
+        self._processes[process] = None
         process.callbacks.append(self._processes.__delitem__)
         return process
 
@@ -340,22 +193,18 @@ class Engine:
         link (see :mod:`sw_driver.system.network`). Takes and gives no memory. Raises
         :class:`~sw_driver.machine.parts.MachineError` if there is no route.
         """
-        transfer = Transfer(self, None, nbytes, source, target, label, after)
+        transfer = Transfer(self.network, "", nbytes, source, target, label, after, self._ended)
         self._pending[transfer] = None
-        transfer._proceed()
+        transfer.proceed()
         return transfer
 
     def run(self) -> int:
         """Runs until nothing is left to do; returns the time.
 
-        Raises :class:`DeadlockError` if something still waits then, and what a process raised.
+        Raises :class:`~sw_driver.system.errors.DeadlockError` if something still waits then, and
+        what a process raised.
         """
-        step = self.env.step
-        try:
-            while True:
-                step()
-        except EmptySchedule:
-            pass
+        self.clock.run()
         stuck = self._stuck()
         if stuck:
             more = f"\n  and {len(stuck) - _NAMED} more" if len(stuck) > _NAMED else ""
@@ -370,75 +219,58 @@ class Engine:
         """Checks that what was recorded can be, on this machine.
 
         Raises :class:`~sw_driver.system.conservation.ConservationError` if not, and
-        :class:`EngineError` if nothing was recorded.
+        :class:`~sw_driver.system.errors.EngineError` if nothing was recorded.
         """
         if self.log is None:
             raise EngineError("nothing was recorded: make the engine with record=True")
         check_log(self.log, self.machine)
 
-    def _ended(self, transfer: Any) -> None:
-        del self._pending[transfer]
-        transfer.end_ns = self.now_ns
-        if self._recording:
-            self._record(transfer, self.now_ns)
-
-    def _find_lanes(self, transfer: Transfer) -> None:
-        """Of the tracks of each link the first that no other transfer has at the time."""
-        transfer.lanes = []
-        for link, writing in transfer.path.hops:
-            way = "" if link.sharing == "half" else " write" if writing else " read"
-            taken = self._lanes.setdefault(link.name + way, [])
-            number = taken.index(False) if False in taken else len(taken)
-            taken[number : number + 1] = [True]
-            transfer.lanes.append((link.name + way, number))
-
-    def _record(self, action: Any, now_ns: int) -> None:
-        log, timeline, queue, begin_ns = self.log, self.timeline, action.queue, action.begin_ns
+    def record(self, action: Any) -> None:
+        """Writes down what has ended now, for the log and the timeline."""
+        log, timeline = self.log, self.timeline
+        begin_ns, end_ns = action.begin_ns, action.end_ns
+        tracks = [f"queue {action.queue}"] if action.queue else []
         moved = {}
         if type(action) is Transfer:
-            path = action.path
-            moved = {"nbytes": action.nbytes, "from": path.source, "to": path.target}
+            path, nbytes = action.path, action.nbytes
+            moved = {"nbytes": nbytes, "from": path.source, "to": path.target}
             if log is not None:
+                of_path = (nbytes, path.source, path.target)
                 log.transferred.append(
-                    Transferred(
-                        action.number,
-                        action.label,
-                        action.nbytes,
-                        path.source,
-                        path.target,
-                        begin_ns,
-                        now_ns,
-                    )
+                    Transferred(action.number, action.label, *of_path, begin_ns, end_ns)
                 )
-        if log is not None and queue is not None:
-            log.ran.append(Ran(queue.name, action.label, begin_ns, now_ns))
-        if timeline is None:
-            return
-        tracks = [] if queue is None else [f"queue {queue.name}"]
-        for name, number in action.lanes if moved else ():
-            self._lanes[name][number] = False
-            tracks.append(f"link {name}" + f" {number + 1}" * (number > 0))
-        for track in tracks:
-            timeline.track(track)
-            timeline.add(track, action.label, begin_ns, now_ns, action.category, **moved)
+            if timeline is not None:
+                tracks += [self._track(link, writing, action) for link, writing in path.hops]
+        if log is not None and action.queue:
+            log.ran.append(Ran(action.queue, action.label, begin_ns, end_ns))
+        if timeline is not None:
+            for track in tracks:
+                timeline.track(track)
+                timeline.add(track, action.label, begin_ns, end_ns, action.category, **moved)
+
+    def _ended(self, transfer: Transfer) -> None:
+        del self._pending[transfer]
+        transfer.end_ns = self.now_ns
+        if self.recording:
+            self.record(transfer)
+
+    def _track(self, link: Link, writing: bool, transfer: Transfer) -> str:
+        """Of the tracks of a link the first that has been free since the transfer began."""
+        way = "" if link.sharing == "half" else " write" if writing else " read"
+        name = f"link {link.name}{way}"
+        ends = self._lanes.setdefault(name, [])
+        number = next(
+            (n for n, end_ns in enumerate(ends) if end_ns <= transfer.begin_ns), len(ends)
+        )
+        ends[number : number + 1] = [transfer.end_ns]
+        return name + f" {number + 1}" * (number > 0)
 
     def _stuck(self) -> list[str]:
         """Who waits for what, in words."""
         heads = [queue.head for queue in self.queues.values() if queue.head is not None]
         actions = [action for action in (*heads, *self._pending) if action.after]
-        found = [f"{action.what} waits for {_what(action.after[-1])}" for action in actions]
-        for process, (name, background) in self._processes.items():
-            if not background:
-                found.append(f"process {name!r} waits for {_what(process.target)}")
+        found = [f"{action.what} waits for {action.after[-1].what}" for action in actions]
+        found += [f"{each.what} waits for {each.waits_for.what}" for each in self._processes]
         for account in self.memories.values():
             found += account.waiting()
         return found
-
-
-def _what(event: Event) -> str:
-    if isinstance(event, Condition):
-        left = [each for each in event._events if each.callbacks is not None]
-        return " and ".join(_what(each) for each in left)
-    if isinstance(event, Process):
-        return f"process {event.name!r}"
-    return getattr(event, "what", f"an event ({type(event).__name__}) that nobody lets happen")

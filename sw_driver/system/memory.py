@@ -4,49 +4,52 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
-from simpy.events import Event
+from ..runtime.timeline import Timeline
+from .clock import Clock, Event
+from .errors import EngineError, NoRoomError
+from .log import Held, Log
 
-from .log import Held
-
-if TYPE_CHECKING:
-    from .engine import Engine
-
-__all__ = ["Account", "EngineError", "NoRoomError", "Room"]
+__all__ = ["Account"]
 
 _LARGEST = 5
 
 
-class EngineError(RuntimeError):
-    """What the engine was asked for cannot happen; the message says why."""
-
-
-class NoRoomError(EngineError):
-    """More memory was taken than is free."""
-
-
-class Room(Event):
+class _Room(Event):
     """Happens when a memory has so much room."""
 
-    def __init__(self, account: Account, nbytes: int, key: Hashable | None) -> None:
-        super().__init__(account.engine.env)
+    __slots__ = ("account", "key", "nbytes")
+
+    def __init__(self, account: Account, nbytes: int, key: Hashable) -> None:
+        super().__init__(account.clock)
+        self.account = account
         self.nbytes = nbytes
         self.key = key
-        self.what = f"room for {nbytes} bytes in memory {account.name!r}"
+
+    @property
+    def what(self) -> str:
+        return f"room for {self.nbytes} bytes in memory {self.account.name!r}"
 
 
 class Account:
     """The bytes of one memory, by who holds them."""
 
-    def __init__(self, engine: Engine, name: str, capacity_bytes: int) -> None:
-        self.engine = engine
+    def __init__(
+        self,
+        clock: Clock,
+        name: str,
+        capacity_bytes: int,
+        log: Log | None,
+        timeline: Timeline | None,
+    ) -> None:
+        self.clock = clock
+        self._log, self._timeline = log, timeline
         self.name = name
         self.capacity_bytes = capacity_bytes
         self.free_bytes = capacity_bytes
         self.peak_bytes = 0
         self._held: dict[Hashable, int] = {}
-        self._waiting: deque[Room] = deque()
+        self._waiting: deque[_Room] = deque()
 
     def holds(self, key: Hashable) -> bool:
         return key in self._held
@@ -85,18 +88,17 @@ class Account:
         self._record(key, -nbytes)
         self._serve()
 
-    def room(self, nbytes: int, key: Hashable | None = None) -> Event:
-        """An event at which so much is free; who asks first is served first.
+    def room(self, nbytes: int, key: Hashable) -> Event:
+        """An event at which so much is free, and is taken; who asks first is served first.
 
-        With ``key`` the bytes are taken at that moment, so that nobody else can. Without, whoever
-        comes first may. Raises :class:`NoRoomError` if the memory is smaller than that.
+        Raises :class:`NoRoomError` if the memory is smaller than that.
         """
         if not 0 <= nbytes <= self.capacity_bytes:
             raise NoRoomError(
                 f"memory {self.name!r}: there is never room for {nbytes} of its "
                 f"{self.capacity_bytes} bytes"
             )
-        room = Room(self, nbytes, key)
+        room = _Room(self, nbytes, key)
         self._waiting.append(room)
         self._serve()
         return room
@@ -104,25 +106,24 @@ class Account:
     def waiting(self) -> list[str]:
         """Who waits, in words."""
         return [
-            f"{room.what if room.key is None else f'{room.key!r} waits for {room.what}'}, of which "
-            f"{self.free_bytes} are free; {self._holders()}"
+            f"{room.key!r} waits for {room.what}, of which {self.free_bytes} are free; "
+            f"{self._holders()}"
             for room in self._waiting
         ]
 
     def _serve(self) -> None:
         while self._waiting and self._waiting[0].nbytes <= self.free_bytes:
             room = self._waiting.popleft()
-            if room.key is not None:
-                self.take(room.key, room.nbytes)
+            self.take(room.key, room.nbytes)
             room.succeed()
 
     def _record(self, key: Hashable, nbytes: int) -> None:
-        log, timeline, now_ns = self.engine.log, self.engine.timeline, self.engine.now_ns
-        if log is not None:
-            log.held.append(Held(now_ns, self.name, key, nbytes))
-        if timeline is not None:
+        now_ns = self.clock.now_ns
+        if self._log is not None:
+            self._log.held.append(Held(now_ns, self.name, key, nbytes))
+        if self._timeline is not None:
             held_bytes = self.capacity_bytes - self.free_bytes
-            timeline.count(f"memory {self.name}, bytes", held_bytes, now_ns)
+            self._timeline.count(f"memory {self.name}, bytes", held_bytes, now_ns)
 
     def _holders(self) -> str:
         largest = sorted(self._held.items(), key=lambda each: -each[1])[:_LARGEST]

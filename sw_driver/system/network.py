@@ -9,26 +9,23 @@ ends at one moment is settled together, when the next moment is about to come.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import heappush
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from math import lcm
-from typing import TYPE_CHECKING, NamedTuple
-
-from simpy.events import NORMAL
+from operator import index
+from typing import Any, NamedTuple
 
 from ..machine.machine import Hop, Machine
-from .log import Segment
+from .action import Action
+from .clock import Clock, Entry, Event
+from .errors import EngineError
+from .log import Log, Segment
 
-if TYPE_CHECKING:
-    from .engine import Engine, Transfer
-
-__all__ = ["Channel", "Network", "Path"]
+__all__ = ["Network", "Transfer"]
 
 _GIGA = 10**9
 _KNOWN = 1 << 14
 """So many states' rates are kept."""
-_NEVER = 1 << 200
-"""Later than anything: when something is listed that is not."""
 _COUNT_BITS = 24
 """More transfers than fit are never on one path."""
 
@@ -74,11 +71,99 @@ Share = tuple[Channel, int]
 """Of a channel's budget, so much is needed for one byte a second."""
 
 
+class Transfer(Action):
+    """Bytes on their way from one memory to another."""
+
+    __slots__ = (
+        "_entry",
+        "due_ns",
+        "left",
+        "nbytes",
+        "network",
+        "number",
+        "path",
+        "rate",
+        "since_ns",
+    )
+
+    category = "transfer"
+    rate: int
+    """In bytes a second, once the latency is over; 0 before it is settled."""
+    left: int
+    """In 10^-9 bytes, at ``since_ns``."""
+    since_ns: int
+    due_ns: int
+
+    def __init__(
+        self,
+        network: Network,
+        queue: str,
+        nbytes: int,
+        source: str,
+        target: str,
+        label: str,
+        after: Iterable[Event],
+        ended: Callable[[Any], object],
+    ) -> None:
+        super().__init__(network.clock, queue, label, after, ended)
+        self.nbytes = index(nbytes)
+        if nbytes < 0:
+            raise EngineError(f"{label!r} moves {nbytes} bytes: expected at least 0")
+        self.network = network
+        self.path = network.path(source, target)
+        self.number = next(network.numbers)
+        self._entry: Entry | None = None
+
+    def begin(self, now_ns: int) -> None:
+        """Waits for the latency, and then moves."""
+        begins = self._enter if self.nbytes else self.happen
+        self.clock.at(now_ns + self.path.latency_ns, begins)
+
+    def _enter(self) -> None:
+        self.since_ns = self.clock.now_ns
+        self.rate = 0
+        self.left = self.nbytes * _GIGA
+        self.network.add(self)
+
+    def run(self, rate: int, now_ns: int) -> None:
+        """Has this rate from now on."""
+        if now_ns != self.since_ns:
+            self.left -= self.rate * (now_ns - self.since_ns)
+            self._log(now_ns)
+            self.since_ns = now_ns
+        self.rate = rate
+        self.due_ns = due_ns = now_ns - (-self.left // rate)
+        entry = self._entry
+        if entry is None or due_ns < entry[0]:
+            if entry is not None:
+                self.clock.cancel(entry)
+            self._entry = self.clock.at(due_ns, self._arrive)
+
+    def _arrive(self) -> None:
+        """Ends, or waits on if it has become slower since that was to be."""
+        now_ns = self.clock.now_ns
+        if now_ns < self.due_ns:
+            self._entry = self.clock.at(self.due_ns, self._arrive)
+            return
+        self._entry = None
+        self.network.remove(self)
+        self._log(now_ns)
+        self.happen()
+
+    def _log(self, now_ns: int) -> None:
+        log = self.network.log
+        if log is not None:
+            log.segments.append(Segment(self.number, self.since_ns, now_ns, self.rate))
+
+
 class Network:
     """The links of a machine, and what is on them."""
 
-    def __init__(self, engine: Engine, machine: Machine) -> None:
-        self._engine = engine
+    def __init__(self, clock: Clock, machine: Machine, log: Log | None) -> None:
+        self.clock = clock
+        self.log = log
+        self.numbers = count()
+        """Of transfers."""
         self._machine = machine
         self._shares: dict[tuple[str, bool], Share] = {}
         self._paths: dict[tuple[str, str], Path] = {}
@@ -87,7 +172,7 @@ class Network:
         self._known: dict[int, list[tuple[Path, int]]] = {}
         """By the state, as found before: the same come back all the time, and finding them takes
         the most by far."""
-        self.unsettled = False
+        self._unsettled = False
         """Whether one began or ended since the last settling."""
         for link in machine.links:
             read, write = link.rate(writing=False), link.rate(writing=True)
@@ -110,44 +195,29 @@ class Network:
             self._paths[source, target] = path
         return path
 
-    def arrives(self, flow: Transfer, at_ns: int) -> bool:
-        """Whether a transfer that the clock's list has for that time ends then.
+    def add(self, transfer: Transfer) -> None:
+        """Its latency is over."""
+        path = transfer.path
+        path.flows[transfer] = None
+        path.rate = 0
+        self._change(path.unit)
 
-        The list is never searched: an entry that is too late is passed over, and one that is too
-        early is put in again.
-        """
-        if at_ns != flow.listed_ns:
-            return False
-        path = flow.path
-        if flow.rate > 0:
-            if at_ns < flow.due_ns:
-                env = self._engine.env
-                flow.listed_ns = flow.due_ns
-                heappush(env._queue, (flow.due_ns, NORMAL, next(env._eid), flow))
-                return False
-            del path.flows[flow]
-            self._state -= path.unit
-            self.unsettled = True
-            log = self._engine.log
-            if log is not None:
-                log.segments.append(Segment(flow.number, flow.since_ns, at_ns, flow.rate))
-        elif flow.nbytes:  # its latency is over
-            self._engine.env._now = flow.since_ns = at_ns
-            flow.rate = 0
-            flow.left = flow.nbytes * _GIGA
-            flow.listed_ns = _NEVER
-            path.flows[flow] = None
-            path.rate = 0
-            self._state += path.unit
-            self.unsettled = True
-            return False
-        flow.listed_ns = _NEVER
-        flow._value = None
-        return True
+    def remove(self, transfer: Transfer) -> None:
+        """All of it is there."""
+        path = transfer.path
+        del path.flows[transfer]
+        self._change(-path.unit)
 
-    def settle(self) -> None:
+    def _change(self, units: int) -> None:
+        self._state += units
+        if not self._unsettled:
+            self._unsettled = True
+            self.clock.at_end(self._settle)
+
+    def _settle(self) -> None:
         """Gives all transfers their rates, from now on."""
-        now_ns = self._engine.env._now
+        self._unsettled = False
+        now_ns = self.clock.now_ns
         rates = self._known.get(self._state)
         if rates is None:
             rates = self._learn()
@@ -156,22 +226,7 @@ class Network:
                 path.rate = rate
                 for flow in path.flows:
                     if flow.rate != rate:
-                        self._run(flow, rate, now_ns)
-        self.unsettled = False
-
-    def _run(self, flow: Transfer, rate: int, now_ns: int) -> None:
-        if now_ns != flow.since_ns:
-            flow.left -= flow.rate * (now_ns - flow.since_ns)
-            log = self._engine.log
-            if log is not None:
-                log.segments.append(Segment(flow.number, flow.since_ns, now_ns, flow.rate))
-            flow.since_ns = now_ns
-        flow.rate = rate
-        flow.due_ns = due_ns = now_ns - (-flow.left // rate)
-        if due_ns < flow.listed_ns:
-            flow.listed_ns = due_ns
-            env = self._engine.env
-            heappush(env._queue, (due_ns, NORMAL, next(env._eid), flow))
+                        flow.run(rate, now_ns)
 
     def _learn(self) -> list[tuple[Path, int]]:
         """The rates in a state that is not known."""

@@ -32,7 +32,7 @@ def reproduce(
     ``settings`` are changes of the machine, ``KEY=VALUE`` each. Raises :class:`ReproductionError`
     for what there is not, at once; and an experiment, when its turn comes,
     :class:`~sw_driver.machine.parts.MachineError` for settings that do not fit and
-    :class:`~sw_driver.system.memory.EngineError` for a machine that is too small.
+    :class:`~sw_driver.system.errors.EngineError` for a machine that is too small.
     """
     check_name("paper", paper, PAPERS, ReproductionError)
     experiments = import_module(PAPERS[paper]).EXPERIMENTS

@@ -39,13 +39,6 @@ class GptConfig:
                 f"multiple of n_heads"
             )
 
-    @property
-    def n_params(self) -> int:
-        """Parameters: embeddings, matrices, biases and norms."""
-        width = self.d_model
-        layers = self.n_layers * (12 * width**2 + 13 * width)
-        return (self.vocabulary + self.context) * width + layers + 2 * width
-
 
 GPTS = {
     "gpt3-large": GptConfig(n_layers=24, d_model=1536, n_heads=16, batch=3, context=1152),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from simpy.events import Event
 
 from sw_driver.machine import MachineError
 from sw_driver.machine.tiny import TINY
+from sw_driver.system.clock import Event
 from sw_driver.system.driving import (
     Free,
     Move,
@@ -20,7 +20,9 @@ from sw_driver.system.driving import (
     drive,
     replay,
 )
-from sw_driver.system.engine import DeadlockError, Engine, EngineError, NoRoomError, Transfer
+from sw_driver.system.engine import Engine
+from sw_driver.system.errors import DeadlockError, EngineError, NoRoomError
+from sw_driver.system.network import Transfer
 from sw_driver.workload.trace import Op, Tensor, Trace
 
 WEIGHTS, INPUT, ACTIVATION, GRADIENT = range(4)

@@ -18,7 +18,8 @@ from sw_driver.cli import main
 from sw_driver.machine import Machine, MachineError
 from sw_driver.machine.mc_dla import CATALOGUES
 from sw_driver.runtime.timeline import Timeline
-from sw_driver.system.engine import Engine, EngineError
+from sw_driver.system.engine import Engine
+from sw_driver.system.errors import EngineError
 from sw_driver.system.mc_dla.collectives import KINDS, Lane, lane_ns, sent_share, simulate_lane
 from sw_driver.system.mc_dla.designs import (
     DESIGNS,

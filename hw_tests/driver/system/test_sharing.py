@@ -128,7 +128,7 @@ def _run(engine: Engine, wanted: list[_Wanted]) -> list[int]:
     begin_ns = engine.now_ns
     transfers = [
         engine.transfer(
-            each.nbytes, each.source, each.target, "t", after=[engine.env.timeout(each.at_ns)]
+            each.nbytes, each.source, each.target, "t", after=[engine.clock.timeout(each.at_ns)]
         )
         for each in wanted
     ]

@@ -243,7 +243,6 @@ def test_a_gpt_has_the_parameters_of_its_configuration(gpt: tuple[GptConfig, Tra
     ]
     found = [each for each in trace.tensors if each.kind == "parameter"]
     assert [(each.name, each.nbytes) for each in found] == [(name, 4 * n) for name, n in expected]
-    assert config.n_params == sum(count for _, count in expected)
     updates = [op for op in trace.ops if op.phase == "update"]
     assert [op.writes[0] for op in updates] == [each.id for each in found]
     for op, parameter in zip(updates, found, strict=True):
@@ -267,9 +266,6 @@ def test_a_gpts_products_are_those_of_its_matrices(gpt: tuple[GptConfig, Trace])
         if op.kind in PRODUCTS:
             sums[op.phase] += op.flops
     assert sums == {"forward": expected, "backward": 2 * expected, "update": 0}
-    if config.d_model > 1000:
-        whole = sum(op.flops for op in trace.ops if op.phase == "forward")
-        assert whole == pytest.approx(2 * config.n_params * tokens + attention, rel=0.01)
 
 
 def test_a_gpts_tied_embedding_is_one_tensor(gpt: tuple[GptConfig, Trace]) -> None:

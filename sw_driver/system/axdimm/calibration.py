@@ -17,7 +17,7 @@ from .paper import TABLE_6
 from .platform import Rates, machine_of, measure, trace_of, with_channels
 from .settings import CHANNELS, Variant
 
-__all__ = ["ROWS", "calibrate", "deviations", "steps"]
+__all__ = ["ROWS", "calibrate", "deviations", "seconds", "steps"]
 
 ROWS = ("gpt3-large", "gpt3-13b")
 """The smallest and the largest model: the others lie between them."""
@@ -48,18 +48,19 @@ def steps(model: str, rates: Rates, assumed: Variant = _AS_IS) -> tuple[StepResu
     return step("cpu", assumed.channels), step("module", CHANNELS)
 
 
+def seconds(baseline: StepResult, module: StepResult) -> dict[str, float]:
+    """What forward and backward pass of the two take, by the rows of Table 6."""
+    return {
+        f"{name}: {part}, s": ns / 1e9
+        for name, step in (("baseline", baseline), ("module", module))
+        for part, ns in (("forward", step.forward_ns), ("backward", step.backward_ns))
+    }
+
+
 def deviations(model: str, baseline: StepResult, module: StepResult) -> list[float]:
-    """Of forward and backward pass of the two, as shares of the paper's times."""
+    """Of those times from the paper's, as shares of these."""
     paper = TABLE_6[model]
-    return [
-        ours_ns / 1e9 / theirs_s - 1
-        for ours_ns, theirs_s in (
-            (baseline.forward_ns, paper.baseline_forward_s),
-            (baseline.backward_ns, paper.baseline_backward_s),
-            (module.forward_ns, paper.forward_s),
-            (module.backward_ns, paper.backward_s),
-        )
-    ]
+    return [ours / paper[name] - 1 for name, ours in seconds(baseline, module).items()]
 
 
 def calibrate(

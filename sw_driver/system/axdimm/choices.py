@@ -36,7 +36,7 @@ def choices(changes: Changes, progress: Progress) -> Experiment:
             progress(f"choices: {variant.name}, {model}")
             baseline, module = steps(model, rates, assumed)
             times += deviations(model, baseline, module)
-            peaks.append(module.peak_nvme_bytes / 1e9 / TABLE_6[model].peak_nvme_gb - 1)
+            peaks.append(module.peak_nvme_bytes / 1e9 / TABLE_6[model]["peak NVMe, GB"] - 1)
         rows.append(
             {"choice": variant.name}
             | {

@@ -9,25 +9,23 @@ gathered beside it, and updated. While a channel's kernel runs, nobody else has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any
 
-import simpy
-from simpy.events import Event
-
 from sw_driver.workload import Op, Profile, Trace
 
+from ..clock import Event, Semaphore, Steps
 from ..driving import Policy, drive
 from ..engine import Engine
-from ..memory import Account, NoRoomError
+from ..errors import NoRoomError
+from ..memory import Account
 from .settings import FrameworkSettings
 
 __all__ = ["Framework", "StepResult", "Update"]
-
-Steps = Generator[Event, Any, Any]
 
 Update = Callable[[Engine, int, int], Steps]
 """How a channel updates so many parameters: engine, channel, parameters."""
@@ -75,12 +73,14 @@ class _Parameter:
 class _Channel:
     number: int
     memory: Account
-    busy: simpy.Resource
+    busy: Semaphore
     """Held by its kernel, or by a transfer from or to it."""
-    arrived: simpy.Store
-    """Parameters whose gradients are there."""
     changed: Event
     """Happens when there may be room that was not there before."""
+    arrivals: Semaphore
+    """As many are free as there are in ``arrived``."""
+    arrived: deque[_Parameter] = field(default_factory=deque)
+    """Parameters whose gradients are there."""
     here: tuple[dict[_Key, int], dict[_Key, int]] = field(default_factory=lambda: ({}, {}))
     """What is not on NVMe, with its bytes, longest unused first: what leaves first, and others."""
     leaving: dict[_Key, Event] = field(default_factory=dict)
@@ -97,9 +97,9 @@ class _Channel:
 class Framework(Policy):
     """Runs training steps of ``trace`` on the machine of ``engine``.
 
-    Raises :class:`~sw_driver.system.memory.NoRoomError` if a memory is too small for what has to be
+    Raises :class:`~sw_driver.system.errors.NoRoomError` if a memory is too small for what has to be
     there at once, or, if what is there waits for what has no room beside it,
-    :class:`~sw_driver.system.engine.DeadlockError`.
+    :class:`~sw_driver.system.errors.DeadlockError`.
 
     Parameters
     ----------
@@ -121,16 +121,16 @@ class Framework(Policy):
         self._gpu, self._nvme = engine.memory("gpu"), engine.memory("nvme")
         gpu = engine.machine.device("gpu")
         self._profile = Profile({"gpu": gpu.cost})
-        env = engine.env
-        self._runtime = simpy.Resource(env) if settings.one_transfer else None
-        self._turns = None if settings.overlap else simpy.Resource(env)
+        clock = engine.clock
+        self._runtime = Semaphore(clock) if settings.one_transfer else None
+        self._turns = None if settings.overlap else Semaphore(clock)
         self._channels = [
             _Channel(
                 number=number,
                 memory=engine.memory(name),
-                busy=simpy.Resource(env),
-                arrived=simpy.Store(env),
-                changed=env.event(),
+                busy=Semaphore(clock),
+                changed=clock.event(),
+                arrivals=Semaphore(clock, 0),
             )
             for number, name in enumerate(memories)
         ]
@@ -261,7 +261,7 @@ class Framework(Policy):
             self._changed(parameter.channel)
 
     def _changed(self, channel: _Channel) -> None:
-        happened, channel.changed = channel.changed, self.engine.env.event()
+        happened, channel.changed = channel.changed, self.engine.clock.event()
         happened.succeed()
 
     def _lifetimes(
@@ -298,14 +298,12 @@ class Framework(Policy):
     ) -> Steps:
         """Moves bytes, when ``channel`` and the runtime are free to."""
         wanted = (self._turns, channel and channel.busy, self._runtime)
-        held = []
-        for resource in wanted:
-            if resource is not None:
-                held.append(resource.request())
-                yield held[-1]
+        locks = [lock for lock in wanted if lock is not None]
+        for lock in locks:
+            yield lock.acquire()
         yield self.engine.transfer(nbytes, source, target, what)
-        for request in held:
-            request.resource.release(request)
+        for lock in locks:
+            lock.release()
         self._moved[what] = self._moved.get(what, 0) + nbytes
 
     def _make_room(self, channel: _Channel, key: _Key, nbytes: int) -> Steps:
@@ -331,7 +329,7 @@ class Framework(Policy):
 
     def _evict(self, channel: _Channel, key: _Key) -> Steps:
         nbytes = next(each.pop(key) for each in channel.here if key in each)
-        left = channel.leaving[key] = self.engine.env.event()
+        left = channel.leaving[key] = self.engine.clock.event()
         self._nvme.take(key, nbytes)
         yield from self._transfer(nbytes, channel.memory.name, "nvme", "evict", channel)
         channel.memory.give(key)
@@ -392,13 +390,14 @@ class Framework(Policy):
         yield from self._make_room(channel, key, nbytes)
         yield from self._transfer(nbytes, "gpu", channel.memory.name, "gradient", channel)
         self._gpu.give(key)
-        channel.arrived.put(parameter)
+        channel.arrived.append(parameter)
+        channel.arrivals.release()
 
     def _updates(self, channel: _Channel) -> Steps:
         """Updates a channel's parameters in the order in which their gradients arrive."""
         for _ in range(channel.trained):
-            parameter: _Parameter = yield channel.arrived.get()
-            yield from self._update_one(channel, parameter)
+            yield channel.arrivals.acquire()
+            yield from self._update_one(channel, channel.arrived.popleft())
 
     def _update_one(self, channel: _Channel, parameter: _Parameter) -> Steps:
         self._pin(parameter, parameter.sizes, 1)
@@ -411,16 +410,14 @@ class Framework(Policy):
                 yield from self._transfer(nbytes, "nvme", channel.memory.name, "gather", channel)
                 self._nvme.give(key)
                 channel.here[1][key] = nbytes
-        held = []
-        for resource in (self._turns, channel.busy):
-            if resource is not None:
-                held.append(resource.request())
-                yield held[-1]
+        locks = [lock for lock in (self._turns, channel.busy) if lock is not None]
+        for lock in locks:
+            yield lock.acquire()
         begin_ns = self.engine.now_ns
         yield from self._update(self.engine, channel.number, parameter.count)
         self._kernel_ns += self.engine.now_ns - begin_ns
-        for request in held:
-            request.resource.release(request)
+        for lock in locks:
+            lock.release()
         parameter.updated = True
         for name in parameter.sizes:
             self._touch(parameter, name)

@@ -6,12 +6,10 @@ the paper's host memory is, and a core that updates over it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
-
-from simpy.events import Event
 
 from hw.rules import PAPER_RULES, rule
 from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
@@ -20,6 +18,7 @@ from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
 from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload import Trace, load_trace
 
+from ..clock import Steps
 from ..engine import Engine
 from .framework import Framework, StepResult, Update
 from .settings import CHANNELS, FrameworkSettings
@@ -120,7 +119,7 @@ def with_channels(machine: Machine, channels: int) -> Machine:
 def module_update(channel_mparams_per_s: float, overhead_us: float) -> Update:
     """An update by the kernel of a channel, at its pace."""
 
-    def update(engine: Engine, channel: int, count: int) -> Generator[Event, Any, Any]:
+    def update(engine: Engine, channel: int, count: int) -> Steps:
         duration_ns = round(1000 * (count / channel_mparams_per_s + overhead_us))
         yield engine.queue(f"kernel {channel}").execute(duration_ns, "update", category="update")
 
@@ -130,8 +129,8 @@ def module_update(channel_mparams_per_s: float, overhead_us: float) -> Update:
 def cpu_update(overhead_us: float) -> Update:
     """An update by the one core, which moves its bytes over the bus that transfers use, too."""
 
-    def update(engine: Engine, channel: int, count: int) -> Generator[Event, Any, Any]:
-        yield engine.env.timeout(round(1000 * overhead_us))
+    def update(engine: Engine, channel: int, count: int) -> Steps:
+        yield engine.clock.timeout(round(1000 * overhead_us))
         nbytes = _BYTES_PER_PARAMETER * count
         yield engine.queue("CPU core").transfer(nbytes, f"module{channel}", "core", "update")
 

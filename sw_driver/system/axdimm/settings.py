@@ -6,12 +6,9 @@ from dataclasses import dataclass, field
 
 from ..reproduction import Changes
 
-__all__ = ["CHANNELS", "EVICTIONS", "PLACEMENTS", "FrameworkSettings", "Variant"]
+__all__ = ["CHANNELS", "FrameworkSettings", "Variant"]
 
 CHANNELS = 2
-
-PLACEMENTS = ("round_robin", "by_bytes")
-EVICTIONS = ("updated_first", "lru")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +41,8 @@ class FrameworkSettings:
     def __post_init__(self) -> None:
         for name, known in (
             ("updater", ("module", "cpu")),
-            ("placement", PLACEMENTS),
-            ("eviction", EVICTIONS),
+            ("placement", ("round_robin", "by_bytes")),
+            ("eviction", ("updated_first", "lru")),
             ("gradient_bits", (8, 16, 32)),
             ("state_bits", (8, 16, 32)),
         ):

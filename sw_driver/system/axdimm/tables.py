@@ -12,7 +12,7 @@ from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload import load_trace
 
 from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, given, predicted
-from .calibration import ROWS
+from .calibration import ROWS, seconds
 from .paper import CPU_CEILING_MPARAMS_PER_S, CPU_MPARAMS_PER_S, MODELS, TABLE_4, TABLE_6
 from .platform import PAPER_RATES, Rates, machine_of, measure, open_framework, trace_of
 from .plots import draw_table6
@@ -22,6 +22,7 @@ from .settings import CHANNELS
 __all__ = ["figure4", "table4", "table5", "table6"]
 
 TIME_BAND, SPEEDUP_BAND, NVME_BAND = 0.10, 0.05, 0.10
+_PEAK = "peak NVMe, GB"
 
 
 def table4(changes: Changes, progress: Progress) -> Experiment:
@@ -103,32 +104,26 @@ def table6(changes: Changes, progress: Progress) -> Experiment:
     columns = {}
     for model in MODELS:
         progress(f"table 6: {model}")
-        paper = TABLE_6[model]
         baseline = measure(machine, trace_of(model), BASELINE)
         module = measure(machine, trace_of(model), MODULE)
         faster = measure(machine, trace_of(model), MODULE, channel_mparams_per_s=own / CHANNELS)
-        cell = calibrated if model in ROWS else predicted
-        time, speedup = partial(cell, band=TIME_BAND), partial(cell, band=SPEEDUP_BAND)
+        ours = seconds(baseline, module) | {
+            "baseline: total, s": baseline.total_ns / 1e9,
+            "module: total, s": module.total_ns / 1e9,
+            "speedup, backward": baseline.backward_ns / module.backward_ns,
+            "speedup, total": baseline.total_ns / module.total_ns,
+        }
+        paper, cell = TABLE_6[model], calibrated if model in ROWS else predicted
+        peak_gb = module.peak_nvme_bytes / 1e9
         columns[model] = {
-            "baseline: forward, s": time(baseline.forward_ns / 1e9, paper.baseline_forward_s),
-            "baseline: backward, s": time(baseline.backward_ns / 1e9, paper.baseline_backward_s),
-            "baseline: total, s": time(baseline.total_ns / 1e9, paper.baseline_total_s),
-            "module: forward, s": time(module.forward_ns / 1e9, paper.forward_s),
-            "module: backward, s": time(module.backward_ns / 1e9, paper.backward_s),
-            "module: total, s": time(module.total_ns / 1e9, paper.total_s),
-            "speedup, backward": speedup(
-                baseline.backward_ns / module.backward_ns, paper.backward_speedup
-            ),
-            "speedup, total": speedup(baseline.total_ns / module.total_ns, paper.total_speedup),
-            "peak NVMe, GB": predicted(
-                module.peak_nvme_bytes / 1e9, paper.peak_nvme_gb, band=NVME_BAND, digits=1
-            ),
+            **{name: cell(value, paper[name], band=_band(name)) for name, value in ours.items()},
+            _PEAK: predicted(peak_gb, paper[_PEAK], band=NVME_BAND, digits=1),
             "with our kernel's rate: total, s": predicted(faster.total_ns / 1e9),
             "with our kernel's rate: speedup": predicted(baseline.total_ns / faster.total_ns),
         }
+    names = dict.fromkeys((*TABLE_6[MODELS[0]], *columns[MODELS[0]]))
     rows: list[Row] = [
-        {"": name, **{model: column[name] for model, column in columns.items()}}
-        for name in columns[MODELS[0]]
+        {"": name, **{model: column[name] for model, column in columns.items()}} for name in names
     ]
     rates = ", ".join(
         f"{field.name} {getattr(PAPER_RATES, field.name):g}" for field in fields(Rates)
@@ -148,17 +143,19 @@ def table6(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
+def _band(name: str) -> float:
+    return SPEEDUP_BAND if "speedup" in name else TIME_BAND
+
+
 def _update_arithmetic() -> str:
     """What the paper's own times say about overlap."""
     lines = []
     for model in MODELS:
-        paper, count = TABLE_6[model], _parameters(model) / 1e6
+        count = _parameters(model) / 1e6
         cpu = count / CPU_MPARAMS_PER_S
         both, one = count / PAPER_MPARAMS_PER_S, count * CHANNELS / PAPER_MPARAMS_PER_S
-        lines.append(
-            f"{model} {paper.baseline_backward_s - paper.backward_s:.2f} ({cpu - one:.2f}, "
-            f"{cpu - both:.2f})"
-        )
+        paper = [TABLE_6[model][f"{which}: backward, s"] for which in ("baseline", "module")]
+        lines.append(f"{model} {paper[0] - paper[1]:.2f} ({cpu - one:.2f}, {cpu - both:.2f})")
     return (
         "Backward pass of the paper's baseline minus its platform's, in s, and in brackets what "
         "the CPU's updates take minus those of one channel's kernel, and minus those of both: "

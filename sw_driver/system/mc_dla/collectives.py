@@ -7,14 +7,12 @@ message on when all of it has come, in the order of arrival. Reductions take no 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from simpy.events import Event
 
 from sw_driver.machine import Machine, Memory, assumed, link
 
+from ..clock import Steps
 from ..engine import Engine
 
 __all__ = ["KINDS", "MESSAGE_BYTES", "Lane", "lane_ns", "sent_share", "simulate_lane"]
@@ -90,12 +88,12 @@ def simulate_lane(lane: Lane, kind: str, nbytes: int, *, record: bool = False) -
     starts = [sum(lane.gaps[:number]) for number in range(lane.participants)]
     part = _part(lane, kind, nbytes)
 
-    def send(node: int, size: int, hops_left: int) -> Generator[Event, Any, None]:
+    def send(node: int, size: int, hops_left: int) -> Steps:
         while hops_left:
             after = (node + 1) % hops
             queue = engine.queue(f"link {node}")
             yield queue.transfer(size, f"n{node}", f"n{after}", "message")
-            yield engine.env.timeout(lane.hop_ns)
+            yield engine.clock.timeout(lane.hop_ns)
             node, hops_left = after, hops_left - 1
 
     senders = [(0, max(_paths(lane)))] if kind == "broadcast" else []

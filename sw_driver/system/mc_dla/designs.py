@@ -18,11 +18,18 @@ from .collectives import Lane
 from .topology import LINKS, TOPOLOGIES
 
 __all__ = [
-    "BASELINE",
+    "DC",
     "DESIGNS",
+    "DEVICES",
+    "DEVICES_OF_A_SOCKET",
+    "HC",
+    "ORACLE",
     "SCALE_OUT",
+    "B",
     "Design",
+    "L",
     "Port",
+    "S",
     "catalogue",
     "lanes",
     "machine_of",
@@ -102,7 +109,7 @@ DESIGNS = {
 }
 """By the paper's names, in its order."""
 
-BASELINE = DESIGNS["DC-DLA"]
+DC, HC, S, L, B, ORACLE = DESIGNS
 
 _PLANE = Port(name="plane", links=3, store="m_plane")
 
@@ -148,16 +155,13 @@ def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machin
                 _times(replace(pcie, a="node", b=host.name), 1 / share, "a switch's share")
             )
             continue
-        why = f"{port.links:g} links"
-        if store is None:
-            links.append(_times(replace(link, name=port.name, b=port.name), port.links, why))
-            ends.append(port.name)
-        elif design.on_host:
-            # As the paper: a socket's memory is fast enough for all of its devices.
-            links.append(_times(replace(link, name=port.name, b=store.name), port.links, why))
-        else:
-            links.append(_times(replace(link, name=port.name, b=port.name), port.links, why))
-            ends.append(port.name)
+        # As the paper: a socket's memory is fast enough for all of its devices.
+        end = store.name if store and design.on_host else port.name
+        one = replace(link, name=port.name, b=end)
+        links.append(_times(one, port.links, f"{port.links:g} links"))
+        if end == port.name:
+            ends.append(end)
+        if store and not design.on_host:
             # Each memory-node serves two device-nodes, and each of those has half of two, or of
             # one if it has one of its own, whose other half idles.
             half = replace(dimms, name=f"{port.name}_dimms", a=port.name, b=store.name)

@@ -10,14 +10,13 @@ from math import log, sqrt
 from sw_driver.machine.mc_dla import MC_DLA_RTL
 
 from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, given, predicted
-from .designs import SCALE_OUT, catalogue
-from .paper import PAPER
+from .designs import DC, ORACLE, SCALE_OUT, B, S, catalogue
+from .paper import B_MEANS, CLAIMS, S_LEAST
 from .runs import Runs
 from .step import MODES, Choices
 
 __all__ = ["calibration", "choices", "scale_out", "today"]
 
-_B, _L, _S, _DC, _O = "MC-DLA(B)", "MC-DLA(L)", "MC-DLA(S)", "DC-DLA", "DC-DLA(O)"
 _PEAK_TFLOP_PER_S = 256.0
 _LINE_GB_PER_S = 15.75
 
@@ -43,14 +42,14 @@ def _fit(runs: Runs, modes: tuple[str, ...]) -> tuple[float, float]:
 
     def loss(tflop_per_s: float) -> float:
         tried = replace(runs, changes={**runs.changes, **_arithmetic(tflop_per_s)})
-        return min(tried.shares(_S, _B)) - PAPER["s_of_b_least"]
+        return min(tried.shares(S, B)) - S_LEAST
 
     tflop_per_s = _root(loss, _PEAK_TFLOP_PER_S / 16, _PEAK_TFLOP_PER_S)
     node = {**runs.changes, **_arithmetic(tflop_per_s)}
 
     def excess(gb_per_s: float) -> float:
         tried = replace(runs, changes={**node, **_host(gb_per_s)})
-        return sum(log(tried.speedup(_B, mode) / PAPER["b"][mode]) for mode in modes)
+        return sum(log(tried.speedup(B, mode) / B_MEANS[mode]) for mode in modes)
 
     return tflop_per_s, _root(excess, 8.0, 24.0)
 
@@ -70,10 +69,8 @@ def calibration(changes: Changes, progress: Progress) -> Experiment:
                 "PCIe, GB/s": calibrated(gb_per_s, digits=1),
                 "of its lanes' 15.75, %": calibrated(100 * gb_per_s / _LINE_GB_PER_S, digits=0),
                 **{
-                    f"(B), {mode}-parallel": (calibrated if mode in modes else predicted)(
-                        fitted.speedup(_B, mode), PAPER["b"][mode]
-                    )
-                    for mode in MODES
+                    claim.column: claim.cell(fitted, "" if mode in modes else "predicted")
+                    for claim, mode in zip(CLAIMS["choices"], MODES, strict=False)
                 },
             }
         )
@@ -82,46 +79,32 @@ def calibration(changes: Changes, progress: Progress) -> Experiment:
         title="The two rates",
         rows=rows,
         notes=[
-            "The device-node's rate is from (S)'s largest loss alone, 24 %, on which PCIe has no "
-            "part. All other experiments have the first row's rates, rounded."
+            "The device-node's rate is from (S)'s largest loss alone, on which PCIe has no part. "
+            "All other experiments have the first row's rates, rounded."
         ],
     )
 
 
-_CHOICES = {
-    "as above": Choices(),
-    "inputs are not gathered again": Choices(gathers_again=False),
-    "weights' gradients step by step": Choices(weights_at_once=False),
-    "computing again costs nothing": Choices(computes_again=False),
-}
+_CHOICES: tuple[tuple[str, Changes, Choices], ...] = (
+    ("as above", {}, Choices()),
+    ("inputs are not gathered again", {}, Choices(gathers_again=False)),
+    ("weights' gradients step by step", {}, Choices(weights_at_once=False)),
+    ("computing again costs nothing", {}, Choices(computes_again=False)),
+    ("the device-node at its peak", _arithmetic(_PEAK_TFLOP_PER_S), Choices()),
+    ("PCIe at 12 GB/s, as copies reach", _host(12), Choices()),
+    ("PCIe of its own for each device", _host(2 * 14.2), Choices()),
+    ("a hop takes 1 us", {"link.latency_ns": "1000"}, Choices()),
+)
 
 
 def choices(changes: Changes, progress: Progress) -> Experiment:
     """What the means are if what the paper leaves open was otherwise, with the same rates."""
     rows: list[Row] = []
-    variants = [(name, changes, each) for name, each in _CHOICES.items()]
-    variants += [
-        ("the device-node at its peak", {**_arithmetic(_PEAK_TFLOP_PER_S), **changes}, Choices()),
-        ("PCIe at 12 GB/s, as copies reach", {**_host(12), **changes}, Choices()),
-        ("PCIe of its own for each device", {**_host(2 * 14.2), **changes}, Choices()),
-        ("a hop takes 1 us", {"link.latency_ns": "1000", **changes}, Choices()),
-    ]
-    for name, changed, chosen in variants:
-        runs = Runs(changes=changed, progress=progress, choices=chosen)
-        cell = predicted if rows else calibrated
-        rows.append(
-            {
-                "choice": name,
-                **{
-                    f"(B), {mode}-parallel": cell(runs.speedup(_B, mode), PAPER["b"][mode])
-                    for mode in MODES
-                },
-                "(B) of the oracle": predicted(runs.speedup(_B, over=_O), PAPER["b_of_oracle"]),
-                "(L) of (B)": predicted(runs.speedup(_L, over=_B), PAPER["l_of_b"]),
-                "(S) of (B)": predicted(runs.speedup(_S, over=_B), PAPER["s_of_b"]),
-                "(S) of (B), least": cell(min(runs.shares(_S, _B)), PAPER["s_of_b_least"]),
-            }
-        )
+    for name, changed, chosen in _CHOICES:
+        runs = Runs(changes={**changed, **changes}, progress=progress, choices=chosen)
+        mark = "predicted" if rows else ""
+        cells = {each.column: each.cell(runs, mark) for each in CLAIMS["choices"]}
+        rows.append({"choice": name, **cells})
     return Experiment(
         name="choices",
         title="What the choices do",
@@ -145,9 +128,12 @@ def today(changes: Changes, progress: Progress) -> Experiment:
         parts, runs = catalogue(changes, name), Runs(changes=changes, progress=progress, parts=name)
         row: dict[str, Cell | str] = {"devices": text}
         for mode in MODES:
-            row[f"DC-DLA of the oracle, {mode}-parallel"] = predicted(runs.speedup(_DC, mode, _O))
-            row[f"(B) of the oracle, {mode}-parallel"] = predicted(runs.speedup(_B, mode, _O))
-            row[f"(B) beside DC-DLA, {mode}-parallel"] = predicted(runs.speedup(_B, mode))
+            for name, design, over in (
+                ("DC-DLA of the oracle", DC, ORACLE),
+                ("(B) of the oracle", B, ORACLE),
+                ("(B) beside DC-DLA", B, DC),
+            ):
+                row[f"{name}, {mode}-parallel"] = predicted(runs.speedup(design, mode, over))
         for text, link, count in (("links", "link", 6), ("memory-node", "dimms", 1)):
             rate = parts.link(link).write_gb_per_s
             row[f"{text}, GB/s"] = Cell(ours=count * rate.value, mark=rate.mark, digits=0)
@@ -158,13 +144,11 @@ def today(changes: Changes, progress: Progress) -> Experiment:
         rows=rows,
         notes=[
             "Eight devices, each with six links as fast as two (A100) or three (H100) of theirs, "
-            "and PCIe 4 or 5, of which two share an uplink; sources are in "
-            "`sw_driver/machine/mc_dla.py`. FP32 in memory, TF32 arithmetic at half of its peak. "
-            "The paper's networks and batch. Rates of the RTL are by its cycle model: links with "
-            "packets of 4 KB, a memory-node while all links read and write "
-            "([methods](../methods.md#the-cycles-of-a-memory-nodes-group)); links of 150 GB/s "
-            "leave it idle for a third of the time. A memory-node serves as much as six links "
-            "bring, so with ten DIMMs of today it, no longer the links, is what moving waits for.",
+            "and PCIe 4 or 5, two to an uplink; sources are in `sw_driver/machine/mc_dla.py`. FP32 "
+            "in memory, TF32 arithmetic at half of its peak. Rates of the RTL are by its [cycle "
+            "model](../methods.md#the-cycles-of-a-memory-nodes-group), with packets of 4 KB; links "
+            "of 150 GB/s leave its memory-node idle for a third of the time. With ten DIMMs of "
+            "today it, no longer the links, is what moving waits for.",
         ],
     )
 
@@ -190,9 +174,8 @@ def scale_out(changes: Changes, progress: Progress) -> Experiment:
                 alone.result(design, *each).total_ns / runs.result(design, *each).total_ns
                 for each in runs.each()
             ]
-            row[f"{design}, % of 8"] = predicted(
-                100 * len(shares) / sum(1 / share for share in shares), digits=1
-            )
+            mean = 100 * len(shares) / sum(1 / share for share in shares)
+            row[f"{design}, % of 8"] = predicted(mean, digits=1)
         dc, mc, oracle = SCALE_OUT
         row["MC-DLA beside DC-DLA"] = predicted(runs.speedup(mc, "data", dc))
         row["MC-DLA of the oracle"] = predicted(runs.speedup(mc, "data", oracle))
@@ -205,10 +188,9 @@ def scale_out(changes: Changes, progress: Progress) -> Experiment:
         title="Figure 15: a plane of switches",
         rows=rows,
         notes=[
-            f"Data-parallel, {_PER_DEVICE} samples for each device; speed of each, of that with 8. "
-            "A node has three links to the plane, over which all devices form rings, and each "
-            "moves to a memory-node; a hop is two links and a switch, 300 ns. In a ring of 1,024 "
-            "each of a network's collectives makes 2,046 hops, of messages of 4 KB: that is what "
-            "slows small networks.",
+            f"Data-parallel, {_PER_DEVICE} samples a device; speed of each, of that with 8. A node "
+            "has three links to the plane, over which all devices form rings, and each moves to a "
+            "memory-node; a hop is two links and a switch, 300 ns. In a ring of 1,024 a collective "
+            "makes 2,046 hops, of messages of 4 KB: that is what slows small networks.",
         ],
     )

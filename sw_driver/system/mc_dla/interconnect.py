@@ -52,17 +52,15 @@ def figure9(changes: Changes, progress: Progress) -> Experiment:
         for size in (_SYNC_BYTES, _SMALL_BYTES)
     }
     notes = [
-        "x: beside two nodes. 8 MB on one ring, half of them in each direction, in messages of "
-        f"4 KB. Up to {_STEP_BY_STEP} nodes each is simulated message by message, and takes what "
-        "the closed form says, to the nanosecond; the others are of the closed form.",
-        "16 nodes instead of 8, as memory-nodes make them if they take part, cost "
+        "x: beside two nodes. 8 MB on one ring, half of them each way, in messages of 4 KB. Up to "
+        f"{_STEP_BY_STEP} nodes message by message, which takes what the closed form says, to the "
+        "nanosecond; others by the closed form. 16 nodes instead of 8 cost "
         + ", ".join(
             f"{kind} {each:.1f} %" for kind, each in zip(KINDS, more[_SYNC_BYTES], strict=True)
         )
         + "; of 64 KB they cost "
         + ", ".join(f"{each:.0f} %" for each in more[_SMALL_BYTES])
-        + ". The paper calls the first negligible and expects the second (III-B); its figure is a "
-        "picture.",
+        + ". The paper calls the first negligible and expects the second (III-B).",
     ]
     return Experiment(
         name="figure9",
@@ -104,8 +102,7 @@ def topologies(changes: Changes, progress: Progress) -> Experiment:
         title="Figures 5 and 7: rings",
         rows=rows,
         notes=[
-            "All-reduce among the 8 device-nodes on all rings in both directions; memory-nodes "
-            "pass messages on. The longest ring is last by what its further hops take, which "
-            "shows in small ones only."
+            "All-reduce among the 8 device-nodes on all rings, both ways; memory-nodes pass "
+            "messages on. What the longest ring's further hops take shows in small ones only."
         ],
     )

@@ -12,7 +12,7 @@ from sw_driver.workload import BENCHMARKS
 from sw_driver.workload.layers import load_layers
 
 from ..reproduction import Changes, Progress
-from .designs import BASELINE, DESIGNS, DEVICES, SCALE_OUT, catalogue
+from .designs import DC, DESIGNS, DEVICES, SCALE_OUT, catalogue
 from .step import MODES, Choices, StepResult, step
 
 __all__ = ["BATCH", "NETWORKS", "Runs", "harmonic_mean"]
@@ -56,7 +56,7 @@ class Runs:
         """Networks and modes; or of one mode."""
         return [(name, each) for each in ([mode] if mode else self.modes) for name in self.networks]
 
-    def speedup(self, design: str, mode: str = "", over: str = BASELINE.name) -> float:
+    def speedup(self, design: str, mode: str = "", over: str = DC) -> float:
         """The harmonic mean, as all of the paper's; of both modes if none is given."""
         return harmonic_mean(self.shares(design, over, mode))
 

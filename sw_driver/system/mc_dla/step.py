@@ -9,19 +9,20 @@ backward pass beside it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from typing import Any
 
-from simpy.events import Event
-
 from sw_driver.machine import Machine
 from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload.layers import Layer
 
-from ..engine import Action, Engine, EngineError
+from ..action import Action
+from ..clock import Event, Steps
+from ..engine import Engine
+from ..errors import EngineError
 from .collectives import lane_ns, sent_share
 from .designs import DEVICES, Design, lanes, machine_of
 from .device import WORD_BYTES, Product, array_of, cost_ns, streamed_ns
@@ -116,7 +117,7 @@ class TrainingStep:
         self.sync_bytes = 0
         self.uses = Counter(layer.weights for layer in layers)
         self._out: list[Event] = []
-        self._back = [self.engine.env.event() for _ in layers]
+        self._back = [self.engine.clock.event() for _ in layers]
         self._gathered: dict[int, Event] = {}
         self._complete: dict[int, list[Layer]] = {}
         """By a layer: what is complete after it, and is gathered; by one that reads it each."""
@@ -187,7 +188,7 @@ class TrainingStep:
     def _moved_bytes(self, layer: Layer) -> int:
         return ceil(self._output_bytes(layer) / self.compression)
 
-    def _forward(self) -> Generator[Event, Any, None]:
+    def _forward(self) -> Steps:
         engine = self.engine
         for number, (layer, cost) in enumerate(zip(self.layers, self.costs, strict=True)):
             if layer.input in self._gathered:
@@ -203,14 +204,14 @@ class TrainingStep:
             engine.process(self._prefetch(), "prefetch")
         engine.process(self._backward(), "backward")
 
-    def _prefetch(self) -> Generator[Event, Any, None]:
+    def _prefetch(self) -> Steps:
         for number in reversed(range(len(self.layers))):
             yield self._out[number]
             nbytes = self._output_bytes(self.layers[number])
             yield self.engine.memory("node").room(nbytes, ("back", number))
             self._move("back", number)
 
-    def _backward(self) -> Generator[Event, Any, None]:
+    def _backward(self) -> Steps:
         stores, choices = self.design.stores, self.choices
         # Each has only its share of what it had gathered, and gathers it once more.
         again: dict[int, Event] = {}
@@ -248,7 +249,7 @@ class TrainingStep:
         nbytes, stores = self._moved_bytes(self.layers[number]), self.design.stores
         engine, name = self.engine, self.layers[number].name
 
-        def move() -> Generator[Event, Any, None]:
+        def move() -> Steps:
             parts = []
             for index, store in enumerate(stores):
                 part = nbytes // len(stores) + (index < nbytes % len(stores))
@@ -256,7 +257,7 @@ class TrainingStep:
                     yield engine.memory(store).room(part, number)
                 ends = ("node", store) if way == "out" else (store, "node")
                 parts.append(engine.transfer(part, *ends, f"{way} {name}"))
-            yield engine.env.all_of(parts)
+            yield from parts
             if way == "out":
                 engine.memory("node").give(("out", number))
             else:
@@ -271,7 +272,7 @@ class TrainingStep:
         with what is moved meanwhile."""
         engine, lanes_, name = self.engine, self.lanes, layer.name
         if self.devices == 1:
-            return engine.env.timeout(0)
+            return engine.clock.timeout(0)
         words = layer.parameters if self.mode == "data" else self.batch * layer.inputs
         nbytes = WORD_BYTES * words
         sent = sent_share(kind, self.devices) * nbytes
@@ -283,15 +284,15 @@ class TrainingStep:
             lane_ns(lane, kind, part) - lane.busy_ns(carried) - lane.hop_ns for lane in lanes_
         )
 
-        def run() -> Generator[Event, Any, None]:
-            yield engine.env.timeout(max(waiting_ns, 0))
+        def run() -> Steps:
+            yield engine.clock.timeout(max(waiting_ns, 0))
             parts = []
             for port in self.design.ports:
                 if port.rings:
                     part = int(sent * port.links / self.design.ring_links)
                     for ends in (("node", port.name), (port.name, "node")):
                         parts.append(engine.transfer(part, *ends, f"{kind} {name}"))
-            yield engine.env.all_of(parts)
+            yield from parts
 
         return engine.queue("sync").call(run, f"{kind} {name}", category="sync")
 

@@ -70,24 +70,15 @@ _CUBE_MESH = (
 )
 
 
-def _devices(order: Sequence[int]) -> Ring:
-    return tuple(f"D{number}" for number in order)
-
-
-def _memories(order: Sequence[int]) -> Ring:
-    return tuple(f"M{number}" for number in order)
-
-
-_PLAIN, _OTHER, _LAST = (_devices(order) for order in _CUBE_MESH)
+_PLAIN, _OTHER, _LAST = (tuple(f"D{number}" for number in order) for order in _CUBE_MESH)
+_OF_MEMORIES = tuple(f"M{number}" for number in _CUBE_MESH[0])
 
 
 def _star() -> Topology:
     """Figure 7(a): each memory-node hangs from its device-node, and the third ring passes it on
     the way in and on the way out."""
     long = [each for number in _CUBE_MESH[2] for each in (f"M{number}", f"D{number}", f"M{number}")]
-    return Topology(
-        name="7(a)", rings=(_PLAIN, _OTHER, tuple(long)), unused=(_memories(_CUBE_MESH[0]),)
-    )
+    return Topology(name="7(a)", rings=(_PLAIN, _OTHER, tuple(long)), unused=(_OF_MEMORIES,))
 
 
 def _folded() -> Topology:
@@ -102,9 +93,8 @@ def _folded() -> Topology:
         # Every other memory-node has not been on the short ring, and is twice on the long one.
         after, middle = order[(number + 2) % DEVICES], order[(number + 3) % DEVICES]
         long += [f"D{other}", f"M{other}", f"M{middle}", f"M{after}", f"D{after}"]
-    return Topology(
-        name="7(b)", rings=(_PLAIN, tuple(short), tuple(long)), unused=(_memories(_CUBE_MESH[0]),)
-    )
+    rings = (_PLAIN, tuple(short), tuple(long))
+    return Topology(name="7(b)", rings=rings, unused=(_OF_MEMORIES,))
 
 
 def _ring() -> Topology:

@@ -1,0 +1,169 @@
+"""Simulated time: a clock, events that happen once, and processes that wait for them.
+
+Times are integer ns. What is due at one moment happens in the order in which it was asked for, so
+the same program gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from heapq import heappop, heappush
+from itertools import count
+from operator import index
+from typing import Any
+
+from .errors import EngineError
+
+__all__ = ["Clock", "Entry", "Event", "Process", "Semaphore", "Steps"]
+
+Steps = Generator["Event", Any, Any]
+"""What a process does: yields the events that it waits for, and gets their values."""
+
+Entry = list[Any]
+"""When, a number that orders entries of one moment, and a function, or None if cancelled."""
+
+_FIRST = 1 << 62
+"""What begins at a moment comes before what else is due then, by so much of its number."""
+
+
+class Event:
+    """Happens once, and calls ``callbacks`` with itself then."""
+
+    __slots__ = ("callbacks", "clock", "happened", "value")
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.callbacks: list[Callable[[Any], object]] = []
+        self.happened = False
+        self.value: Any = None
+        """What a process gets that waits for it."""
+
+    @property
+    def what(self) -> str:
+        """What somebody waits for who waits for it, in words."""
+        return f"an event ({type(self).__name__}) that nobody lets happen"
+
+    def succeed(self, value: Any = None) -> None:
+        """Lets it happen now, after what is due now already."""
+        self.value = value
+        self.clock.at(self.clock.now_ns, self.happen)
+
+    def happen(self) -> None:
+        """For the clock. Raises :class:`EngineError` if it has happened."""
+        if self.happened:
+            raise EngineError(f"{self.what} happened before: an event does so once")
+        self.happened = True
+        for callback in self.callbacks:
+            callback(self)
+        self.callbacks.clear()
+
+
+class Process(Event):
+    """A generator at work; happens when it returns, and has the value that it returned."""
+
+    __slots__ = ("_steps", "name", "waits_for")
+
+    def __init__(self, clock: Clock, steps: Steps, name: str) -> None:
+        super().__init__(clock)
+        self._steps = steps
+        self.name = name or getattr(steps, "__name__", "process")
+        self.waits_for: Event = self
+
+    @property
+    def what(self) -> str:
+        return f"process {self.name!r}"
+
+    def go_on(self, event: Event) -> None:
+        """Called when what it waits for has happened."""
+        send = self._steps.send
+        try:
+            while event.happened:
+                event = send(event.value)
+            self.waits_for = event
+            event.callbacks.append(self.go_on)
+        except StopIteration as stop:
+            self.succeed(stop.value)
+
+
+class Semaphore:
+    """So many may have something at a time; who asks first, has it first."""
+
+    def __init__(self, clock: Clock, free: int = 1) -> None:
+        self._clock = clock
+        self._free = free
+        self._waiting: deque[Event] = deque()
+
+    def acquire(self) -> Event:
+        """Happens when whoever asked has it."""
+        event = self._clock.event()
+        self._waiting.append(event)
+        self._serve()
+        return event
+
+    def release(self) -> None:
+        """Gives it back, for who waits to have it after what is due now already."""
+        self._free += 1
+        self._clock.at(self._clock.now_ns, self._serve)
+
+    def _serve(self) -> None:
+        while self._free and self._waiting:
+            self._free -= 1
+            self._waiting.popleft().succeed()
+
+
+class Clock:
+    """Simulated time, from 0 on, and what is to happen in it."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self._entries: list[Entry] = []
+        self._numbers = count()
+        self._at_end: list[Callable[[], object]] = []
+
+    def event(self) -> Event:
+        return Event(self)
+
+    def timeout(self, duration_ns: int) -> Event:
+        """An event that happens so much later. Raises :class:`EngineError` if that is before."""
+        if index(duration_ns) < 0:
+            raise EngineError(f"a timeout is {duration_ns} ns: expected at least 0")
+        event = Event(self)
+        self.at(self.now_ns + duration_ns, event.happen)
+        return event
+
+    def process(self, steps: Steps, name: str = "") -> Process:
+        """Lets a generator begin now, before what else is due now."""
+        process, begun = Process(self, steps, name), Event(self)
+        begun.callbacks.append(process.go_on)
+        heappush(self._entries, [self.now_ns, next(self._numbers) - _FIRST, begun.happen])
+        return process
+
+    def at(self, at_ns: int, function: Callable[[], object]) -> Entry:
+        """Has the function called at that time, unless the entry is cancelled before."""
+        entry = [at_ns, next(self._numbers), function]
+        heappush(self._entries, entry)
+        return entry
+
+    def cancel(self, entry: Entry) -> None:
+        """Has an entry's time pass as if it was not there."""
+        entry[-1] = None
+
+    def at_end(self, function: Callable[[], object]) -> None:
+        """Has the function called when nothing else is due now, before the time goes on."""
+        self._at_end.append(function)
+
+    def run(self) -> None:
+        """Lets everything happen that is to. What a process raises, ends that."""
+        entries = self._entries
+        while True:
+            if self._at_end and (not entries or entries[0][0] > self.now_ns):
+                functions, self._at_end = self._at_end, []
+                for function in functions:
+                    function()
+            if not entries:
+                return
+            at_ns, _, function = heappop(entries)
+            if function is not None:
+                self.now_ns = at_ns
+                function()
