@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import index
 from typing import Any, Generic, TypeVar
@@ -61,10 +60,6 @@ class AllocationTable(Generic[P]):
 
     def __len__(self) -> int:
         return len(self._allocations)
-
-    def __iter__(self) -> Iterator[Allocation]:
-        with self._lock:
-            return iter(list(self._allocations.values()))
 
     def add(self, *, channel: int, address: int, nbytes: int) -> P:
         """Notes an allocation and returns the pointer to it."""

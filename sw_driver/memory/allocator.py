@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ..errors import OutOfMemoryError
 from ..transport import LINE_BYTES
-from .interface import FreeSpace
 
 __all__ = [
     "BANK_BLOCK_BYTES",
@@ -34,9 +33,17 @@ the seven meet in a bank.
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryStatistics(FreeSpace):
-    """How much of a memory is allocated and free."""
+class MemoryStatistics:
+    """How much of a memory, or of one channel of it, is allocated and free."""
 
+    total_bytes: int
+    """Bytes that can be allocated when nothing is."""
+    free_bytes: int
+    """Bytes not allocated."""
+    largest_free_bytes: int
+    """Bytes of the largest allocation that may succeed."""
+    allocations: int
+    """Those that have a share here and have not been freed."""
     peak_allocated_bytes: int
     """The most bytes that were ever allocated at once."""
 
@@ -44,13 +51,6 @@ class MemoryStatistics(FreeSpace):
     def allocated_bytes(self) -> int:
         """Bytes allocated, each allocation rounded up to granules."""
         return self.total_bytes - self.free_bytes
-
-    @property
-    def external_fragmentation(self) -> float:
-        """Part of the free bytes that is outside the largest piece: 0 if all is in one, below 1."""
-        if not self.free_bytes:
-            return 0.0
-        return 1 - self.largest_free_bytes / self.free_bytes
 
 
 class Allocator:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +15,12 @@ from numpy.typing import NDArray
 from sw_driver.errors import AlignmentError, GpuError, OutOfMemoryError
 from sw_driver.memory.allocations import AllocationTable
 from sw_driver.memory.host import MappedMemory, PieceMemory
-from sw_driver.memory.interface import FreeSpace, Leg
+from sw_driver.memory.interface import Leg
 from sw_driver.memory.pointers import GpuPointer, Pointer
 from sw_driver.memory.timing import GpuTiming, LinkTiming
 from sw_driver.runtime.schedule import Schedule
 
-__all__ = ["STAND_IN_BYTES", "CudaMemory", "GpuMemory", "GpuStandIn", "import_torch", "open_gpu"]
+__all__ = ["STAND_IN_BYTES", "CudaMemory", "GpuStandIn", "import_torch", "open_gpu"]
 
 STAND_IN_BYTES = 16 << 30
 """Capacity of the stand-in, as of the smaller V100; the host gives memory as it is touched."""
@@ -54,26 +53,6 @@ class CudaMemory(PieceMemory[GpuPointer]):
         self.schedules = [Schedule(f"GPU {gpu}") for gpu in range(len(names))]
         # Here already it shows whether a GPU can really be used.
         torch.cuda.synchronize(0)
-
-    def free_space(self) -> Mapping[int, FreeSpace]:
-        """Of GPU 0 and those with allocations, without what PyTorch keeps for later ones.
-
-        Other programs share it, and it need not be free in one piece. Other GPUs are left alone:
-        asking one makes it ready for use, which takes its memory. Raises
-        :class:`~sw_driver.errors.GpuError`.
-        """
-        used = Counter(each.channel for each in self.allocations)
-        spaces = {}
-        for gpu in sorted({0, *used}):
-            with self._reported("look at memory", gpu, 0):
-                free, capacity = self._torch.cuda.mem_get_info(gpu)
-            spaces[gpu] = FreeSpace(
-                total_bytes=capacity,
-                free_bytes=free,
-                largest_free_bytes=free,
-                allocations=used[gpu],
-            )
-        return spaces
 
     def tensor(self, pointer: GpuPointer, dtype: Any, count: int | None = None) -> Any:
         """A torch tensor in the allocation: ``count`` elements from ``pointer`` on.
@@ -199,18 +178,6 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         data = self._torch.from_numpy(self._elements(pointer, dtype.itemsize, count))
         return _viewed(pointer, data, dtype)
 
-    def free_space(self) -> Mapping[int, FreeSpace]:
-        """Of the one GPU."""
-        with self._lock:
-            free = self.capacity_bytes - self.allocated_bytes
-            space = FreeSpace(
-                total_bytes=self.capacity_bytes,
-                free_bytes=free,
-                largest_free_bytes=free,
-                allocations=len(self._pieces),
-            )
-            return {0: space}
-
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
         """One: transfers in either direction take turns."""
         return [Leg(self.schedules[0], self.timing.duration_ns(nbytes, writing=writing))]
@@ -228,12 +195,10 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         return super()._obtain(size, channel)
 
 
-GpuMemory: TypeAlias = CudaMemory | GpuStandIn
-"""What :func:`open_gpu` returns; ``reason`` is None for CUDA."""
-
-
-def open_gpu(device: int) -> GpuMemory:
+def open_gpu(device: int) -> CudaMemory | GpuStandIn:
     """Opens the GPUs of the machine or, where there are none that PyTorch can use, the stand-in.
+
+    ``reason`` of what it returns is None for CUDA.
 
     Imports PyTorch, which takes seconds: call it when a program first asks for GPU memory.
 

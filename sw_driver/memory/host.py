@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from sw_driver.errors import ClosedError, HostBufferError, OutOfMemoryError
 from sw_driver.memory.allocations import AllocationTable, checked_channel, checked_size
 from sw_driver.memory.hostbuffer import zeroed_pages
-from sw_driver.memory.interface import FreeSpace, Leg
+from sw_driver.memory.interface import Leg
 from sw_driver.memory.pointers import HostPointer, Pointer
 from sw_driver.runtime.schedule import Schedule
 
@@ -120,10 +120,6 @@ class MappedMemory(PieceMemory[P]):
 
     Allocations start on a page, read zero at first, and cost memory as they are touched.
     """
-
-    def free_space(self) -> Mapping[int, FreeSpace]:
-        """Of none: it has what the system gives."""
-        return {}
 
     def array(
         self, pointer: P, dtype: DTypeLike = np.uint8, count: int | None = None

@@ -6,7 +6,7 @@ would take is simulated, by schedules that an operation occupies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from sw_driver.memory.allocations import AllocationTable
 from sw_driver.memory.pointers import Pointer
 from sw_driver.runtime.schedule import Schedule
 
-__all__ = ["FreeSpace", "Leg", "Memory"]
+__all__ = ["Leg", "Memory"]
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,6 @@ class Leg:
 
     schedule: Schedule
     duration_ns: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class FreeSpace:
-    """How much of a memory, or of one channel of it, is free."""
-
-    total_bytes: int
-    """Bytes that can be allocated when nothing is."""
-    free_bytes: int
-    """Bytes not allocated."""
-    largest_free_bytes: int
-    """Bytes of the largest allocation that may succeed."""
-    allocations: int
-    """Those that have a share here and have not been freed."""
 
 
 class Memory(Protocol):
@@ -67,10 +53,6 @@ class Memory(Protocol):
 
     def free(self, pointer: Any) -> None:
         """Frees an allocation; raises what :meth:`AllocationTable.remove` raises."""
-        ...
-
-    def free_space(self) -> Mapping[int, FreeSpace]:
-        """Of each channel; nothing of a memory that has no size of its own."""
         ...
 
     def read(self, pointer: Any, destination: NDArray[np.uint8]) -> None:

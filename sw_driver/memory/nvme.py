@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sw_driver.errors import ClosedError, LostDataError, NoSuchChannelError, OutOfMemoryError
 from sw_driver.memory.allocations import AllocationTable, checked_channel, checked_size
-from sw_driver.memory.interface import FreeSpace, Leg
+from sw_driver.memory.interface import Leg
 from sw_driver.memory.pointers import NvmePointer, Pointer
 from sw_driver.memory.storage import BLOCK_BYTES, Storage, StorageStatistics
 from sw_driver.memory.striping import share_bytes, stripes
@@ -135,10 +135,6 @@ class NvmeStorage:
         """Of each storage. Also after :meth:`close`."""
         with self._lock:
             return [each.statistics() for each in self._storages]
-
-    def free_space(self) -> Mapping[int, FreeSpace]:
-        """Of each storage."""
-        return dict(enumerate(self.statistics()))
 
     def allocate(self, nbytes: int, channel: int | None = None) -> NvmePointer:
         """Allocates ``nbytes`` bytes.

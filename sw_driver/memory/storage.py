@@ -9,7 +9,7 @@ import stat
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from io import FileIO
 from typing import Any
 
@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sw_driver.errors import ClosedError, NoSuchStorageError, StorageInUseError, StorageIOError
-from sw_driver.memory.allocator import Allocator
+from sw_driver.memory.allocator import Allocator, MemoryStatistics
 from sw_driver.memory.hostbuffer import zeroed_pages
-from sw_driver.memory.interface import FreeSpace
 from sw_driver.memory.timing import LinkTiming
 from sw_driver.runtime.schedule import Schedule
 
@@ -33,7 +32,7 @@ It is a page and at least the logical block of all usual drives, as ``O_DIRECT``
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageStatistics(FreeSpace):
+class StorageStatistics(MemoryStatistics):
     """What is allocated on a registered storage, and what has been done with it."""
 
     path: str
@@ -111,9 +110,8 @@ class Storage:
 
     def statistics(self) -> StorageStatistics:
         """Takes the statistics."""
-        memory = self.allocator.statistics()
         return StorageStatistics(
-            **{each.name: getattr(memory, each.name) for each in fields(FreeSpace)},
+            **vars(self.allocator.statistics()),
             path=self._path,
             direct=self._direct,
             bytes_read=self._bytes_read,
