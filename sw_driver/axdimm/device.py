@@ -514,7 +514,7 @@ class Axdimm(Copies):
         Raises :class:`DeviceTimeoutError` if a call in progress does not get on; the device is then
         refused to all but not released, until it is closed again. Also raises what releasing
         something raises, when all else has been released, and ``OSError`` if the timeline cannot be
-        written, which closing again tries again. Closing what is closed does no harm.
+        written. Closing what is closed does no harm.
         """
         self._session.close()
 
