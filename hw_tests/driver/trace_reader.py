@@ -44,7 +44,7 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class Instant:
-    """Something that took no time; in the file, those of one name and time are one event."""
+    """Something that took no time."""
 
     at_ns: Fraction
     name: str
@@ -106,12 +106,9 @@ def read_trace(path: Path) -> Trace:
         _require("ts" in event, "no time", event)
         at, number = _ns(event["ts"]), event["tid"]
         if event["ph"] == "i":
-            found = [
-                Instant(at_ns=at, name=event["name"], arguments=arguments)
-                for arguments in event["args"].get("at_once", [event["args"]])
-            ]
             _require(event["s"] == "t" and number in names, "on no track", event)
-            instants[number] += found
+            found = Instant(at_ns=at, name=event["name"], arguments=event["args"])
+            instants[number].append(found)
             continue
         if event["ph"] == "C":
             counters.setdefault(event["name"], []).append((at, event["args"]["value"]))

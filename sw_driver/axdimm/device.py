@@ -21,7 +21,6 @@ from ..memory.allocator import MemoryStatistics
 from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
 from ..runtime.handles import Handle, check_timeout
 from ..runtime.streams import Stream
-from ..runtime.timeline import Timeline
 from ..transport import Transport, kernel_window
 from .backends import BackendOptions
 from .channel import Channel, CopiedBytes, Mode, ModePolicy
@@ -117,16 +116,6 @@ class Axdimm(Copies):
         return self._session.context.transport
 
     @property
-    def backdoor(self) -> bool:
-        """Whether copies take the backdoor unless told otherwise."""
-        return self._session.backdoor
-
-    @property
-    def modes(self) -> ModePolicy:
-        """What accesses do that need the other mode, unless told otherwise."""
-        return self._session.modes
-
-    @property
     def host(self) -> HostMemory:
         """Memory of the host: ``host.array(pointer, dtype)`` is an allocation as a numpy array."""
         return self._session.host
@@ -140,11 +129,6 @@ class Axdimm(Copies):
     def storage(self) -> NvmeStorage:
         """Registered storage."""
         return self._session.storage
-
-    @property
-    def timeline(self) -> Timeline | None:
-        """What was recorded so far; None if nothing is."""
-        return self._session.context.timeline
 
     @property
     def simulated_ns(self) -> float:
@@ -530,7 +514,7 @@ class Axdimm(Copies):
         Raises :class:`DeviceTimeoutError` if a call in progress does not get on; the device is then
         refused to all but not released, until it is closed again. Also raises what releasing
         something raises, when all else has been released, and ``OSError`` if the timeline cannot be
-        written, which closing again tries again. Closing what is closed does no harm.
+        written. Closing what is closed does no harm.
         """
         self._session.close()
 

@@ -78,7 +78,6 @@ class Session:
         self._memories: dict[str, Memory] = {}
         self._memories_lock = threading.RLock()
         self._pid = os.getpid()
-        self._released = False
         watchdog = Watchdog(stall_timeout_s, self.describe, self._program_waits)
         with ExitStack() as resources:
             if isinstance(device, str):
@@ -259,7 +258,6 @@ class Session:
         try:
             self._end_work()
             with self._memories_lock:
-                self._released = True
                 # Each is released though another fails; none is a second time.
                 self._resources.close()
         finally:
@@ -282,11 +280,9 @@ class Session:
         context.watchdog.until(context.notifier.stop, "the callbacks in progress")
 
     def _write_timeline(self) -> None:
-        with self._memories_lock:
-            if self.context.timeline is not None and self._timeline_path is not None:
-                self.context.timeline.write(self._timeline_path)
-                if self._released:  # otherwise there may be more to record
-                    self._timeline_path = None
+        path, self._timeline_path = self._timeline_path, None
+        if self.context.timeline is not None and path is not None:
+            self.context.timeline.write(path)
 
     def _close_memories(self) -> None:
         with ExitStack() as each:

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.metadata import version
-from itertools import groupby
 from operator import index, itemgetter
 from pathlib import Path
 from typing import Any
@@ -74,8 +73,8 @@ class _Track:
     description: str
     slices: list[tuple[int, int, str]] = field(default_factory=list)
     """Begin, end and the rest of the event, as JSON."""
-    instants: list[tuple[int, str, str]] = field(default_factory=list)
-    """Time, name and category, arguments."""
+    instants: list[tuple[int, str]] = field(default_factory=list)
+    """Time and the rest of the event, as JSON."""
     uses: list[tuple[NDArray[np.int64], str]] = field(default_factory=list)
 
     def all_slices(self) -> list[tuple[int, int, str]]:
@@ -162,13 +161,9 @@ class Timeline:
             self._find(track).uses.append((joined, label))
 
     def instant(self, track: str, name: str, at_fabric_cycle: int, **arguments: object) -> None:
-        """Records what took no simulated time. Raises as :meth:`add` does.
-
-        What has the same name and time on a track is shown as one, with the arguments of all as
-        ``at_once``; Perfetto would stack them.
-        """
+        """Records what took no simulated time. Raises as :meth:`add` does."""
         at, _ = _times(name, at_fabric_cycle, at_fabric_cycle)
-        event = (at, _label(name, "instant"), _json(arguments))
+        event = (at, _label(name, "instant", arguments))
         with self._lock:
             self._find(track).instants.append(event)
 
@@ -248,14 +243,10 @@ class Timeline:
                     f'{{"ph":"X","pid":{_PROCESS},"tid":{track.number},"ts":{_us(begin_ns)},'
                     f'"dur":{_us(end_ns - begin_ns)},{label}}}'
                 )
-            place = itemgetter(0, 1)
-            for (at, label), same in groupby(sorted(track.instants, key=place), key=place):
-                first, *others = (arguments for *_, arguments in same)
-                if others:
-                    first = f'{{"at_once":[{",".join((first, *others))}]}}'
+            for at, label in sorted(track.instants):
                 yield (
                     f'{{"ph":"i","s":"t","pid":{_PROCESS},"tid":{track.number},'
-                    f'"ts":{_us(self._ns(at))},{label},"args":{first}}}'
+                    f'"ts":{_us(self._ns(at))},{label}}}'
                 )
         for name, found in self._values.items():
             for at, value in dict(sorted(found, key=itemgetter(0))).items():
@@ -278,19 +269,14 @@ def _times(name: str, begin: int, end: int) -> tuple[int, int]:
     return begin, end
 
 
-def _label(name: str, category: str, arguments: dict[str, object] | None = None) -> str:
-    """A part of the inside of an event."""
-    shown = "" if arguments is None else f',"args":{_json(arguments)}'
-    return f'"name":{json.dumps(name)},"cat":{json.dumps(category)}{shown}'
-
-
-def _json(arguments: dict[str, object]) -> str:
-    """Made when the event is recorded.
+def _label(name: str, category: str, arguments: dict[str, object]) -> str:
+    """A part of the inside of an event, made when it is recorded.
 
     It takes a fraction of the memory of what it is made of, and what cannot be written is found
     where it comes from.
     """
-    return json.dumps(arguments, default=_plain, allow_nan=False, separators=(",", ":"))
+    shown = json.dumps(arguments, default=_plain, allow_nan=False, separators=(",", ":"))
+    return f'"name":{json.dumps(name)},"cat":{json.dumps(category)},"args":{shown}'
 
 
 def _plain(value: object) -> object:

@@ -68,18 +68,6 @@ def test_what_is_recorded_is_read_back(tmp_path: Path) -> None:
     assert (tmp_path / "trace.json.gz").read_bytes().startswith(b"\x1f\x8b")
 
 
-def test_instants_at_once_are_one_event(tmp_path: Path) -> None:
-    timeline = a_timeline()
-    for number, (name, at) in enumerate([("a", 5), ("b", 5), ("a", 5), ("a", 6), ("a", 5)]):
-        timeline.instant("channel 0", name, at, number=number)
-    trace = written(timeline, tmp_path)
-    assert_sound(trace)
-    found = [(each.name, each.arguments["number"]) for each in trace.instants["channel 0"]]
-    assert found == [("a", 0), ("a", 2), ("a", 4), ("b", 1), ("a", 3)]
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert [event["name"] for event in events if event["ph"] == "i"] == ["a", "b", "a"]
-
-
 def test_an_empty_timeline_is_a_sound_trace(tmp_path: Path) -> None:
     assert_sound(written(a_timeline(), tmp_path))
 
