@@ -290,6 +290,7 @@ def test_options_exist(page: Path) -> None:
 ERRORS = (ROOT / "docs" / "errors.md").read_text()
 NEED_TORCH = (
     "sw_driver.torch", "sw_driver.torch.offloading", "sw_driver.experiments.training.gpt",
+    "sw_driver.experiments.memory_node.compression_ratio",
     "sw_driver.workload.benchmarks", "sw_driver.workload.capture", "sw_driver.workload.gpt",
 )  # fmt: skip
 

@@ -7,6 +7,9 @@ a whole channel, on one core as they are, and the module through the driver.
 from __future__ import annotations
 
 import statistics
+import warnings
+
+from amaranth.hdl import UnusedElaboratable
 
 from sw_driver.axdimm import Axdimm
 from sw_driver.experiments.speed import measure_driven
@@ -23,6 +26,8 @@ REPETITIONS = 3
 
 def main() -> None:
     """Measures and prints."""
+    # Amaranth's simulator is given copies of what Verilog shares.
+    warnings.simplefilter("ignore", UnusedElaboratable)
     with Axdimm("rtl") as device:
         driven = measure_driven(device, 400_000, REPETITIONS)
     _print("cocotb", simulate_in_cocotb("axdimm", ROUNDS, REPETITIONS), driven)

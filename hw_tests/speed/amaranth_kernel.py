@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import time
-import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +10,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from amaranth.hdl import (
-    ClockSignal,
-    DomainRenamer,
-    Fragment,
-    ResetSignal,
-    UnusedElaboratable,
-)
+from amaranth.hdl import ClockSignal, DomainRenamer, Fragment, ResetSignal
 from amaranth.sim import Simulator
 from numpy.typing import NDArray
 
@@ -186,13 +178,9 @@ def simulate_in_amaranth(job: KernelJob) -> JobResult:
     with (
         mock.patch.object(kernel_module, "Lanes", _Lanes),
         mock.patch.object(Shared, "elaborate", _elaborate_copy),
-        warnings.catch_warnings(),
     ):
-        # What was copied is not used itself.
-        warnings.simplefilter("ignore", UnusedElaboratable)
         kernel = Kernel(job.config)
         simulator = Simulator(kernel)
-        gc.collect()
     simulator.add_clock(_PERIOD)
     memory = _Memory(kernel.m_axi, job.memory)
     simulator.add_process(memory.process)

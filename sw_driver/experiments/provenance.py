@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
 __all__ = ["provenance"]
 
+_ROOT = Path(__file__).resolve().parents[2]
+
 
 def provenance() -> dict[str, str | None]:
     """The package's ``version``, and the ``commit`` if it runs from a checkout, else None.
 
-    ``+changes`` behind the commit: the checkout has what is not in it.
+    ``+changes`` behind the commit: files of the checkout are not as they are there.
     """
-    return {"version": version("nearmem"), "commit": _commit(Path(__file__).resolve().parents[2])}
-
-
-def _commit(root: Path) -> str | None:
-    if not (root / ".git").exists():
-        return None
-    found = []
-    for command in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
+    commit = None
+    if (_ROOT / ".git").exists():
+        command = ["git", "--no-optional-locks", "-C", str(_ROOT), "describe", "--always"]
+        options = ["--exclude=*", "--abbrev=40", "--dirty=+changes"]
         try:
             done = subprocess.run(
-                ["git", "-C", str(root), *command],
-                env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},  # it only looks
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=10,
+                [*command, *options], capture_output=True, text=True, check=True, timeout=10
             )
+            commit = done.stdout.strip()
         except (OSError, subprocess.SubprocessError):
-            return None
-        found.append(done.stdout.strip())
-    commit, changes = found
-    return f"{commit}+changes" if changes else commit
+            pass
+    return {"version": version("nearmem"), "commit": commit}

@@ -1,8 +1,8 @@
-"""``python -m hw_tests.driver.torch.compression_ratio``: how much less is moved without zeros.
+"""How much less is moved to memory-nodes without zeros.
 
-Trains a small CNN on handwritten digits, and prints the ratio of the first and of the last step,
-whose activations go to golden memory-nodes: all that are saved, and without the outputs of cheap
-layers.
+``python -m sw_driver.experiments.memory_node.compression_ratio`` trains a small CNN on handwritten
+digits, and prints the ratio of the first and of the last step, whose activations go to golden
+memory-nodes: all that are saved, and without the outputs of cheap layers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from sw_driver.memory_node import DeviceNode
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.streams import Work
 from sw_driver.torch.overlay import CHEAP, MemoryOverlay
+
+__all__ = ["main"]
 
 STEPS = 200
 BATCH = 64
