@@ -153,7 +153,7 @@ def rooms() -> Drawing:
         "folders as in hw, golden, sw_driver",
         ["cocotb benches; driver/ on every backend"],
     )
-    drawing.text(614, 656, "Backends use hw and golden; experiments too.")
+    drawing.text(614, 656, "Backends, predictors and experiments use these.")
     drawing.text(614, 672, "hw and golden use nobody, not even each other.")
     drawing.arrow("M575 180 H598")
     drawing.arrow("M575 479 H598")

@@ -3,14 +3,11 @@
 from .checker import LinkRules, PortChecker, RuleBroken
 from .flit import FLIT_BYTES, Flit, crc32c
 from .packet import Operation, Packet, Status
-from .peer import Habits, LinkPeer
 from .phits import Phit, PhitReader, phits_of
 
 __all__ = [
     "FLIT_BYTES",
     "Flit",
-    "Habits",
-    "LinkPeer",
     "LinkRules",
     "Operation",
     "Packet",

@@ -1,8 +1,7 @@
-"""The address decoder of ``golden``: its definition in examples, linear view."""
+"""The address decoder of ``golden``: its definition in examples."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from golden.dram_map import DramAddressMap, DramLocation
@@ -32,7 +31,6 @@ SMALL = [
 )
 def test_module_of_the_paper(address: int, location: tuple[int, int, int, int]) -> None:
     assert MODULE.capacity_bytes == 16 << 30
-    assert MODULE.block_bytes == 16384
     assert MODULE.decode(address) == DramLocation(*location)
 
 
@@ -40,30 +38,6 @@ def test_module_of_the_paper(address: int, location: tuple[int, int, int, int]) 
 def test_every_line_has_its_own_place(each: DramAddressMap) -> None:
     places = [each.decode(64 * line) for line in range(each.lines)]
     assert len(set(places)) == each.lines
-
-
-def _device_index(each: DramAddressMap, place: DramLocation) -> int:
-    bank = place.bank_group * each.banks_per_group + place.bank
-    return (bank * each.rows + place.row) * each.columns // 8 + place.column // 8
-
-
-@pytest.mark.parametrize("each", SMALL)
-def test_linear_view(each: DramAddressMap) -> None:
-    rng = np.random.default_rng(3)
-    linear = rng.integers(0, 256, each.capacity_bytes, np.uint8)
-    storage = np.zeros((each.lines, 64), np.uint8)
-    for line in range(each.lines):
-        storage[_device_index(each, each.decode(64 * line))] = linear[64 * line : 64 * line + 64]
-    view = each.linear_view(storage)
-    assert np.shares_memory(view, storage)
-    assert np.array_equal(view.reshape(-1), linear)
-    for _ in range(100):
-        start, stop = np.sort(rng.integers(0, each.capacity_bytes + 1, 2))
-        assert np.array_equal(each.read(storage, int(start), int(stop - start)), linear[start:stop])
-        data = rng.integers(0, 256, stop - start, np.uint8)
-        linear[start:stop] = data
-        each.write(storage, int(start), data)
-    assert np.array_equal(view.reshape(-1), linear)
 
 
 def test_an_address_beyond_the_capacity_is_refused() -> None:

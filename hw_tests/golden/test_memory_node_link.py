@@ -8,8 +8,6 @@ import pytest
 
 from golden.memory_node import (
     Flit,
-    Habits,
-    LinkPeer,
     LinkRules,
     Operation,
     Packet,
@@ -20,6 +18,7 @@ from golden.memory_node import (
     phits_of,
 )
 from hw_tests.memory_node.link.noise import NOISES, NoisyWire
+from hw_tests.memory_node.link.peer import Habits, LinkPeer
 
 RULES = LinkRules(
     phit_bytes=24, buffer_flits=5, replay_flits=16, retry_cycles=120, keepalive_cycles=40

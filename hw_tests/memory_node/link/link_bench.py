@@ -15,8 +15,6 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 from golden.memory_node import (
     Flit,
-    Habits,
-    LinkPeer,
     LinkRules,
     Operation,
     Packet,
@@ -29,6 +27,7 @@ from hw.memory_node.flit import Flit as PassedFlit
 from hw.memory_node.link.config import LINK_PRESETS
 from hw_tests.bench import bench_parameters
 from hw_tests.memory_node.link.noise import NOISES, NoisyWire
+from hw_tests.memory_node.link.peer import Habits, LinkPeer
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
 from sw_driver.predict.memory_node import LinkCycles

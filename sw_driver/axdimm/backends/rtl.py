@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.dram_map import DramAddressMap
 from hw.axdimm.config import ModuleConfig
 from hw.dram.timing import DramTiming
 from hw.sim.dram_device import Violation
@@ -29,6 +28,7 @@ from sw_driver.transport import (
 
 from ...simulator.library import load_library, verilated_library
 from ...simulator.traces import merge_dram_traces
+from .storage import DramStorage
 
 __all__ = ["VerilatedTransport", "build_library", "wave_files"]
 
@@ -118,18 +118,12 @@ class VerilatedTransport:
         self._host = threading.local()
         self._latest = 0
         geometry = config.part.geometry
-        self._map = DramAddressMap(
-            bank_groups=geometry.bank_groups,
-            banks_per_group=geometry.banks_per_group,
-            rows=geometry.rows,
-            columns=geometry.columns,
-        )
-        self._storage: list[NDArray[np.uint8]] = []
+        self._storage: list[DramStorage] = []
         for channel in range(config.channels):
             address = self._library.nm_storage(self._module, channel)
             raw = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
-            lines = config.capacity_bytes // LINE_BYTES
-            self._storage.append(np.ctypeslib.as_array(raw, shape=(lines, LINE_BYTES)))
+            lines = np.ctypeslib.as_array(raw, shape=(geometry.lines, LINE_BYTES))
+            self._storage.append(DramStorage(geometry, lines))
             if dram_trace is not None and self._library.nm_trace(
                 self._module, channel, str(self.part(dram_trace, channel)).encode()
             ):
@@ -273,13 +267,13 @@ class VerilatedTransport:
         """See :class:`sw_driver.transport.Transport`."""
         self._check(channel, address, data.size, lines=False)
         self._settle(channel)
-        self._map.write(self._storage[channel], address, data)
+        self._storage[channel].write(address, data)
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`sw_driver.transport.Transport`."""
         self._check(channel, address, nbytes, lines=False)
         self._settle(channel)
-        return self._map.read(self._storage[channel], address, nbytes)
+        return self._storage[channel].read(address, nbytes)
 
     def fabric_cycles(self, channel: int) -> int:
         """See :class:`sw_driver.transport.Transport`."""

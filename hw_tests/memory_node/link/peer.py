@@ -6,9 +6,8 @@ import random
 from collections import deque
 from dataclasses import dataclass
 
-from .checker import CHANNELS, LinkRules
-from .flit import Flit
-from .phits import Phit, PhitReader, phits_of
+from golden.memory_node import Flit, LinkRules, Phit, PhitReader, phits_of
+from golden.memory_node.checker import CHANNELS
 
 __all__ = ["Habits", "LinkPeer", "Message"]
 
