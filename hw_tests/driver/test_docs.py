@@ -221,7 +221,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 COMMAND = re.compile(r"(?:\w+=\S+ )*(?:\.venv/bin/)?(make|nearmem)(?: +([^#\n]*))?(?:#.*)?")
 
 
-OPTIONS_OF_OTHERS = {"--x-assign", "--x-initial"}
+OPTIONS_OF_OTHERS = {"--hierarchical", "--x-assign", "--x-initial"}
 """Verilator's."""
 
 
