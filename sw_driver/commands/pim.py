@@ -42,7 +42,6 @@ MOST_MEDIAN_ERROR = 0.02
 
 _PASSES = ("forward", "backward-filter", "backward-input", "bias", "backward-bias", "descent")
 _OWN_SIZES = ("convolution", "filters", "stride", "padding", "groups", "fully_connected")
-_PLACEMENTS = ("striped", "local", "predicted")
 
 
 def _sizes(*names: str) -> Callable[[str], list[int]]:
@@ -129,13 +128,6 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="give a work units in whole groups only, as the paper does: of 444 units a filter of "
         "11 x 11 takes 241 (default: all that there are)",
-    )
-    parser.add_argument(
-        "--placement",
-        choices=_PLACEMENTS,
-        default="predicted",
-        help="tensors striped over all banks, or dealt to the local memories of the banks that "
-        "work on them, where a pass has works for that, or as is predicted to be faster (default)",
     )
     parser.add_argument(
         "--seed",
@@ -280,7 +272,6 @@ def _run_jobs(
         _configured(arguments),
         parts=arguments.parts,
         whole_groups=arguments.whole_groups,
-        placement=arguments.placement,
     )
     transport = open_pim(
         arguments.backend,

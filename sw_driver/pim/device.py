@@ -30,7 +30,7 @@ from .errors import (
     RefusedWorkError,
     UnknownWorkError,
 )
-from .placing import DealtTensor, PlacedTensor
+from .placing import PlacedTensor
 from .planning import planned, units_in_groups
 from .registers import PoolRegisters, pool_map, ring_map, slot_map
 from .ring import Ring, ring_place
@@ -358,7 +358,7 @@ class Pim:
         self._check_range(address_bytes, nbytes)
         return self.transport.read_memory(address_bytes, nbytes)
 
-    def write_tensor(self, placed: PlacedTensor | DealtTensor, values: NDArray[np.float32]) -> None:
+    def write_tensor(self, placed: PlacedTensor, values: NDArray[np.float32]) -> None:
         """Writes ``values``, of the tensor's shape, to its place.
 
         Raises :class:`~sw_driver.errors.HostBufferError` for another shape or type.
@@ -373,7 +373,7 @@ class Pim:
         for index, address in placed.blocks():
             self.write_memory(address, np.ascontiguousarray(values[index]))
 
-    def read_tensor(self, placed: PlacedTensor | DealtTensor) -> NDArray[np.float32]:
+    def read_tensor(self, placed: PlacedTensor) -> NDArray[np.float32]:
         """The tensor's values."""
         values = np.empty(placed.shape, np.float32)
         for index, address in placed.blocks():

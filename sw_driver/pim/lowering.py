@@ -7,33 +7,26 @@ one that :mod:`sw_driver.pim.placing` spreads over banks, and works are cut alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise, product, repeat
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hw.pim.work.descriptor import FORMS
-from sw_driver.errors import OutOfMemoryError
 
-from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work, banks_of
+from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
 from .errors import LayerError
 from .layers import Convolution, FullyConnected, Layer
-from .placing import DealtTensor, PlacedTensor, StackMemory, work_on
+from .placing import PlacedTensor, StackMemory, work_on
 from .planning import units_in_groups
-from .predicting import predicted_cycles
 from .reductions import split
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["LEARNING_RATE", "PASSES", "PLACEMENTS", "Program", "cut", "lower"]
-
-PLACEMENTS = ("striped", "local", "predicted")
-"""Where a pass has its tensors: all striped; those that its works share out to banks in the banks'
-local memories; or whichever of the two is predicted to be faster."""
+__all__ = ["LEARNING_RATE", "PASSES", "Program", "cut", "lower"]
 
 LEARNING_RATE = 0.01
 """Of the descent step."""
@@ -46,9 +39,7 @@ class Program:
     The pool itself keeps works apart that depend on each other.
     """
 
-    placement: str
-    """``striped`` or ``local``."""
-    tensors: dict[str, PlacedTensor | DealtTensor]
+    tensors: dict[str, PlacedTensor]
     """By name; ``x``, ``weights``, ``bias``, ``y``, their gradients with a ``d`` before them, and
     ``sums`` for what is between two works."""
     inputs: tuple[str, ...]
@@ -76,13 +67,10 @@ class Program:
 class _Draft:
     """Works before they are cut and given units."""
 
-    def __init__(
-        self, layer: Layer, config: PimConfig, memory: StackMemory, *, local: bool
-    ) -> None:
+    def __init__(self, layer: Layer, config: PimConfig, memory: StackMemory) -> None:
         self.config = config
-        self._local = local
         self.works: list[Work] = []
-        self.tensors: dict[str, PlacedTensor | DealtTensor] = {}
+        self.tensors: dict[str, PlacedTensor] = {}
         self.zeroed = False
         self.parts = 1
         """Into how many parts each work is cut unless the caller says otherwise."""
@@ -96,32 +84,10 @@ class _Draft:
         self.tensors |= placed
         return list(placed.values())
 
-    def shared(
-        self, *names: str, whole: str | None = None, by_lanes: bool = False
-    ) -> list[tuple[PlacedTensor, ...]]:
-        """Gives tensors of the layer their places: as they are, or, with local placement, the parts
-        that each bank has, as many as others or by its lanes. All have the same first index but for
-        the tensor ``whole``, which all banks read."""
-        if not self._local:
-            return [tuple(self.place(*names))]
-        placement = self.config.placement
-        lanes = map(min, placement.multipliers, placement.adders)
-        shares = list(lanes) if by_lanes else [1] * self.config.banks
-        parts: list[Iterable[PlacedTensor]] = []
-        for name in names:
-            if name == whole:
-                parts.append(repeat(*self.place(name)))
-                continue
-            dealt = self._memory.deal(name, self._shapes[name.removeprefix("d")], shares)
-            self.tensors[name] = dealt
-            parts.append(dealt.parts)
-        return list(zip(*parts, strict=False))
-
     def add(self, opcode: Opcode, **settings: Any) -> None:
         """Appends a work, see :func:`~sw_driver.pim.placing.work_on`, in pieces if it is a long
-        sum that all banks share."""
-        work = work_on(opcode, **settings)
-        self.works += [work] if self._local else split(work, self.config, self._scratch)
+        sum."""
+        self.works += split(work_on(opcode, **settings), self.config, self._scratch)
 
     def _scratch(self, elements: int) -> int:
         (pieces,) = self.place(**{f"pieces_{len(self.tensors)}": (elements,)})
@@ -136,7 +102,6 @@ def lower(
     parts: int | None = None,
     memory: StackMemory | None = None,
     whole_groups: bool = False,
-    placement: str = "striped",
 ) -> Program:
     """The pass ``pass_name`` of ``layer`` as works for a pool of ``config``.
 
@@ -148,70 +113,31 @@ def lower(
 
     ``whole_groups``: whether a work is given units in whole groups only.
 
-    ``placement``: one of :data:`PLACEMENTS`. Local, a bank has a work of its own on what is in its
-    local memory, and the pool chooses nothing, so that ``parts`` and ``whole_groups`` are refused.
-    What is predicted is striped if any of the others is given.
-
-    Raises :class:`~sw_driver.pim.errors.LayerError` for an unknown pass or placement, and for a
-    pass that has no local one, :class:`~sw_driver.errors.OutOfMemoryError` if the stack is too
-    small.
+    Raises :class:`~sw_driver.pim.errors.LayerError` for an unknown pass,
+    :class:`~sw_driver.errors.OutOfMemoryError` if the stack is too small.
     """
-    for kind, name, known in (("pass", pass_name, _PASSES), ("placement", placement, PLACEMENTS)):
-        if name not in known:
-            raise LayerError(f"no {kind} {name!r}: expected one of {', '.join(known)}", name=name)
-    if placement == "predicted":
-        striped = lower(
-            layer, pass_name, config, parts=parts, memory=memory, whole_groups=whole_groups
-        )
-        alone = parts is None and memory is None and not whole_groups
-        cycles = predicted_cycles(striped.works, config) if alone else None
-        if cycles is not None:
-            with suppress(OutOfMemoryError):
-                local = lower(layer, pass_name, config, placement="local")
-                local_cycles = predicted_cycles(local.works, config)
-                if local_cycles is not None and local_cycles < cycles:
-                    return local
-        return striped
-    if placement == "local" and (parts is not None or whole_groups):
+    if pass_name not in _PASSES:
         raise LayerError(
-            "local placement has a work for each bank that has a part: leave parts and whole "
-            "groups out, or take striped placement"
+            f"no pass {pass_name!r}: expected one of {', '.join(_PASSES)}", name=pass_name
         )
     inputs, result, *writers = _PASSES[pass_name]
     write: Callable[[Layer, _Draft], None] = writers[isinstance(layer, FullyConnected)]
-    draft = _Draft(layer, config, memory or StackMemory(config), local=placement == "local")
+    draft = _Draft(layer, config, memory or StackMemory(config))
     write(layer, draft)
-    if placement == "local":
-        if not any(isinstance(each, DealtTensor) for each in draft.tensors.values()):
-            raise LayerError(
-                f"{pass_name} of {layer.describe()} has no local placement: its works do not share "
-                "out tensors to banks; take 'striped' or 'predicted'",
-                name=pass_name,
-            )
-        draft.works = [_on_its_bank(work, config) for work in draft.works]
-        parts = 1
     wanted = draft.parts if parts is None else parts
     cuts = [cut(work, wanted) for work in draft.works]
     units = max(1, config.units // min(config.works, max(map(len, cuts))))
     return Program(
-        placement=placement,
         tensors=draft.tensors,
         inputs=inputs,
         result=result,
         zeroed=draft.zeroed,
         works=tuple(
-            work
-            if work.banks
-            else replace(work, units=units_in_groups(work, units) if whole_groups else units)
+            replace(work, units=units_in_groups(work, units) if whole_groups else units)
             for works in cuts
             for work in works
         ),
     )
-
-
-def _on_its_bank(work: Work, config: PimConfig) -> Work:
-    """The work on the bank that has its result in its local memory."""
-    return replace(work, banks=sum(1 << bank for bank in banks_of([work.span("result")], config)))
 
 
 def cut(work: Work, parts: int) -> list[Work]:
@@ -349,8 +275,8 @@ def _bias_gradient(layer: Convolution, draft: _Draft) -> None:
 
 
 def _forward_product(layer: FullyConnected, draft: _Draft) -> None:
-    for weights, x, y in draft.shared("weights", "x", "y", whole="x", by_lanes=True):
-        _add_product(draft, weights, x, y)
+    weights, x, y = draft.place("weights", "x", "y")
+    _add_product(draft, weights, x, y)
 
 
 def _input_gradient_product(layer: FullyConnected, draft: _Draft) -> None:
@@ -384,17 +310,16 @@ def _features_bias_gradient(layer: FullyConnected, draft: _Draft) -> None:
 
 
 def _bias(layer: Layer, draft: _Draft) -> None:
-    for y, bias in draft.shared("y", "bias"):
-        lines = y.lines
-        repeated = replace(bias, shape=lines.shape, strides=(*bias.strides, 0))
-        draft.add(Opcode.ADD, a=lines, b=repeated, result=lines)
+    y, bias = draft.place("y", "bias")
+    lines = y.lines
+    repeated = replace(bias, shape=lines.shape, strides=(*bias.strides, 0))
+    draft.add(Opcode.ADD, a=lines, b=repeated, result=lines)
 
 
 def _descent(layer: Layer, draft: _Draft) -> None:
     alpha_bits = int(np.float32(-LEARNING_RATE).view(np.uint32))
-    for tensors in draft.shared("weights", "dweights"):
-        weights, gradient = (each.flat for each in tensors)
-        draft.add(Opcode.SCALEADD, alpha_bits=alpha_bits, a=gradient, b=weights, result=weights)
+    weights, gradient = (each.flat for each in draft.place("weights", "dweights"))
+    draft.add(Opcode.SCALEADD, alpha_bits=alpha_bits, a=gradient, b=weights, result=weights)
 
 
 _PASSES: dict[str, tuple[tuple[str, ...], str, Callable[..., None], Callable[..., None]]] = {

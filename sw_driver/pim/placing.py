@@ -1,5 +1,5 @@
 """Where tensors lie in the stack: in its striped memory, so that whatever a work asks for at one
-time, many banks answer, or dealt to the local memories of the banks that work on them.
+time, many banks answer.
 
 The rule of :mod:`sw_driver.pim.layers` is that channels, filters and features come first, since
 these are what lanes and banks work on at the same time.
@@ -7,9 +7,9 @@ these are what lanes and banks work on at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise, product
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from .ring import ring_place
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["DealtTensor", "PlacedTensor", "StackMemory", "work_on"]
+__all__ = ["PlacedTensor", "StackMemory", "work_on"]
 
 _MOST_COLUMNS = (1 << 24) - 1
 """Of a work."""
@@ -102,37 +102,6 @@ class PlacedTensor:
             yield index, self.at(*index)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DealtTensor:
-    """A tensor of which several banks have some slices of the first index each."""
-
-    parts: tuple[PlacedTensor, ...]
-    """In the order of the slices."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the whole tensor."""
-        return sum(part.shape[0] for part in self.parts), *self.parts[0].shape[1:]
-
-    @property
-    def elements(self) -> int:
-        """Elements of the tensor."""
-        return sum(part.elements for part in self.parts)
-
-    def blocks(self) -> Iterator[tuple[tuple[int | slice, ...], int]]:
-        """As those of :class:`PlacedTensor`; of a dense part its slices are the index."""
-        start = 0
-        for part in self.parts:
-            for index, address in part.blocks():
-                yield (
-                    (start + index[0], *index[1:])
-                    if index
-                    else (slice(start, start + part.shape[0]),),
-                    address,
-                )
-            start += part.shape[0]
-
-
 def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | int) -> Work:
     """The work ``opcode`` on operands, by their names, to ``result``: its sizes are those of the
     tensors, of which one that has fewer indices has its last ones. What else it takes is given,
@@ -148,12 +117,10 @@ def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | 
 
 
 class StackMemory:
-    """Gives tensors their places in the striped or in the local memory of a stack of ``config``,
-    one after the other."""
+    """Gives tensors their places in the striped memory of a stack of ``config``, one after the
+    other."""
 
     def __init__(self, config: PimConfig) -> None:
-        self._config = config
-        self._next_local_bytes = 0
         self._next_bytes = config.striped_start_bytes
         self._end_bytes = ring_place(config).start
 
@@ -181,35 +148,4 @@ class StackMemory:
         dense = [prod(shape[index + 1 :]) for index in range(1, len(shape))]
         return PlacedTensor(
             address_bytes=first, shape=shape, strides=(step_bytes // ELEMENT_BYTES, *dense)
-        )
-
-    def deal(self, name: str, shape: tuple[int, ...], shares: Sequence[int]) -> DealtTensor:
-        """A place for a tensor of ``shape``, of whose slices each bank has, dense in its local
-        memory, about as many as its number of ``shares`` says.
-
-        Raises :class:`~sw_driver.errors.OutOfMemoryError`.
-        """
-        bounds = [shape[0] * each // sum(shares) for each in (0, *accumulate(shares))]
-        dense = tuple(prod(shape[index + 1 :]) for index in range(len(shape)))
-        first_bytes, bank_bytes = self._next_local_bytes, self._config.bank_bytes
-        most_bytes = ELEMENT_BYTES * dense[0] * max(end - start for start, end in pairwise(bounds))
-        if first_bytes + most_bytes > bank_bytes:
-            raise OutOfMemoryError(
-                f"no room for {name} in the banks' local memory: of {most_bytes} bytes "
-                f"{bank_bytes - first_bytes} are free in each",
-                name=name,
-                bytes=most_bytes,
-                free_bytes=bank_bytes - first_bytes,
-            )
-        self._next_local_bytes = -(-(first_bytes + most_bytes) // STRIPE_BYTES) * STRIPE_BYTES
-        return DealtTensor(
-            parts=tuple(
-                PlacedTensor(
-                    address_bytes=bank * bank_bytes + first_bytes,
-                    shape=(end - start, *shape[1:]),
-                    strides=dense,
-                )
-                for bank, (start, end) in enumerate(pairwise(bounds))
-                if start < end
-            )
         )

@@ -17,7 +17,7 @@ from .descriptor import Opcode, Plan, Tensor, Work
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["LEAST_LINE", "plan_of", "planned", "sum_lanes", "units_in_groups"]
+__all__ = ["LEAST_LINE", "planned", "sum_lanes", "units_in_groups"]
 
 _LEAST_CHUNK = 3
 _ELEMENTWISE_CHUNKS = (6, 9)
@@ -54,7 +54,7 @@ def planned(work: Work, config: PimConfig) -> Work:
         work = _turned(work)
     # More units than there are is for the pool to refuse.
     most = _groups(work) * _group_units(work) if work.units <= config.units else work.units
-    return replace(work, plan=work.plan or plan_of(work, config), units=min(work.units, most))
+    return replace(work, plan=work.plan or _plan_of(work, config), units=min(work.units, most))
 
 
 def _turned(work: Work) -> Work:
@@ -133,7 +133,7 @@ def _logarithm(value: int) -> int:
     return value.bit_length() - 1
 
 
-def plan_of(work: Work, config: PimConfig) -> Plan:
+def _plan_of(work: Work, config: PimConfig) -> Plan:
     """A plan for a good work, with its indices as they are, on a pool of ``config``."""
     workers = work.banks.bit_count() or config.banks
     if work.opcode in ELEMENTWISE_OPCODES:

@@ -3,9 +3,6 @@
 A tree over n values (``docs/pim-spec.md``, "Reductions") has, at its level k, the trees of the
 consecutive 2**k values that start at multiples of 2**k, and of the rest at the end, if any. So
 pieces of 2**k values are reduced one by one, and a tree over their sums is the tree over all.
-
-Two ways to share pieces out to banks: those that lie one after the other, so that each bank's loads
-go from vault to vault, or, for the longest sums, those of one vault, so that banks do not meet.
 """
 
 from __future__ import annotations
@@ -13,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from math import ceil, inf
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from hw.pim.config import BEAT_BYTES, STRIPE_BYTES
+from hw.pim.config import BEAT_BYTES
 
 from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
-from .planning import LEAST_LINE, plan_of, sum_lanes
+from .planning import LEAST_LINE, sum_lanes
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["in_pieces", "in_turns", "split"]
+__all__ = ["in_pieces", "split"]
 
 _LEAST_PIECE = 8
 """Elements of the smallest piece."""
@@ -46,14 +43,6 @@ _MOST_CHUNKS = 4
 """Of a piece."""
 _VECTORS = 8
 """Of a lane in a tile."""
-_STRIPE = STRIPE_BYTES // ELEMENT_BYTES
-"""Elements of a vault that follow each other, and of a piece if a bank's are those of one vault."""
-_ALONE_START_CYCLES = 620
-"""Besides the tiles of a work whose banks have a vault each: with the load of the first ones."""
-_MOST_TURNS = 1 << 15
-"""So that sizes fit into a work."""
-_ALONE_WAIT_CYCLES = 80
-"""In which such a bank, with an operand of a tile, waits for buffers and its vault's answers."""
 
 
 def split(work: Work, config: PimConfig, scratch: Callable[[int], int]) -> list[Work]:
@@ -73,12 +62,7 @@ def split(work: Work, config: PimConfig, scratch: Callable[[int], int]) -> list[
     sums = _normal(work)
     if sums.columns != 1:
         return [work]
-    cycles, opcode, piece = _fastest(
-        config, Opcode(work.opcode), sums.images * sums.rows, sums.length
-    )
-    alone, vectors = _turns(sums, config)
-    if alone < cycles:
-        return in_turns(sums, vectors, config, scratch)
+    _, opcode, piece = _fastest(config, Opcode(work.opcode), sums.images * sums.rows, sums.length)
     if piece >= work.length:
         return [work]
     return in_pieces(work, piece, config, scratch, opcode=opcode)
@@ -129,77 +113,6 @@ def in_pieces(
     return [*works, *split(last, config, scratch)]
 
 
-def in_turns(
-    work: Work, vectors: int, config: PimConfig, scratch: Callable[[int], int]
-) -> list[Work]:
-    """The same for one sum over consecutive elements, of at least ``vectors`` turns; a turn is a
-    stripe of each vault. First come the sums of the stripes of as many turns as are whole tiles of
-    ``vectors`` stripes of one vault, those of the turns that are left, and that of the tail; then
-    the sums of turns, and their sum."""
-    total = _normal(work)
-    banks = config.striped_banks
-    turn = banks * _STRIPE
-    turns, tail = divmod(total.length, turn)
-    tiles = _tiles(turns, vectors)
-    whole, count = tiles * vectors, turns + bool(tail)
-    rest = turns - whole
-    of_turns, of_stripes = scratch(count), scratch(turns * banks)
-    of_rest = of_stripes + ELEMENT_BYTES * whole * banks
-
-    def part(first: int, apart: int, result: Tensor, **sizes: int) -> Work:
-        """Sums from element ``first`` on: of images that are a stripe further on each, and of
-        columns so many elements ``apart``."""
-        operands: dict[str, Any] = {
-            name: _at(getattr(total, name).address_bytes, first, _STRIPE, 0, apart, 1)
-            for name in total.operands
-        }
-        return replace(total, **operands, result=result, **sizes)
-
-    def summed(a: Tensor, result: Tensor, **sizes: int) -> Work:
-        return replace(total, opcode=Opcode.SUM, **sizes, a=a, b=Tensor(), result=result)
-
-    stripes = part(
-        0,
-        tiles * turn,
-        _at(of_stripes, 0, vectors, 0, 1),
-        images=tiles * banks,
-        columns=vectors,
-        length=_STRIPE,
-    )
-    sums_of_turns = summed(
-        _at(of_stripes, 0, 0, banks * vectors, 1, vectors),
-        _at(of_turns, 0, 0, 1, tiles),
-        rows=tiles,
-        columns=vectors,
-        length=banks,
-    )
-    # With their indices as they are: a tile ends with an image.
-    first, second = (
-        [replace(each, plan=plan_of(each, config))] for each in (stripes, sums_of_turns)
-    )
-    if rest:
-        result = _at(of_rest, 0, 0, 0, 1)
-        first.append(part(whole * turn, _STRIPE, result, columns=rest * banks, length=_STRIPE))
-        a, result = _at(of_rest, 0, 0, 0, banks, 1), _at(of_turns, whole, 0, 0, 1)
-        second.append(summed(a, result, columns=rest, length=banks))
-    if tail:
-        result = _at(of_turns, turns, 0, 0, 0)
-        first += split(part(turns * turn, 0, result, length=tail), config, scratch)
-    last = summed(_at(of_turns, 0, 0, 0, 0, 1), total.result, length=count)
-    return [*first, *second, *split(last, config, scratch)]
-
-
-def _tiles(turns: int, vectors: int) -> int:
-    """A bank's tiles: an odd number, so that a tile's stripes, so many turns from each other, are
-    not in the same layers of their vault."""
-    return (turns // vectors - 1) | 1
-
-
-def _at(address_bytes: int, first: int, *strides: int) -> Tensor:
-    """From element ``first`` of what is at an address on."""
-    return Tensor(address_bytes=address_bytes + ELEMENT_BYTES * first, strides=strides)
-
-
 def _normal(work: Work) -> Work:
     """A DOT or SUM with the same sums, which has the most rows and the fewest columns."""
     if work.opcode == Opcode.MATVEC:
@@ -247,46 +160,6 @@ def _matvec(work: Work) -> Work:
 
 def _strides(tensor: Tensor, count: int) -> tuple[int, ...]:
     return (*tensor.strides, *[0] * count)[:count]
-
-
-def _turns(sums: Work, config: PimConfig) -> tuple[float, int]:
-    """The cycles of ``sums`` with a vault for each bank, and of how many stripes tiles are best;
-    none if there is no way: it must be one sum, of consecutive elements in the striped memory,
-    those of both operands in the same vault."""
-    turn = config.striped_banks * _STRIPE
-    turns, tail = divmod(sums.length, turn)
-    tensors: list[Tensor] = [getattr(sums, name) for name in sums.operands]
-    if (
-        sums.images * sums.rows > 1
-        or not 0 < turns <= _MOST_TURNS
-        or any(tensor.strides[3] != 1 for tensor in tensors)
-        or min(tensor.address_bytes for tensor in tensors) < config.striped_start_bytes
-        or len({tensor.address_bytes % (ELEMENT_BYTES * turn) for tensor in tensors}) > 1
-    ):
-        return inf, 0
-    opcode, placement = Opcode(sums.opcode), config.placement
-    lanes = placement.adders
-    if opcode == Opcode.DOT:
-        lanes = (*map(min, placement.multipliers, lanes),)
-    most = min(_VECTORS * min(lanes), turns)
-    banks = config.striped_banks
-
-    def cycles(vectors: int) -> float:
-        tiles = _tiles(turns, vectors)
-        rest = turns - tiles * vectors
-        loads = len(tensors) * (vectors * STRIPE_BYTES / BEAT_BYTES + _ALONE_WAIT_CYCLES)
-        taken = _ALONE_START_CYCLES + tiles * max(_VECTORS * _STRIPE, loads)
-        taken += _cycles(config, Opcode.SUM, tiles * vectors, 1, banks)
-        if rest:
-            taken += _cycles(config, opcode, 1, rest * banks, _STRIPE)
-            taken += _cycles(config, Opcode.SUM, rest, 1, banks)
-        if tail:
-            taken += _fastest(config, opcode, 1, tail)[0]
-        return taken + _fastest(config, Opcode.SUM, 1, turns + bool(tail))[0]
-
-    # With fewer a bank would wait more than it computes.
-    ways = ((cycles(vectors), vectors) for vectors in range(max(1, most * 7 // 8), most + 1))
-    return min(ways, default=(inf, 0))
 
 
 @lru_cache(maxsize=1 << 12)

@@ -44,12 +44,8 @@ SMALL = ["--most-products", "100000"]
         (["--pairs"], ["--pairs", "golden", "--backend cycles"]),
         (["--pairs", "--backend", "cycles", "--layer", "fc6"], ["--pairs", "--layer out"]),
         (["--pairs", "--backend", "cycles", *OWN], ["--pairs", "--convolution out"]),
-        (["--placement", "local", "--pass", "bias", "--parts", "2"], ["each bank", "leave parts"]),
-        (["--placement", "local", "--pass", "bias", "--whole-groups"], ["whole groups out"]),
         (["--pairs", "--backend", "cycles", "--pass", "bias"], ["--pairs", "--pass out"]),
         (["--pairs", "--validate", "1"], ["--validate", "--pairs", "either"]),
-        (["--placement", "near"], ["'near'", "striped", "predicted"]),
-        (["--placement", "local", *SMALL], ["forward", "no local placement", "'striped'"]),
         (["--pass", "sideways"], ["'sideways'", "backward-filter"]),
         (["--parts", "0"], ["'0'"]),
         (["--seed", "x"], ["'x'"]),
@@ -83,7 +79,6 @@ def test_refusals_take_one_line(
 
 def test_passes_are_those_of_the_driver() -> None:
     assert command._PASSES == lowering.PASSES
-    assert command._PLACEMENTS == lowering.PLACEMENTS
 
 
 def test_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,22 +265,6 @@ def test_a_wrong_result_of_a_pair_fails(
     monkeypatch.setattr(measure, "check_bits", lambda *_, **__: 3)
     assert main(["pim", "--backend", "timed", "--pairs", *SMALL]) == 1
     assert "3 results differ" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("timed")
-@pytest.mark.parametrize(("works", "faster"), [(8, "striped"), (32, "local")])
-def test_the_placement_is_told(capsys: pytest.CaptureFixture[str], works: int, faster: str) -> None:
-    options = ["--fully-connected", "4,2048,1024", "--pass", "descent", "--set", f"works={works}"]
-    figures = figures_of(capsys, *options)
-    (layer,) = figures["layers"]
-    assert (layer["placement"], figures["wrong_results"]) == (faster, 0)
-    assert layer["works"] == (1 if faster == "striped" else 32)
-    for record in layer["records"] if faster == "local" else ():
-        assert record["banks"] == [record["work"]]
-    (layer,) = figures_of(capsys, *options, "--placement", "striped")["layers"]
-    assert (layer["placement"], layer["works"]) == ("striped", 1)
-    assert main(["pim", "--backend", "timed", *options]) == 0
-    assert faster in capsys.readouterr().out
 
 
 def test_layers_side_by_side_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:

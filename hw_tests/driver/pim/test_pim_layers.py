@@ -11,9 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from golden.pim import tree
-from hw.pim.config import PIM_PRESETS, configure
+from hw.pim.config import PIM_PRESETS
 from sw_driver.errors import OutOfMemoryError
-from sw_driver.experiments.pim.measure import Job, run_jobs
 from sw_driver.pim.backends import PIM_BACKENDS, open_pim
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.descriptor import Opcode
@@ -21,7 +20,6 @@ from sw_driver.pim.device import Pim
 from sw_driver.pim.errors import LayerError, PoolFullError
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.lowering import LEARNING_RATE, PASSES, cut, lower
-from sw_driver.pim.predicting import predicted_cycles
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 CONFIG = PIM_PRESETS["tiny"]
@@ -246,15 +244,10 @@ def ordered(layer: Layer, name: str, t: Tensors) -> Floats:
 
 
 def execute(
-    device: Pim,
-    layer: Layer,
-    name: str,
-    *,
-    parts: int | None = None,
-    placement: str = "striped",
+    device: Pim, layer: Layer, name: str, *, parts: int | None = None
 ) -> tuple[Tensors, Floats]:
     """The inputs and the result of a pass on a device full of other values."""
-    program = lower(layer, name, device.config, parts=parts, placement=placement)
+    program = lower(layer, name, device.config, parts=parts)
     rng = np.random.default_rng(SEED)
     result = program.tensors[program.result]
     fill = np.float32(0 if program.zeroed else np.nan)
@@ -269,9 +262,7 @@ def execute(
     for work in program.works:
         while True:
             try:
-                banks = [bank for bank in range(32) if work.banks >> bank & 1]
-                count = len(banks) or work.units
-                offered.append(device.pim_fix(banks or None, work, work.result, count))
+                offered.append(device.pim_fix(None, work, work.result, work.units))
                 break
             except PoolFullError:
                 device.wait_any([each for each in offered if not device.work_query(each)])
@@ -312,63 +303,6 @@ def test_parts_change_no_bit(device: Pim, layer: Layer, name: str, parts: int) -
     assert parts == 1 or len(program.works) > len(lower(layer, name, CONFIG, parts=1).works)
     given, result = execute(device, layer, name, parts=parts)
     assert (ordered(layer, name, given).view(np.uint32) == result.view(np.uint32)).all()
-
-
-LOCAL = [
-    *((layer, name) for layer in (LAYERS[2], *LAYERS[7:]) for name in ("bias", "descent")),
-    *((layer, "forward") for layer in LAYERS[9:]),
-]
-
-
-@pytest.mark.parametrize(
-    ("layer", "name"), LOCAL, ids=lambda each: each if isinstance(each, str) else each.describe()
-)
-def test_local_placement_changes_no_bit(device: Pim, layer: Layer, name: str) -> None:
-    given, result = execute(device, layer, name, placement="local")
-    assert (ordered(layer, name, given).view(np.uint32) == result.view(np.uint32)).all()
-
-
-@pytest.mark.parametrize(("layer", "name"), LOCAL)
-def test_a_bank_has_what_its_local_work_shares(layer: Layer, name: str) -> None:
-    program = lower(layer, name, CONFIG, placement="local")
-    assert program.placement == "local"
-    rows = layer.outputs if isinstance(layer, FullyConnected) else layer.filters
-    assert len(program.works) == min(rows, CONFIG.banks)
-    bank_bytes = CONFIG.bank_bytes
-    for work in program.works:
-        bank = work.banks.bit_length() - 1
-        assert work.banks == 1 << bank
-        for each in (*work.operands, "result"):
-            span = work.span(each)
-            if name == "forward" and each == ("b" if work.opcode == Opcode.MATVEC else "a"):
-                assert span.start >= CONFIG.striped_start_bytes  # what all banks read
-            else:
-                assert span.start // bank_bytes == (span.stop - 1) // bank_bytes == bank
-
-
-@pytest.mark.parametrize(
-    ("inputs", "name", "works", "faster"),
-    [
-        (64, "bias", 8, "striped"),
-        (64, "descent", 8, "striped"),
-        (1024, "bias", 8, "local"),
-        (1024, "descent", 8, "local"),
-        (1024, "descent", 2, "striped"),  # banks wait for slots
-    ],
-)
-def test_what_is_predicted_to_be_faster_is(inputs: int, name: str, works: int, faster: str) -> None:
-    config = configure(rows=2, columns=4, total=112, works=works, bank_bytes=1 << 22)
-    layer = FullyConnected(samples=inputs, inputs=inputs, outputs=128)
-    cycles = {}
-    for placement in ("striped", "local"):
-        with Pim(CyclesPim(config, computes=False)) as opened:
-            job = Job.of("", name, layer, config, placement=placement)
-            cycles[placement] = run_jobs(opened, [job]).simulated_cycles
-        predicted = predicted_cycles(job.program.works, config)
-        # A work of some hundred cycles is over before its formula says, striped or local.
-        assert predicted == pytest.approx(cycles[placement], rel=0.2, abs=1000)
-    assert faster == min(cycles, key=lambda placement: cycles[placement])
-    assert lower(layer, name, config, placement="predicted").placement == faster
 
 
 def test_parts_do_not_wait_for_each_other() -> None:
@@ -462,9 +396,5 @@ def test_refuses_fully_connected_layers() -> None:
 def test_refuses_passes_and_layers_that_are_too_large() -> None:
     with pytest.raises(LayerError, match="no pass 'sideways': expected one of forward, backward"):
         lower(LAYERS[0], "sideways", CONFIG)
-    with pytest.raises(LayerError, match="no placement 'near': expected one of striped, local"):
-        lower(LAYERS[0], "bias", CONFIG, placement="near")
-    with pytest.raises(LayerError, match=r"forward of 1 x 3 x 15 x 19, .* has no local placement"):
-        lower(LAYERS[0], "forward", CONFIG, placement="local")
     with pytest.raises(OutOfMemoryError, match="no room for weights"):
         lower(FullyConnected(samples=1, inputs=1000, outputs=1000), "forward", CONFIG)

@@ -11,7 +11,7 @@ import pytest
 from golden.pim import StackMap
 from hw.pim.config import configure
 from sw_driver.errors import OutOfMemoryError
-from sw_driver.pim.placing import DealtTensor, PlacedTensor, StackMemory
+from sw_driver.pim.placing import PlacedTensor, StackMemory
 from sw_driver.pim.ring import ring_place
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
@@ -90,40 +90,6 @@ def test_parts_are_those_of_an_array() -> None:
         assert (places(part) == address[expected.ravel()]).all()
 
 
-def test_dealt_tensors_are_apart_and_each_part_is_in_its_bank() -> None:
-    rng = np.random.default_rng(SEED)
-    memory = StackMemory(CONFIG)
-    taken: list[np.ndarray] = []
-    for number in range(20):
-        shape = tuple(map(int, rng.integers(1, 12, rng.integers(1, 4))))
-        shares = list(map(int, rng.integers(1, 4, CONFIG.banks)))
-        tensor = memory.deal(f"t{number}", shape, shares)
-        assert (tensor.shape, tensor.elements) == (shape, prod(shape))
-        for part in tensor.parts:
-            addresses = places(part)
-            (bank,) = {STACK.decode(int(address))[0] for address in addresses}
-            most = -(-shape[0] * shares[bank] // sum(shares))
-            assert part.shape[0] in (most, max(1, most - 1))
-            assert addresses.max() < STACK.striped.start
-            taken.append(addresses)
-    everything = np.concatenate(taken)
-    assert len(np.unique(everything)) == len(everything)
-
-
-@pytest.mark.parametrize("slice_words", [4, 8])
-def test_blocks_of_a_dealt_tensor_are_all_of_it(slice_words: int) -> None:
-    """Also where a part is not dense."""
-    parts = tuple(
-        PlacedTensor(address_bytes=start, shape=(rows, 4), strides=(slice_words, 1))
-        for start, rows in ((64, 2), (1024, 1), (2048, 3))
-    )
-    tensor = DealtTensor(parts=parts)
-    found = np.zeros(tensor.shape, int)
-    for index, address in tensor.blocks():
-        found[index] = address + 4 * np.arange(found[index].size).reshape(found[index].shape)
-    assert (found.ravel() == np.concatenate([places(part) for part in parts])).all()
-
-
 def test_flat_is_what_is_dense_and_fits_a_descriptor() -> None:
     memory = StackMemory(configure(bank_bytes=1 << 27))
     assert memory.place("x", (32, 9, 7)).flat.shape == (1, 32 * 63)
@@ -138,7 +104,3 @@ def test_refuses_what_does_not_fit() -> None:
     memory.place("y", (8,))
     with pytest.raises(OutOfMemoryError, match="no room for z: of its 4 bytes 0 are free"):
         memory.place("z", (1,))
-    shares = [1] * CONFIG.banks
-    memory.deal("x", (CONFIG.banks, CONFIG.bank_bytes // 4), shares)
-    with pytest.raises(OutOfMemoryError, match="no room for z in the banks' local memory: of 4 b"):
-        memory.deal("z", (1,), shares)

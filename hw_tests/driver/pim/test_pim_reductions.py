@@ -18,7 +18,7 @@ from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.descriptor import Opcode, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.placing import PlacedTensor, StackMemory, work_on
-from sw_driver.pim.reductions import in_pieces, in_turns, split
+from sw_driver.pim.reductions import in_pieces, split
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 TINY, PAPER = PIM_PRESETS["tiny"], replace(PIM_PRESETS["paper"], bank_bytes=1 << 20)
@@ -98,66 +98,6 @@ def test_pieces_are_the_whole_bit_for_bit(opcode: Opcode) -> None:
             differing += int((running.view(np.uint32) != expected).any())
     # Another order shows: the comparison is not of sums that are exact anyway.
     assert differing > 5
-
-
-def one_sum(opcode: Opcode, length: int, memory: StackMemory) -> tuple[Work, list[PlacedTensor]]:
-    """Over operands that begin in the same vault of ``PAPER``; and these and the result."""
-    whole_turns = -(-length // 4096) * 4096
-    names = "a" if opcode == Opcode.SUM else "ab"
-    places = [memory.place(name, (1, whole_turns))[:, :length] for name in names]
-    result = memory.place("result", (1,))
-    operands = dict(zip(names, places, strict=True))
-    if opcode == Opcode.MATVEC:
-        operands["a"] = places[0].in_columns
-        return work_on(opcode, **operands, result=result.in_columns), [*places, result]
-    return work_on(opcode, **operands, result=result), [*places, result]
-
-
-@pytest.mark.parametrize("opcode", [Opcode.SUM, Opcode.DOT])
-def test_turns_are_the_whole_bit_for_bit(opcode: Opcode) -> None:
-    rng = np.random.default_rng([SEED, opcode])
-    for length in (512, 1024, 2049, 3000, 4096 + 127, 5 * 512):
-        with Pim(GoldenPim(TINY)) as device:
-            memory = StackMemory(TINY)
-            a, b, result = (memory.place("", (1, size)) for size in (length, length, 1))
-            operands = {"a": a} if opcode == Opcode.SUM else {"a": a, "b": b}
-            whole = work_on(opcode, **operands, result=result.view(0))
-            for tensor in operands.values():
-                device.write_tensor(tensor, rng.standard_normal(tensor.shape, np.float32))
-            execute(device, [whole])
-            expected = device.read_tensor(result).tobytes()
-            for vectors in range(1, length // 512 + 1):
-                device.write_tensor(result, np.full(result.shape, 7, np.float32))
-                works = in_turns(
-                    whole,
-                    vectors,
-                    TINY,
-                    lambda size, on=memory: on.place("", (size,)).address_bytes,
-                )
-                execute(device, works)
-                assert device.read_tensor(result).tobytes() == expected, (length, vectors)
-
-
-@pytest.mark.parametrize("opcode", SUMS)
-def test_the_longest_sums_have_a_vault_for_each_bank(opcode: Opcode) -> None:
-    length = (1 << 20) + 130
-    config = replace(PAPER, bank_bytes=1 << 21)
-    memory = StackMemory(config)
-    whole, (*operands, result) = one_sum(opcode, length, memory)
-    works = split(whole, config, lambda size: memory.place("", (size,)).address_bytes)
-    # A tile is an image, and its stripes are of one vault.
-    assert works[0].plan is not None
-    assert works[0].images % config.striped_banks == 0
-    assert works[0].a.strides[2] % (config.striped_banks * 128) == 0
-    rng = np.random.default_rng([SEED, opcode])
-    with Pim(GoldenPim(config)) as device:
-        for tensor in operands:
-            device.write_tensor(tensor, rng.standard_normal(tensor.shape, np.float32))
-        execute(device, [whole])
-        expected = device.read_tensor(result).tobytes()
-        device.write_tensor(result, np.full(result.shape, 7, np.float32))
-        execute(device, works)
-        assert device.read_tensor(result).tobytes() == expected
 
 
 def test_what_is_not_split() -> None:

@@ -79,8 +79,7 @@ def place_jobs(
     """
 
     def placed(stack: PimConfig) -> tuple[PimConfig, list[Job]]:
-        # One layer alone may lie where it is predicted to be fastest.
-        memory = StackMemory(stack) if len(layers) > 1 else None
+        memory = StackMemory(stack)
         return stack, [
             Job.of(name, pass_name, layer, stack, published=published, memory=memory, **options)
             for name, layer, published in layers
@@ -225,8 +224,7 @@ def run_jobs(
             offer = device.transport.cycles()
             if place == 0:
                 run.begins[number] = offer
-            banks = [bank for bank in range(device.config.banks) if work.banks >> bank & 1]
-            offered = device.pim_fix(banks or None, work, work.result, len(banks) or work.units)
+            offered = device.pim_fix(None, work, work.result, work.units)
             running[offered] = number, place, work, offer
     while running:
         finish(device.wait_any(list(running)))
@@ -330,7 +328,6 @@ def _layer_figures(device: Pim, number: int, job: Job, run: Run) -> dict[str, An
         "pass": job.pass_name,
         "sizes": job.layer.describe(),
         "published_sizes": job.published.describe(),
-        "placement": job.program.placement,
         "works": len(job.program.works),
         "multiplications": multiplications,
         "additions": additions,

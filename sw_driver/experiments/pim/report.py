@@ -50,7 +50,6 @@ def layer_table(figures: Mapping[str, Any]) -> Table:
     table.add_row("sizes", *(layer["sizes"] for layer in layers))
     if any(layer["sizes"] != layer["published_sizes"] for layer in layers):
         table.add_row("scaled from", *(layer["published_sizes"] for layer in layers))
-    table.add_row("tensors", *(layer["placement"] for layer in layers))
     shown = _UNTIMED if figures["cycles"] is None else _UNTIMED | _TIMED
     for key, (heading, form) in shown.items():
         cells = [form(layer[key]) for layer in layers]
