@@ -121,7 +121,7 @@ class Tensor:
     """Where an operand or the result is."""
 
     address_bytes: int = 0
-    """Of the element whose indices are all zero, in the stack."""
+    """Where in the stack the element is whose indices are all zero."""
 
     strides: tuple[int, ...] = ()
     """Distances in elements between neighbours along each index; negative and, for operands, zero

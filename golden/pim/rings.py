@@ -46,7 +46,7 @@ class Ring:
     enable: bool = False
 
     def address(self, count: int) -> int:
-        """Of the slot that has its turn at ``count``."""
+        """Address of the slot that has its turn at ``count``."""
         slots = 1 << self.size
         return _SLOT_BYTES * (self.base // slots * slots + count % slots)
 
@@ -64,7 +64,7 @@ class Rings:
         self._memory = memory
         self._turn = 0
         self._origins: dict[int, tuple[Ring, int]] = {}
-        """Of works that have not completed: the ring, and the descriptor's number."""
+        """The ring and the descriptor's number of each work that has not completed."""
 
     def fetch(self) -> bytes | None:
         """The next descriptor, from the rings in turn, or None; to be accepted or refused before

@@ -24,8 +24,8 @@ BEAT_BYTES = 32
 """What a vault's memory moves in a cycle: 10 GB/s at 312.5 MHz (HMC 2.0)."""
 
 STRIPE_BYTES = 512
-"""Of the striped memory, what is in a bank before the next one follows: a row in each of two
-layers, see :attr:`~hw.pim.vault.geometry.VaultGeometry.address_layout`."""
+"""Consecutive bytes of the striped memory that are in one bank: a row in each of two layers, see
+:attr:`~hw.pim.vault.geometry.VaultGeometry.address_layout`."""
 
 COUNTINGS = ("units", "pairs")
 """What ``total`` counts: multipliers and adders together, or pairs of one of each."""

@@ -11,10 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from golden.pim import (
-    Cause,
     Descriptor,
     FullError,
-    NoSuchWorkError,
     Opcode,
     Pool,
     Tensor,
@@ -257,35 +255,6 @@ def test_counters() -> None:
     assert pool.counters(number) == (48, 0, 45, 0, 4 * 64, 12)
 
 
-BAD = [
-    (replace(add(0, 64, 128), opcode=5), Cause.OPCODE),
-    (replace(add(0, 64, 128), length=1), Cause.RESERVED),
-    (replace(add(0, 64, 128), rows=0), Cause.SIZE),
-    (add(2, 64, 128), Cause.MISALIGNED),
-    (add(0, 6 * BANK_BYTES - 28, 128), Cause.OUT_OF_RANGE),
-    (add(0, 64, 68), Cause.OVERLAP),
-    (add(0, 64, 128, banks=1 << 6, units=0), Cause.BANKS),
-    (add(0, 64, 128, units=29), Cause.UNITS),
-]
-
-
-@pytest.mark.parametrize(("work", "cause"), BAD, ids=lambda value: getattr(value, "name", "work"))
-def test_refused_works_leave_everything_as_it_was(work: Descriptor, cause: Cause) -> None:
-    pool = make_pool()
-    pool.memory[:] = np.random.default_rng(SEED).integers(0, 256, len(pool.memory))
-    running = pool.submit(add(1024, 1088, 1152))
-    memory, idle = pool.memory.copy(), pool.idle
-    with pytest.raises(WorkRefusedError, match=cause.name.lower()) as refusal:
-        pool.submit(work)
-    assert refusal.value.cause == cause
-    assert (pool.memory == memory).all()
-    assert pool.idle == idle
-    pool.submit(add(0, 64, 128))
-    pool.finish()
-    assert pool.work_query(running) == 1
-    assert (pool.memory != memory).any()
-
-
 def test_full() -> None:
     pool = make_pool()
     works = [pool.submit(add(0, 64, 128 + 32 * n)) for n in range(4)]
@@ -299,33 +268,6 @@ def test_full() -> None:
     last = pool.submit(add(0, 64, 512))
     assert [work % 4 for work in (*works, last)] == [0, 1, 2, 3, 2]
     assert (min(works) > 0, last > works[2]) == (True, True)
-
-
-def test_ids_outlive_their_slots() -> None:
-    pool = make_pool()
-    old = pool.submit(add(0, 64, 128))
-    pool.finish()
-    assert pool.counters(old).additions_done == 8
-    for _ in range(3):  # the other slots come first
-        pool.submit(add(0, 64, 128))
-        pool.finish()
-    assert pool.counters(old).additions_done == 8
-    new = pool.submit(add(0, 64, 128))
-    assert (new, new % 4) == (old + 4, old % 4)
-    assert (pool.work_query(old), pool.work_query(new)) == (1, 0)
-    for gone in (old, new + 4):
-        with pytest.raises(NoSuchWorkError):
-            pool.banks_of(gone)
-        with pytest.raises(NoSuchWorkError):
-            pool.counters(gone)
-
-
-@pytest.mark.parametrize("number", [0, 3, -4, 5, 8, 1000])
-def test_ids_that_were_not_given_out(number: int) -> None:
-    pool = make_pool()
-    assert pool.submit(add(0, 64, 128)) == 4
-    with pytest.raises(NoSuchWorkError, match=f"{number}"):
-        pool.work_query(number)
 
 
 @pytest.mark.parametrize(

@@ -118,12 +118,6 @@ def add_parser(subparsers: Any) -> None:
         help="default: forward; of a fully connected layer backward-filter is the weights'",
     )
     parser.add_argument(
-        "--parts",
-        type=integer(1, 4096),
-        metavar="N",
-        help="cut each work into so many, which run side by side (default: as suits the pass)",
-    )
-    parser.add_argument(
         "--whole-groups",
         action="store_true",
         help="give a work units in whole groups only, as the paper does: of 444 units a filter of "
@@ -270,7 +264,6 @@ def _run_jobs(
         layers,
         pass_name,
         _configured(arguments),
-        parts=arguments.parts,
         whole_groups=arguments.whole_groups,
     )
     transport = open_pim(

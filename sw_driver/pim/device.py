@@ -81,7 +81,7 @@ class Pim:
         self._offered: dict[int, tuple[int, Work]] = {}
         """The works that were accepted, with their ids, by slot."""
         self._running: set[int] = set()
-        """Those of which no completion has been seen."""
+        """Ids of the works whose completion has not been seen."""
         self._check_identity()
         self._ring = Ring(transport, 0, ring_place(self.config))
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["LEARNING_RATE", "PASSES", "Program", "cut", "lower"]
 
 LEARNING_RATE = 0.01
-"""Of the descent step."""
+"""Learning rate of the descent step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class _Draft:
         self.tensors: dict[str, PlacedTensor] = {}
         self.zeroed = False
         self.parts = 1
-        """Into how many parts each work is cut unless the caller says otherwise."""
+        """Into how many parts each work is cut."""
         self._shapes = _shapes(layer)
         self._memory = memory
 
@@ -99,15 +99,13 @@ def lower(
     pass_name: str,
     config: PimConfig,
     *,
-    parts: int | None = None,
     memory: StackMemory | None = None,
     whole_groups: bool = False,
 ) -> Program:
     """The pass ``pass_name`` of ``layer`` as works for a pool of ``config``.
 
-    ``parts``: into how many works each one is cut, so that they run side by side; by default one,
-    of which the pool spreads the tiles over the banks, unless the pass's works follow each other
-    and their parts do not. Units are shared out evenly to works that run side by side.
+    The pool spreads the tiles of a work over the banks. Works that follow each other are cut into
+    parts that do not, and which run side by side: units are shared out evenly to these.
 
     ``memory``: gives the tensors their places; by default all of the striped memory.
 
@@ -124,8 +122,7 @@ def lower(
     write: Callable[[Layer, _Draft], None] = writers[isinstance(layer, FullyConnected)]
     draft = _Draft(layer, config, memory or StackMemory(config))
     write(layer, draft)
-    wanted = draft.parts if parts is None else parts
-    cuts = [cut(work, wanted) for work in draft.works]
+    cuts = [cut(work, draft.parts) for work in draft.works]
     units = max(1, config.units // min(config.works, max(map(len, cuts))))
     return Program(
         tensors=draft.tensors,
@@ -224,8 +221,8 @@ def _input_gradient(layer: Convolution, draft: _Draft) -> None:
     stride = layer.stride
 
     def remainder(q: int, filter_size: int) -> tuple[int, int]:
-        """Of the rows, or columns, of the gradient that use the rows q, q + stride, ... of the
-        filter: the first, and that of dy which its first tap meets."""
+        """The first of the gradient's rows, or columns, that use the rows q, q + stride, ... of the
+        filter, and the row of dy that its first tap meets."""
         m = max(0, -(-(layer.padding - q) // stride))
         return stride * m + q - layer.padding, m + 1 - len(range(q, filter_size, stride))
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["PlacedTensor", "StackMemory", "work_on"]
 
 _MOST_COLUMNS = (1 << 24) - 1
-"""Of a work."""
+"""Columns of a work at most."""
 
 
 @dataclass(frozen=True, kw_only=True)

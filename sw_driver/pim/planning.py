@@ -58,9 +58,10 @@ def planned(work: Work, config: PimConfig) -> Work:
 
 
 def _turned(work: Work) -> Work:
-    """The same sums with the result's indices in another order: as columns those whose results are
-    nearest to each other, if they make a line of some length, and as images the fewest. Short lines
-    take the pool time, a tile ends with an image, and what is side by side is written together."""
+    """``work``, a SUM or DOT, with its result's indices in another order: as columns those whose
+    results are nearest to each other, if they make a line of some length, and as images the fewest.
+    Short lines take the pool time, a tile ends with an image, and what is side by side is written
+    together."""
     names = ("images", "rows", "columns")
     extents = [getattr(work, name) for name in names]
     apart = [abs(stride) for stride in (*work.result.strides, 0, 0, 0)[:3]]
@@ -96,7 +97,7 @@ def sum_lanes(opcode: int, config: PimConfig) -> int:
 
 
 def _group_units(work: Work) -> int:
-    """Units of a group."""
+    """Units of one of the work's groups."""
     if work.opcode == Opcode.CONV2D:
         taps = work.filter_height * work.filter_width
         # A filter of one tap has no tree, but an adder if channels are to be added.
@@ -105,7 +106,7 @@ def _group_units(work: Work) -> int:
 
 
 def _groups(work: Work) -> int:
-    """Groups that the work has use for."""
+    """Number of groups that the work has use for."""
     each_result = (*ELEMENTWISE_OPCODES, Opcode.CONV2D)
     return work.results * (1 if work.opcode in each_result else work.length)
 

@@ -33,16 +33,17 @@ _TILE_CYCLES = 45
 _DEAL_CYCLES = 4
 """From the dealing of a tile to that of the next one."""
 _BANDWIDTH = 0.5
-"""Of the memories' bandwidth, what all banks together reach with vectors of a chunk, one after the
-other."""
+"""Share of the memories' bandwidth that all banks together reach with vectors of a chunk, one after
+the other."""
 _ROWS_BANDWIDTH = 0.37
-"""The same with vectors that are rows, far from each other."""
+"""Share of the bandwidth with vectors that are rows, far from each other."""
 _NARROWER = 0.4
-"""Its power of a vector's chunks: those of longer vectors are further apart, in fewer memories."""
+"""The bandwidth falls with this power of a vector's chunks: those of longer vectors are further
+apart, in fewer memories."""
 _MOST_CHUNKS = 4
-"""Of a piece."""
+"""Chunks of a piece at most."""
 _VECTORS = 8
-"""Of a lane in a tile."""
+"""Vectors of a lane in a tile."""
 
 
 def split(work: Work, config: PimConfig, scratch: Callable[[int], int]) -> list[Work]:
@@ -76,8 +77,8 @@ def in_pieces(
     *,
     opcode: Opcode | None = None,
 ) -> list[Work]:
-    """The same with pieces of ``piece`` elements, a power of two, for the first of the works; a
-    MATVEC as one of these, or as DOT, if ``opcode`` says so."""
+    """The works that compute ``work`` in pieces of ``piece`` elements, a power of two; the first of
+    them a MATVEC of a MATVEC, or a DOT, as ``opcode`` says."""
     sums = _normal(work)
     whole, rest = divmod(sums.length, piece)
     pieces, count = whole + bool(rest), sums.images * sums.rows
@@ -166,8 +167,8 @@ def _strides(tensor: Tensor, count: int) -> tuple[int, ...]:
 def _fastest(
     config: PimConfig, opcode: Opcode, sums: int, length: int
 ) -> tuple[float, Opcode, int]:
-    """As what so many sums of so many elements are computed fastest, and in pieces of how many;
-    with the cycles."""
+    """The cycles, the opcode and the piece with which so many sums of so many elements are computed
+    fastest."""
     ways = [(_cycles(config, opcode, sums, 1, length), opcode, length)]
     for each in {opcode, Opcode.DOT} if opcode == Opcode.MATVEC else {opcode}:
         piece = _LEAST_PIECE
@@ -191,7 +192,7 @@ def _chunk(config: PimConfig, opcode: Opcode) -> int:
 
 
 def _cycles(config: PimConfig, opcode: Opcode, sums: int, pieces: int, length: int) -> float:
-    """Of a work."""
+    """Predicted cycles of a work that sums up so many pieces of each of so many sums."""
     lanes = sum_lanes(opcode, config) / config.banks
     room = _VECTORS * lanes
     vectors = sums if opcode == Opcode.MATVEC else sums * pieces

@@ -32,9 +32,9 @@ class Completion(NamedTuple):
     descriptor: int
     """How many had been written to the ring before it, modulo 65536."""
     id: int
-    """Of the work, or 0 if it was refused."""
+    """Id of the work, or 0 if the descriptor was refused."""
     cause: int
-    """Why it was refused, or 0."""
+    """Code of the cause for which it was refused, or 0."""
 
 
 def ring_place(config: PimConfig) -> range:

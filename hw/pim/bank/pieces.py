@@ -43,7 +43,7 @@ class WholeWork:
         )
         """Row and column of the first padded element."""
         self.chunk_taps = Signal(jobs.k_bits, name="whole_taps")
-        """Of a chunk with as many channels as the plan says."""
+        """Taps of a chunk with as many channels as the plan says."""
         self.shared = work.second_kind == Second.SHARED
         self.only_sums = ~work.elementwise & (work.second_kind == Second.NONE)
         self.has_second = work.elementwise | (work.second_kind != Second.NONE)
@@ -162,7 +162,7 @@ class Chunk:
             for name in ("chunk_y", "chunk_x", "in_line_x")
         )
         self._rest_taps = Signal(jobs.k_bits, name="rest_taps")
-        """Those of all channels that are left."""
+        """Taps of all channels that are left."""
         self._channels_left = Signal(16, name="channels_left")
         self._capacity = Signal(jobs.k_bits, name="capacity")
         self._whole_channels = Signal(name="whole")

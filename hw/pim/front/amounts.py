@@ -36,11 +36,11 @@ class Amounts:
             return Signal(word, name=name)
 
         self.start = Signal(name="start_amounts")
-        """A pulse; the words then hold still until ``done``."""
+        """Begins with a pulse; the words then hold still until ``done``."""
         self.done = Signal(name="amounts_done")
-        """A pulse."""
+        """Pulses when all amounts are there."""
         self.lasts = self._lasts(m, words)
-        """Of each tensor's indices the greatest values."""
+        """Greatest values of each tensor's indices."""
         self.low = {tensor: Signal(_BITS, name=f"{tensor}_low") for tensor in TENSORS}
         self.high = {tensor: Signal(_BITS, name=f"{tensor}_high") for tensor in TENSORS}
         """The first and the last element of each span, signed; 0 of a tensor that there is not."""
@@ -53,11 +53,11 @@ class Amounts:
         """Rows times columns."""
         self.results = Signal(_BITS, name="results")
         self.products = Signal(_BITS, name="products")
-        """Of all results; of an elementwise work as many as results."""
+        """Products of all results; an elementwise work has as many as results."""
         self.taps = Signal(32, name="taps")
         """Elements of a reduction in a channel."""
         self.chunk_taps = Signal(48, name="chunk_taps")
-        """Those of as many channels as the plan has in a chunk."""
+        """Taps of as many channels as the plan has in a chunk."""
         self.image_start = distance("image_start")
         """Where the first output's window begins."""
         self.steps = {name: distance(f"step_{name}") for name in ("outer1", "vector")}

@@ -55,7 +55,7 @@ class Words:
         return Value.cast(self.byte(tensor))[2:]
 
     def byte(self, tensor: str) -> Any:
-        """The same in bytes."""
+        """The address of a tensor's first element, in bytes."""
         word = address_word(tensor)
         return Cat(self.words[word], self.words[word + 1])
 

@@ -22,7 +22,7 @@ MEMORY_TAG_BITS = 6
 """Width of the tag by which a port knows its requests again."""
 
 HOST_TAG_BITS = MEMORY_TAG_BITS - 1
-"""The same for the host, who shares its port with the rings."""
+"""Width of the host's tags, who shares its port with the rings."""
 
 
 @cache

@@ -229,7 +229,7 @@ class Dispenser(wiring.Component):
     def _limit(self, m: Any, extent: Any, ahead: Any, limit: Any) -> None:
         """The most first vectors that the next tile takes, a cycle later."""
         vectors: Any = Signal(2)
-        """Of a lane, the logarithm."""
+        """Logarithm of the vectors of a lane."""
         few = extent.seconds < INTERLEAVE
         for power in range(1, 4):
             needed = (ahead.lanes << power) - ahead.lanes

@@ -152,8 +152,8 @@ class WorkTally(wiring.Component):
 
     def _time(self, m: Any) -> None:
         """Keeps when a running work started, and how long a completed one took."""
-        now = Signal(COUNTER_BITS)
-        m.d.sync += now.eq(now + 1)
+        cycle = Signal(COUNTER_BITS)
+        m.d.sync += cycle.eq(cycle + 1)
         m.submodules.times = times = memory.Memory(shape=COUNTER_BITS, depth=self._works, init=[])
         write, started, shown = (
             times.write_port(),
@@ -164,8 +164,8 @@ class WorkTally(wiring.Component):
         m.d.comb += [
             write.addr.eq(self.slot),
             write.en.eq(self.start | self.complete),
-            write.data.eq(Mux(self.start, now, now - started.data)),
+            write.data.eq(Mux(self.start, cycle, cycle - started.data)),
             started.addr.eq(self.slot),
             shown.addr.eq(self.select),
-            self.counts.cycles.eq(Mux(running, now - shown.data, shown.data)),
+            self.counts.cycles.eq(Mux(running, cycle - shown.data, shown.data)),
         ]

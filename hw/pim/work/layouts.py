@@ -36,7 +36,7 @@ VECTOR_BITS = 8
 """Width of a number of vectors in a walk."""
 
 NO_LINE = (1 << VECTOR_BITS) - 1
-"""As the length of a walk's line: longer than any walk."""
+"""Length of a walk's line that is longer than any walk."""
 
 COORDINATE_BITS = 42
 """Signed: a row or column of an image, which may lie far outside of it."""

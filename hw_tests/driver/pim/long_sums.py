@@ -2,7 +2,7 @@
 
 By the cycle model: cycles of one work, and of what ``split`` makes of it from the first offer
 until the last is seen to have completed, with the shares of all adders and of 1,024 bytes a cycle
-if each operand is read once. With ``rtl`` six shapes in RTL beside the model; the memory must be
+if each operand is read once. With ``rtl`` four shapes in RTL beside the model; the memory must be
 the same bit for bit, and the result that of the sum as one work.
 """
 
@@ -35,8 +35,6 @@ BY_MODEL = [
 IN_RTL = [
     (Opcode.SUM, 1, 1 << 16),
     (Opcode.SUM, 96, 1_000),
-    (Opcode.DOT, 1, 20_000),
-    (Opcode.DOT, 1, 48 << 12),
     (Opcode.DOT, 3, 10_001),
     (Opcode.MATVEC, 16, 4_096),
 ]
@@ -71,11 +69,8 @@ def main(rtl: bool) -> None:
 
 def _work(memory: StackMemory, opcode: Opcode, rows: int, length: int) -> Work:
     a = memory.place("a", (rows, length))
-    # Those of one sum side by side, so that a second operand begins in the same vault.
-    names = ("b", "result") if rows == 1 and opcode != Opcode.SUM else ("result", "b")
-    shapes = {"result": (rows,), "b": (rows if opcode == Opcode.DOT else 1, length)}
-    places = {name: memory.place(name, shapes[name]) for name in names}
-    b, result = places["b"], places["result"]
+    result = memory.place("result", (rows,))
+    b = memory.place("b", (rows if opcode == Opcode.DOT else 1, length))
     if opcode == Opcode.SUM:
         return work_on(opcode, a=a, result=result)
     if opcode == Opcode.DOT:

@@ -47,7 +47,6 @@ SMALL = ["--most-products", "100000"]
         (["--pairs", "--backend", "cycles", "--pass", "bias"], ["--pairs", "--pass out"]),
         (["--pairs", "--validate", "1"], ["--validate", "--pairs", "either"]),
         (["--pass", "sideways"], ["'sideways'", "backward-filter"]),
-        (["--parts", "0"], ["'0'"]),
         (["--seed", "x"], ["'x'"]),
         (["--convolution", "1,2,3"], ["'1,2,3'", "IMAGES,CHANNELS,HEIGHT,WIDTH"]),
         (["--convolution", "1,2,3,x"], ["'1,2,3,x'", "4 integers"]),
@@ -158,9 +157,7 @@ def test_figures_of_one_work(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("timed")
 def test_figures_of_several_layers(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = figures_of(
-        capsys, "--layer", "conv2", "--layer", "conv3", "--layer", "fc7", *SMALL, "--parts", "1"
-    )
+    figures = figures_of(capsys, "--layer", "conv2", "--layer", "conv3", "--layer", "fc7", *SMALL)
     first, second, third = figures["layers"]
     assert [layer["works"] for layer in figures["layers"]] == [2, 1, 1]
     assert figures["cycles"] == 4000
@@ -179,7 +176,7 @@ def test_figures_of_several_layers(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("timed")
 def test_more_works_than_slots(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = figures_of(capsys, *OWN, "--pass", "backward-input", "--stride", "3", "--parts", "3")
+    figures = figures_of(capsys, *OWN, "--pass", "backward-input", "--stride", "3")
     (layer,) = figures["layers"]
     assert layer["works"] == len(layer["records"]) == 27
     assert layer["multiplications"] == sum(each["multiplications"] for each in layer["records"])
@@ -220,7 +217,7 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Utilisation" not in printed
     assert "Seen to have completed 1,000 cycles after the first write of its descriptor." in printed
 
-    layers = ["--layer", "conv2", "--layer", "conv3", *SMALL, "--parts", "1"]
+    layers = ["--layer", "conv2", "--layer", "conv3", *SMALL]
     figures = figures_of(capsys, *layers)
     assert main(["pim", "--backend", "timed", *layers]) == 0
     printed = " ".join(capsys.readouterr().out.split())

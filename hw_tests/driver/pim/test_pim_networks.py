@@ -6,10 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from hw.pim.config import PIM_PRESETS
 from sw_driver.experiments.pim.networks import NETWORKS, named_layer
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
-from sw_driver.pim.lowering import PASSES, lower
 
 EVERY = [
     pytest.param(layer, id=f"{network}-{name}")
@@ -81,13 +79,3 @@ def test_scaled_layers_are_of_the_same_kind(layer: Layer, most: int) -> None:
     if most >= 2_000_000:
         assert most / 8 < scaled.products <= most
     assert scaled.scaled(most) == scaled
-
-
-@pytest.mark.parametrize("layer", EVERY)
-def test_every_pass_fits_into_the_papers_stack(layer: Layer) -> None:
-    config = PIM_PRESETS["paper"]
-    for name in PASSES:
-        for work in lower(layer, name, config).works:
-            work.encode()
-            spans = [work.span(each) for each in (*work.operands, "result")]
-            assert all(config.holds(span.start, len(span)) for span in spans)

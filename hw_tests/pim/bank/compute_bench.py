@@ -134,8 +134,6 @@ class Reduction:
     # Second vectors of a job.
     block: int
     values: str = "plain"
-    # All chunks of a block before the next block, not all blocks of a chunk.
-    blocks_first: bool = False
     first_stride: int = 1
     second_stride: int = 1000
     address: int = 5
@@ -227,8 +225,6 @@ class Reduction:
 
         chunks, blocks = list(self.chunks()), list(range(0, self.seconds, self.block))
         order = [(chunk, block) for chunk in chunks for block in blocks]
-        if self.blocks_first:
-            order = [(chunk, block) for block in blocks for chunk in chunks]
         loaded = None
         for number, (chunk, start) in enumerate(order):
             channel, tap, channels, taps = chunk
@@ -410,13 +406,13 @@ class Bank:
         self.store_ready = False
         self.full_cycles = self.held = 0
 
-    async def play(self, run: Run, *, limit: int = 20_000, cycles: int | None = None) -> None:
-        """Has all of ``run`` done and checks it; or stops after ``cycles``."""
+    async def play(self, run: Run, *, limit: int = 20_000) -> None:
+        """Has all of ``run`` done and checks it."""
         self._begin(run)
         dut = self.dut
         dut.work.value = pack(JOBS.work, **run.work)
         edge = RisingEdge(dut.clk)
-        for _ in range(limit if cycles is None else cycles):
+        for _ in range(limit):
             await edge
             self._reads()
             self._results()
@@ -427,8 +423,6 @@ class Bank:
                 break
             self._jobs()
         else:
-            if cycles is not None:
-                return
             raise AssertionError(f"not done after {limit} cycles")
         while self.storing:
             await edge
@@ -603,7 +597,6 @@ def random_reduction(rng: np.random.Generator, rounds: int) -> Reduction:
             chunk=chunk,
             block=int(rng.integers(1, seconds + 1)),
             values=str(rng.choice(KINDS, p=[0.4, 0.2, 0.1, 0.2, 0.1])),
-            blocks_first=bool(rng.integers(2)),
             first_stride=stride,
             address=int(rng.integers(0, WORD_MASK)),
             line=line,
@@ -725,18 +718,3 @@ async def steady_state(dut: Any, shape: str) -> None:
     share = sum(counts) / (case.lanes * (at_work[-1] - at_work[0] + 1))
     cocotb.log.info("%s: %.1f %%", shape, 100 * share)
     assert share > 0.97, f"{shape}: {share:.1%}"
-
-
-@cocotb.test(timeout_time=1, timeout_unit="ms")
-async def reset_in_between(dut: Any) -> None:
-    """What comes after a reset does not know what was before."""
-    bank, rng = await start(dut, "random")
-    for number in range(6):
-        cycles = int(rng.integers(10, 150))
-        if number % 2:
-            await bank.play(elementwise(Elementwise.ADD, [200, 100], rng, "any", 1), cycles=cycles)
-        else:
-            await bank.play(one(random_reduction(rng, 60), rng), cycles=cycles)
-        await bank.reset(cycles=1)
-        await bank.play(elementwise(Elementwise.ADD, [2], rng, "any", 1))
-        await bank.play(one(random_reduction(rng, 4), rng))

@@ -132,7 +132,7 @@ class Run:
     together: tuple[int, int] | None = None
     """Cycles and operations until the first of several jobs was done, if there is a clock."""
     busy_together: list[int] | None = None
-    """As ``busy_cycles``, until then."""
+    """``busy_cycles`` until the first of several jobs was done."""
 
     def cycles(self, jobs: Sequence[int]) -> int:
         """From the first offer of these jobs to their last completion."""

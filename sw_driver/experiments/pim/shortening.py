@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["TILE_CYCLES", "run_shortened", "worth_shortening"]
 
 LONG_CYCLES = 1_000_000
-"""Of a work that are followed in some minutes."""
+"""Cycles of a work that are followed in some minutes."""
 
 _MOST_FOLLOWED_CYCLES = 10_000_000
-"""Of a work of one of several layers."""
+"""Cycles of a work that are followed at most where several layers run."""
 
 TILE_CYCLES = 12_000
 """About how long a tile is in the shorter run."""

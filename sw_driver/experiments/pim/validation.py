@@ -45,7 +45,7 @@ _ALPHA_BITS = 0xBF8CCCCD
 _PLACE_ATTEMPTS = 50
 
 _MOST_WORK_PRODUCTS = 200_000
-"""Of a random work."""
+"""Products of a random work at most."""
 
 
 PASSES = (
@@ -98,12 +98,12 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Of the model's cycles, as a share of the RTL's."""
+        """How far the model's cycles are off, as a share of the RTL's."""
         return self.model.cycles / self.rtl.cycles - 1
 
     @property
     def bytes_error(self) -> float:
-        """Of the model's bytes, likewise. Which bank takes which tile changes them a little."""
+        """How far the model's bytes are off. Which bank takes which tile changes them a little."""
         rtl, model = (each.bytes_read + each.bytes_written for each in (self.rtl, self.model))
         return model / rtl - 1
 

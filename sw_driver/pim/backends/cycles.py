@@ -23,17 +23,17 @@ __all__ = ["CyclesPim"]
 
 # Measured on RTL, in cycles.
 ACCESS_CYCLES = 3
-"""Of a register."""
+"""For a read or a write of a register."""
 RING_WRITE_CYCLES = 6
 """Until all of a descriptor has been asked to be written."""
 RING_READ_CYCLES = 34
-"""Of the host's read of a completion that has just been written."""
+"""For the host's read of a completion that has just been written."""
 FETCH_CYCLES = 47
 """From the write of a ring's head until the check of a descriptor that has just been written."""
 NEXT_FETCH_CYCLES = 37
 """From the end of a check until that of a descriptor that was there."""
 CHECK_CYCLES = 72
-"""Of a descriptor."""
+"""For the check of a descriptor."""
 ACCEPT_CYCLES = 2
 """From the end of a descriptor's check until its work is accepted, besides one for each work that
 the pool holds."""
@@ -81,23 +81,23 @@ class CyclesPim(GoldenPim):
         """What is written to rings, and when it is there, in this order."""
 
     def read_register(self, offset_bytes: int) -> int:
-        """As of :class:`GoldenPim`."""
+        """Reads a register, which takes time; the rest as in :class:`GoldenPim`."""
         self._pass(ACCESS_CYCLES)
         return super().read_register(offset_bytes)
 
     def write_register(self, offset_bytes: int, value: int) -> None:
-        """As of :class:`GoldenPim`."""
+        """Writes a register, which takes time; the rest as in :class:`GoldenPim`."""
         self._pass(ACCESS_CYCLES)
         super().write_register(offset_bytes, value)
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
-        """As of :class:`GoldenPim`."""
+        """Reads memory; only a ring's takes time. The rest as in :class:`GoldenPim`."""
         if self._is_of_ring(address_bytes):
             self._pass(RING_READ_CYCLES)
         return super().read_memory(address_bytes, nbytes)
 
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """As of :class:`GoldenPim`."""
+        """Writes to a ring, which takes time; the rest as in :class:`GoldenPim`."""
         self._pass(RING_WRITE_CYCLES)
         super().post_memory(address_bytes, data)
 

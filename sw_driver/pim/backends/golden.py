@@ -127,7 +127,7 @@ class GoldenPim:
             raise no_memory(f"writing {data.size} bytes at {address_bytes:#x}", self.config)
 
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """As :meth:`write_memory`."""
+        """Writes bytes at once, like :meth:`write_memory`."""
         self.write_memory(address_bytes, data)
 
     def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:

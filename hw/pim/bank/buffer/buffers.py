@@ -25,7 +25,7 @@ from hw.pim.work.layouts import BEAT_WORDS, Jobs, OperandBuffer
 __all__ = ["CHUNK_BITS", "OperandBuffers", "OperandWriteSignature", "ResultBuffer"]
 
 CHUNK_BITS = 4
-"""Of the logarithm of how many elements of a vector are in a buffer at once."""
+"""Width of the logarithm of how many elements of a vector are in a buffer at once."""
 
 _COLUMN_BITS = COLUMNS.bit_length() - 1
 
@@ -135,7 +135,7 @@ In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         }
         start = wire(m, _modulo(k + member), "start")
         vector = Cat(Mux(segment.across, 0, member), segment.group)
-        now = hold(
+        written = hold(
             m,
             write.enable,
             "write",
@@ -167,28 +167,28 @@ In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         values = [Signal(32, name=f"value_{column}") for column in range(COLUMNS)]
         rows = [Signal(self._row_bits, name=f"row_{column}") for column in range(COLUMNS)]
         with m.If(enable):
-            with m.Switch(now.turn):
+            with m.Switch(written.turn):
                 for turn in range(COLUMNS):
                     with m.Case(turn):
                         m.d.comb += [
                             value.eq(words[(turn + column) % BEAT_WORDS])
                             for column, value in enumerate(values)
                         ]
-            with m.If(now.across):
+            with m.If(written.across):
                 m.d.comb += [
-                    row.eq(now.row | (_modulo(column - now.k) << rows_bits))
+                    row.eq(written.row | (_modulo(column - written.k) << rows_bits))
                     for column, row in enumerate(rows)
                 ]
             with m.Else():
                 m.d.comb += [
-                    row.eq(now.row + now.carried[column]) for column, row in enumerate(rows)
+                    row.eq(written.row + written.carried[column]) for column, row in enumerate(rows)
                 ]
         for name, columns in buffers.items():
-            here = wire(m, Mux(enable & getattr(now, name), now.used, 0), f"write_{name}")
+            here = wire(m, Mux(enable & getattr(written, name), written.used, 0), f"write_{name}")
             for column, storage in enumerate(columns):
                 into = storage.write
                 m.d.comb += [
-                    into.addr.eq(Cat(rows[column][: len(into.addr) - 1], now.half)),
+                    into.addr.eq(Cat(rows[column][: len(into.addr) - 1], written.half)),
                     into.data.eq(values[column]),
                     into.en.eq(here[column]),
                 ]
@@ -312,10 +312,10 @@ class ResultBuffer:
         for group, columns in enumerate(groups):
             here = wire(m, take & (upper == group), f"read_{group}")
             m.d.comb += [storage.read.en.eq(here) for storage in columns]
-        now = hold(
+        taken = hold(
             m,
             take,
-            "now",
+            "taken",
             # The first result's column; columns from a result to the next, as a power of two.
             start=_modulo(Mux(asked.linear, segment.k, number + segment.member)),
             spread=Mux(asked.linear | segment.across, 0, asked.interleave),
@@ -330,7 +330,7 @@ class ResultBuffer:
             m.d.sync += reading.eq(self.i.valid)
         with m.If(moves):
             m.d.sync += valid.eq(reading)
-        beat = hold(m, moves & reading, "beat", address=now.address, last=now.last)
+        beat = hold(m, moves & reading, "beat", address=taken.address, last=taken.last)
         m.d.comb += [o.address.eq(beat.address), o.last.eq(beat.last)]
         for place in range(BEAT_WORDS):
             result, column = (
@@ -344,14 +344,14 @@ class ResultBuffer:
             ]
             with m.If(moves & reading):
                 m.d.comb += [
-                    result.eq(Mux(now.down, now.word - place, place - now.word)),
-                    column.eq(now.start + (result << now.spread)),
+                    result.eq(Mux(taken.down, taken.word - place, place - taken.word)),
+                    column.eq(taken.start + (result << taken.spread)),
                 ]
-                m.d.sync += used.eq(result < now.count)
+                m.d.sync += used.eq(result < taken.count)
                 with m.Switch(column):
                     for number, each in enumerate(zip(*groups, strict=True)):
                         values = [storage.read.data for storage in each]
                         with m.Case(number):
                             m.d.sync += word.eq(
-                                values[0] if len(values) == 1 else Mux(now.upper, *values[::-1])
+                                values[0] if len(values) == 1 else Mux(taken.upper, *values[::-1])
                             )

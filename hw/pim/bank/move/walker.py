@@ -151,7 +151,7 @@ class Walker(wiring.Component):
         )
         left, k = (Signal(k_bits, name=name, reset_less=True) for name in ("part_left", "k"))
         member = Signal(LANE_BITS, reset_less=True)
-        now = hold(m, load, "now", zero=part.zero, last=part.last)
+        uncut = hold(m, load, "uncut", zero=part.zero, last=part.last)
         run = hold(
             m,
             load & part.fresh,
@@ -160,7 +160,7 @@ class Walker(wiring.Component):
         )
         with m.If(~run.joined):
             m.d.comb += room.eq(1)
-        with m.Elif(now.zero | (run.step == 0)):
+        with m.Elif(uncut.zero | (run.step == 0)):
             m.d.comb += room.eq(BEAT_WORDS)
         with m.Else():
             low = address[: BEAT_WORDS.bit_length() - 1]
@@ -176,12 +176,12 @@ class Walker(wiring.Component):
             segment.address.eq(address),
             segment.step.eq(run.step),
             segment.count.eq(count),
-            segment.zero.eq(now.zero),
+            segment.zero.eq(uncut.zero),
             segment.across.eq(run.across),
             segment.group.eq(run.group),
             segment.member.eq(member),
             segment.k.eq(k),
-            segment.last.eq(now.last & whole),
+            segment.last.eq(uncut.last & whole),
         ]
 
         # From the segment's first element to its last; without a segment the address is that of

@@ -33,7 +33,8 @@ RING_ROUNDS = 16
 """Rounds of products that wait for the adder at most."""
 
 _STAGES = 5
-"""Of multiplier and adder: a sum must be in memory when its turn of ``INTERLEAVE`` cycles comes."""
+"""Stages of multiplier and adder: a sum must be in memory when its turn of ``INTERLEAVE`` cycles
+comes."""
 
 PRODUCT_CYCLES = 1 + _STAGES
 """From ``a`` and ``b`` of a lane to their product: a register and the multiplier."""

@@ -300,82 +300,84 @@ class RoundIssue(wiring.Component):
         m: Any = Module()
         work, plan = self.work, self.work.plan
         # The round at work, and the one that follows.
-        now, later = Signal(round_layout()), Signal(round_layout())
+        present, following = Signal(round_layout()), Signal(round_layout())
         busy, waits = Signal(), Signal()
         rho = Signal(range(INTERLEAVE))
         start = wire(m, waits & (~busy | (rho == INTERLEAVE - 1)), "start")
         m.d.comb += [
             self.busy.eq(busy | waits),
             self.round.ready.eq(~waits | start),
-            self.ring_freed.eq(Mux(start, later.frees, 0)),
+            self.ring_freed.eq(Mux(start, following.frees, 0)),
         ]
         with m.If(self.round.ready):
             m.d.sync += waits.eq(self.round.valid)
             with m.If(self.round.valid):
-                m.d.sync += later.eq(self.round.payload)
+                m.d.sync += following.eq(self.round.payload)
         m.d.sync += rho.eq(Mux(busy, rho + 1, 0))
         with m.If(start):
-            m.d.sync += [now.eq(later), busy.eq(1)]
+            m.d.sync += [present.eq(following), busy.eq(1)]
         with m.Elif(rho == INTERLEAVE - 1):
             m.d.sync += busy.eq(0)
 
         lanes = Mux(work.second_kind == Second.NONE, self._adders, self._lanes)
-        first, second, active, count = turn(m, "sum", now.spread, rho, lanes)
-        live = delayed_pulse(m, busy & active & (second < now.seconds), 1, "live")
+        first, second, active, count = turn(m, "sum", present.spread, rho, lanes)
+        live = delayed_pulse(m, busy & active & (second < present.seconds), 1, "live")
         ends = delayed_pulse(
             m,
-            busy & (rho == INTERLEAVE - 1) & (now.destination == Destination.RESULT),
+            busy & (rho == INTERLEAVE - 1) & (present.destination == Destination.RESULT),
             2 + ADD_CYCLES,
             "ends",
         )
         followed = ("augend", "addend", "even", "odd", "frame")
-        one = carry(
+        turned = carry(
             m,
             1,
-            "one",
+            "turned",
             busy=busy,
             rho=rho,
             first=first,
-            second=(now.second + second)[:12],
+            second=(present.second + second)[:12],
             count=count,
             **{
-                name: Value.cast(now[name])
+                name: Value.cast(present[name])
                 for name in (*followed, "read", "write", "destination", "counts")
             },
         )
         # The result's state begins at a multiple of its number of places.
         state = wire(
             m,
-            ((one.second << plan.depth | one.first) << plan.levels[:3])[: self._geometry.half_bits],
+            ((turned.second << plan.depth | turned.first) << plan.levels[:3])[
+                : self._geometry.half_bits
+            ],
             "state",
         )
-        two = carry(
+        placed = carry(
             m,
             1,
-            "two",
-            **{name: getattr(one, name) for name in ("busy", "rho", *followed)},
-            read=self._sum_place(one.read, one.rho, state),
-            write=self._sum_place(one.write, one.rho, state),
+            "placed",
+            **{name: getattr(turned, name) for name in ("busy", "rho", *followed)},
+            read=self._sum_place(turned.read, turned.rho, state),
+            write=self._sum_place(turned.write, turned.rho, state),
             # The places of what is no result are another's, or nobody's.
-            partial=live & (one.destination == Destination.PARTIAL.value),
-            sum=live & (one.destination == Destination.SUM.value),
+            partial=live & (turned.destination == Destination.PARTIAL.value),
+            sum=live & (turned.destination == Destination.SUM.value),
         )
-        is_result = live & (one.destination == Destination.RESULT.value)
-        chosen = carry(m, 1, "chosen", augend=two.augend, addend=two.addend)
+        is_result = live & (turned.destination == Destination.RESULT.value)
+        chosen = carry(m, 1, "chosen", augend=placed.augend, addend=placed.addend)
         sums = carry(
             m,
             ADD_CYCLES,
             "sums",
-            **{name: getattr(two, name) for name in ("rho", "write", "partial", "sum", "frame")},
+            **{name: getattr(placed, name) for name in ("rho", "write", "partial", "sum", "frame")},
         )
-        m.d.sync += self.additions.eq(Mux(live & one.counts, one.count, 0))
+        m.d.sync += self.additions.eq(Mux(live & turned.counts, turned.count, 0))
         control = self.control
         m.d.comb += [
-            control.read.eq(two.busy),
-            control.even_place.eq(Cat(two.rho, two.even)),
-            control.odd_place.eq(Cat(two.rho, two.odd)),
-            control.partial_place.eq(two.rho),
-            control.sum_place.eq(two.read),
+            control.read.eq(placed.busy),
+            control.even_place.eq(Cat(placed.rho, placed.even)),
+            control.odd_place.eq(Cat(placed.rho, placed.odd)),
+            control.partial_place.eq(placed.rho),
+            control.sum_place.eq(placed.read),
             control.augend.eq(chosen.augend),
             control.addend.eq(chosen.addend),
             control.partial_write.eq(sums.partial),
