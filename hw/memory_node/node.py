@@ -76,7 +76,7 @@ class MemoryNode(wiring.Component):
     """
 
     def __init__(self, config: MemoryNodeConfig, memories: Sequence[Any] | None = None) -> None:
-        self._config = config
+        self.config = config
         self._memories = list(memories or ddr4_channels(config))
         if len(self._memories) != config.channels:
             raise ValueError(
@@ -99,7 +99,7 @@ class MemoryNode(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        config = self._config
+        config = self.config
         m.submodules.control = control = NodeControl(config)
         wiring.connect(m, wiring.flipped(self.s_axi), control.s_axi)
         one = LinkPort(config.link)
