@@ -82,6 +82,7 @@ class CsrBank(wiring.Component):
     Members
     -------
     bus : In(:class:`CsrBusSignature`)
+        Accesses.
     REGISTER_FIELD : In(width) or Out(width), for each field that is not a constant
         Out if software writes it, from the cycle after the write (for that one cycle if it is a
         pulse). In if hardware writes it, which then holds the value: the bank does not store it.

@@ -112,18 +112,39 @@ class VaultController(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        geometry, distances, depth = self.geometry, self._distances, QUEUE_DEPTH
-        bank_bits = geometry.layer_bits + geometry.bank_bits
         m: Any = Module()
+        accept = Signal()
+        issue = Signal()
+        put, head, head_entry, level = self._queue(m, accept, issue)
+        refresh_due = Signal()
+        joins, bound, kept = self._join(m, accept, put.addr, issue, head_entry, refresh_due)
+        self._put(m, put, joins)
+        row, rows = self._rows(m, accept & ~joins, bound)
+        busy: Any = Signal(self.geometry.banks)
+        activate, refresh = self._activate(m, row, rows, busy, refresh_due)
+        self._choose_column(m, activate, issue, level, head)
+        closing = Signal()
+        m.d.comb += closing.eq(issue & ~kept.bit_select(head_entry, 1))
+        self._keep_busy(m, busy, activate, row, closing, head)
+        self._issue(m, activate, refresh, row, issue, closing, head)
+        self._move_data(m, accept, issue, head)
+        return m
 
-        def bank_of(layer: Any, bank: Any) -> Any:
-            return Cat(bank, layer)
+    def _place(self) -> Any:
+        """Where the request is for."""
+        return data.View(self.geometry.address_layout, self.i.payload.address)
 
-        request = self.i.payload
-        place = data.View(geometry.address_layout, request.address)
-        layer = Cat(place.layer_low, place.layer_high)
+    def _layer(self) -> Any:
+        place = self._place()
+        return Cat(place.layer_low, place.layer_high)
 
-        # The queue. `first` requests wait for an activate of their own.
+    def _queue(self, m: Any, accept: Signal, issue: Signal) -> tuple[Any, Any, Signal, Signal]:
+        """The requests whose column has not been issued; those that are ``first`` wait for an
+        activate of their own.
+
+        Returns the port where they are put, the one at the head and its place, and how many.
+        """
+        geometry, depth = self.geometry, QUEUE_DEPTH
         queue_layout = data.StructLayout(
             {
                 "first": 1,
@@ -136,16 +157,18 @@ class VaultController(wiring.Component):
         )
         m.submodules.queue = queue = memory.Memory(shape=queue_layout, depth=depth, init=[])
         put, get = queue.write_port(), queue.read_port(domain="comb")
-        head_entry, free_entry = Signal(range(depth)), Signal(range(depth))
+        head_entry = Signal(range(depth))
+        free_entry = Signal(range(depth))
         level = Signal(range(depth + 1))
         outstanding = Signal(range(_RESPONSES + 1))
-        accept, answer, issue = Signal(), Signal(), Signal()
-        head = get.data
+        answer = Signal()
         m.d.comb += [
             self.i.ready.eq((level != depth) & (outstanding != _RESPONSES)),
             accept.eq(self.i.valid & self.i.ready),
             answer.eq(self.o.valid & self.o.ready),
             self.idle.eq(outstanding == 0),
+            put.addr.eq(free_entry),
+            put.en.eq(accept),
             get.addr.eq(head_entry),
         ]
         m.d.sync += [
@@ -154,18 +177,48 @@ class VaultController(wiring.Component):
             level.eq(level + accept - issue),
             outstanding.eq(outstanding + accept - answer),
         ]
+        return put, get.data, head_entry, level
 
-        # Which accesses a request continues: for each of the two layers of a stretch, the request
-        # that would be the last of its access, as long as its column has not been issued.
-        refresh_due = Signal()
+    def _put(self, m: Any, put: Any, joins: Signal) -> None:
+        """What the queue keeps of the request that is offered."""
+        request, place = self.i.payload, self._place()
+        m.d.comb += [
+            put.data.first.eq(~joins),
+            put.data.write.eq(request.write),
+            put.data.layer.eq(self._layer()),
+            put.data.bank.eq(place.bank),
+            put.data.column.eq(place.column),
+            put.data.tag.eq(request.tag),
+        ]
+
+    def _join(
+        self,
+        m: Any,
+        accept: Signal,
+        free_entry: Signal,
+        issue: Signal,
+        head_entry: Signal,
+        refresh_due: Signal,
+    ) -> tuple[Signal, Any, Any]:
+        """Which access the request continues that is offered: for each of the two layers of a
+        stretch, the request that would be the last of its access, as long as its column has not
+        been issued.
+
+        Returns whether it continues one, whether there is one in the other layer of the stretch,
+        and the places in the queue after whose request its bank is not precharged.
+        """
+        depth, request, place = QUEUE_DEPTH, self.i.payload, self._place()
         stretch = Cat(place.layer_high, place.bank, place.row)
-        last_stretch, last_write = Signal.like(stretch), Signal()
+        last_stretch = Signal.like(stretch)
+        last_write = Signal()
         last_entry = [Signal(range(depth), name=f"last_entry_{half}") for half in range(2)]
         waiting = Signal(2)
-        alive, alive_here, alive_there = Signal(2), Signal(), Signal()
-        # The bank of the request in this entry is not precharged after it.
+        alive = Signal(2)
+        alive_here = Signal()
+        alive_there = Signal()
         kept: Any = Signal(depth)
-        same, joins = Signal(), Signal()
+        same = Signal()
+        joins = Signal()
         for half in range(2):
             # All accesses end with what is queued when a refresh falls due.
             m.d.comb += alive[half].eq(
@@ -191,42 +244,39 @@ class VaultController(wiring.Component):
                         m.d.sync += kept.bit_select(last_entry[half], 1).eq(1)
                 with m.Elif(~same):
                     m.d.sync += waiting[half].eq(0)
-        m.d.comb += [
-            put.addr.eq(free_entry),
-            put.en.eq(accept),
-            put.data.first.eq(~joins),
-            put.data.write.eq(request.write),
-            put.data.layer.eq(layer),
-            put.data.bank.eq(place.bank),
-            put.data.column.eq(place.column),
-            put.data.tag.eq(request.tag),
-        ]
+        return joins, same & alive_there, kept
 
-        # Activates, in the order of the requests that need them.
+    def _rows(self, m: Any, put: Any, bound: Any) -> tuple[Any, SyncFIFO]:
+        """The activates that requests need, in their order, and the first of them; one is ``bound``
+        if the access to the other layer of its stretch may go on behind it."""
+        geometry, place = self.geometry, self._place()
         row_layout = data.StructLayout(
             {
                 "bank": geometry.bank_bits,
                 "layer": geometry.layer_bits,
                 "row": geometry.row_bits,
-                # The access to the other layer of the stretch may go on behind this one.
                 "bound": 1,
             }
         )
-        m.submodules.rows = rows = SyncFIFO(width=row_layout.size, depth=depth)
+        m.submodules.rows = rows = SyncFIFO(width=row_layout.size, depth=QUEUE_DEPTH)
         new_row, row = Signal(row_layout), data.View(row_layout, rows.r_data)
-        busy: Any = Signal(geometry.banks)
-        activate = Signal()
-        row_bank = Signal(bank_bits)
         m.d.comb += [
             new_row.row.eq(place.row),
-            new_row.layer.eq(layer),
+            new_row.layer.eq(self._layer()),
             new_row.bank.eq(place.bank),
-            new_row.bound.eq(same & alive_there),
+            new_row.bound.eq(bound),
             rows.w_data.eq(new_row),
-            rows.w_en.eq(accept & ~joins),
-            rows.r_en.eq(activate),
-            row_bank.eq(bank_of(row.layer, row.bank)),
+            rows.w_en.eq(put),
         ]
+        return row, rows
+
+    def _activate(
+        self, m: Any, row: Any, rows: SyncFIFO, busy: Any, refresh_due: Signal
+    ) -> tuple[Signal, Signal]:
+        """Activates for the first of ``rows`` as soon as it may, and refreshes; returns the pulses
+        of both."""
+        distances = self._distances
+        activate = Signal()
         activates = _History(
             m,
             "activate",
@@ -234,31 +284,39 @@ class VaultController(wiring.Component):
             activate,
             row.layer,
         )
-
-        # Refresh: cycles since the last one; reset counts as one.
+        # Cycles since the last refresh; reset counts as one.
         since = Signal(range(distances.refresh_interval + 1))
-        refresh, refreshing, refreshed, closed = Signal(), Signal(), Signal(), Signal()
+        refresh = Signal()
+        refreshing = Signal()
+        refreshed = Signal()
+        closed = Signal()
         m.d.comb += [
             refresh_due.eq(since == self._refresh_after),
             refreshing.eq(since >= self._refresh_after),
             refreshed.eq(since >= distances.refresh_to_activate - 1),
             closed.eq(busy == 0),
             refresh.eq(refreshing & closed),
+            rows.r_en.eq(activate),
             activate.eq(
                 rows.r_rdy
                 & (~refreshing | row.bound & ~closed)
                 & refreshed
-                & ~busy.bit_select(row_bank, 1)
+                & ~busy.bit_select(_bank(row), 1)
                 & ~activates.within(distances.activate_to_activate)
                 & ~activates.in_layer_within(distances.activate_to_activate_same_layer, row.layer)
                 & (activates.count(distances.four_activates) < 4)
             ),
         ]
         m.d.sync += since.eq(Mux(refresh, 0, since + 1))
+        return activate, refresh
 
-        # Columns, in order. `ripe` activates are tRCD old and have not been used.
+    def _choose_column(
+        self, m: Any, activate: Signal, issue: Signal, level: Signal, head: Any
+    ) -> None:
+        """Issues the columns in order; ``ripe`` activates are tRCD old and have not been used."""
+        distances = self._distances
         ripens = delayed_pulse(m, activate, distances.activate_to_column - 1, "ripening")
-        ripe = Signal(range(depth + 1))
+        ripe = Signal(range(QUEUE_DEPTH + 1))
         m.d.sync += ripe.eq(ripe + ripens - (issue & head.first))
         reads = _History(
             m,
@@ -284,10 +342,11 @@ class VaultController(wiring.Component):
         )
         m.d.comb += issue.eq((level != 0) & (~head.first | (ripe != 0)) & ~blocked)
 
-        # A bank is busy from its activate until it can be activated again.
-        closing = Signal()
-        m.d.comb += closing.eq(issue & ~kept.bit_select(head_entry, 1))
-        head_bank = bank_of(head.layer, head.bank)
+    def _keep_busy(
+        self, m: Any, busy: Any, activate: Signal, row: Any, closing: Signal, head: Any
+    ) -> None:
+        """A bank is busy from its activate until it can be activated again."""
+        distances = self._distances
         for name, direction, distance in (
             ("read", ~head.write, distances.read_to_activate),
             ("write", head.write, distances.write_to_activate),
@@ -296,18 +355,15 @@ class VaultController(wiring.Component):
                 m, closing & direction, distance - 1, f"recovering_from_{name}"
             )
             banks = [
-                Signal(bank_bits, name=f"{name}_bank_{age + 1}") for age in range(distance - 1)
+                Signal(len(_bank(head)), name=f"{name}_bank_{age + 1}")
+                for age in range(distance - 1)
             ]
-            for entry, previous in zip(banks, [head_bank, *banks], strict=False):
+            for entry, previous in zip(banks, [_bank(head), *banks], strict=False):
                 m.d.sync += entry.eq(previous)
             with m.If(recovered):
                 m.d.sync += busy.bit_select(banks[-1], 1).eq(0)
         with m.If(activate):
-            m.d.sync += busy.bit_select(row_bank, 1).eq(1)
-
-        self._issue(m, activate, refresh, row, issue, closing, head)
-        self._move_data(m, accept, issue, head)
-        return m
+            m.d.sync += busy.bit_select(_bank(row), 1).eq(1)
 
     def _issue(
         self, m: Any, activate: Any, refresh: Any, row: Any, issue: Any, closing: Any, head: Any
@@ -343,7 +399,8 @@ class VaultController(wiring.Component):
         store = data.StructLayout({"data": 8 * BEAT_BYTES, "strobe": BEAT_BYTES})
         m.submodules.write_data = held = memory.Memory(shape=store, depth=_RESPONSES, init=[])
         put, get = held.write_port(), held.read_port()
-        put_at, get_at = Signal(range(_RESPONSES)), Signal(range(_RESPONSES))
+        put_at = Signal(range(_RESPONSES))
+        get_at = Signal(range(_RESPONSES))
         fetch = delayed_pulse(m, issue & head.write, distances.write_latency, "write_pipe")
         m.d.comb += [
             put.addr.eq(put_at),
@@ -379,3 +436,8 @@ class VaultController(wiring.Component):
             done.write.eq(pipe[-1].write),
         ]
         wiring.connect(m, answers.o, wiring.flipped(self.o))
+
+
+def _bank(entry: Any) -> Any:
+    """The number of the bank of an entry."""
+    return Cat(entry.bank, entry.layer)
