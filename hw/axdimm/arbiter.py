@@ -159,9 +159,9 @@ class Arbiter(wiring.Component):
         m.d.comb += [
             dram.i.payload.eq(request),
             kernel_registers.i.payload.eq(request),
-            csr.address.eq(request.line << LINE_BYTE_BITS),
-            csr.write_data.eq(request.data),
-            csr.strobes.eq(request.strobes),
+            csr.bus.address.eq(request.line << LINE_BYTE_BITS),
+            csr.bus.write_data.eq(request.data),
+            csr.bus.strobes.eq(request.strobes),
         ]
 
         def take(target: Any, other: Any) -> None:
@@ -177,11 +177,11 @@ class Arbiter(wiring.Component):
         with m.If(request.bad):
             refuse()
         with m.Elif(request.target == Target.ARBITER):
-            hit = port.o.valid & settled & csr.hit
+            hit = port.o.valid & settled & csr.bus.hit
             m.d.comb += [
-                csr.write.eq(hit & request.write),
+                csr.bus.write.eq(hit & request.write),
                 arbiter_read.eq(hit & ~request.write),
-                refused.eq(port.o.valid & settled & ~csr.hit),
+                refused.eq(port.o.valid & settled & ~csr.bus.hit),
                 port.o.ready.eq(settled),
             ]
         with m.Elif(draining):
@@ -198,10 +198,13 @@ class Arbiter(wiring.Component):
         if in_order:
             m.d.comb += [
                 port.written.eq(
-                    csr.write | (refused & request.write) | kernel_registers.written | dram.written
+                    csr.bus.write
+                    | (refused & request.write)
+                    | kernel_registers.written
+                    | dram.written
                 ),
                 port.write_ok.eq(
-                    csr.write
+                    csr.bus.write
                     | (kernel_registers.written & ~kernel_registers.error)
                     | (dram.written & dram.write_ok)
                 ),
@@ -213,7 +216,7 @@ class Arbiter(wiring.Component):
             answered.eq(arbiter_read | (refused & ~request.write)),
             answer.tag.eq(request.tag),
             answer.ok.eq(arbiter_read),
-            answer.data.eq(Mux(arbiter_read, csr.read_data, 0)),
+            answer.data.eq(Mux(arbiter_read, csr.bus.read_data, 0)),
         ]
         m.d.comb += self.read_done.eq(port.i_valid)
         with m.If(answered):

@@ -9,13 +9,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4LiteSignature, Response
-from hw.csr.bank import CSR_DATA_WIDTH
+from hw.csr.bank import CSR_DATA_WIDTH, CsrBusSignature
 
 __all__ = ["AXI4LiteSubordinate"]
 
 
 class AXI4LiteSubordinate(wiring.Component):
-    """AXI4-Lite (64 bits) to the bus of :class:`hw.csr.bank.CsrBank`.
+    """AXI4-Lite (64 bits) to the bus of a :class:`~hw.csr.bank.CsrBank`.
 
     One access at a time, writes first. A write is answered two cycles after the later of its
     address and data, a read two cycles after its address. No output depends combinationally on
@@ -40,13 +40,11 @@ class AXI4LiteSubordinate(wiring.Component):
     -------
     s_axi : In(:class:`~hw.axi.bus.AXI4LiteSignature`)
         The manager.
-    address, write, write_data : Out(addr_width), Out(1), Out(64)
-        Towards a :class:`~hw.csr.bank.CsrBank`.
-    strobes : Out(8), if ``parts``
-        Likewise.
-    read_data, hit : In(64), In(1)
-        From it, in the cycle of ``address``; data of 0 where nothing is hit.
+    bus : Out(:class:`~hw.csr.bank.CsrBusSignature`, with strobes if ``parts``)
+        Towards the bank.
     """
+
+    bus: Any
 
     def __init__(self, *, addr_width: int, parts: bool = False, lower: bool = False) -> None:
         self._parts = parts
@@ -54,18 +52,13 @@ class AXI4LiteSubordinate(wiring.Component):
         super().__init__(
             {
                 "s_axi": In(AXI4LiteSignature(addr_width=addr_width, data_width=CSR_DATA_WIDTH)),
-                "address": Out(addr_width),
-                "write": Out(1),
-                "write_data": Out(CSR_DATA_WIDTH),
-                **({"strobes": Out(CSR_DATA_WIDTH // 8)} if parts else {}),
-                "read_data": In(CSR_DATA_WIDTH),
-                "hit": In(1),
+                "bus": Out(CsrBusSignature(addr_width=addr_width, strobes=parts)),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        axi = self.s_axi
+        axi, bus = self.s_axi, self.bus
 
         aw_full, w_full, ar_full = Signal(), Signal(), Signal()
         aw_address = Signal.like(axi.awaddr, reset_less=True)
@@ -76,10 +69,10 @@ class AXI4LiteSubordinate(wiring.Component):
             axi.awready.eq(~aw_full),
             axi.wready.eq(~w_full),
             axi.arready.eq(~ar_full),
-            self.write_data.eq(data),
+            bus.write_data.eq(data),
         ]
         if self._parts:
-            m.d.comb += self.strobes.eq(strobes)
+            m.d.comb += bus.strobes.eq(strobes)
         whole = strobes[: CSR_DATA_WIDTH // 16] if self._lower else strobes
         supported = strobes.any() if self._parts else whole.all()
         with m.If(axi.awvalid & ~aw_full):
@@ -111,8 +104,8 @@ class AXI4LiteSubordinate(wiring.Component):
         m.d.sync += whole_write.eq((aw_full | axi.awvalid) & (w_full | axi.wvalid) & ~writing)
         with m.If(writing):
             m.d.comb += [
-                self.address.eq(aw_address),
-                self.write.eq(self.hit & supported),
+                bus.address.eq(aw_address),
+                bus.write.eq(bus.hit & supported),
             ]
             m.d.sync += [
                 aw_full.eq(0),
@@ -120,17 +113,17 @@ class AXI4LiteSubordinate(wiring.Component):
                 b_valid.eq(1),
                 b_response.eq(Response.OKAY),
             ]
-            with m.If(~self.hit | (strobes.any() & ~supported)):
+            with m.If(~bus.hit | (strobes.any() & ~supported)):
                 m.d.sync += b_response.eq(Response.SLVERR)
         with m.Else():
-            m.d.comb += self.address.eq(ar_address)
+            m.d.comb += bus.address.eq(ar_address)
             with m.If(ar_full & ~r_valid):
                 m.d.sync += [
                     ar_full.eq(0),
                     r_valid.eq(1),
-                    r_data.eq(self.read_data),
+                    r_data.eq(bus.read_data),
                     r_response.eq(Response.OKAY),
                 ]
-                with m.If(~self.hit):
+                with m.If(~bus.hit):
                     m.d.sync += r_response.eq(Response.SLVERR)
         return m

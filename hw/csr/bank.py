@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from itertools import groupby
+from operator import or_
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
@@ -10,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.csr.register_map import Field, Register, RegisterMap
 
-__all__ = ["CSR_DATA_WIDTH", "CsrBank"]
+__all__ = ["CSR_DATA_WIDTH", "CsrBank", "CsrBusSignature"]
 
 CSR_DATA_WIDTH = 64
 """Width of a register and of the bus, in bits."""
@@ -22,6 +25,38 @@ def _is_constant(field: Field) -> bool:
     return not (field.sw_writable or field.hw_readable or field.hw_writable)
 
 
+class CsrBusSignature(wiring.Signature):
+    """A bus of 64 bits without wait states, as its manager sees it.
+
+    Members
+    -------
+    address : Out(addr_width)
+        Byte offset.
+    write : Out(1)
+        Write enable.
+    write_data : Out(64)
+        What to write, with ``write``.
+    strobes : Out(8), if asked for
+        Which of its bytes to write.
+    read_data : In(64)
+        What is at ``address``; 0 where nothing is.
+    hit : In(1)
+        Whether ``address`` is a register.
+    """
+
+    def __init__(self, *, addr_width: int, strobes: bool) -> None:
+        super().__init__(
+            {
+                "address": Out(addr_width),
+                "write": Out(1),
+                "write_data": Out(CSR_DATA_WIDTH),
+                **({"strobes": Out(_WORD_BYTES)} if strobes else {}),
+                "read_data": In(CSR_DATA_WIDTH),
+                "hit": In(1),
+            }
+        )
+
+
 class CsrBank(wiring.Component):
     """The registers of ``register_map`` on a 64-bit bus without wait states.
 
@@ -29,8 +64,8 @@ class CsrBank(wiring.Component):
     combinational from ``address`` and has no side effects. The low three bits of ``address`` are
     ignored. An address where no register is reads as zero, and writing it does nothing.
 
-    Raises ``ValueError`` if a field is of another kind than those below, a register is misplaced,
-    or the map does not fit ``addr_width``.
+    Raises ``ValueError`` if a field is of another kind than those below, a register is misplaced
+    or written by software though it is there several times, or the map does not fit ``addr_width``.
 
     Parameters
     ----------
@@ -40,59 +75,49 @@ class CsrBank(wiring.Component):
         hardware and cleared by software that writes ones (``woclr``); neither written nor seen by
         hardware (a constant).
     addr_width
-        Width of ``address`` in bits; by default just enough for the map.
+        Width of ``address`` in bits.
     strobes
         Whether parts of a register can be written.
 
     Members
     -------
-    address : In(addr_width)
-        Byte offset.
-    write : In(1)
-        Write enable.
-    write_data : In(64)
-        What to write, with ``write``.
-    strobes : In(8), if asked for
-        Which of its bytes to write.
-    read_data : Out(64)
-        What is at ``address``.
-    hit : Out(1)
-        Whether ``address`` is a register.
+    bus : In(:class:`CsrBusSignature`)
+        Accesses.
     REGISTER_FIELD : In(width) or Out(width), for each field that is not a constant
         Out if software writes it, from the cycle after the write (for that one cycle if it is a
         pulse). In if hardware writes it, which then holds the value: the bank does not store it.
-        Of a field that software clears each bit is a pulse, which the bank keeps.
+        Of a field that software clears each bit is a pulse, which the bank keeps. Of a register
+        that is there several times, it is the value of the one that is at ``address``.
     REGISTER_FIELD_kept : Out(width), for each field that software clears
         What it reads as. A bit is set from the cycle after its pulse until the one after a write of
         a one; where both meet it stays set.
     """
 
+    bus: Any
+
     def __init__(
-        self, register_map: RegisterMap, *, addr_width: int | None = None, strobes: bool = False
+        self, register_map: RegisterMap, *, addr_width: int, strobes: bool = False
     ) -> None:
-        end = max(reg.offset_bytes for reg in register_map.registers) + _WORD_BYTES
-        needed = max((end - 1).bit_length(), 4)
-        if addr_width is None:
-            addr_width = needed
-        if addr_width < needed:
+        end = max(register.places[-1] for register in register_map.registers) + _WORD_BYTES
+        if end > 1 << addr_width:
             raise ValueError(
-                f"addr_width must be at least {needed} for register map {register_map.name!r}, "
-                f"which ends at byte {end}, got {addr_width!r}"
+                f"addr_width must be enough for register map {register_map.name!r}, which ends at "
+                f"byte {end}, got {addr_width!r}"
             )
         self._map = register_map
-        members: dict[str, Any] = {
-            "address": In(addr_width),
-            "write": In(1),
-            "write_data": In(CSR_DATA_WIDTH),
-            **({"strobes": In(_WORD_BYTES)} if strobes else {}),
-            "read_data": Out(CSR_DATA_WIDTH),
-            "hit": Out(1),
-        }
+        self._strobes = strobes
+        bus = CsrBusSignature(addr_width=addr_width, strobes=strobes)
+        members: dict[str, Any] = {"bus": In(bus)}
         for register in register_map.registers:
-            if register.offset_bytes % _WORD_BYTES:
+            if any(place % _WORD_BYTES for place in register.places):
                 raise ValueError(
                     f"register {register.name!r} must lie at a multiple of {_WORD_BYTES} bytes, "
                     f"got offset {register.offset_bytes:#x}"
+                )
+            if len(register.places) > 1 and any(field.sw_writable for field in register.fields):
+                raise ValueError(
+                    f"register {register.name!r}, of which hardware shows one at a time, must be "
+                    "written by hardware alone"
                 )
             for field in register.fields:
                 if _is_constant(field):
@@ -130,20 +155,21 @@ class CsrBank(wiring.Component):
     def _written(self, field: Field, before: Any) -> Value:
         """What a write makes of ``before``."""
         end = field.lsb + field.width
-        if "strobes" not in self.signature.members:
-            return self.write_data[field.lsb : end]
+        if not self._strobes:
+            return self.bus.write_data[field.lsb : end]
         kept = Const(before, field.width) if isinstance(before, int) else before
         parts = []
         for byte in range(field.lsb // 8, -(-end // 8)):
             low, high = max(field.lsb, 8 * byte), min(end, 8 * byte + 8)
             unwritten = kept[low - field.lsb : high - field.lsb]
-            parts.append(Mux(self.strobes[byte], self.write_data[low:high], unwritten))
+            parts.append(Mux(self.bus.strobes[byte], self.bus.write_data[low:high], unwritten))
         return Cat(*parts)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        word_address = Signal(len(self.address) - 3)
-        m.d.comb += word_address.eq(self.address[3:])
+        bus = self.bus
+        word_address = Signal(len(bus.address) - 3)
+        m.d.comb += word_address.eq(bus.address[3:])
         for register in self._map.registers:
             for field in register.fields:
                 if field.sw_writable and field.pulse:
@@ -151,20 +177,27 @@ class CsrBank(wiring.Component):
                 if field.clears:
                     kept = self._value(register, field)
                     m.d.sync += kept.eq(kept | getattr(self, f"{register.name}_{field.name}"))
-        with m.Switch(word_address):
-            for register in self._map.registers:
-                with m.Case(register.offset_bytes // _WORD_BYTES):
-                    m.d.comb += [self.hit.eq(1), self.read_data.eq(self._word(register))]
-                    with m.If(self.write):
-                        for field in register.fields:
-                            if not field.sw_writable:
-                                continue
-                            value = self._value(register, field)
-                            if field.clears:
-                                sets = getattr(self, f"{register.name}_{field.name}")
-                                cleared = self._written(field, 0)
-                                m.d.sync += value.eq((value & ~cleared) | sets)
-                            else:
-                                kept = 0 if field.pulse else value
-                                m.d.sync += value.eq(self._written(field, kept))
+        # Each block has its own choice of a word, which makes less logic than one among all.
+        hits, words = [], []
+        for _, registers in groupby(self._map.registers, key=lambda register: register.block):
+            hits.append(hit := Signal())
+            words.append(word := Signal(CSR_DATA_WIDTH))
+            with m.Switch(word_address):
+                for register in registers:
+                    with m.Case(*(place // _WORD_BYTES for place in register.places)):
+                        m.d.comb += [hit.eq(1), word.eq(self._word(register))]
+                        with m.If(bus.write):
+                            self._write(m, register)
+        m.d.comb += [bus.hit.eq(Cat(hits).any()), bus.read_data.eq(reduce(or_, words))]
         return m
+
+    def _write(self, m: Any, register: Register) -> None:
+        for field in register.fields:
+            if not field.sw_writable:
+                continue
+            value = self._value(register, field)
+            if field.clears:
+                sets = getattr(self, f"{register.name}_{field.name}")
+                m.d.sync += value.eq((value & ~self._written(field, 0)) | sets)
+            else:
+                m.d.sync += value.eq(self._written(field, 0 if field.pulse else value))

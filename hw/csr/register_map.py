@@ -12,10 +12,18 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from systemrdl.compiler import RDLCompiler
-from systemrdl.node import AddrmapNode, FieldNode, RegNode
+from systemrdl.node import AddrmapNode, FieldNode, MemNode, RegNode
 from systemrdl.rdltypes.builtin_enums import OnWriteType
 
-__all__ = ["Field", "Register", "RegisterMap", "elaborated", "load_registers", "parse_registers"]
+__all__ = [
+    "Field",
+    "Register",
+    "RegisterMap",
+    "elaborated",
+    "load_registers",
+    "parse_registers",
+    "unrolled_registers",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +60,20 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Register:
-    """A register; ``offset_bytes`` counts from the start of its map."""
+    """A register."""
 
     name: str
-    offset_bytes: int
+    places: tuple[int, ...]
+    """Offsets in bytes from the start of its map: several if hardware shows by turns, under one
+    name, whichever is addressed."""
     fields: tuple[Field, ...]
+    block: str = ""
+    """The map within the map that it is of, if it is of one."""
+
+    @property
+    def offset_bytes(self) -> int:
+        """The first of its places, or the only one."""
+        return self.places[0]
 
     def __getitem__(self, name: str) -> Field:
         for field in self.fields:
@@ -96,12 +113,15 @@ def _field(node: FieldNode) -> Field:
     )
 
 
-def _register(node: RegNode) -> Register:
-    return Register(
-        name=node.inst_name,
-        offset_bytes=node.address_offset,
-        fields=tuple(_field(field) for field in node.fields()),
-    )
+def _fields(node: RegNode) -> tuple[Field, ...]:
+    return tuple(_field(field) for field in node.fields())
+
+
+_MEMORY_WORD = Field(
+    name="data", lsb=0, width=64, reset=0, sw_readable=True, sw_writable=False, hw_readable=False,
+    hw_writable=True, pulse=False, clears=False, encoding=(),
+)  # fmt: skip
+"""Of memories that software reads."""
 
 
 @lru_cache
@@ -113,6 +133,29 @@ def load_registers(top: str, path: Path) -> RegisterMap:
 def parse_registers(top: str, text: str) -> RegisterMap:
     """The address map ``top`` of an RDL text."""
     return _register_map(elaborated(top, text))
+
+
+def unrolled_registers(top: str, text: str, *, selected: str = "") -> RegisterMap:
+    """All registers that the address map ``top`` of an RDL text has, in the maps within it, too.
+
+    They have names such as ``kept_state`` or, in an array of maps, ``ring_0_base``. Those of the
+    array ``selected`` are there once, at several places; so are the words of a memory, as a
+    register with the field ``data``.
+    """
+    root = elaborated(top, text)
+    found: dict[str, Register] = {}
+    for node in root.descendants(unroll=True):
+        if isinstance(node, RegNode | MemNode) and node.parent is not None:
+            index = "" if node.parent.inst_name == selected else "_{index}"
+            block, name = (
+                each.get_rel_path(root, hier_separator="_", array_suffix=index)
+                for each in (node.parent, node)
+            )
+            fields = _fields(node) if isinstance(node, RegNode) else (_MEMORY_WORD,)
+            more = range(node.absolute_address, node.absolute_address + node.size, 8)
+            places = (*(found[name].places if name in found else ()), *more)
+            found[name] = Register(name=name, places=places, fields=fields, block=block)
+    return RegisterMap(name=top, registers=tuple(found.values()))
 
 
 def elaborated(top: str, text: str) -> AddrmapNode:
@@ -128,5 +171,8 @@ def elaborated(top: str, text: str) -> AddrmapNode:
 
 
 def _register_map(root: AddrmapNode) -> RegisterMap:
-    registers = tuple(_register(register) for register in root.registers())
+    registers = tuple(
+        Register(name=node.inst_name, places=(node.address_offset,), fields=_fields(node))
+        for node in root.registers()
+    )
     return RegisterMap(name=root.inst_name, registers=registers)

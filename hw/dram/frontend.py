@@ -76,6 +76,9 @@ class AxiFrontEnd(wiring.Component):
         self._run_length = run_length
         # More than requests in the queue: those are answered that have left it.
         self._responses = 2 * queue_depth
+        self._burst = data.StructLayout(
+            {"id": id_width, "line": geometry.line_bits, "length": 8, "response": 2}
+        )
         super().__init__(
             {
                 "axi": In(
@@ -97,16 +100,6 @@ class AxiFrontEnd(wiring.Component):
             }
         )
 
-    def _burst_layout(self) -> data.StructLayout:
-        return data.StructLayout(
-            {
-                "id": self._id_width,
-                "line": self._geometry.line_bits,
-                "length": 8,
-                "response": 2,
-            }
-        )
-
     def _checked(self, channel: str) -> Any:
         """The burst offered on address channel ``channel``, with the response it will get."""
         addr, length, size, burst, ident = (
@@ -120,23 +113,44 @@ class AxiFrontEnd(wiring.Component):
         return Cat(ident, line, length, response[:2])
 
     def elaborate(self, platform: Any) -> Module:
-        axi = self.axi
         m: Any = Module()
 
         def fifo(name: str, width: int, depth: int) -> SyncFIFO:
             m.submodules[name] = result = SyncFIFO(width=width, depth=depth)
             return result
 
-        burst = self._burst_layout()
-        width = burst.size
+        width = self._burst.size
         write_addresses = fifo("write_addresses", width, _ADDRESSES)
         write_bursts = fifo("write_bursts", width, _WRITES)
         responses = fifo("responses", self._id_width + 2, self._responses)
         read_addresses = fifo("read_addresses", width, _ADDRESSES)
         read_bursts = fifo("read_bursts", self._id_width + 8 + 2, _READS)
+        holds_data = self._take_writes(m, write_addresses, write_bursts)
+        self._admit(m, write_bursts, responses, read_addresses, read_bursts)
+        self._answer_writes(m, responses)
+        self._return_reads(m, read_addresses, read_bursts)
 
-        # Write addresses and data.
-        receiving = data.View(burst, write_addresses.r_data)
+        # The data of the last write are on their way for one more cycle.
+        writing = Signal()
+        m.d.sync += writing.eq(self.write_next)
+        m.d.comb += self.idle.eq(
+            ~(
+                writing
+                | write_addresses.r_rdy
+                | write_bursts.r_rdy
+                | responses.r_rdy
+                | read_addresses.r_rdy
+                | read_bursts.r_rdy
+                | holds_data
+            )
+        )
+        return m
+
+    def _take_writes(self, m: Any, write_addresses: SyncFIFO, write_bursts: SyncFIFO) -> Any:
+        """Takes write addresses and data, and passes bursts on whose data are all here; returns
+        whether any data are."""
+        axi = self.axi
+        receiving = data.View(self._burst, write_addresses.r_data)
         beat = Signal(8)
         space = Signal(range(self._write_lines + 1), init=self._write_lines)
         accept = Signal()
@@ -159,7 +173,12 @@ class AxiFrontEnd(wiring.Component):
         with m.If(accept):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
         step(m, space, up=self.write_next, down=store)
+        self._buffer_data(m, store)
+        return space != self._write_lines
 
+    def _buffer_data(self, m: Any, store: Any) -> None:
+        """Keeps the data of a beat with ``store``, and gives them out in that order."""
+        axi = self.axi
         put = Signal(range(self._write_lines))
         get = Signal(range(self._write_lines))
         for name, depth_width, source, target in (
@@ -183,9 +202,17 @@ class AxiFrontEnd(wiring.Component):
             with m.If(moves):
                 m.d.sync += pointer.eq(pointer + 1)
 
-        # Admission.
-        write_burst = data.View(burst, write_bursts.r_data)
-        read_burst = data.View(burst, read_addresses.r_data)
+    def _admit(
+        self,
+        m: Any,
+        write_bursts: SyncFIFO,
+        responses: SyncFIFO,
+        read_addresses: SyncFIFO,
+        read_bursts: SyncFIFO,
+    ) -> None:
+        """Makes requests of the bursts, in runs of one direction."""
+        write_burst = data.View(self._burst, write_bursts.r_data)
+        read_burst = data.View(self._burst, read_addresses.r_data)
         write_refused = write_burst.response != Response.OKAY
         read_refused = read_burst.response != Response.OKAY
         may_write = Signal()
@@ -225,7 +252,9 @@ class AxiFrontEnd(wiring.Component):
         with m.Elif(take_same & ~exhausted):
             m.d.sync += run.eq(run + 1)
 
-        # Writes whose response may be given: responses are in order, and so are columns.
+    def _answer_writes(self, m: Any, responses: SyncFIFO) -> None:
+        """Gives the responses of writes: they are in order, and so are columns."""
+        axi = self.axi
         written = Signal(range(self._responses + 1))
         answered = Signal()
         answer_refused = axi.bresp != Response.OKAY
@@ -238,7 +267,9 @@ class AxiFrontEnd(wiring.Component):
         ]
         step(m, written, up=self.written, down=answered & ~answer_refused)
 
-        # Read addresses and data.
+    def _return_reads(self, m: Any, read_addresses: SyncFIFO, read_bursts: SyncFIFO) -> None:
+        """Takes read addresses, and gives out the data that come."""
+        axi = self.axi
         m.submodules.read_lines = lines = SyncFIFO(width=LINE_BITS, depth=self._read_lines)
         credits = Signal(range(self._read_lines + 1), init=self._read_lines)
         read_beat = Signal(8)
@@ -265,19 +296,3 @@ class AxiFrontEnd(wiring.Component):
         with m.If(returned):
             m.d.sync += read_beat.eq(Mux(axi.rlast, 0, read_beat + 1))
         step(m, credits, up=line_returned, down=self.read_issue)
-
-        # The data of the last write are on their way for one more cycle.
-        writing = Signal()
-        m.d.sync += writing.eq(self.write_next)
-        m.d.comb += self.idle.eq(
-            ~(
-                writing
-                | write_addresses.r_rdy
-                | write_bursts.r_rdy
-                | responses.r_rdy
-                | read_addresses.r_rdy
-                | read_bursts.r_rdy
-                | (space != self._write_lines)
-            )
-        )
-        return m

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
@@ -20,6 +20,18 @@ TIME_BITS = 16
 a few cycles, which delays a command and never lets one go early."""
 
 _ITEMS = 8
+
+
+class _Items(NamedTuple):
+    """What the first stage hands to the second: the banks of the requests, in their order.
+
+    ``put`` and ``get`` are the ports of a memory, ``tail`` and ``head`` count what came and went.
+    """
+
+    put: Any
+    get: Any
+    tail: Signal
+    head: Signal
 
 
 class RowScheduler(wiring.Component):
@@ -62,7 +74,7 @@ class RowScheduler(wiring.Component):
     def __init__(self, *, geometry: DramGeometry, timing: FabricTiming) -> None:
         self._geometry = geometry
         self._timing = timing
-        bank_bits = geometry.bank_group_bits + geometry.bank_bits
+        self._bank_bits = bank_bits = geometry.bank_group_bits + geometry.bank_bits
         super().__init__(
             {
                 "now": In(TIME_BITS),
@@ -88,34 +100,44 @@ class RowScheduler(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        geometry, timing = self._geometry, self._timing
         m: Any = Module()
+        activated = self._table(m, "activated", TIME_BITS)
+        released = self._table(m, "released", TIME_BITS)
+        items = self._items(m)
+        self._release(m, released)
+        self._plan(m, items, activated, released)
+        self._activate(m, items, activated)
+        return m
 
-        def table(name: str, shape: Any, depth: int = geometry.banks) -> Any:
-            m.submodules[name] = result = memory.Memory(shape=shape, depth=depth, init=[])
-            return result
+    def _items(self, m: Any) -> _Items:
+        layout = data.StructLayout(
+            {
+                "activate": 1,
+                "last": 1,
+                "bank": self._bank_bits,
+                "row": self._geometry.row_bits,
+            }
+        )
+        items = self._table(m, "items", layout, _ITEMS)
+        put_item = items.write_port()
+        get_item = items.read_port(domain="comb")
+        item_tail = Signal(range(2 * _ITEMS))
+        item_head = Signal(range(2 * _ITEMS))
+        return _Items(put_item, get_item, item_tail, item_head)
 
-        def since(stamp: Any) -> Any:
-            return (self.now - stamp)[:TIME_BITS]
+    def _table(self, m: Any, name: str, shape: Any, depth: int | None = None) -> Any:
+        """A memory; as deep as there are banks, unless ``depth`` says otherwise."""
+        depth = depth or self._geometry.banks
+        m.submodules[name] = result = memory.Memory(shape=shape, depth=depth, init=[])
+        return result
 
-        def lately(name: str, key: Any, happens: Any, cycles: int) -> Callable[[Any], Any]:
-            """Whether ``happens`` with a key was less than ``cycles`` ago. A key that comes late in
-            the cycle is compared with those of the last cycles, which takes less time than the
-            age of a time stamp does."""
-            event: Any = Cat(key, happens)
-            events = []
-            for age in range(1, cycles):
-                events.append(Signal(len(event), name=f"{name}_{age}_ago"))
-                m.d.sync += events[-1].eq(event)
-                event = events[-1]
-            return lambda asked: Cat(event == Cat(asked, 1) for event in events).any()
+    def _since(self, stamp: Any) -> Any:
+        """Fabric cycles since the time ``stamp``."""
+        return (self.now - stamp)[:TIME_BITS]
 
-        bank_bits = geometry.bank_group_bits + geometry.bank_bits
-        activated = table("activated", TIME_BITS)
-        set_activated = activated.write_port()
-
-        # Earliest precharge after the columns of a bank, as a time stamp.
-        released = table("released", TIME_BITS)
+    def _release(self, m: Any, released: Any) -> None:
+        """Keeps the earliest precharge after the columns of each bank, as a time stamp."""
+        timing = self._timing
         set_released = released.write_port()
         write_recovery = Signal(range(timing.write_to_precharge + 1))
         with m.If(self.column_issue & self.column_write):
@@ -132,35 +154,25 @@ class RowScheduler(wiring.Component):
             ),
             set_released.en.eq(self.column_issue),
         ]
+
+    def _plan(self, m: Any, items: _Items, activated: Any, released: Any) -> None:
+        """The first stage: walks the banks of the requests, precharges them where it has to, and
+        hands them on. ``activated`` and ``released`` have the times of the banks."""
+        timing = self._timing
         longest_recovery = max(timing.write_to_precharge, timing.read_to_precharge)
-
-        # First stage: plan and precharge.
-        item_layout = data.StructLayout(
-            {
-                "activate": 1,
-                "last": 1,
-                "bank": bank_bits,
-                "row": geometry.row_bits,
-            }
-        )
-        items = table("items", item_layout, _ITEMS)
-        put_item, get_item = items.write_port(), items.read_port(domain="comb")
-        item_tail = Signal(range(2 * _ITEMS))
-        item_head = Signal(range(2 * _ITEMS))
-
-        planned_row = table("planned_row", geometry.row_bits)
+        planned_row = self._table(m, "planned_row", self._geometry.row_bits)
         set_planned_row = planned_row.write_port()
         get_planned_row = planned_row.read_port(domain="comb")
-        last_user = table("last_user", SEQUENCE_BITS)
+        last_user = self._table(m, "last_user", SEQUENCE_BITS)
         set_last_user, get_last_user = last_user.write_port(), last_user.read_port(domain="comb")
-        plan_activated = activated.read_port(domain="comb")
-        plan_released = released.read_port(domain="comb")
-        planned: Any = Signal(geometry.banks)
-
+        get_activated = activated.read_port(domain="comb")
+        get_released = released.read_port(domain="comb")
+        # Banks that are open or will be, and whether a request's second bank has its turn.
+        planned: Any = Signal(self._geometry.banks)
         second = Signal()
         line = self.plan.line
         half = line.offset[0] ^ second
-        bank = Signal(bank_bits)
+        bank = Signal(self._bank_bits)
         was_planned = Signal()
         hit = Signal()
         unused = Signal()
@@ -171,8 +183,8 @@ class RowScheduler(wiring.Component):
             bank.eq(Cat(line.bank, half, line.bank_group_high)),
             get_planned_row.addr.eq(bank),
             get_last_user.addr.eq(bank),
-            plan_activated.addr.eq(bank),
-            plan_released.addr.eq(bank),
+            get_activated.addr.eq(bank),
+            get_released.addr.eq(bank),
             was_planned.eq(planned.bit_select(bank, 1)),
             hit.eq(was_planned & (get_planned_row.data == line.row)),
             # The bank's last user is not among the unfinished requests before this one. A stale
@@ -182,10 +194,10 @@ class RowScheduler(wiring.Component):
                 >= (self.plan_sequence - self.column_sequence)[:SEQUENCE_BITS]
             ),
             recovered.eq(
-                (since(plan_activated.data) >= timing.activate_to_precharge)
-                & ((plan_released.data - self.now - 1)[:TIME_BITS] >= longest_recovery)
+                (self._since(get_activated.data) >= timing.activate_to_precharge)
+                & ((get_released.data - self.now - 1)[:TIME_BITS] >= longest_recovery)
             ),
-            item_room.eq((item_tail - item_head)[: len(item_tail)] != _ITEMS),
+            item_room.eq((items.tail - items.head)[: len(items.tail)] != _ITEMS),
             self.precharge_bank.eq(bank),
         ]
         with m.If(self.plan_valid & item_room & ~self.hold):
@@ -194,53 +206,58 @@ class RowScheduler(wiring.Component):
                 proceed.eq(hit | ~was_planned | self.precharge),
             ]
         m.d.comb += [
-            put_item.addr.eq(item_tail),
-            put_item.data.activate.eq(~hit),
-            put_item.data.last.eq(second | (self.plan.length == 0)),
-            put_item.data.bank.eq(bank),
-            put_item.data.row.eq(line.row),
-            put_item.en.eq(proceed),
+            items.put.addr.eq(items.tail),
+            items.put.data.activate.eq(~hit),
+            items.put.data.last.eq(second | (self.plan.length == 0)),
+            items.put.data.bank.eq(bank),
+            items.put.data.row.eq(line.row),
+            items.put.en.eq(proceed),
             set_planned_row.addr.eq(bank),
             set_planned_row.data.eq(line.row),
             set_planned_row.en.eq(proceed),
             set_last_user.addr.eq(bank),
             set_last_user.data.eq(self.plan_sequence),
             set_last_user.en.eq(proceed),
-            self.plan_next.eq(proceed & put_item.data.last),
+            self.plan_next.eq(proceed & items.put.data.last),
             self.any_open.eq(planned.any()),
         ]
         with m.If(proceed):
             m.d.sync += [
-                second.eq(~put_item.data.last),
+                second.eq(~items.put.data.last),
                 planned.bit_select(bank, 1).eq(1),
-                item_tail.eq(item_tail + 1),
+                items.tail.eq(items.tail + 1),
             ]
+        with m.If(self.flush):
+            m.d.sync += [planned.eq(0), second.eq(0)]
 
-        # Second stage: activate.
-        recent = table("recent_activates", TIME_BITS, 4)
+    def _activate(self, m: Any, items: _Items, activated: Any) -> None:
+        """The second stage: activates what the first one says, in that order."""
+        timing = self._timing
+        set_activated = activated.write_port()
+        recent = self._table(m, "recent_activates", TIME_BITS, 4)
         set_recent, get_recent = recent.write_port(), recent.read_port(domain="comb")
         oldest = Signal(2)
         spacing = Signal(range(timing.activate_to_activate + 1))
-        item: Any = get_item.data
-        group = item.bank[geometry.bank_bits :]
-        precharging = lately(
-            "precharged", put_item.addr, self.precharge, timing.precharge_to_activate
+        item: Any = items.get.data
+        group = item.bank[self._geometry.bank_bits :]
+        precharging = self._lately(
+            m, "precharged", items.put.addr, self.precharge, timing.precharge_to_activate
         )
-        group_activated = lately(
-            "activated_group", group, self.activate, timing.activate_to_activate_same_group
+        group_activated = self._lately(
+            m, "activated_group", group, self.activate, timing.activate_to_activate_same_group
         )
         item_valid = Signal()
         allowed = Signal()
         done = Signal()
         m.d.comb += [
-            get_item.addr.eq(item_head),
-            item_valid.eq((item_head != item_tail) & ~self.hold),
+            items.get.addr.eq(items.head),
+            item_valid.eq((items.head != items.tail) & ~self.hold),
             get_recent.addr.eq(oldest),
             allowed.eq(
-                ~precharging(get_item.addr)
+                ~precharging(items.get.addr)
                 & (spacing == 0)
                 & ~group_activated(group)
-                & (since(get_recent.data) >= timing.four_activates)
+                & (self._since(get_recent.data) >= timing.four_activates)
             ),
             self.activate.eq(item_valid & item.activate & allowed),
             self.activate_bank.eq(item.bank),
@@ -259,11 +276,27 @@ class RowScheduler(wiring.Component):
         with m.If(self.activate):
             m.d.sync += [oldest.eq(oldest + 1), spacing.eq(timing.activate_to_activate - 1)]
         with m.If(done):
-            m.d.sync += item_head.eq(item_head + 1)
+            m.d.sync += items.head.eq(items.head + 1)
 
-        activated_lately = lately("activated", item.bank, self.activate, timing.activate_to_column)
+        activated_lately = self._lately(
+            m, "activated", item.bank, self.activate, timing.activate_to_column
+        )
         m.d.comb += self.column_ready.eq(~activated_lately(self.column_bank))
-
         with m.If(self.flush):
-            m.d.sync += [planned.eq(0), second.eq(0), item_head.eq(item_tail)]
-        return m
+            m.d.sync += items.head.eq(items.tail)
+
+    def _lately(
+        self, m: Any, name: str, key: Any, happens: Any, cycles: int
+    ) -> Callable[[Any], Any]:
+        """Whether ``happens`` with a key was less than ``cycles`` ago.
+
+        A key that comes late in the cycle is compared with those of the last cycles, which takes
+        less time than the age of a time stamp does.
+        """
+        event: Any = Cat(key, happens)
+        events = []
+        for age in range(1, cycles):
+            events.append(Signal(len(event), name=f"{name}_{age}_ago"))
+            m.d.sync += events[-1].eq(event)
+            event = events[-1]
+        return lambda asked: Cat(event == Cat(asked, 1) for event in events).any()

@@ -192,14 +192,7 @@ class Kernel(wiring.Component):
         m.submodules.csr = csr = CsrBank(self._map, addr_width=WINDOW_ADDR_WIDTH, strobes=True)
         m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=WINDOW_ADDR_WIDTH, parts=True)
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
-        m.d.comb += [
-            csr.address.eq(lite.address),
-            csr.write.eq(lite.write),
-            csr.write_data.eq(lite.write_data),
-            csr.strobes.eq(lite.strobes),
-            lite.read_data.eq(csr.read_data),
-            lite.hit.eq(csr.hit),
-        ]
+        wiring.connect(m, lite.bus, csr.bus)
         return csr
 
     def _fifo(self, m: Any, name: str, source: Any, target: Any, flush: Signal) -> None:

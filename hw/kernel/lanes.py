@@ -130,23 +130,74 @@ class Lanes(wiring.Component):
         m = Module()
         config = self._config
         parts = config.cycles_per_beat
-        part_bits = LINE_BITS // parts
+        loads, stores = self._used_tensors(m)
+        m.submodules.issue_walker = issue = RoundWalker(layout=config.rounds, tensors=1)
+        m.submodules.result_walker = result = RoundWalker(layout=config.rounds, tensors=1)
+        working, step, part = self._issue(m, issue, loads, stores)
+        enable = Signal()
+        register_enable, resetting = self._compute_domain(m, enable)
+        # While results are due the clock runs, so what the units show is of this cycle; after a
+        # reset they may show old results for two cycles.
+        results_valid = Signal()
+        most = max(unit.latency for unit in self._units) + 2
+        _, no_results = under_way(m, "results", most, begun=step, ended=results_valid)
+        units_done, results, shares = self._place_units(m, step, part, register_enable)
+        m.d.comb += results_valid.eq(units_done & ~no_results)
 
-        rules = config.update_rules
-        inputs = [getattr(self.i, name) for name in config.loaded]
+        result_part = Signal(range(parts))
+        beat_done = results_valid & (result_part == parts - 1)
+        over = ~working & no_results & (~issue.active | self.stop)
+        summing = Signal()
+        busy = self._add_up(m, shares, results_valid, result_part, result, over, register_enable)
+        if shares:  # the start clears them
+            m.d.comb += summing.eq(busy | self.start)
+        with m.If(results_valid):
+            m.d.sync += result_part.eq(result_part + 1)
+        m.d.comb += [
+            enable.eq(working | ~no_results | resetting | summing),
+            result.load.eq(self.load),
+            result.start.eq(self.start),
+            result.rounds.eq(self.rounds),
+            result.step.eq(beat_done),
+            result.step_beats.eq(1),
+            self.filled.eq(beat_done & result.round_end),
+            self.idle.eq(over & ~busy),
+        ]
         outputs = [getattr(self.o, name) for name in config.stored]
+        for o, value, used in zip(outputs, results, stores, strict=True):
+            m.d.comb += o.valid.eq(beat_done & used)
+            if parts == 1:
+                m.d.comb += o.payload.eq(value)
+                continue
+            width = LINE_BITS - len(value)
+            earlier = Signal(width, name=f"earlier_{value.name}", reset_less=True)
+            with m.If(results_valid):
+                m.d.compute += earlier.eq(Cat(earlier, value)[len(value) :])
+            m.d.comb += o.payload.eq(Cat(earlier, value))
+        return m if register_enable is None else EnableInserter({"compute": register_enable})(m)
+
+    def _used_tensors(self, m: Any) -> tuple[list[Signal], list[Signal]]:
+        """Which of the tensors of all rules the run loads, and which it stores."""
+        config = self._config
         loads, stores = (
             [Signal(name=f"{way}_{name}") for name in names]
             for way, names in (("load", config.loaded), ("store", config.stored))
         )
         with m.Switch(self.rule):
-            for number, rule in enumerate(rules):
+            for number, rule in enumerate(config.update_rules):
                 with m.Case(number):
                     m.d.comb += [used.eq(1) for used in loads[: len(rule.inputs)]]
                     m.d.comb += [used.eq(1) for used in stores[: len(rule.outputs)]]
-        # Rounds that are ready at either side, and the round at work.
-        m.submodules.issue_walker = issue = RoundWalker(layout=config.rounds, tensors=1)
-        m.submodules.result_walker = result = RoundWalker(layout=config.rounds, tensors=1)
+        return loads, stores
+
+    def _issue(
+        self, m: Any, issue: RoundWalker, loads: list[Signal], stores: list[Signal]
+    ) -> tuple[Signal, Signal, Signal]:
+        """Takes rounds up; returns whether one is at work, whether operands go to the units in this
+        cycle, and which part of their beat."""
+        config = self._config
+        parts = config.cycles_per_beat
+        inputs = [getattr(self.i, name) for name in config.loaded]
         loaded_rounds = Signal(range(config.buffer_blocks + 1))
         free_rounds = Signal(range(config.buffer_blocks + 1))
         begin = Signal()
@@ -193,11 +244,16 @@ class Lanes(wiring.Component):
                 loaded_rounds.eq(loaded_rounds + self.loaded - (begin & any_load)),
                 free_rounds.eq(free_rounds + self.stored - (begin & any_store)),
             ]
+        return working, step, part
 
-        # The units' domain. Its reset is a register of its own, so that the reset of the chip is
-        # no input of the units' logic; it comes two cycles late, when nothing is at work yet.
-        enable = Signal()
-        clock, register_enable = stopping_clock(m, config.clocking, enable)
+    def _compute_domain(self, m: Any, enable: Signal) -> tuple[Any, Any]:
+        """Makes the units' domain, which stops without ``enable``; returns what enables registers
+        of it by themselves, if anything does, and whether its reset is on its way.
+
+        The reset is a register of its own, so that that of the chip is no input of the units'
+        logic; it comes two cycles late, when nothing is at work yet.
+        """
+        clock, register_enable = stopping_clock(m, self._config.clocking, enable)
         m.domains.compute = ClockDomain(local=True)
         reset_request = Signal(reset_less=True)
         reset = Signal(reset_less=True)
@@ -207,7 +263,22 @@ class Lanes(wiring.Component):
             ClockSignal("compute").eq(clock),
             ResetSignal("compute").eq(reset),
         ]
+        return register_enable, reset_request | reset
 
+    def _place_units(
+        self, m: Any, step: Signal, part: Signal, register_enable: Any
+    ) -> tuple[Signal, list[Signal], dict[str, Signal]]:
+        """The units of all rules, which get the operands of a ``step`` in the cycle after it.
+
+        Returns whether those of the run's rule have results, these by tensor, and what is to be
+        added to each sum.
+        """
+        config, rules = self._config, self._config.update_rules
+        part_bits = LINE_BITS // config.cycles_per_beat
+        results = [Signal(part_bits, name=f"o_{name}") for name in config.stored]
+        shares = {
+            name: Signal(part_bits, name=f"share_{name}") for name in self.sums.signature.members
+        }
         taken = union(
             [name for name in rule.constants if name in unit.signature.members]
             for rule, unit in zip(rules, self._units, strict=True)
@@ -216,18 +287,12 @@ class Lanes(wiring.Component):
         chosen = Signal.like(self.rule, name="chosen", reset_less=True)
         operands = [Signal(part_bits, name=f"i_{name}", reset_less=True) for name in config.loaded]
         units_valid = Signal()
-        results_valid = Signal()
-        most = max(unit.latency for unit in self._units) + 2
-        _, no_results = under_way(m, "results", most, begun=step, ended=results_valid)
-        results = [Signal(part_bits, name=f"o_{name}") for name in config.stored]
-        shares = {
-            name: Signal(part_bits, name=f"share_{name}") for name in self.sums.signature.members
-        }
+        units_done = Signal()
         m.d.compute += [units_valid.eq(step), chosen.eq(self.rule)]
         m.d.compute += [kept.eq(getattr(self.constants, name)) for name, kept in constants.items()]
         m.d.compute += [
-            kept.eq(i.payload.word_select(part, part_bits))
-            for i, kept in zip(inputs, operands, strict=True)
+            kept.eq(getattr(self.i, name).payload.word_select(part, part_bits))
+            for name, kept in zip(config.loaded, operands, strict=True)
         ]
         for number, (rule, model) in enumerate(zip(rules, self._units, strict=True)):
             targets = {**dict(zip(rule.outputs, results, strict=False)), **shares}
@@ -254,39 +319,8 @@ class Lanes(wiring.Component):
                         for name in (*rule.outputs, *rule.sums)
                     ]
                     if lane == 0:
-                        m.d.comb += results_valid.eq(unit.o_valid & ~no_results)
-
-        # While results are due the clock runs, so what the units show is of this cycle; after a
-        # reset they may show old results for two cycles.
-        result_part = Signal(range(parts))
-        beat_done = results_valid & (result_part == parts - 1)
-        over = ~working & no_results & (~issue.active | self.stop)
-        summing = Signal()
-        busy = self._add_up(m, shares, results_valid, result_part, result, over, register_enable)
-        if shares:  # the start clears them
-            m.d.comb += summing.eq(busy | self.start)
-        with m.If(results_valid):
-            m.d.sync += result_part.eq(result_part + 1)
-        m.d.comb += [
-            enable.eq(working | ~no_results | reset_request | reset | summing),
-            result.load.eq(self.load),
-            result.start.eq(self.start),
-            result.rounds.eq(self.rounds),
-            result.step.eq(beat_done),
-            result.step_beats.eq(1),
-            self.filled.eq(beat_done & result.round_end),
-            self.idle.eq(over & ~busy),
-        ]
-        for o, value, used in zip(outputs, results, stores, strict=True):
-            m.d.comb += o.valid.eq(beat_done & used)
-            if parts == 1:
-                m.d.comb += o.payload.eq(value)
-                continue
-            earlier = Signal(LINE_BITS - part_bits, name=f"earlier_{value.name}", reset_less=True)
-            with m.If(results_valid):
-                m.d.compute += earlier.eq(Cat(earlier, value)[part_bits:])
-            m.d.comb += o.payload.eq(Cat(earlier, value))
-        return m if register_enable is None else EnableInserter({"compute": register_enable})(m)
+                        m.d.comb += units_done.eq(unit.o_valid)
+        return units_done, results, shares
 
     def _add_up(
         self,

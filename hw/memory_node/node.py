@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from amaranth.hdl import Cat, Module
@@ -18,40 +17,7 @@ from hw.memory_node.link.port import LINK_COUNTERS, LinkPort
 from hw.memory_node.node_control import NodeControl
 from hw.memory_node.registers.node_registers import REGISTERS_AXI
 
-__all__ = ["AxiPort", "MemoryNode", "ddr4_channels"]
-
-_OUTSIDE = ("dram", "dfi", "m_axi")
-
-
-class AxiPort(wiring.Component):
-    """A channel whose memory is behind an AXI4 port of the node.
-
-    Members
-    -------
-    s_axi, m_axi : In(AXI4Signature), Out(AXI4Signature)
-    """
-
-    def __init__(self, config: MemoryNodeConfig) -> None:
-        super().__init__({"s_axi": In(config.axi), "m_axi": Out(config.axi)})
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        wiring.connect(m, wiring.flipped(self.s_axi), wiring.flipped(self.m_axi))
-        return m
-
-
-def ddr4_channels(
-    config: MemoryNodeConfig, kind: type[Ddr4Controller | DfiController] = Ddr4Controller
-) -> list[Any]:
-    """The DDR4 controllers of a node, of this kind."""
-    one = kind(
-        geometry=config.part.geometry,
-        timing=config.part.timing,
-        addr_width=config.channel_address_bits,
-        id_width=config.id_width,
-        config=config.controller,
-    )
-    return [Shared(one, name="node_controller") for _ in range(config.channels)]
+__all__ = ["MemoryNode"]
 
 
 class MemoryNode(wiring.Component):
@@ -61,45 +27,47 @@ class MemoryNode(wiring.Component):
     ----------
     config
         The node.
-    memories
-        For each channel, group 0's first, a component with a member ``s_axi``,
-        In(:class:`~hw.axi.bus.AXI4Signature`), that keeps ``config.channel_bytes``. It may have one
-        of the members ``dram``, ``dfi`` and ``m_axi``, which go to the outside; its other inputs
-        stay 0. By default DDR4 controllers.
+    controller
+        What each channel has between its AXI4 and its DRAM, or the PHY of that, as ``dfi0`` and so
+        on.
 
     Members
     -------
     s_axi : In(AXI4-Lite, 64 bits)
         Registers.
     wire_in, wire_out : In(WireSignature), Out(WireSignature), one for each link
-    dram0, dram1, ... : of the memories
+    dram0, dram1, ... : of the controllers, group 0's first
     """
 
-    def __init__(self, config: MemoryNodeConfig, memories: Sequence[Any] | None = None) -> None:
-        self._config = config
-        self._memories = list(memories or ddr4_channels(config))
-        if len(self._memories) != config.channels:
-            raise ValueError(
-                f"memories must be one for each of {config.channels} channels, "
-                f"got {len(self._memories)}"
-            )
+    def __init__(
+        self,
+        config: MemoryNodeConfig,
+        controller: type[Ddr4Controller | DfiController] = Ddr4Controller,
+    ) -> None:
+        self.config = config
+        self._controller = controller(
+            geometry=config.part.geometry,
+            timing=config.part.timing,
+            addr_width=config.channel_address_bits,
+            id_width=config.id_width,
+            config=config.controller,
+        )
+        self._side = "dfi" if controller is DfiController else "dram"
         super().__init__(
             {
                 "s_axi": In(REGISTERS_AXI),
                 "wire_in": In(config.link.wire).array(config.links),
                 "wire_out": Out(config.link.wire).array(config.links),
                 **{
-                    f"{name}{index}": memory.signature.members[name]
-                    for index, memory in enumerate(self._memories)
-                    for name in _OUTSIDE
-                    if name in memory.signature.members
+                    f"{self._side}{index}": self._controller.signature.members[self._side]
+                    for index in range(config.channels)
                 },
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        config = self._config
+        config = self.config
         m.submodules.control = control = NodeControl(config)
         wiring.connect(m, wiring.flipped(self.s_axi), control.s_axi)
         one = LinkPort(config.link)
@@ -115,11 +83,10 @@ class MemoryNode(wiring.Component):
                 getattr(control, name)[index].eq(getattr(port, name)) for name in LINK_COUNTERS
             ]
         m.d.comb += control.dead.eq(Cat(port.dead for port in ports))
-        for index, memory in enumerate(self._memories):
+        for index in range(config.channels):
+            memory: Any = Shared(self._controller, name="node_controller")
             m.submodules[f"memory_{index}"] = memory
             wiring.connect(m, control.memory[index], memory.s_axi)
-            for name in _OUTSIDE:
-                if name in memory.signature.members:
-                    outside = getattr(self, f"{name}{index}")
-                    wiring.connect(m, getattr(memory, name), wiring.flipped(outside))
+            outside = getattr(self, f"{self._side}{index}")
+            wiring.connect(m, getattr(memory, self._side), wiring.flipped(outside))
         return m

@@ -52,7 +52,7 @@ class PimPool(wiring.Component):
     """
 
     def __init__(self, config: PimConfig, part: VaultPart) -> None:
-        self._config = config
+        self.config = config
         self._part = part.with_capacity(config.vault_bytes)
         self._control = PoolControl(config, self._part.geometry)
         super().__init__(
@@ -82,7 +82,7 @@ class PimPool(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        config = self._config
+        config = self.config
         m.submodules.control = control = self._control
         expose(m, self, control, self._outside)
         kinds = bank_kinds(config)

@@ -28,7 +28,7 @@ from hw.logic.clock_gate import CLOCK_GATE_MODULE
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw.memory_node.link.config import LINK_PRESETS
 from hw.memory_node.link.port import LinkPort
-from hw.memory_node.node import MemoryNode, ddr4_channels
+from hw.memory_node.node import MemoryNode
 from hw.pim.bank.bank import PimBank
 from hw.pim.config import PIM_PRESETS, PimConfig
 from hw.pim.pool import PimPool
@@ -180,7 +180,7 @@ def _memory_node(machines: Machines) -> Design:
     preset = next((name for name, each in MEMORY_NODE_PRESETS.items() if each == config), None)
     options = None if preset is None else [f"--node {preset}"] if preset != "paper" else []
     described = {**asdict(config), "dfi": dfi_timing(config.part.timing)}
-    return Design(MemoryNode(config, ddr4_channels(config, DfiController)), described, options)
+    return Design(MemoryNode(config, DfiController), described, options)
 
 
 class Design(NamedTuple):

@@ -15,9 +15,14 @@ from hw_tests.lite_master import LiteMaster
 from hw_tests.stalls import STALLS, pauses
 
 MASK = (1 << 64) - 1
-WRITABLE = {0x040: 0xFFFFFFFF_0000001C, 0x080: 0x2}
-RESET = {0x040: 0x12345678_00000014, 0x080: 0x2, 0x240: 0x810}
-REGISTERS = (0x000, 0x040, 0x080, 0x200, 0x240)
+ELEMENTS = range(0x400, 0x460, 0x20)
+WRITABLE = {0x040: 0xFFFFFFFF_0000001C, 0x080: 0x2} | dict.fromkeys(ELEMENTS, 0xFF)
+RESET = {0x040: 0x12345678_00000014, 0x080: 0x2, 0x240: 0x810} | dict.fromkeys(ELEMENTS, 0x5A)
+# What hardware holds, and what it shows of the one that is addressed.
+TOLD = (0x200, *(each + 0x10 for each in ELEMENTS))
+VIEWS = range(0x600, 0x6C0, 0x40)
+WORDS = range(0x800, 0x828, 8)
+REGISTERS = (0x000, *RESET, *TOLD, *VIEWS, *(each + 8 for each in VIEWS), *WORDS)
 
 
 class Model:
@@ -25,7 +30,8 @@ class Model:
 
     def __init__(self) -> None:
         self.kept = dict(RESET)
-        self.state = self.count = 0
+        self.state = 0
+        self.told = dict.fromkeys(TOLD, 0)
 
     def read(self, address: int) -> tuple[int, int]:
         """Value and response."""
@@ -34,7 +40,14 @@ class Model:
             return 0, 2
         if word == 0x000:
             return 0xCAFE | self.state << 20, 0
-        return self.kept.get(word, self.count), 0
+        number = word // 8
+        if word in WORDS:
+            return number | (~number & 0x1FF) << 9, 0
+        if word in VIEWS:
+            return number, 0
+        if word - 8 in VIEWS:
+            return number << 32 | 7, 0
+        return (self.kept | self.told)[word], 0
 
     def write(self, address: int, value: int, strobes: int = 0xFF) -> int:
         """Takes a write and returns the response."""
@@ -57,7 +70,8 @@ class Bench:
         self.pulses = self.writes = 0
         self.last_go = 0
         dut.id_state.value = 0
-        dut.counter_count.value = 0
+        for signal in self.told():
+            signal.value = 0
         dut.events_seen.value = dut.events_now.value = 0
 
     async def reset(self) -> None:
@@ -74,22 +88,31 @@ class Bench:
             self.pulses += int(self.dut.control_go.value)
             self.writes += int(self.dut.write.value)
 
+    def told(self) -> list[Any]:
+        """The ports of :data:`TOLD`."""
+        names = ("counter_count", *(f"element_{number}_other_told" for number in range(3)))
+        return [getattr(self.dut, name) for name in names]
+
     def change_inputs(self) -> None:
         self.model.state = self.rng.randrange(16)
-        self.model.count = self.rng.randrange(1 << 48)
         self.dut.id_state.value = self.model.state
-        self.dut.counter_count.value = self.model.count
+        for place, signal in zip(TOLD, self.told(), strict=True):
+            self.model.told[place] = self.rng.getrandbits(len(signal))
+            signal.value = self.model.told[place]
 
     def check_outputs(self) -> None:
         dut, kept = self.dut, self.model.kept
         assert int(dut.setting_low.value) == kept[0x040] >> 2 & 7
         assert int(dut.setting_high.value) == kept[0x040] >> 32
         assert int(dut.control_kept.value) == kept[0x080] >> 1
+        for number, place in enumerate(ELEMENTS):
+            assert int(getattr(dut, f"element_{number}_own_kept").value) == kept[place]
 
     def address(self) -> int:
         """Mostly registers, but any word, and any byte of it, may be meant."""
         if self.rng.random() < 0.7:
-            return self.rng.choice(REGISTERS) + self.rng.choice((0, 0, 0, 4, 7, 8, 32))
+            word = self.rng.choice((0x040, 0x080, 0x240, *self.rng.choices(REGISTERS, k=3)))
+            return word + self.rng.choice((0, 0, 0, 4, 7, 8, 32))
         return self.rng.randrange(1 << 12)
 
 
@@ -111,7 +134,7 @@ async def random_accesses(dut: Any) -> None:
     master = LiteMaster(dut, "s_axi", dut.clk)
     await bench.reset()
     expected_pulses = expected_writes = 0
-    for _ in range(600):
+    for _ in range(1500):
         bench.change_inputs()
         master.data_delay = bench.rng.choice((0, 0, 0, 1, 3, -1, -4))
         master.ready_delay = bench.rng.choice((0, 0, 1, 5))
@@ -157,7 +180,7 @@ async def other_master(dut: Any, stalls: str) -> None:
         write = cocotb.start_soon(master.write(0x040, value.to_bytes(8, "little")))
         read = cocotb.start_soon(master.read(0x200, 8))
         assert (await write).resp == AxiResp.OKAY
-        assert int.from_bytes((await read).data, "little") == bench.model.count
+        assert int.from_bytes((await read).data, "little") == bench.model.told[0x200]
         bench.model.write(0x040, value)
         got = await master.read(0x040, 8)
         assert (int.from_bytes(got.data, "little"), got.resp) == bench.model.read(0x040)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
-from hw.memory_node.node import AxiPort, MemoryNode
-from hw.verilog.writer import ports_of, to_verilog
+from hw.memory_node.node import MemoryNode
+from hw.verilog.writer import to_verilog
 
 
 def test_the_papers_node() -> None:
@@ -45,16 +45,3 @@ def test_slower_memory_becomes_verilog() -> None:
 def test_refuses(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MemoryNodeConfig(**options)
-
-
-def test_refuses_memories_that_are_too_few() -> None:
-    config = MEMORY_NODE_PRESETS["tiny"]
-    with pytest.raises(ValueError, match="memories must be one for each of 2 channels, got 1"):
-        MemoryNode(config, [AxiPort(config)])
-
-
-def test_another_memory_has_ports_in_the_place_of_the_dram() -> None:
-    config = MEMORY_NODE_PRESETS["tiny"]
-    names = {port.name for port in ports_of(MemoryNode(config, [AxiPort(config), AxiPort(config)]))}
-    assert {"m_axi0_awvalid", "m_axi1_rdata", "wire_in_1_valid", "s_axi_awaddr"} <= names
-    assert not any(name.startswith("dram") for name in names)

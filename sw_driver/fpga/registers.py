@@ -18,20 +18,9 @@ from hw.csr.register_map import elaborated
 from hw.kernel.kernel import Kernel
 from hw.kernel.registers import WINDOW_BYTES, kernel_text
 from hw.memory_node.node import MemoryNode
-from hw.memory_node.registers.node_registers import (
-    GROUPS_OFFSET_BYTES,
-    LINKS_OFFSET_BYTES,
-    MEMORY_NODE_RDL,
-    PART_BYTES,
-)
+from hw.memory_node.registers.node_registers import node_text
 from hw.pim.pool import PimPool
-from hw.pim.registers.pool_registers import (
-    PIM_RDL,
-    RING_BYTES,
-    RINGS_OFFSET_BYTES,
-    SLOT_BYTES,
-    SLOTS_OFFSET_BYTES,
-)
+from hw.pim.registers.pool_registers import pool_text
 
 from .markup import child, document
 
@@ -203,25 +192,17 @@ def registers_of(component: Any, configuration: Mapping[str, Any]) -> Registers 
             end = (channel + 1) * configuration["capacity_bytes"]
             windows += f"    axdimm_kernel kernel{index} @ {end - 2 * WINDOW_BYTES:#x};\n"
             windows += f"    axdimm_arbiter arbiter{index} @ {end - WINDOW_BYTES:#x};\n"
-        return _joined(registers_text(tuple(configuration["rules"])), windows)
+        text = registers_text(tuple(configuration["rules"]))
+        return _joined(f'{text}\naddrmap registers {{\n    name = "Registers";\n{windows}}};\n')
     if isinstance(component, PimPool):
-        rings = f"ring[{configuration['rings']}] @ {RINGS_OFFSET_BYTES:#x} += {RING_BYTES:#x}"
-        slots = f"slot[{configuration['works']}] @ {SLOTS_OFFSET_BYTES:#x} += {SLOT_BYTES:#x}"
-        maps = f"    pim_pool pool @ 0x0;\n    pim_ring {rings};\n    pim_slot {slots};\n"
-        return _joined(PIM_RDL.read_text(), maps)
+        return _joined(pool_text(component.config))
     if isinstance(component, MemoryNode):
-        groups = f"group[{configuration['groups']}] @ {GROUPS_OFFSET_BYTES:#x}"
-        links = f"link[{configuration['links']}] @ {LINKS_OFFSET_BYTES:#x}"
-        maps = "    memory_node node @ 0x0;\n"
-        maps += f"    memory_node_group {groups} += {PART_BYTES:#x};\n"
-        maps += f"    memory_node_link {links} += {PART_BYTES:#x};\n"
-        return _joined(MEMORY_NODE_RDL.read_text(), maps)
+        return _joined(node_text(component.config))
     return None
 
 
-def _joined(text: str, maps: str) -> Registers:
-    """The maps of ``text`` placed as ``maps`` says."""
-    text += f'\naddrmap registers {{\n    name = "Registers";\n{maps}}};\n'
+def _joined(text: str) -> Registers:
+    """The maps that ``registers`` of ``text`` has within it."""
     return Registers(text=text, top=elaborated("registers", text))
 
 

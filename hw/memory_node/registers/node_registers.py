@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hw.axi.bus import AXI4LiteSignature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
-from hw.csr.register_map import load_registers
+from hw.csr.register_map import unrolled_registers
 from hw.logic.line import LINE_BYTES
 from hw.memory_node.config import MemoryNodeConfig
 from hw.memory_node.flit import CHANNELS, Status
@@ -27,6 +27,7 @@ __all__ = [
     "REGISTERS_ADDR_WIDTH",
     "REGISTERS_AXI",
     "NodeRegisters",
+    "node_text",
 ]
 
 MEMORY_NODE_RDL = Path(__file__).parent / "memory_node.rdl"
@@ -40,10 +41,20 @@ GROUPS_OFFSET_BYTES = 0x400
 LINKS_OFFSET_BYTES = 0x800
 """Where the registers of link 0 begin."""
 
-_PART_BITS = 7
-
-PART_BYTES = 1 << _PART_BITS
+PART_BYTES = 128
 """From one group's or link's registers to those of the next."""
+
+
+def node_text(config: MemoryNodeConfig) -> str:
+    """The description of a node's registers in SystemRDL; its top is ``registers``."""
+    return f"""{MEMORY_NODE_RDL.read_text()}
+addrmap registers {{
+    name = "Registers";
+    memory_node node @ 0x0;
+    memory_node_group group[{config.groups}] @ {GROUPS_OFFSET_BYTES:#x} += {PART_BYTES:#x};
+    memory_node_link link[{config.links}] @ {LINKS_OFFSET_BYTES:#x} += {PART_BYTES:#x};
+}};
+"""
 
 
 class NodeRegisters(wiring.Component):
@@ -84,59 +95,34 @@ class NodeRegisters(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         config = self._config
+        registers = unrolled_registers("registers", node_text(config))
         m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=REGISTERS_ADDR_WIDTH, parts=True)
+        m.submodules.bank = bank = CsrBank(registers, addr_width=REGISTERS_ADDR_WIDTH, strobes=True)
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
-
-        def bank(name: str, offset: int, *, top: str) -> Any:
-            """Registers in the ``PART_BYTES`` from ``offset`` on."""
-            m.submodules[name] = part = CsrBank(
-                load_registers(top, MEMORY_NODE_RDL), addr_width=_PART_BITS, strobes=True
-            )
-            m.d.comb += [
-                part.address.eq(lite.address),
-                part.write_data.eq(lite.write_data),
-                part.strobes.eq(lite.strobes),
-            ]
-            with m.If(lite.address[_PART_BITS:] == offset >> _PART_BITS):
-                m.d.comb += [
-                    part.write.eq(lite.write),
-                    lite.hit.eq(part.hit),
-                    lite.read_data.eq(part.read_data),
-                ]
-            return part
-
-        node = bank("node", 0, top="memory_node")
+        wiring.connect(m, lite.bus, bank.bus)
         m.d.comb += [
-            self.node.eq(node.node_identity),
-            self.date_line.eq(node.node_date_line),
-            node.config_links.eq(config.links),
-            node.config_groups.eq(config.groups),
-            node.config_channels.eq(config.channels),
-            node.config_interleave_bytes.eq(config.stripe_lines * LINE_BYTES),
-            node.memory_group_bytes.eq(config.group_bytes),
-            node.dead_links.eq(self.dead),
+            self.node.eq(bank.node_node_identity),
+            self.date_line.eq(bank.node_node_date_line),
+            bank.node_config_links.eq(config.links),
+            bank.node_config_groups.eq(config.groups),
+            bank.node_config_channels.eq(config.channels),
+            bank.node_config_interleave_bytes.eq(config.stripe_lines * LINE_BYTES),
+            bank.node_memory_group_bytes.eq(config.group_bytes),
+            bank.node_dead_links.eq(self.dead),
         ]
         for index, allocation in enumerate(self.allocations):
-            offset = GROUPS_OFFSET_BYTES + PART_BYTES * index
-            group = bank(f"group_{index}", offset, top="memory_node_group")
             m.d.comb += [
-                allocation.base.eq(group.base_line),
-                allocation.size.eq(group.size_lines),
-                allocation.owner.eq(group.owner_device),
+                allocation.base.eq(getattr(bank, f"group_{index}_base_line")),
+                allocation.size.eq(getattr(bank, f"group_{index}_size_lines")),
+                allocation.owner.eq(getattr(bank, f"group_{index}_owner_device")),
             ]
             first = index * config.group_links
             events = list(self.events)[first : first + config.group_links]
             for status in Status:
                 if status is not Status.OK:
-                    _count(
-                        m,
-                        getattr(group, f"refused_{status.name.lower()}_count"),
-                        Cat(each.refused[status] for each in events),
-                    )
-        for index in range(config.links):
-            offset = LINKS_OFFSET_BYTES + PART_BYTES * index
-            link = bank(f"link_{index}", offset, top="memory_node_link")
-            events = self.events[index]
+                    count = getattr(bank, f"group_{index}_refused_{status.name.lower()}_count")
+                    _count(m, count, Cat(each.refused[status] for each in events))
+        for index, events in enumerate(self.events):
             for name, event in (
                 ("requests", events.request),
                 ("lines_read", events.line_read),
@@ -144,11 +130,11 @@ class NodeRegisters(wiring.Component):
                 ("passed", self.passed[index]),
                 ("dropped", self.dropped[index]),
             ):
-                _count(m, getattr(link, f"{name}_count"), event)
-            m.d.comb += [
-                getattr(link, f"{name}_count").eq(getattr(self, name)[index])
-                for name in LINK_COUNTERS
-            ]
+                _count(m, getattr(bank, f"link_{index}_{name}_count"), event)
+            for name in LINK_COUNTERS:
+                m.d.comb += getattr(bank, f"link_{index}_{name}_count").eq(
+                    getattr(self, name)[index]
+                )
         return m
 
 

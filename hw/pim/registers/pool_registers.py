@@ -9,12 +9,12 @@ from typing import Any
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from systemrdl.compiler import RDLCompiler
+from amaranth.utils import exact_log2
 
 from hw.axi.bus import AXI4LiteSignature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
-from hw.csr.register_map import load_registers
+from hw.csr.register_map import unrolled_registers
 from hw.pim.config import COUNTINGS, PimConfig
 from hw.pim.memory.host_memory import host_status_layout
 from hw.pim.rings.layouts import ring_control_layout, ring_status_layout
@@ -30,44 +30,46 @@ __all__ = [
     "PoolRegisters",
     "busy_window",
     "kept_window",
+    "pool_text",
 ]
 
 PIM_RDL = Path(__file__).parent / "pim.rdl"
 
-_RING_BITS = 6
-_SLOT_BITS = 7
-_SLOTS_BITS = 12
-
-REGISTERS_ADDR_WIDTH = _SLOTS_BITS + 1
+REGISTERS_ADDR_WIDTH = 13
 RINGS_OFFSET_BYTES = 0x800
 """Where the registers of ring 0 begin."""
-RING_BYTES = 1 << _RING_BITS
+RING_BYTES = 64
 """From one ring's registers to those of the next."""
-SLOTS_OFFSET_BYTES = 1 << _SLOTS_BITS
+SLOTS_OFFSET_BYTES = 0x1000
 """Where the registers of slot 0 begin."""
-SLOT_BYTES = 1 << _SLOT_BITS
+SLOT_BYTES = 128
 """From one slot's registers to those of the next."""
+
+
+def pool_text(config: PimConfig) -> str:
+    """The description of a pool's registers in SystemRDL; its top is ``registers``."""
+    return f"""{PIM_RDL.read_text()}
+addrmap registers {{
+    name = "Registers";
+    pim_pool #(.BANKS({config.banks})) pool @ 0x0;
+    pim_ring ring[{config.rings}] @ {RINGS_OFFSET_BYTES:#x} += {RING_BYTES:#x};
+    pim_slot slot[{config.works}] @ {SLOTS_OFFSET_BYTES:#x} += {SLOT_BYTES:#x};
+}};
+"""
 
 
 @lru_cache
 def busy_window() -> range:
     """The addresses of the cycles in which each bank was busy."""
-    window = _window("busy")
-    return range(window.address_offset, window.address_offset + window.size)
+    words = unrolled_registers("pim_pool", PIM_RDL.read_text())["busy"].places
+    return range(words[0], words[-1] + 8)
 
 
 @lru_cache
 def kept_window() -> range:
     """The addresses of the registers of a slot as they were at the last snapshot."""
-    start = _window("kept").address_offset
+    start = unrolled_registers("pim_pool", PIM_RDL.read_text())["kept_id"].offset_bytes
     return range(start, start + SLOT_BYTES)
-
-
-def _window(name: str) -> Any:
-    """What the pool's registers have of this name."""
-    compiler = RDLCompiler()
-    compiler.compile_file(str(PIM_RDL))
-    return compiler.elaborate(top_def_name="pim_pool").top.get_child_by_name(name)
 
 
 class PoolRegisters(wiring.Component):
@@ -113,103 +115,73 @@ class PoolRegisters(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
+        registers = unrolled_registers("registers", pool_text(self._config), selected="slot")
         m.submodules.lite = lite = AXI4LiteSubordinate(addr_width=REGISTERS_ADDR_WIDTH, lower=True)
-        pool_map, slot_map = (load_registers(name, PIM_RDL) for name in ("pim_pool", "pim_slot"))
-        m.submodules.pool = pool = CsrBank(pool_map, addr_width=_SLOTS_BITS)
-        m.submodules.slot = slot = CsrBank(slot_map, addr_width=_SLOT_BITS)
+        m.submodules.bank = bank = CsrBank(registers, addr_width=REGISTERS_ADDR_WIDTH)
         wiring.connect(m, wiring.flipped(self.s_axi), lite.s_axi)
-        self._pool(m, pool)
+        wiring.connect(m, lite.bus, bank.bus)
+        self._connect_pool(m, bank)
+        for number in range(self._config.rings):
+            self._connect_ring(m, bank, number)
 
-        kept_at, busy_at = kept_window(), busy_window()
-        snapping = lite.address >> 3 == pool_map["snapshot"].offset_bytes >> 3
-        number = lite.address[_SLOT_BITS:_SLOTS_BITS]
-        of_slots = lite.address[_SLOTS_BITS]
+        # A slot, or the bank whose busy cycles are read, is told by the address.
+        address, status = lite.bus.address, self.status
+        snapping = address >> 3 == registers["pool_snapshot"].offset_bytes >> 3
+        slot = address >> exact_log2(SLOT_BYTES)
         kept = Signal(work_record_layout(self._config))
-        self._slot(m, slot, of_slots, kept)
         m.d.comb += [
-            pool.address.eq(lite.address),
-            slot.address.eq(lite.address),
-            pool.write_data.eq(lite.write_data),
-            self.status.select.eq(Mux(snapping, lite.write_data, number)),
-            self.status.bank.eq(lite.address[3:8]),
+            status.select.eq(Mux(snapping, lite.bus.write_data, slot)),
+            status.bank.eq(address >> 3),
+            bank.pool_busy_data.eq(status.busy),
         ]
-        with m.If(snapping & lite.write):
-            m.d.sync += kept.eq(self.status.record)
-        with m.If(of_slots), m.If(number < self._config.works):
-            m.d.comb += [lite.hit.eq(slot.hit), lite.read_data.eq(slot.read_data)]
-        with m.Elif((lite.address >= kept_at.start) & (lite.address < kept_at.stop)):
-            m.d.comb += [lite.hit.eq(slot.hit), lite.read_data.eq(slot.read_data)]
-        with (
-            m.Elif((lite.address >= busy_at.start) & (lite.address < busy_at.stop)),
-            m.If(lite.address[3:8] < self._config.banks),
-        ):
-            m.d.comb += [lite.hit.eq(1), lite.read_data.eq(self.status.busy)]
-        with m.Else():
-            m.d.comb += [
-                lite.hit.eq(pool.hit),
-                lite.read_data.eq(pool.read_data),
-                pool.write.eq(lite.write),
-            ]
-        for index in range(self._config.rings):
-            self._ring(m, index, lite)
+        with m.If(snapping & lite.bus.write):
+            m.d.sync += kept.eq(status.record)
+        self._connect_slot(m, bank, "slot", status.record)
+        self._connect_slot(m, bank, "pool_kept", kept)
         return m
 
-    def _ring(self, m: Any, number: int, lite: Any) -> None:
-        ring_map = load_registers("pim_ring", PIM_RDL)
-        m.submodules[f"ring_{number}"] = ring = CsrBank(ring_map, addr_width=_RING_BITS)
-        bank: Any = ring
+    def _connect_pool(self, m: Any, bank: Any) -> None:
+        config, status, host = self._config, self.status, self.host
+        m.d.comb += [
+            bank.pool_geometry_rows.eq(config.rows),
+            bank.pool_geometry_columns.eq(config.columns),
+            bank.pool_geometry_works.eq(config.works),
+            bank.pool_geometry_counting.eq(COUNTINGS.index(config.counting)),
+            bank.pool_geometry_units.eq(config.units),
+            bank.pool_geometry_rings.eq(config.rings),
+            bank.pool_bank_memory_bytes.eq(config.bank_bytes),
+            bank.pool_idle_idle.eq(status.idle),
+            bank.pool_completed_completed.eq(status.completed),
+            bank.pool_starts_count.eq(host.starts),
+            bank.pool_host_errors_count.eq(host.errors),
+            bank.pool_host_error_address.eq(host.address),
+            bank.pool_host_error_write.eq(host.write),
+            bank.pool_host_error_cause.eq(host.cause),
+        ]
+
+    def _connect_ring(self, m: Any, bank: Any, number: int) -> None:
         control, status = self.ring_control[number], self.ring_status[number]
-        m.d.comb += [
-            bank.address.eq(lite.address),
-            bank.write_data.eq(lite.write_data),
-            control.base.eq(bank.base_slot),
-            control.size.eq(bank.size_log2),
-            control.head.eq(bank.head_count),
-            bank.tail_count.eq(status.tail),
-            bank.tail_cause.eq(status.cause),
-            bank.tail_id.eq(status.id),
-            bank.completions_count.eq(status.completions),
-            bank.completions_id.eq(status.completed_id),
-            bank.completions_pending.eq(self.notice[number]),
-            self.irq[number].eq(bank.completions_pending_kept & bank.interrupt_enable),
-        ]
-        place = RINGS_OFFSET_BYTES + number * RING_BYTES >> _RING_BITS
-        with m.If(lite.address >> _RING_BITS == place):
-            m.d.comb += [
-                lite.hit.eq(bank.hit),
-                lite.read_data.eq(bank.read_data),
-                bank.write.eq(lite.write),
-            ]
 
-    def _pool(self, m: Any, pool: Any) -> None:
-        config, status = self._config, self.status
+        def field(name: str) -> Any:
+            return getattr(bank, f"ring_{number}_{name}")
+
         m.d.comb += [
-            pool.geometry_rows.eq(config.rows),
-            pool.geometry_columns.eq(config.columns),
-            pool.geometry_works.eq(config.works),
-            pool.geometry_counting.eq(COUNTINGS.index(config.counting)),
-            pool.geometry_units.eq(config.units),
-            pool.geometry_rings.eq(config.rings),
-            pool.bank_memory_bytes.eq(config.bank_bytes),
-            pool.idle_idle.eq(status.idle),
-            pool.completed_completed.eq(status.completed),
-            pool.starts_count.eq(self.host.starts),
-            pool.host_errors_count.eq(self.host.errors),
-            pool.host_error_address.eq(self.host.address),
-            pool.host_error_write.eq(self.host.write),
-            pool.host_error_cause.eq(self.host.cause),
+            control.base.eq(field("base_slot")),
+            control.size.eq(field("size_log2")),
+            control.head.eq(field("head_count")),
+            field("tail_count").eq(status.tail),
+            field("tail_cause").eq(status.cause),
+            field("tail_id").eq(status.id),
+            field("completions_count").eq(status.completions),
+            field("completions_id").eq(status.completed_id),
+            field("completions_pending").eq(self.notice[number]),
+            self.irq[number].eq(field("completions_pending_kept") & field("interrupt_enable")),
         ]
 
-    def _slot(self, m: Any, slot: Any, now: Any, kept: Any) -> None:
-        """What a slot's registers read as: its state ``now``, or what was ``kept``."""
-        record = Signal(kept.shape())
-        m.d.comb += [
-            record.eq(Mux(now, self.status.record, kept)),
-            slot.id_id.eq(record.id),
-            slot.state_state.eq(record.state),
-            slot.banks_banks.eq(record.banks),
-            *(
-                getattr(slot, f"{name}_count").eq(record.counts[name])
-                for name, _ in record.counts.shape()
-            ),
-        ]
+    @staticmethod
+    def _connect_slot(m: Any, bank: Any, place: str, record: Any) -> None:
+        """The registers of a slot at ``place`` tell of ``record``."""
+        for name in ("id", "state", "banks"):
+            m.d.comb += getattr(bank, f"{place}_{name}_{name}").eq(record[name])
+        for name, _ in record.counts.shape():
+            m.d.comb += getattr(bank, f"{place}_{name}_count").eq(record.counts[name])

@@ -54,105 +54,6 @@ class _History:
         return sum(self._issued[: distance - 1])
 
 
-class _Queue:
-    """Requests that wait for their columns, in order. ``accept`` takes one, ``issue`` the head."""
-
-    def __init__(self, m: Any, layout: Any, depth: int, *, accept: Any, issue: Any) -> None:
-        self.accept, self.issue = accept, issue
-        m.submodules.queue = queue = memory.Memory(shape=layout, depth=depth, init=[])
-        self.put, get = queue.write_port(), queue.read_port(domain="comb")
-        self.head = get.data
-        self.head_entry, self.free_entry = (
-            Signal(range(depth), name=name) for name in ("head_entry", "free_entry")
-        )
-        self.level = Signal(range(depth + 1), name="level")
-        self.has_room = self.level != depth
-        self.depth = depth
-        m.d.comb += [
-            get.addr.eq(self.head_entry),
-            self.put.addr.eq(self.free_entry),
-            self.put.en.eq(accept),
-        ]
-        m.d.sync += [
-            self.head_entry.eq(self.head_entry + issue),
-            self.free_entry.eq(self.free_entry + accept),
-            self.level.eq(self.level + accept - issue),
-        ]
-
-
-class _Accesses:
-    """Which accesses a request at ``place`` continues: for each of the two layers of a stretch, the
-    request that would be the last of its access, as long as its column has not been issued."""
-
-    def __init__(self, m: Any, place: Any, write: Any, queue: _Queue, *, ends: Any) -> None:
-        accept = queue.accept
-        stretch = Cat(place.layer_high, place.bank, place.row)
-        last_stretch, last_write = Signal.like(stretch), Signal()
-        last_entry = [Signal.like(queue.head_entry, name=f"last_entry_{half}") for half in range(2)]
-        waiting, alive, alive_here, alive_there = Signal(2), Signal(2), Signal(), Signal()
-        same = Signal()
-        self.kept: Any = Signal(queue.depth, name="kept")
-        """The bank of the request in this entry is not precharged after it."""
-        self.joins = Signal(name="joins")
-        """The request goes on with the access to its layer."""
-        self.bound = same & alive_there
-        """The access to the other layer may go on behind it."""
-        for half in range(2):
-            # All accesses end with what is queued when a refresh falls due.
-            issued = queue.issue & (queue.head_entry == last_entry[half])
-            m.d.comb += alive[half].eq(waiting[half] & ~issued & ~ends)
-        m.d.comb += [
-            same.eq((stretch == last_stretch) & (write == last_write)),
-            alive_here.eq(alive.bit_select(place.layer_low, 1)),
-            alive_there.eq(alive.bit_select(~place.layer_low, 1)),
-            self.joins.eq(same & alive_here),
-        ]
-        m.d.sync += waiting.eq(alive)
-        with m.If(accept):
-            m.d.sync += [
-                last_stretch.eq(stretch),
-                last_write.eq(write),
-                self.kept.bit_select(queue.free_entry, 1).eq(0),
-            ]
-            for half in range(2):
-                with m.If(place.layer_low == half):
-                    m.d.sync += [waiting[half].eq(1), last_entry[half].eq(queue.free_entry)]
-                    with m.If(self.joins):
-                        m.d.sync += self.kept.bit_select(last_entry[half], 1).eq(1)
-                with m.Elif(~same):
-                    m.d.sync += waiting[half].eq(0)
-
-
-class _Refresh:
-    """Counts cycles since the last refresh, of which reset counts as one, and orders the next."""
-
-    def __init__(self, m: Any, distances: VaultDistances, after: int, banks: int) -> None:
-        self.busy: Any = Signal(banks, name="busy")
-        """Banks from their activate until they can be activated again."""
-        self.go, self.due, self.waits, self.is_over, self.closed = (
-            Signal(name=name)
-            for name in ("refresh", "refresh_due", "refreshing", "refreshed", "closed")
-        )
-        since = Signal(range(distances.refresh_interval + 1))
-        m.d.comb += [
-            self.due.eq(since == after),
-            self.waits.eq(since >= after),
-            self.is_over.eq(since >= distances.refresh_to_activate - 1),
-            self.closed.eq(self.busy == 0),
-            self.go.eq(self.waits & self.closed),
-        ]
-        m.d.sync += since.eq(Mux(self.go, 0, since + 1))
-
-
-def _layer_of(place: Any) -> Any:
-    return Cat(place.layer_low, place.layer_high)
-
-
-def _bank_of(entry: Any) -> Any:
-    """The number of a bank among those of all layers."""
-    return Cat(entry.bank, entry.layer)
-
-
 class VaultController(wiring.Component):
     """Reads and writes of 32 bytes, in order, through banks that are closed after every access.
 
@@ -211,125 +112,227 @@ class VaultController(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        geometry, distances, depth = self.geometry, self._distances, QUEUE_DEPTH
-        bank_bits = geometry.layer_bits + geometry.bank_bits
         m: Any = Module()
-
-        accept, issue, activate = Signal(), Signal(), Signal()
-        refresh = _Refresh(m, distances, self._refresh_after, geometry.banks)
-        place = data.View(geometry.address_layout, self.i.payload.address)
-        queue = _Queue(m, self._entry_layout(), depth, accept=accept, issue=issue)
-        accesses = _Accesses(m, place, self.i.payload.write, queue, ends=refresh.due)
-        self._accept(m, place, queue, accesses)
-        row = self._activate(m, place, accesses, refresh, depth=depth, accept=accept, go=activate)
-        self._decide_column(m, queue, activate)
+        accept = Signal()
+        issue = Signal()
+        put, head, head_entry, level = self._queue(m, accept, issue)
+        refresh_due = Signal()
+        joins, bound, kept = self._join(m, accept, put.addr, issue, head_entry, refresh_due)
+        self._put(m, put, joins)
+        row, rows = self._rows(m, accept & ~joins, bound)
+        busy: Any = Signal(self.geometry.banks)
+        activate, refresh = self._activate(m, row, rows, busy, refresh_due)
+        self._choose_column(m, activate, issue, level, head)
         closing = Signal()
-        m.d.comb += closing.eq(issue & ~accesses.kept.bit_select(queue.head_entry, 1))
-        self._reopen_banks(m, refresh.busy, queue.head, closing, bank_bits)
-        with m.If(activate):
-            m.d.sync += refresh.busy.bit_select(_bank_of(row), 1).eq(1)
-        self._issue(m, activate, refresh.go, row, issue, closing, queue.head)
-        self._move_data(m, accept, issue, queue.head)
+        m.d.comb += closing.eq(issue & ~kept.bit_select(head_entry, 1))
+        self._keep_busy(m, busy, activate, row, closing, head)
+        self._issue(m, activate, refresh, row, issue, closing, head)
+        self._move_data(m, accept, issue, head)
         return m
 
-    def _entry_layout(self) -> data.StructLayout:
-        """A request in the queue."""
-        return data.StructLayout(
+    def _place(self) -> Any:
+        """Where the request is for."""
+        return data.View(self.geometry.address_layout, self.i.payload.address)
+
+    def _layer(self) -> Any:
+        place = self._place()
+        return Cat(place.layer_low, place.layer_high)
+
+    def _queue(self, m: Any, accept: Signal, issue: Signal) -> tuple[Any, Any, Signal, Signal]:
+        """The requests whose column has not been issued; those that are ``first`` wait for an
+        activate of their own.
+
+        Returns the port where they are put, the one at the head and its place, and how many.
+        """
+        geometry, depth = self.geometry, QUEUE_DEPTH
+        queue_layout = data.StructLayout(
             {
-                # It waits for an activate of its own.
                 "first": 1,
                 "write": 1,
-                "layer": self.geometry.layer_bits,
-                "bank": self.geometry.bank_bits,
-                "column": self.geometry.column_bits,
+                "layer": geometry.layer_bits,
+                "bank": geometry.bank_bits,
+                "column": geometry.column_bits,
                 "tag": self._tag_bits,
             }
         )
-
-    def _accept(self, m: Any, place: Any, queue: _Queue, accesses: _Accesses) -> None:
-        """Takes requests into the queue as long as there is room for their responses, too."""
-        outstanding, answer = Signal(range(_RESPONSES + 1)), Signal()
-        entry, request = queue.put.data, self.i.payload
+        m.submodules.queue = queue = memory.Memory(shape=queue_layout, depth=depth, init=[])
+        put, get = queue.write_port(), queue.read_port(domain="comb")
+        head_entry = Signal(range(depth))
+        free_entry = Signal(range(depth))
+        level = Signal(range(depth + 1))
+        outstanding = Signal(range(_RESPONSES + 1))
+        answer = Signal()
         m.d.comb += [
-            self.i.ready.eq(queue.has_room & (outstanding != _RESPONSES)),
-            queue.accept.eq(self.i.valid & self.i.ready),
+            self.i.ready.eq((level != depth) & (outstanding != _RESPONSES)),
+            accept.eq(self.i.valid & self.i.ready),
             answer.eq(self.o.valid & self.o.ready),
             self.idle.eq(outstanding == 0),
-            entry.first.eq(~accesses.joins),
-            entry.write.eq(request.write),
-            entry.layer.eq(_layer_of(place)),
-            entry.bank.eq(place.bank),
-            entry.column.eq(place.column),
-            entry.tag.eq(request.tag),
+            put.addr.eq(free_entry),
+            put.en.eq(accept),
+            get.addr.eq(head_entry),
         ]
-        m.d.sync += outstanding.eq(outstanding + queue.accept - answer)
+        m.d.sync += [
+            head_entry.eq(head_entry + issue),
+            free_entry.eq(free_entry + accept),
+            level.eq(level + accept - issue),
+            outstanding.eq(outstanding + accept - answer),
+        ]
+        return put, get.data, head_entry, level
 
-    def _activate(
+    def _put(self, m: Any, put: Any, joins: Signal) -> None:
+        """What the queue keeps of the request that is offered."""
+        request, place = self.i.payload, self._place()
+        m.d.comb += [
+            put.data.first.eq(~joins),
+            put.data.write.eq(request.write),
+            put.data.layer.eq(self._layer()),
+            put.data.bank.eq(place.bank),
+            put.data.column.eq(place.column),
+            put.data.tag.eq(request.tag),
+        ]
+
+    def _join(
         self,
         m: Any,
-        place: Any,
-        accesses: _Accesses,
-        refresh: _Refresh,
-        *,
-        depth: int,
-        accept: Any,
-        go: Any,
-    ) -> Any:
-        """Decides on activates, in the order of the requests that need them; the next one's row."""
-        geometry, distances = self.geometry, self._distances
+        accept: Signal,
+        free_entry: Signal,
+        issue: Signal,
+        head_entry: Signal,
+        refresh_due: Signal,
+    ) -> tuple[Signal, Any, Any]:
+        """Which access the request continues that is offered: for each of the two layers of a
+        stretch, the request that would be the last of its access, as long as its column has not
+        been issued.
+
+        Returns whether it continues one, whether there is one in the other layer of the stretch,
+        and the places in the queue after whose request its bank is not precharged.
+        """
+        depth, request, place = QUEUE_DEPTH, self.i.payload, self._place()
+        stretch = Cat(place.layer_high, place.bank, place.row)
+        last_stretch = Signal.like(stretch)
+        last_write = Signal()
+        last_entry = [Signal(range(depth), name=f"last_entry_{half}") for half in range(2)]
+        waiting = Signal(2)
+        alive = Signal(2)
+        alive_here = Signal()
+        alive_there = Signal()
+        kept: Any = Signal(depth)
+        same = Signal()
+        joins = Signal()
+        for half in range(2):
+            # All accesses end with what is queued when a refresh falls due.
+            m.d.comb += alive[half].eq(
+                waiting[half] & ~(issue & (head_entry == last_entry[half])) & ~refresh_due
+            )
+        m.d.comb += [
+            same.eq((stretch == last_stretch) & (request.write == last_write)),
+            alive_here.eq(alive.bit_select(place.layer_low, 1)),
+            alive_there.eq(alive.bit_select(~place.layer_low, 1)),
+            joins.eq(same & alive_here),
+        ]
+        m.d.sync += waiting.eq(alive)
+        with m.If(accept):
+            m.d.sync += [
+                last_stretch.eq(stretch),
+                last_write.eq(request.write),
+                kept.bit_select(free_entry, 1).eq(0),
+            ]
+            for half in range(2):
+                with m.If(place.layer_low == half):
+                    m.d.sync += [waiting[half].eq(1), last_entry[half].eq(free_entry)]
+                    with m.If(joins):
+                        m.d.sync += kept.bit_select(last_entry[half], 1).eq(1)
+                with m.Elif(~same):
+                    m.d.sync += waiting[half].eq(0)
+        return joins, same & alive_there, kept
+
+    def _rows(self, m: Any, put: Any, bound: Any) -> tuple[Any, SyncFIFO]:
+        """The activates that requests need, in their order, and the first of them; one is ``bound``
+        if the access to the other layer of its stretch may go on behind it."""
+        geometry, place = self.geometry, self._place()
         row_layout = data.StructLayout(
             {
                 "bank": geometry.bank_bits,
                 "layer": geometry.layer_bits,
                 "row": geometry.row_bits,
-                # The access to the other layer of the stretch may go on behind this one.
                 "bound": 1,
             }
         )
-        m.submodules.rows = rows = SyncFIFO(width=row_layout.size, depth=depth)
+        m.submodules.rows = rows = SyncFIFO(width=row_layout.size, depth=QUEUE_DEPTH)
         new_row, row = Signal(row_layout), data.View(row_layout, rows.r_data)
         m.d.comb += [
             new_row.row.eq(place.row),
-            new_row.layer.eq(_layer_of(place)),
+            new_row.layer.eq(self._layer()),
             new_row.bank.eq(place.bank),
-            new_row.bound.eq(accesses.bound),
+            new_row.bound.eq(bound),
             rows.w_data.eq(new_row),
-            rows.w_en.eq(accept & ~accesses.joins),
-            rows.r_en.eq(go),
+            rows.w_en.eq(put),
         ]
-        same_layer = distances.activate_to_activate_same_layer
-        activates = _History(
-            m, "activate", max(same_layer, distances.four_activates), go, row.layer
-        )
-        m.d.comb += go.eq(
-            rows.r_rdy
-            & (~refresh.waits | row.bound & ~refresh.closed)
-            & refresh.is_over
-            & ~refresh.busy.bit_select(_bank_of(row), 1)
-            & ~activates.within(distances.activate_to_activate)
-            & ~activates.in_layer_within(same_layer, row.layer)
-            & (activates.count(distances.four_activates) < 4)
-        )
-        return row
+        return row, rows
 
-    def _decide_column(self, m: Any, queue: _Queue, activate: Any) -> None:
-        """Decides on columns, in order."""
-        distances, head, issue = self._distances, queue.head, queue.issue
-        # `ripe` activates are tRCD old and have not been used.
+    def _activate(
+        self, m: Any, row: Any, rows: SyncFIFO, busy: Any, refresh_due: Signal
+    ) -> tuple[Signal, Signal]:
+        """Activates for the first of ``rows`` as soon as it may, and refreshes; returns the pulses
+        of both."""
+        distances = self._distances
+        activate = Signal()
+        activates = _History(
+            m,
+            "activate",
+            max(distances.activate_to_activate_same_layer, distances.four_activates),
+            activate,
+            row.layer,
+        )
+        # Cycles since the last refresh; reset counts as one.
+        since = Signal(range(distances.refresh_interval + 1))
+        refresh = Signal()
+        refreshing = Signal()
+        refreshed = Signal()
+        closed = Signal()
+        m.d.comb += [
+            refresh_due.eq(since == self._refresh_after),
+            refreshing.eq(since >= self._refresh_after),
+            refreshed.eq(since >= distances.refresh_to_activate - 1),
+            closed.eq(busy == 0),
+            refresh.eq(refreshing & closed),
+            rows.r_en.eq(activate),
+            activate.eq(
+                rows.r_rdy
+                & (~refreshing | row.bound & ~closed)
+                & refreshed
+                & ~busy.bit_select(_bank(row), 1)
+                & ~activates.within(distances.activate_to_activate)
+                & ~activates.in_layer_within(distances.activate_to_activate_same_layer, row.layer)
+                & (activates.count(distances.four_activates) < 4)
+            ),
+        ]
+        m.d.sync += since.eq(Mux(refresh, 0, since + 1))
+        return activate, refresh
+
+    def _choose_column(
+        self, m: Any, activate: Signal, issue: Signal, level: Signal, head: Any
+    ) -> None:
+        """Issues the columns in order; ``ripe`` activates are tRCD old and have not been used."""
+        distances = self._distances
         ripens = delayed_pulse(m, activate, distances.activate_to_column - 1, "ripening")
-        ripe = Signal.like(queue.level, name="ripe")
+        ripe = Signal(range(QUEUE_DEPTH + 1))
         m.d.sync += ripe.eq(ripe + ripens - (issue & head.first))
-        near = distances.column_to_column_same_layer
         reads = _History(
-            m, "read", max(distances.read_to_write, near), issue & ~head.write, head.layer
+            m,
+            "read",
+            max(distances.read_to_write, distances.column_to_column_same_layer),
+            issue & ~head.write,
+            head.layer,
         )
         writes = _History(
             m,
             "write",
-            max(distances.write_to_read_same_layer, near),
+            max(distances.write_to_read_same_layer, distances.column_to_column_same_layer),
             issue & head.write,
             head.layer,
         )
+        near = distances.column_to_column_same_layer
         blocked = Mux(
             head.write,
             reads.within(distances.read_to_write) | writes.in_layer_within(near, head.layer),
@@ -337,24 +340,30 @@ class VaultController(wiring.Component):
             | writes.in_layer_within(distances.write_to_read_same_layer, head.layer)
             | reads.in_layer_within(near, head.layer),
         )
-        m.d.comb += issue.eq((queue.level != 0) & (~head.first | (ripe != 0)) & ~blocked)
+        m.d.comb += issue.eq((level != 0) & (~head.first | (ripe != 0)) & ~blocked)
 
-    def _reopen_banks(self, m: Any, busy: Any, head: Any, closing: Any, bank_bits: int) -> None:
-        """Ends a bank's time as busy when it can be activated again after its last column."""
+    def _keep_busy(
+        self, m: Any, busy: Any, activate: Signal, row: Any, closing: Signal, head: Any
+    ) -> None:
+        """A bank is busy from its activate until it can be activated again."""
+        distances = self._distances
         for name, direction, distance in (
-            ("read", ~head.write, self._distances.read_to_activate),
-            ("write", head.write, self._distances.write_to_activate),
+            ("read", ~head.write, distances.read_to_activate),
+            ("write", head.write, distances.write_to_activate),
         ):
             recovered = delayed_pulse(
                 m, closing & direction, distance - 1, f"recovering_from_{name}"
             )
             banks = [
-                Signal(bank_bits, name=f"{name}_bank_{age + 1}") for age in range(distance - 1)
+                Signal(len(_bank(head)), name=f"{name}_bank_{age + 1}")
+                for age in range(distance - 1)
             ]
-            for entry, previous in zip(banks, [_bank_of(head), *banks], strict=False):
+            for entry, previous in zip(banks, [_bank(head), *banks], strict=False):
                 m.d.sync += entry.eq(previous)
             with m.If(recovered):
                 m.d.sync += busy.bit_select(banks[-1], 1).eq(0)
+        with m.If(activate):
+            m.d.sync += busy.bit_select(_bank(row), 1).eq(1)
 
     def _issue(
         self, m: Any, activate: Any, refresh: Any, row: Any, issue: Any, closing: Any, head: Any
@@ -390,7 +399,8 @@ class VaultController(wiring.Component):
         store = data.StructLayout({"data": 8 * BEAT_BYTES, "strobe": BEAT_BYTES})
         m.submodules.write_data = held = memory.Memory(shape=store, depth=_RESPONSES, init=[])
         put, get = held.write_port(), held.read_port()
-        put_at, get_at = Signal(range(_RESPONSES)), Signal(range(_RESPONSES))
+        put_at = Signal(range(_RESPONSES))
+        get_at = Signal(range(_RESPONSES))
         fetch = delayed_pulse(m, issue & head.write, distances.write_latency, "write_pipe")
         m.d.comb += [
             put.addr.eq(put_at),
@@ -426,3 +436,8 @@ class VaultController(wiring.Component):
             done.write.eq(pipe[-1].write),
         ]
         wiring.connect(m, answers.o, wiring.flipped(self.o))
+
+
+def _bank(entry: Any) -> Any:
+    """The number of the bank of an entry."""
+    return Cat(entry.bank, entry.layer)
