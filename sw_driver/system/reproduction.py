@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +102,6 @@ class Experiment:
     """What a reader has to know to judge the figures."""
     draw: Callable[[Path], Sequence[Path]] | None = None
     """Draws its pictures into a folder and returns their files."""
-    details: Mapping[str, Any] = field(default_factory=dict)
-    """Further results for JSON."""
 
     @property
     def columns(self) -> list[str]:
@@ -129,9 +127,7 @@ class Experiment:
             }
             for row in self.rows
         ]
-        return {"name": self.name, "title": self.title, "rows": rows, "notes": list(self.notes)} | (
-            {"details": dict(self.details)} if self.details else {}
-        )
+        return {"name": self.name, "title": self.title, "rows": rows, "notes": list(self.notes)}
 
 
 def page(introduction: str, experiments: Sequence[Experiment], pictures: Sequence[Path]) -> str:
@@ -152,12 +148,11 @@ def _section(experiment: Experiment) -> str:
     lines = [
         f"## {experiment.title}",
         "",
-        f"| {' | '.join(columns)} |",
+        f"|{'|'.join(columns)}|",
         "|---" * len(columns) + "|",
     ]
     lines += [
-        f"| {' | '.join(str(row.get(column, '')) for column in columns)} |"
-        for row in experiment.rows
+        f"|{'|'.join(str(row.get(column, '')) for column in columns)}|" for row in experiment.rows
     ]
     for note in experiment.notes:
         lines += ["", note]

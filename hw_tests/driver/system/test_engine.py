@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hw_tests.driver.trace_reader import assert_sound, read_trace
 from sw_driver.machine import MachineError
 from sw_driver.machine.tiny import TINY
 from sw_driver.runtime.timeline import Timeline
+from sw_driver.system.clock import Clock
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import DeadlockError, EngineError, NoRoomError
 
@@ -74,6 +76,25 @@ def test_what_a_process_raises_ends_the_run() -> None:
     engine.queue("one").call(fails, "fails")
     with pytest.raises(KeyError, match="lost"):
         engine.run()
+
+
+def test_one_moment_has_an_order_and_an_event_happens_once() -> None:
+    clock, seen = Clock(), []
+    for number, at_ns in enumerate((5, 0, 5)):
+        clock.at(at_ns, partial(seen.append, number))
+    clock.cancel(clock.at(9, partial(seen.append, "cancelled")))
+    clock.at_end(partial(seen.append, "end of 0"))
+    clock.run()
+    assert (seen, clock.now_ns) == ([1, "end of 0", 0, 2], 5)
+    event = clock.event()
+    event.succeed()
+    event.succeed()
+    with pytest.raises(EngineError, match=r"\(Event\) that nobody lets happen happened before"):
+        clock.run()
+    with pytest.raises(EngineError, match="a timeout is -1 ns: expected at least 0"):
+        clock.timeout(-1)
+    with pytest.raises(TypeError):
+        clock.timeout(1.5)  # type: ignore[arg-type]
 
 
 def test_a_transfer_takes_its_latencies_once_and_the_pace_of_the_slowest_link() -> None:

@@ -21,7 +21,7 @@ INTRODUCTION = """\
 Training steps of models that a GPU cannot hold, on the platform of Kim et al., *Synergistic
 Approach for Systems with AXDIMMs, GPUs, and NVMe Devices* (sections 5 and 6): parameters and
 optimizer states are on the module, and on NVMe what has no room there; the module updates them
-while gradients arrive. The module itself is in [papers](../papers.md); how such steps are simulated
+while gradients arrive. The module itself is in [papers](../papers.md), how such steps are simulated
 in [models of whole systems](../systems.md). This page is written by
 
 ```
@@ -29,16 +29,15 @@ in [models of whole systems](../systems.md). This page is written by
 ```
 
 In brackets is the paper's figure and the deviation from it. *c* is calibrated, *g* given, all
-others are predicted. Times have to be within 10 %, speed-ups within 5 %, and peaks of NVMe within
-10 %, or the command fails.
+others are predicted. Times and peaks of NVMe have to be within 10 %, speed-ups within 5 %, or the
+command fails.
 
 What the paper does not say was chosen so: the baseline has its memory in two parts of 8 GiB, as the
-module (by the paper, both have the same tensors in the same places); the runtime makes one transfer
-after the other; gradients wait in the stream in which parameters are fetched; PyTorch is 20
-operations ahead of the GPU. [Other choices](#what-the-choices-explain), each with rates fitted to
-it, explain the paper's figures less well, but for two that do about as well: they do not tell
-whether transfers go beside each other, nor how far PyTorch is ahead. No rate is fitted to the peaks
-of NVMe, but they did help to choose.
+module; the runtime makes one transfer after the other; gradients wait in the stream in which
+parameters are fetched; PyTorch is 20 operations ahead of the GPU. [Other
+choices](#what-the-choices-explain), each with rates fitted to it, explain the paper's figures less
+well, but for two that do about as well: transfers beside each other, and PyTorch further ahead or
+less. No rate is fitted to the peaks of NVMe, but they did help to choose.
 """
 
 EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {

@@ -129,9 +129,9 @@ def table6(changes: Changes, progress: Progress) -> Experiment:
         f"{field.name} {getattr(PAPER_RATES, field.name):g}" for field in fields(Rates)
     )
     notes = [
-        f"Calibrated on {' and '.join(ROWS)}, their four times each: {rates}. No rate is "
-        "fitted to the peaks of NVMe. The overhead of each tensor's update is what its time leaves "
-        "unexplained: the paper names no such cost.",
+        f"Calibrated on {' and '.join(ROWS)}, their four times each: {rates}. The "
+        "overhead of each tensor's update is what its time leaves unexplained: the paper names no "
+        "such cost.",
         _update_arithmetic(),
     ]
     return Experiment(
@@ -160,10 +160,9 @@ def _update_arithmetic() -> str:
         "Backward pass of the paper's baseline minus its platform's, in s, and in brackets what "
         "the CPU's updates take minus those of one channel's kernel, and minus those of both: "
         f"{'; '.join(lines)}. The first is the nearer in all: as if one channel did all the work, "
-        "and neither it nor the CPU beside transfers, although by the paper's text (6.3) the "
-        "module's updates overlap with all transfers. So it is here: Megatron's layers make "
-        "weights and biases in turns, and placing parameters in turns (5.2) brings all large ones "
-        "to one channel."
+        "and neither it nor the CPU beside transfers, although by the text (6.3) updates overlap "
+        "with all transfers. So it is here: Megatron makes weights and biases in turns, and "
+        "placing parameters in turns (5.2) brings all large ones to one channel."
     )
 
 
@@ -200,9 +199,8 @@ def figure4(changes: Changes, progress: Progress) -> Experiment:
         title=f"Figure 4: a training step of {model}",
         rows=rows,
         notes=[
-            "The paper's figure has no scale. `--out DIR` writes the timeline of the first step, "
-            "for Perfetto and as pictures: with parameters placed in turns, channel 1 has little "
-            "to do."
+            "The paper's figure has no scale. `--out DIR` writes the timeline of the first step: "
+            "with parameters placed in turns, channel 1 has little to do."
         ],
         draw=draw,
     )
