@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, fields
 from hw.pim.work.layouts import Jobs
 from hw_tests.streams import pack
 
-__all__ = ["NEVER", "Element", "Walk", "elements_of", "random_walk"]
+__all__ = ["NEVER", "Element", "Segment", "Walk", "elements_of", "random_walk", "segments_of"]
 
+BEAT_WORDS = 8
 NEVER = (1 << 24) - 1
 NO_LINE = 255
 
@@ -66,6 +67,23 @@ class Element:
     k: int
     address: int
     zero: bool
+    run: tuple[int, ...]
+    """Elements of different runs are never in one segment."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """As the walker makes them; the address of zeros is 0 here."""
+
+    address: int
+    step: int
+    count: int
+    zero: int
+    across: int
+    group: int
+    member: int
+    k: int
+    last: int
 
 
 def _vector(walk: Walk, vector: int) -> Iterator[Element]:
@@ -74,12 +92,16 @@ def _vector(walk: Walk, vector: int) -> Iterator[Element]:
     address = walk.address + (vector - line) * walk.vector + line * walk.line_wrap
     vector_y = walk.y + walk.vector_x * line
     vector_x = (walk.line_x if line else walk.x) + walk.vector_x * place
-    tap_row, tap_column = walk.tap_row, walk.tap_column
+    tap_row, tap_column, channel = walk.tap_row, walk.tap_column, 0
+    # What ends a run along the vector: the end of a row, unless the next follows it in memory.
+    rows_join = not walk.bounded and walk.row_wrap == walk.column
+    channels_join = rows_join and walk.channel_wrap == walk.column
     for k in range(walk.length):
         y = vector_y + walk.dilation * (tap_row - walk.tap_row)
         x = vector_x + walk.dilation * (tap_column - walk.tap_column)
         zero = bool(walk.bounded) and not (0 <= y < walk.height and 0 <= x < walk.width)
-        yield Element(vector, k, address, zero)
+        run = () if channels_join else (channel,) if rows_join else (channel, tap_row)
+        yield Element(vector, k, address, zero, run)
         tap_column += 1
         if tap_column < walk.columns:
             address += walk.column
@@ -90,6 +112,7 @@ def _vector(walk: Walk, vector: int) -> Iterator[Element]:
             address += walk.row_wrap
             continue
         tap_row = 0
+        channel += 1
         address += walk.channel_wrap
 
 
@@ -102,6 +125,52 @@ def elements_of(walk: Walk) -> Iterator[Element]:
         return
     for k in range(walk.length):
         yield from (each[k] for each in vectors)
+
+
+def segments_of(walk: Walk, words: int) -> list[Segment]:
+    """The segments of a walk in a memory of ``words`` addresses, from each element's own place."""
+    stride = walk.vector if walk.across else walk.column
+    unit = not walk.bounded or (walk.vector_x if walk.across else walk.dilation) == 1
+    joined: list[list[Element]] = []
+    for element in elements_of(walk):
+        if joined:
+            segment = joined[-1]
+            first, last = segment[0], segment[-1]
+            same_run = (
+                element.k == last.k
+                and element.vector // walk.group_size == last.vector // walk.group_size
+                and element.vector % walk.group_size // 8 == last.vector % walk.group_size // 8
+                and walk.line_and_place(element.vector)[0] == walk.line_and_place(last.vector)[0]
+                if walk.across
+                else element.vector == last.vector and element.run == last.run
+            )
+            same_beat = element.address // BEAT_WORDS == first.address // BEAT_WORDS
+            if (
+                same_run
+                and unit
+                and -1 <= stride <= 1
+                and element.zero == last.zero
+                and (element.zero or same_beat)
+                and len(segment) < 8
+            ):
+                assert element.address == last.address + stride
+                segment.append(element)
+                continue
+        joined.append([element])
+    return [
+        Segment(
+            address=0 if segment[0].zero else segment[0].address % words,
+            step=stride if -1 <= stride <= 1 else 0,
+            count=len(segment),
+            zero=int(segment[0].zero),
+            across=walk.across,
+            group=segment[0].vector // walk.group_size,
+            member=segment[0].vector % walk.group_size,
+            k=segment[0].k,
+            last=int(number == len(joined) - 1),
+        )
+        for number, segment in enumerate(joined)
+    ]
 
 
 def _stride(rng: random.Random, words: int) -> int:
