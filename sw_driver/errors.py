@@ -134,7 +134,8 @@ class DeviceTimeoutError(AxdimmError, TimeoutError):
     nothing at all got on for ``stall_timeout_s`` seconds of host time.
 
     ``details["state"]`` is the device's state in words. A run was given up: its kernel keeps the
-    channel busy until ``PollAxdimm`` has found it idle.
+    channel busy until ``PollAxdimm`` has found it idle. For a sound device that is slow pass a
+    larger ``timeout_fabric_cycles`` or ``stall_timeout_s``.
     """
 
 
