@@ -1,4 +1,4 @@
-"""What the driver raises: twenty exceptions, one for each thing that a program may do about it.
+"""What the driver raises: one exception for each thing that a program may do about it.
 
 Every message carries the numbers that decided, what was expected and what to do; the same numbers
 are in ``details``. An exception of misuse is raised before anything is sent to the device, so
