@@ -1,51 +1,33 @@
-"""What the driver raises: one named exception for each way to misuse the device or for it to fail.
+"""What the driver raises: one exception for each thing that a program may do about it.
 
-Every message carries the numbers that decided; the same numbers are in ``details``. An exception
-of misuse is raised before anything is sent to the device, so memory, modes and allocations are as
-they were.
+Every message carries the numbers that decided, what was expected and what to do; the same numbers
+are in ``details``. An exception of misuse is raised before anything is sent to the device, so
+memory, modes and allocations are as they were. Where that is not so, the class says in what state
+things are left.
 """
 
 from __future__ import annotations
 
 __all__ = [
-    "AlignmentError",
     "AxdimmError",
     "BusyError",
     "ClosedError",
-    "CopyRangeError",
-    "CountMismatchError",
     "DeviceInUseError",
     "DeviceTimeoutError",
-    "DoubleFreeError",
-    "ForeignPointerError",
-    "FreedPointerError",
     "GpuError",
-    "HostBufferError",
-    "HyperparameterError",
     "IncompatibleDeviceError",
-    "InteriorPointerError",
-    "InvalidHandleError",
-    "InvalidOptionError",
-    "InvalidSizeError",
+    "InvalidArgumentError",
     "KernelError",
-    "LostDataError",
-    "NoSuchChannelError",
-    "NoSuchDeviceError",
-    "NoSuchRegisterError",
-    "NoSuchStorageError",
     "OutOfMemoryError",
-    "OverlapError",
+    "PointerError",
     "QueueingError",
-    "RegisterAccessError",
+    "RangeError",
+    "RefusedWorkError",
     "RemoteMemoryError",
     "StorageError",
-    "StorageIOError",
-    "StorageInUseError",
     "StreamFailedError",
-    "TensorNameError",
-    "UnsupportedRuleError",
+    "UnknownWorkError",
     "WaitTimeoutError",
-    "WrongChannelError",
     "WrongModeError",
 ]
 
@@ -58,157 +40,157 @@ class AxdimmError(Exception):
         self.details = details
 
 
-class NoSuchDeviceError(AxdimmError, ValueError):
-    """The name given to ``Axdimm`` is not a backend."""
+class InvalidArgumentError(AxdimmError, ValueError):
+    """An argument is none of its values: a device's name, a channel, a size, an option, a tensor or
+    hyper-parameter of a rule, a buffer, a register, a handle, a bank or a layer.
+
+    Nothing was done. The message names the value and those that are possible.
+    """
 
 
-class IncompatibleDeviceError(AxdimmError):
-    """The device does not identify itself as the one this driver was written for."""
+class PointerError(AxdimmError, ValueError):
+    """What is used as a pointer is none of this device's for this kind of memory, its allocation
+    has been freed, or, of what is to be freed, it is not the start of an allocation.
+
+    Nothing was done, also if the same address has been handed out again since.
+    """
 
 
-class DeviceInUseError(AxdimmError):
-    """Another process, or another part of this one, has the module on the bus open."""
+class RangeError(AxdimmError, ValueError):
+    """Bytes to be copied begin before their allocation or reach past its end, source and
+    destination share bytes, or a tensor that a run stores overlaps another of its tensors.
 
-
-class ClosedError(AxdimmError):
-    """The device was closed, or the process forked after it was opened."""
-
-
-class NoSuchChannelError(AxdimmError, ValueError):
-    """The channel is not an integer below the number of channels."""
-
-
-class InvalidSizeError(AxdimmError, ValueError):
-    """A size is not an integer, or not in its range."""
+    Nothing was copied or started.
+    """
 
 
 class OutOfMemoryError(AxdimmError, MemoryError):
-    """No free range of the channel is large enough."""
+    """No free range is large enough; the message says how much is free, and how much in one piece.
+
+    Nothing was allocated. Free something, split the tensor over the channels, or give a simulated
+    channel more than its 64 MiB: ``BackendOptions(settings={"capacity_bytes": ...})``.
+    """
 
 
-class ForeignPointerError(AxdimmError, ValueError):
-    """The pointer was not made by this device's allocation function for this kind of memory."""
+class IncompatibleDeviceError(AxdimmError):
+    """What answers has another identification, register map or capacity than this driver expects,
+    or an update rule that it does not know.
+
+    The device was released; some of its registers have been read, none was written.
+    """
 
 
-class InteriorPointerError(ForeignPointerError):
-    """Only the start of an allocation can be freed."""
+class DeviceInUseError(AxdimmError):
+    """Another process, or another part of this one, has the module on the bus, or the file or
+    block device that is to be registered as storage; or that is mounted.
+
+    Nothing was opened; the other user is not disturbed.
+    """
 
 
-class FreedPointerError(AxdimmError, ValueError):
-    """The pointer's allocation has been freed."""
+class ClosedError(AxdimmError):
+    """The device was closed before the call or while it waited or copied, or the process is a fork
+    of the one that opened it.
 
-
-class DoubleFreeError(FreedPointerError):
-    """The allocation to free has been freed before."""
-
-
-class WrongChannelError(AxdimmError, ValueError):
-    """A tensor lies on another channel than the one to run on."""
-
-
-class AlignmentError(AxdimmError, ValueError):
-    """A tensor of a run does not start on a 64-byte line, or an array not on an element."""
-
-
-class OverlapError(AxdimmError, ValueError):
-    """A tensor that the run writes overlaps another of its tensors."""
-
-
-class CopyRangeError(AxdimmError, ValueError):
-    """The copy begins before or reaches past its allocation."""
-
-
-class HostBufferError(AxdimmError, ValueError):
-    """The host's buffer is too small, not contiguous, not a buffer, or must be writable."""
-
-
-class CountMismatchError(AxdimmError, ValueError):
-    """The number of parameters is below 1 or more than a tensor's allocation holds."""
-
-
-class HyperparameterError(AxdimmError, ValueError):
-    """A hyper-parameter is out of its range, missing, or none of the update rule's."""
-
-
-class TensorNameError(AxdimmError, ValueError):
-    """The tensors given to a run are not those of its update rule."""
-
-
-class UnsupportedRuleError(AxdimmError, ValueError):
-    """The channel's kernel was not built with the update rule."""
+    A copy in progress ended after a piece of 1 MiB or less, and ``copied_bytes`` of ``details``
+    counts what is copied; what was queued was not carried out.
+    """
 
 
 class WrongModeError(AxdimmError):
-    """The channel's arbiter is in the other mode than the access needs."""
+    """The access needs the other mode: copies over the link need normal mode, runs and the kernel's
+    registers acceleration mode.
+
+    Nothing was done. Call ``SetArbiterNormal`` or ``SetArbiterAcc``, or pass ``modes="wait"``.
+    """
 
 
 class BusyError(AxdimmError):
-    """The channel's kernel is running; what was asked for has to wait for it."""
+    """The channel's kernel is running, or the allocation to free is in use by an operation, queued
+    ones included.
 
-
-class WaitTimeoutError(AxdimmError, TimeoutError):
-    """The awaited run did not end in the given host time; it goes on."""
-
-
-class DeviceTimeoutError(AxdimmError, TimeoutError):
-    """The device did not finish in a number of fabric cycles that is ample for a sound one."""
-
-
-class InvalidOptionError(AxdimmError, ValueError):
-    """An option of the device or of a call is not one of its values."""
-
-
-class QueueingError(AxdimmError, RuntimeError):
-    """Inside ``queueing()``, what waits for its end cannot be waited for."""
-
-
-class InvalidHandleError(AxdimmError, TypeError):
-    """What is to be waited for is no handle of this device."""
-
-
-class StreamFailedError(AxdimmError):
-    """An earlier operation of the stream failed, so this one was not carried out."""
-
-
-class NoSuchRegisterError(AxdimmError, ValueError):
-    """No register or field has this name, or more than one."""
-
-
-class RegisterAccessError(AxdimmError, ValueError):
-    """The register cannot be read, or cannot be written, or not with this value."""
-
-
-class GpuError(AxdimmError):
-    """The GPU, or the library that drives it, failed."""
-
-
-class StorageError(AxdimmError):
-    """Base of what goes wrong with NVMe storage."""
-
-
-class NoSuchStorageError(StorageError, ValueError):
-    """What is to be registered is no file or block device that can hold data, or has no room."""
-
-
-class StorageInUseError(StorageError):
-    """The storage is registered already, locked by another process, or mounted."""
-
-
-class StorageIOError(StorageError):
-    """A read or write failed, or moved fewer bytes than asked for."""
-
-
-class LostDataError(StorageError):
-    """A write to this allocation failed: nobody knows what it holds, so it can only be freed."""
+    Nothing was done; the run goes on. Wait for its handle, or pass ``modes="wait"``.
+    """
 
 
 class KernelError(AxdimmError):
-    """The kernel refused or stopped the run; ``cause`` is its name in the register map."""
+    """The kernel refused or stopped the run; ``cause`` is its name in the register map.
+
+    The channel is in acceleration mode, its kernel idle. A run that was refused changed nothing,
+    one that was stopped (``read_error``, ``write_error``) has updated some of the parameters.
+    """
 
     def __init__(self, message: str, *, cause: str, **details: object) -> None:
         super().__init__(message, cause=cause, **details)
         self.cause = cause
 
 
+class WaitTimeoutError(AxdimmError, TimeoutError):
+    """The operation did not end in the given seconds of host time; it goes on."""
+
+
+class DeviceTimeoutError(AxdimmError, TimeoutError):
+    """The device did not finish in a number of fabric cycles that is ample for a sound one, or
+    nothing at all got on for ``stall_timeout_s`` seconds of host time.
+
+    ``details["state"]`` is the device's state in words. A run was given up: its kernel keeps the
+    channel busy until ``PollAxdimm`` has found it idle. For a sound device that is slow pass a
+    larger ``timeout_fabric_cycles`` or ``stall_timeout_s``.
+    """
+
+
+class StreamFailedError(AxdimmError):
+    """An earlier operation of the stream failed, so this one was not carried out.
+
+    ``__cause__`` is that failure, which ``stream.wait`` raises itself. Deal with it, call
+    ``stream.recover()``, and queue again what is still wanted.
+    """
+
+
+class QueueingError(AxdimmError, RuntimeError):
+    """Inside ``queueing()``, the program waits for what begins only when the block ends.
+
+    What was queued still begins when the block ends.
+    """
+
+
+class GpuError(AxdimmError):
+    """The GPU, or the library that drives it, failed, or is asked for what it does not have.
+
+    Of a failed copy, the destination's bytes from ``copied_bytes`` on are undefined.
+    """
+
+
+class StorageError(AxdimmError):
+    """A path cannot be registered as storage, a read or write of it failed or was short, or an
+    allocation is read of which a write has failed.
+
+    Of a failed read the destination is as it was from ``copied_bytes`` on. A failed write makes its
+    allocation unusable: nobody knows what it holds, so it can only be freed. Others are as they
+    were.
+    """
+
+
+class RefusedWorkError(AxdimmError, ValueError):
+    """The PIM's pool refused a work; ``cause`` is the cause's name in its specification, ``full``
+    if it holds as many works as it can.
+
+    Nothing was read or written; the pool goes on.
+    """
+
+    def __init__(self, message: str, *, cause: str, **details: object) -> None:
+        super().__init__(message, cause=cause, **details)
+        self.cause = cause
+
+
+class UnknownWorkError(AxdimmError, LookupError):
+    """The PIM's pool has not given out this work id, or another work has taken its slot since it
+    completed, and with it its registers."""
+
+
 class RemoteMemoryError(AxdimmError):
-    """A memory-node refused a transfer, or cannot be reached."""
+    """A memory-node refused a transfer, or cannot be reached.
+
+    What was asked of it was not done; other pieces of the same copy may have been. The copy is out
+    of its stream, which goes on.
+    """

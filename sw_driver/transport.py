@@ -35,7 +35,11 @@ WINDOW_BYTES = 4096
 
 
 class DeviceFault(RuntimeError):
-    """The device broke its own rules, for example a DRAM timing violation in the simulation."""
+    """The device broke its own rules, for example a DRAM timing constraint in the simulation.
+
+    Nothing is to be trusted from there on. ``dram_trace`` and ``wave`` of
+    :class:`~sw_driver.axdimm.backends.BackendOptions` record what led to it.
+    """
 
 
 class DeviceTimeout(TimeoutError):

@@ -18,7 +18,7 @@ from ..errors import (
     ClosedError,
     DeviceTimeoutError,
     IncompatibleDeviceError,
-    InvalidOptionError,
+    InvalidArgumentError,
     KernelError,
     WrongModeError,
 )
@@ -62,11 +62,11 @@ class ModePolicy(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> ModePolicy:
-        """The policy called ``value``. Raises :class:`~sw_driver.errors.InvalidOptionError`."""
+        """The policy called ``value``. Raises :class:`~sw_driver.errors.InvalidArgumentError`."""
         try:
             return cls(value)
         except ValueError:
-            raise InvalidOptionError(
+            raise InvalidArgumentError(
                 f"modes is {value!r}: expected one of {', '.join(cls)}", modes=value
             ) from None
 

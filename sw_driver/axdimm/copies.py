@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AxdimmError, ClosedError, OverlapError
+from ..errors import AxdimmError, ClosedError, RangeError
 from ..memory.allocations import AllocationTable
 from ..memory.interface import Leg, Memory
 from ..memory.pointers import AxdimmPointer, HostPointer, Pointer
@@ -262,7 +262,7 @@ def _durations(legs: Sequence[Leg], link: Schedule | None, context: Context) -> 
 
 
 def check_overlap(destination: End, source: End, nbytes: int) -> None:
-    """Raises :class:`~sw_driver.errors.OverlapError` if the ends share bytes."""
+    """Raises :class:`~sw_driver.errors.RangeError` if the ends share bytes."""
     if isinstance(destination, BufferEnd) and isinstance(source, BufferEnd):
         shared = np.may_share_memory(destination.view[:nbytes], source.view[:nbytes])
         addresses = (destination.view.ctypes.data, source.view.ctypes.data)
@@ -279,7 +279,7 @@ def check_overlap(destination: End, source: End, nbytes: int) -> None:
             and other.address < one.address + nbytes
         )
     if shared and nbytes:
-        raise OverlapError(
+        raise RangeError(
             f"{nbytes} bytes at {addresses[1]:#x} and at {addresses[0]:#x} overlap: copy by way of "
             "another buffer",
             addresses=addresses,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidSizeError
+from ..errors import InvalidArgumentError
 from ..memory.allocations import checked_size
 from ..memory.allocator import MemoryStatistics
 from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
@@ -74,9 +74,9 @@ class Axdimm(Copies):
 
     Raises
     ------
-    NoSuchDeviceError: no backend has this name.
+    InvalidArgumentError: no backend has this name, or ``modes``, ``timeline`` or
+        ``stall_timeout_s`` is impossible.
     IncompatibleDeviceError: what answers is not this driver's device.
-    InvalidOptionError: ``modes``, ``timeline`` or ``stall_timeout_s`` is impossible.
     """
 
     def __init__(
@@ -196,14 +196,14 @@ class Axdimm(Copies):
     # Looking into it.
 
     def registers(self, channel: int) -> NamedRegisters:
-        """A channel's registers by their names. Raises :class:`NoSuchChannelError`."""
+        """A channel's registers by their names. Raises :class:`InvalidArgumentError`."""
         return NamedRegisters(self._session.channel(channel))
 
     def peek(self, channel: int, address: int, nbytes: int) -> bytes:
         """Bytes of a channel's memory from ``address`` on, allocated or not, over the link.
 
-        Needs normal mode and an idle kernel. Raises :class:`NoSuchChannelError`,
-        :class:`InvalidSizeError` unless all lie below the registers, :class:`BusyError` and
+        Needs normal mode and an idle kernel. Raises :class:`InvalidArgumentError` unless
+        there is the channel and all lie below its registers, :class:`BusyError` and
         :class:`WrongModeError`.
         """
         with self._memory_at(channel, address, nbytes) as state:
@@ -222,7 +222,7 @@ class Axdimm(Copies):
         checked_size("address", address, minimum=0)
         checked_size("nbytes", nbytes, minimum=1)
         if address + nbytes > end:
-            raise InvalidSizeError(
+            raise InvalidArgumentError(
                 f"{nbytes} bytes at {address:#x} end past {end:#x}, where the registers begin: ask "
                 "for less",
                 address=address,
@@ -246,7 +246,7 @@ class Axdimm(Copies):
     def MallocAxdimm(self, nbytes: int, channel: int) -> AxdimmPointer:
         """Allocates ``nbytes`` of a channel's memory, on a 64-byte line of its own.
 
-        Raises :class:`InvalidSizeError`, :class:`NoSuchChannelError`, :class:`OutOfMemoryError`.
+        Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
         """
         state = self._session.channel(channel)
         size = checked_size("nbytes", nbytes, minimum=1)
@@ -257,8 +257,7 @@ class Axdimm(Copies):
     def FreeAxdimm(self, ptr: AxdimmPointer) -> None:
         """Frees an allocation, given its start.
 
-        Raises :class:`ForeignPointerError`, :class:`DoubleFreeError`,
-        :class:`InteriorPointerError`, and :class:`BusyError` if an operation uses the allocation.
+        Raises :class:`PointerError`, and :class:`BusyError` if an operation uses the allocation.
         """
         state = self._session.owner(ptr)
         with state.exclusive():
@@ -267,7 +266,7 @@ class Axdimm(Copies):
     def MallocHost(self, nbytes: int, channel: int | None = None) -> HostPointer:
         """Allocates memory of the host; ``channel`` is 0 or left out.
 
-        Raises :class:`InvalidSizeError`, :class:`NoSuchChannelError`, :class:`OutOfMemoryError`.
+        Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
         """
         return self._open_session().host.allocate(nbytes, channel)
 
@@ -278,7 +277,7 @@ class Axdimm(Copies):
     def MallocGpu(self, nbytes: int, channel: int | None = None) -> GpuPointer:
         """Allocates memory of GPU ``channel``, or of its stand-in.
 
-        Raises :class:`InvalidSizeError`, :class:`NoSuchChannelError`, :class:`OutOfMemoryError`.
+        Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
         """
         return self._open_session().gpu.allocate(nbytes, channel)
 
@@ -289,7 +288,7 @@ class Axdimm(Copies):
     def MallocNvme(self, nbytes: int, channel: int | None = None) -> NvmePointer:
         """Allocates storage on device ``channel``, or striped over all that are registered.
 
-        Raises :class:`InvalidSizeError`, :class:`NoSuchChannelError`, :class:`OutOfMemoryError`.
+        Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
         """
         return self._open_session().storage.allocate(nbytes, channel)
 
@@ -303,7 +302,7 @@ class Axdimm(Copies):
         Its loads and stores go through the host's cache, which the module cannot tell of changes:
         they may be stale, as on the real machine (paper section 4.1). The copies never are.
 
-        Raises :class:`ForeignPointerError`, :class:`FreedPointerError`, :class:`CopyRangeError`.
+        Raises :class:`PointerError`, :class:`RangeError`.
         """
         state = self._session.owner(ptr)
         size = checked_size("nbytes", nbytes, minimum=1)
@@ -338,7 +337,7 @@ class Axdimm(Copies):
     ) -> Handle[None]:
         """Gives the channel's DRAM to its kernel; over when the mode is in force.
 
-        Raises :class:`BusyError` (or waits, by ``modes``), :class:`NoSuchChannelError`, and
+        Raises :class:`BusyError` (or waits, by ``modes``), :class:`InvalidArgumentError`, and
         :class:`DeviceTimeoutError` when the mode is not in force in time.
         """
         return self._set_mode(channel, Mode.ACCELERATION, stream, modes)
@@ -402,10 +401,10 @@ class Axdimm(Copies):
 
         Raises
         ------
-        UnsupportedRuleError, TensorNameError, ForeignPointerError, FreedPointerError,
-        WrongChannelError, CountMismatchError, AlignmentError, OverlapError, HyperparameterError,
-        BusyError, WrongModeError: before anything was started. What goes wrong later is raised by
-        the handle's ``wait``.
+        InvalidArgumentError: the kernel has not the rule, or tensors, their channel, alignment or
+            length, or hyper-parameters are not those that it needs.
+        PointerError, RangeError, BusyError, WrongModeError: before anything was started, too. What
+            goes wrong later is raised by the handle's ``wait``.
         """
         return launch(
             self._session,

@@ -11,7 +11,7 @@ import numpy as np
 
 from hw.rules.update_rule import UpdateRule
 
-from ..errors import HyperparameterError
+from ..errors import InvalidArgumentError
 
 __all__ = ["LAST_STEP", "checked_hyperparameters", "rule_constants"]
 
@@ -34,10 +34,10 @@ def checked_hyperparameters(rule: UpdateRule, given: Mapping[str, Any]) -> dict[
     ``alpha`` are not negative, ``beta1`` and ``beta2`` are in [0, 1), the step ``t`` is an integer
     from 1 to :data:`LAST_STEP`; any other is a number. All are finite in FP32.
 
-    Raises :class:`HyperparameterError` for what is out of its range, missing, or not the rule's.
+    Raises :class:`InvalidArgumentError` for what is out of its range, missing, or not the rule's.
     """
     if not isinstance(given, Mapping):
-        raise HyperparameterError(
+        raise InvalidArgumentError(
             f"hyperparameters is {given!r}: expected a mapping from names to numbers",
             rule=rule.name,
         )
@@ -45,7 +45,7 @@ def checked_hyperparameters(rule: UpdateRule, given: Mapping[str, Any]) -> dict[
     for name in (*rule.hyperparameters, *given):
         if name not in given or name not in rule.hyperparameters:
             wrong = "is missing" if name not in given else "was given"
-            raise HyperparameterError(
+            raise InvalidArgumentError(
                 f"hyper-parameter {name!r} {wrong}: {takes}", name=name, rule=rule.name
             )
     return {
@@ -59,12 +59,12 @@ def rule_constants(rule: UpdateRule, hyperparameters: Mapping[str, float]) -> di
 
     Each is computed in double precision and rounded once, to the nearest FP32, ties to even.
 
-    Raises :class:`HyperparameterError` if one is then not finite.
+    Raises :class:`InvalidArgumentError` if one is then not finite.
     """
     try:
         exact = rule.constant_values(hyperparameters)
     except ArithmeticError as error:
-        raise HyperparameterError(
+        raise InvalidArgumentError(
             f"the constants of {rule.name} cannot be computed from {dict(hyperparameters)}: "
             f"{error}; choose other hyper-parameters",
             **hyperparameters,
@@ -73,7 +73,7 @@ def rule_constants(rule: UpdateRule, hyperparameters: Mapping[str, float]) -> di
         constants = {name: np.float32(value) for name, value in exact.items()}
     for name, value in constants.items():
         if not math.isfinite(value):
-            raise HyperparameterError(
+            raise InvalidArgumentError(
                 f"{rule.constants[name]} is {exact[name]!r} with {dict(hyperparameters)}: expected "
                 f"what FP32 can hold, for the constant {name} of {rule.name}",
                 **hyperparameters,
@@ -105,5 +105,5 @@ def _step(name: str, value: Any) -> int:
     return step
 
 
-def _error(name: str, value: object, expected: str) -> HyperparameterError:
-    return HyperparameterError(f"{name} is {value!r}: expected {expected}", name=name, value=value)
+def _error(name: str, value: object, expected: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{name} is {value!r}: expected {expected}", name=name, value=value)

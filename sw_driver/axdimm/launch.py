@@ -12,14 +12,7 @@ import numpy as np
 from hw.rules import RULES
 from hw.rules.update_rule import UpdateRule
 
-from ..errors import (
-    AlignmentError,
-    CountMismatchError,
-    OverlapError,
-    TensorNameError,
-    UnsupportedRuleError,
-    WrongChannelError,
-)
+from ..errors import InvalidArgumentError, RangeError
 from ..memory.allocations import checked_size
 from ..memory.pointers import AxdimmPointer
 from ..runtime.streams import Stream
@@ -54,7 +47,7 @@ def launch(
     for name, pointer in tensors.items():
         session.owner(pointer)
         if pointer.channel != state.number:
-            raise WrongChannelError(
+            raise InvalidArgumentError(
                 f"{name} is on channel {pointer.channel}, the run is on {state.number}",
                 tensor=name,
                 tensor_channel=pointer.channel,
@@ -139,20 +132,20 @@ def _rule_of(state: Channel, name: str) -> UpdateRule:
         what = f"{there}, not {name}: open it with BackendOptions(settings={{'rules': {wanted}}})"
     else:
         what = f"no update rule {name!r}: known are {', '.join(RULES)}; {there}"
-    raise UnsupportedRuleError(what, rule=name, channel=state.number, rules=state.rules)
+    raise InvalidArgumentError(what, rule=name, channel=state.number, rules=state.rules)
 
 
 def _named_tensors(rule: UpdateRule, given: Mapping[str, Any]) -> dict[str, AxdimmPointer]:
     """The rule's tensors, with a pointer for each and no other."""
     if not isinstance(given, Mapping):
-        raise TensorNameError(
+        raise InvalidArgumentError(
             f"tensors is {given!r}: expected a mapping from names to pointers", rule=rule.name
         )
     for name in (*rule.tensors, *given):
         if name not in given or name not in rule.tensors:
             wrong = "is missing" if name not in given else "was given"
             takes = ", ".join(f"{each} ({what})" for each, what in rule.tensors.items())
-            raise TensorNameError(
+            raise InvalidArgumentError(
                 f"tensor {name!r} {wrong}: {rule.name} takes {takes}", tensor=name, rule=rule.name
             )
     return dict(given)
@@ -167,14 +160,14 @@ def _check_tensors(
         offset = pointer.address - allocation.address
         if offset < 0 or offset + nbytes > allocation.nbytes:
             held = max(0, allocation.nbytes - offset) // PARAMETER_BYTES if offset >= 0 else 0
-            raise CountMismatchError(
+            raise InvalidArgumentError(
                 f"{name} holds {held} parameters, the run is over {count}",
                 tensor=name,
                 held=held,
                 nparams=count,
             )
         if pointer.address % LINE_BYTES:
-            raise AlignmentError(
+            raise InvalidArgumentError(
                 f"{name} starts at address {pointer.address:#x}, {pointer.address % LINE_BYTES}"
                 f" bytes past a multiple of {LINE_BYTES}",
                 tensor=name,
@@ -184,7 +177,7 @@ def _check_tensors(
         if not {one, other} & {*rule.outputs}:
             continue
         if a.address < b.address + nbytes and b.address < a.address + nbytes:
-            raise OverlapError(
+            raise RangeError(
                 f"{one} at {a.address:#x} and {other} at {b.address:#x} overlap within "
                 f"{nbytes} bytes",
                 tensors=(one, other),
@@ -199,7 +192,7 @@ def _count_of(nparams: int) -> int:
     except TypeError:
         count = 0
     if count < 1:
-        raise CountMismatchError(
+        raise InvalidArgumentError(
             f"nparams is {nparams!r}: expected an integer of at least 1", nparams=nparams
         )
     return count

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CopyRangeError
+from ..errors import RangeError
 from ..memory.allocations import checked_size
 from ..memory.hostbuffer import byte_view
 from ..memory.pointers import AxdimmPointer
@@ -28,8 +28,8 @@ class MappedView:
 
     Raises
     ------
-    CopyRangeError, FreedPointerError, InvalidSizeError, HostBufferError, ClosedError: from every
-    method, before anything happens.
+    RangeError, PointerError, InvalidArgumentError, ClosedError: from every method, before anything
+        happens.
     BusyError, WrongModeError: where the DRAM is needed, but the kernel has it.
     """
 
@@ -77,7 +77,7 @@ class MappedView:
     def _access(self, offset: int, nbytes: int, what: str) -> Iterator[int]:
         size = checked_size("nbytes", nbytes)
         if checked_size("offset", offset) + size > self._nbytes:
-            raise CopyRangeError(
+            raise RangeError(
                 f"bytes {offset} to {offset + size} of a mapping of {self._nbytes} bytes",
                 offset=offset,
                 nbytes=size,

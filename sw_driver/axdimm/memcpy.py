@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from ..errors import InvalidOptionError
+from ..errors import InvalidArgumentError
 from ..memory.allocations import checked_size
 from ..memory.hostbuffer import byte_view
 from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
@@ -41,12 +41,11 @@ class Copies:
 
     Raises
     ------
-    ForeignPointerError, FreedPointerError, CopyRangeError, HostBufferError, OverlapError,
-    InvalidSizeError, InvalidOptionError, InvalidHandleError, StreamFailedError: at once, before
-    anything happens.
+    PointerError, RangeError, InvalidArgumentError, StreamFailedError: at once, before anything
+        happens.
     BusyError, WrongModeError: by ``modes``, before anything is copied.
     StorageError, GpuError, ClosedError: in the middle; ``details["copied_bytes"]`` says how many
-    bytes were copied before, the others are as they were.
+        bytes were copied before, the others are as they were.
     """
 
     _session: Session
@@ -172,7 +171,7 @@ class Copies:
         if backdoor is not None:
             check_flags(backdoor=backdoor)
         if backdoor and "Axdimm" not in (source_kind, destination_kind):
-            raise InvalidOptionError(
+            raise InvalidArgumentError(
                 f"{call} has no backdoor: only the module's DRAM is simulated", backdoor=backdoor
             )
         past_link = session.backdoor if backdoor is None else backdoor

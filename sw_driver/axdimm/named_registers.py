@@ -6,7 +6,7 @@ import difflib
 
 from hw.csr.register_map import Field, Register
 
-from ..errors import NoSuchRegisterError, RegisterAccessError
+from ..errors import InvalidArgumentError
 from .channel import Channel, Mode
 
 __all__ = ["NamedRegisters"]
@@ -18,7 +18,7 @@ class NamedRegisters:
     A name is ``[WINDOW.]REGISTER[.FIELD]`` as in the register map, such as ``arbiter.status.mode``
     or ``count``; the windows are ``arbiter``, which answers always, and ``kernel``, which answers
     in acceleration mode. Accesses go over the host link and take simulated time. All methods raise
-    :class:`~sw_driver.errors.NoSuchRegisterError` for a name that is none or means two, and
+    :class:`~sw_driver.errors.InvalidArgumentError` for a name that is none or means two, and
     :class:`~sw_driver.errors.WrongModeError` for the kernel's in normal mode.
     """
 
@@ -40,12 +40,12 @@ class NamedRegisters:
     def read(self, name: str) -> int | str:
         """A register's 64 bits, or a field; an encoded value that has a name is given by it.
 
-        Also while the kernel runs. Raises :class:`~sw_driver.errors.RegisterAccessError` for what
+        Also while the kernel runs. Raises :class:`~sw_driver.errors.InvalidArgumentError` for what
         can only be written.
         """
         window, register, field = self._found(name)
         if not any(each.sw_readable for each in ([field] if field else register.fields)):
-            raise RegisterAccessError(f"{name} can only be written", register=name)
+            raise InvalidArgumentError(f"{name} can only be written", register=name)
         with self._channel.exclusive():
             self._check_reachable(window)
             bits = self._windows[window].read(register.name)
@@ -58,20 +58,20 @@ class NamedRegisters:
         """Writes a register, or a field of it; its others keep their values.
 
         Raises :class:`~sw_driver.errors.BusyError` while the kernel runs and
-        :class:`~sw_driver.errors.RegisterAccessError` for what cannot be written, not with this
+        :class:`~sw_driver.errors.InvalidArgumentError` for what cannot be written, not with this
         value, or only by the driver: the mode.
         """
         window, register, field = self._found(name)
         if (window, register.name) == ("arbiter", "mode"):
-            raise RegisterAccessError(
+            raise InvalidArgumentError(
                 f"{name} is the driver's: call SetArbiterAcc or SetArbiterNormal", register=name
             )
         writable = sum(each.mask for each in register.fields if each.sw_writable)
         mask, shift = (writable & field.mask, field.lsb) if field else (writable, 0)
         if not mask:
-            raise RegisterAccessError(f"{name} can only be read", register=name)
+            raise InvalidArgumentError(f"{name} can only be read", register=name)
         if not isinstance(value, int) or value << shift & ~mask:
-            raise RegisterAccessError(
+            raise InvalidArgumentError(
                 f"{value!r} does not fit into {name}: expected an integer with no bits outside "
                 f"{mask >> shift:#x}",
                 register=name,
@@ -100,7 +100,7 @@ class NamedRegisters:
         if not near:
             names = [*self.names, *(each.partition(".")[2] for each in self.names)]
             near = list(dict.fromkeys(difflib.get_close_matches(str(name), names)))
-        raise NoSuchRegisterError(
+        raise InvalidArgumentError(
             f"{name!r} means {'two registers' if found else 'no register'}: "
             + (f"did you mean {' or '.join(near)}?" if near else "see names for those there are"),
             name=name,

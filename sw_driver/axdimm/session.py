@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..errors import InvalidHandleError, InvalidOptionError, NoSuchDeviceError
+from ..errors import InvalidArgumentError
 from ..memory.allocations import AllocationTable, checked_channel
 from ..memory.pointers import AxdimmPointer
 from ..runtime.context import Context
@@ -66,7 +66,7 @@ class Session:
         self.backdoor = backdoor
         self.modes = ModePolicy.of(modes)
         if not isinstance(stall_timeout_s, int | float) or not stall_timeout_s > 0:
-            raise InvalidOptionError(
+            raise InvalidArgumentError(
                 f"stall_timeout_s is {stall_timeout_s!r}: expected a positive number of seconds",
                 stall_timeout_s=stall_timeout_s,
             )
@@ -112,7 +112,7 @@ class Session:
         if timeline is None:
             return None
         if not self.transport.timed:
-            raise InvalidOptionError(
+            raise InvalidArgumentError(
                 f"a timeline to {str(timeline)!r} was asked for, but the {self.transport.name} "
                 "backend has no clock: use 'cycles' or 'rtl'",
                 timeline=str(timeline),
@@ -231,9 +231,9 @@ class Session:
         return self.modes if modes is None else ModePolicy.of(modes)
 
     def check_stream(self, stream: Stream | None) -> None:
-        """Raises :class:`InvalidHandleError` for what is no stream of this device."""
+        """Raises :class:`InvalidArgumentError` for what is no stream of this device."""
         if stream is not None and stream not in self.streams:
-            raise InvalidHandleError(
+            raise InvalidArgumentError(
                 f"{stream!r} is a {type(stream).__name__}: expected a stream of this device, from "
                 "stream() or new_stream()"
             )
@@ -292,21 +292,21 @@ class Session:
 
 def _check_device(device: Any, options: Any) -> None:
     if not isinstance(device, str) and not hasattr(device, "channels"):
-        raise NoSuchDeviceError(
+        raise InvalidArgumentError(
             f"device is {device!r}: expected a name such as 'rtl', or a transport",
             name=repr(device),
         )
     if options is not None and not isinstance(options, BackendOptions):
-        raise InvalidOptionError(
+        raise InvalidArgumentError(
             f"options is {options!r}: expected BackendOptions or None", options=repr(options)
         )
 
 
 def check_flags(**flags: Any) -> None:
-    """Raises :class:`InvalidOptionError` for what is neither True nor False."""
+    """Raises :class:`InvalidArgumentError` for what is neither True nor False."""
     for name, value in flags.items():
         if not isinstance(value, bool):
-            raise InvalidOptionError(f"{name} is {value!r}: expected True or False", option=name)
+            raise InvalidArgumentError(f"{name} is {value!r}: expected True or False", option=name)
 
 
 @atexit.register

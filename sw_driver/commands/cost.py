@@ -89,9 +89,10 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.progress import track
 
     from sw_driver.fpga.placement import find_nextpnr
-    from sw_driver.fpga.synthesis import SynthesisError, find_yosys
+    from sw_driver.fpga.synthesis import find_yosys
     from sw_driver.runtime.files import write_whole
     from sw_driver.simulator.processes import kill_started
+    from sw_driver.simulator.runtime import BuildError
 
     seeds = arguments.seeds if arguments.place else 0
     placing = {"seeds": seeds}
@@ -107,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         for job in track(jobs, description="measuring", console=progress_console(arguments)):
             with kill_started():
                 rows.append(_measure(job, placing))
-    except SynthesisError as error:
+    except BuildError as error:
         raise Failure(str(error)) from error
     written: list[Path] = []
     if folder:

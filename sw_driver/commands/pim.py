@@ -175,14 +175,13 @@ def run(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _reported() -> Iterator[None]:
     """Raises what fails as :class:`Refusal` or :class:`Failure`."""
-    from sw_driver.errors import NoSuchDeviceError
-    from sw_driver.pim.errors import LayerError
+    from sw_driver.errors import InvalidArgumentError
 
     try:
         with driving(out_of_memory="take a smaller layer or batch, or --most-products"):
             try:
                 yield
-            except (LayerError, NoSuchDeviceError) as error:
+            except InvalidArgumentError as error:
                 raise Refusal(str(error)) from error
     except MemoryError as error:
         raise Failure(

@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     from hw.axdimm.config import configure
     from hw.rules import RULES, rule
     from sw_driver.experiments.settings import KEYS, SweepError
-    from sw_driver.fpga.synthesis import SynthesisError, find_yosys, kernel_resources
+    from sw_driver.fpga.synthesis import find_yosys, kernel_resources
+    from sw_driver.simulator.runtime import BuildError
 
     settings = settings_of(arguments)
     console = progress_console(arguments)
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.resources:
             with console.status("synthesizing the kernel"):
                 kernel = kernel_resources(config.kernel)
-    except SynthesisError as error:
+    except BuildError as error:
         raise Failure(str(error)) from error
     except (SweepError, ValueError) as error:
         raise Refusal(str(error)) from error

@@ -254,7 +254,7 @@ def _train(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.axdimm.backends import module_config
-    from sw_driver.errors import UnsupportedRuleError
+    from sw_driver.errors import InvalidArgumentError
     from sw_driver.experiments.training.report import (
         activity_table,
         report,
@@ -266,7 +266,7 @@ def _train(
 
     try:
         trainer = make(device)
-    except UnsupportedRuleError as error:
+    except InvalidArgumentError as error:
         raise Refusal(f"rules is {','.join(device.rules(0))!r}: {error}") from None
     mismatches = None
     try:

@@ -93,8 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.experiments.sweep.grid import Grid
     from sw_driver.experiments.sweep.plots import write_plots
     from sw_driver.experiments.sweep.run import run_sweep
-    from sw_driver.fpga.synthesis import SynthesisError, find_yosys
+    from sw_driver.fpga.synthesis import find_yosys
     from sw_driver.simulator.buildcache import build_root
+    from sw_driver.simulator.runtime import BuildError
 
     if arguments.dask is not None and arguments.jobs is not None:
         raise Refusal(
@@ -104,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resources:
         try:
             find_yosys()
-        except SynthesisError as error:
+        except BuildError as error:
             raise Refusal(str(error)) from error
     folder = arguments.out if arguments.out is not None else build_root() / "sweep"
     try:
@@ -127,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         plots = write_plots(folder, grid, rows)
     except SweepError as error:
         raise Refusal(str(error)) from error
-    except SynthesisError as error:
+    except BuildError as error:
         raise Failure(str(error)) from error
     except BrokenExecutor as error:
         raise Failure(

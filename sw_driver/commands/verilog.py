@@ -116,9 +116,10 @@ def run(arguments: argparse.Namespace) -> int:
     from hw.memory_node.config import MEMORY_NODE_PRESETS
     from hw.pim.config import configure as configure_pim
     from hw.verilog.generate import DESIGNS, Machines, generate
-    from sw_driver.fpga.synthesis import SynthesisError, design_resources, find_yosys
+    from sw_driver.fpga.synthesis import design_resources, find_yosys
     from sw_driver.runtime.files import write_whole
     from sw_driver.simulator.processes import kill_started
+    from sw_driver.simulator.runtime import BuildError
 
     own = {
         name: value
@@ -185,7 +186,7 @@ def run(arguments: argparse.Namespace) -> int:
             for file, content in texts.items():
                 written.append(folder / file)
                 write_whole(written[-1], content)
-    except SynthesisError as error:
+    except BuildError as error:
         raise Failure(str(error)) from error
     if arguments.json:
         print(json.dumps({"files": [str(file) for file in written], "resources": resources}))

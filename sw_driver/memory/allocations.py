@@ -8,16 +8,7 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any, Generic, TypeVar
 
-from ..errors import (
-    BusyError,
-    CopyRangeError,
-    DoubleFreeError,
-    ForeignPointerError,
-    FreedPointerError,
-    InteriorPointerError,
-    InvalidSizeError,
-    NoSuchChannelError,
-)
+from ..errors import BusyError, InvalidArgumentError, PointerError, RangeError
 from .pointers import Pointer
 
 __all__ = ["Allocation", "AllocationTable", "checked_channel", "checked_size"]
@@ -72,18 +63,16 @@ class AllocationTable(Generic[P]):
             channel=channel, address=address, nbytes=nbytes, allocation=number, device=self._device
         )
 
-    def check(
-        self, pointer: Any, *, freed: type[FreedPointerError] = FreedPointerError
-    ) -> Allocation:
+    def check(self, pointer: Any) -> Allocation:
         """The allocation that ``pointer`` points into, or just out of.
 
-        Raises :class:`ForeignPointerError`, :class:`FreedPointerError`.
+        Raises :class:`PointerError`.
         """
         self.check_kind(pointer)
         with self._lock:
             allocation = self._allocations.get(pointer.allocation)
         if allocation is None:
-            raise freed(
+            raise PointerError(
                 f"allocation {pointer.allocation} at address {pointer.address:#x} of channel "
                 f"{pointer.channel} was freed",
                 allocation=pointer.allocation,
@@ -91,7 +80,7 @@ class AllocationTable(Generic[P]):
                 channel=pointer.channel,
             )
         if allocation.channel != pointer.channel:
-            raise ForeignPointerError(
+            raise PointerError(
                 f"allocation {pointer.allocation} is on channel {allocation.channel}, the pointer "
                 f"says {pointer.channel}: it was not made by {self._source}",
                 allocation=pointer.allocation,
@@ -101,13 +90,13 @@ class AllocationTable(Generic[P]):
         return allocation
 
     def check_kind(self, pointer: Any) -> None:
-        """Raises :class:`ForeignPointerError` for what is no pointer of this kind and device."""
+        """Raises :class:`PointerError` for what is no pointer of this kind and device."""
         if type(pointer) is not self._pointer_class:
-            raise ForeignPointerError(
+            raise PointerError(
                 f"{pointer!r} is a {type(pointer).__name__}: expected what {self._source} returned"
             )
         if pointer.device != self._device:
-            raise ForeignPointerError(
+            raise PointerError(
                 f"address {pointer.address:#x} belongs to device {pointer.device}, this is device "
                 f"{self._device}",
                 address=pointer.address,
@@ -116,11 +105,11 @@ class AllocationTable(Generic[P]):
             )
 
     def range(self, pointer: Any, nbytes: int) -> Allocation:
-        """As :meth:`check`, for ``nbytes`` from the pointer on. Raises :class:`CopyRangeError`."""
+        """As :meth:`check`, for ``nbytes`` from the pointer on. Raises :class:`RangeError`."""
         allocation = self.check(pointer)
         offset = pointer.address - allocation.address
         if offset < 0 or offset + nbytes > allocation.nbytes:
-            raise CopyRangeError(
+            raise RangeError(
                 f"bytes {offset} to {offset + nbytes} of an allocation of "
                 f"{allocation.nbytes} bytes at {allocation.address:#x}",
                 offset=offset,
@@ -132,13 +121,12 @@ class AllocationTable(Generic[P]):
     def remove(self, pointer: Any) -> Allocation:
         """Forgets the allocation that starts at ``pointer`` and returns it.
 
-        Raises :class:`ForeignPointerError`, :class:`DoubleFreeError`,
-        :class:`InteriorPointerError`, and :class:`BusyError` while an operation needs it.
+        Raises :class:`PointerError`, and :class:`BusyError` while an operation needs it.
         """
         with self._lock:
-            allocation = self.check(pointer, freed=DoubleFreeError)
+            allocation = self.check(pointer)
             if pointer.address != allocation.address:
-                raise InteriorPointerError(
+                raise PointerError(
                     f"address {pointer.address:#x} is {pointer.address - allocation.address} bytes "
                     f"into its allocation: free {allocation.address:#x}",
                     address=pointer.address,
@@ -167,10 +155,10 @@ class AllocationTable(Generic[P]):
 
 
 def checked_size(name: str, value: Any, minimum: int = 0) -> int:
-    """``value`` as an integer of at least ``minimum``. Raises :class:`InvalidSizeError`."""
+    """``value`` as an integer of at least ``minimum``. Raises :class:`InvalidArgumentError`."""
     size = _integer(value)
     if size < minimum:
-        raise InvalidSizeError(
+        raise InvalidArgumentError(
             f"{name} is {value!r}: expected an integer of at least {minimum}",
             name=name,
             value=value,
@@ -179,14 +167,14 @@ def checked_size(name: str, value: Any, minimum: int = 0) -> int:
 
 
 def checked_channel(channel: Any, channels: int, of: str = "") -> int:
-    """``channel`` as an integer below ``channels``. Raises :class:`NoSuchChannelError`.
+    """``channel`` as an integer below ``channels``. Raises :class:`InvalidArgumentError`.
 
     ``of`` says in the message whose channels they are.
     """
     number = _integer(channel)
     if not 0 <= number < channels:
         expected = "0" if channels == 1 else f"an integer from 0 to {channels - 1}"
-        raise NoSuchChannelError(
+        raise InvalidArgumentError(
             f"channel is {channel!r}: expected {expected}{of}", channel=channel, channels=channels
         )
     return number

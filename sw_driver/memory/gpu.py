@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.errors import AlignmentError, GpuError, OutOfMemoryError
+from sw_driver.errors import GpuError, InvalidArgumentError, OutOfMemoryError
 from sw_driver.memory.allocations import AllocationTable
 from sw_driver.memory.host import MappedMemory, PieceMemory
 from sw_driver.memory.interface import Leg
@@ -60,11 +60,9 @@ class CudaMemory(PieceMemory[GpuPointer]):
         Without ``count``, as many as there is room for. ``dtype`` is torch's. What a program does
         to the tensor it does to the memory.
 
-        Raises :class:`~sw_driver.errors.ForeignPointerError`,
-        :class:`~sw_driver.errors.FreedPointerError`,
-        :class:`~sw_driver.errors.CopyRangeError`, :class:`~sw_driver.errors.InvalidSizeError`,
-        and :class:`~sw_driver.errors.AlignmentError` if ``pointer`` is not at a multiple of the
-        element's size.
+        Raises :class:`~sw_driver.errors.PointerError`, :class:`~sw_driver.errors.RangeError`, and
+        :class:`~sw_driver.errors.InvalidArgumentError` for a count that is none, and if ``pointer``
+        is not at a multiple of the element's size.
         """
         return _viewed(pointer, self._elements(pointer, dtype.itemsize, count), dtype)
 
@@ -239,9 +237,9 @@ def _said(error: Exception) -> str:
 
 
 def _viewed(pointer: GpuPointer, data: Any, dtype: Any) -> Any:
-    """The bytes ``data`` from ``pointer`` on as a tensor. Raises :class:`AlignmentError`."""
+    """The bytes ``data`` from ``pointer`` on as a tensor. Raises :class:`InvalidArgumentError`."""
     if pointer.address % dtype.itemsize:
-        raise AlignmentError(
+        raise InvalidArgumentError(
             f"address {pointer.address:#x} is no multiple of {dtype.itemsize}, the bytes of a "
             f"{dtype}",
             address=pointer.address,

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sw_driver.errors import ClosedError, HostBufferError, OutOfMemoryError
+from sw_driver.errors import ClosedError, InvalidArgumentError, OutOfMemoryError
 from sw_driver.memory.allocations import AllocationTable, checked_channel, checked_size
 from sw_driver.memory.hostbuffer import zeroed_pages
 from sw_driver.memory.interface import Leg
@@ -59,8 +59,7 @@ class PieceMemory(ABC, Generic[P]):
     def allocate(self, nbytes: int, channel: int | None = None) -> P:
         """Allocates memory of ``channel``; None is channel 0.
 
-        Raises :class:`~sw_driver.errors.InvalidSizeError`,
-        :class:`~sw_driver.errors.NoSuchChannelError`,
+        Raises :class:`~sw_driver.errors.InvalidArgumentError` for a size or channel,
         :class:`~sw_driver.errors.OutOfMemoryError`, :class:`~sw_driver.errors.ClosedError`, and
         of a GPU :class:`~sw_driver.errors.GpuError`.
         """
@@ -128,14 +127,13 @@ class MappedMemory(PieceMemory[P]):
 
         Without ``count``, as many as there is room for. Filling the array fills the memory.
 
-        Raises :class:`~sw_driver.errors.ForeignPointerError`,
-        :class:`~sw_driver.errors.FreedPointerError`,
-        :class:`~sw_driver.errors.CopyRangeError`, :class:`~sw_driver.errors.InvalidSizeError`,
-        and :class:`~sw_driver.errors.HostBufferError` for a dtype of no fixed size.
+        Raises :class:`~sw_driver.errors.PointerError`, :class:`~sw_driver.errors.RangeError`, and
+        :class:`~sw_driver.errors.InvalidArgumentError` for a count that is none and a dtype of no
+        fixed size.
         """
         kind = np.dtype(dtype)
         if kind.hasobject or not kind.itemsize:
-            raise HostBufferError(
+            raise InvalidArgumentError(
                 f"elements of dtype {kind} do not lie in memory as bytes: expected a numeric dtype",
                 dtype=str(kind),
             )

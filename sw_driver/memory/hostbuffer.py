@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import HostBufferError
+from ..errors import InvalidArgumentError
 from ..transport import LINE_BYTES
 
 __all__ = ["aligned_bytes", "byte_view", "zeroed_pages"]
@@ -19,31 +19,31 @@ def byte_view(buffer: Any, nbytes: int | None, *, writable: bool) -> NDArray[np.
 
     None means all of them.
 
-    Raises :class:`HostBufferError` if it is none, too small, or read-only where ``writable``.
+    Raises :class:`InvalidArgumentError` if it is none, too small, or read-only where ``writable``.
     """
     what = "destination" if writable else "source"
     try:
         view = memoryview(buffer)
     except (TypeError, ValueError, BufferError):
-        raise HostBufferError(
+        raise InvalidArgumentError(
             f"the {what} is a {type(buffer).__name__}: expected bytes, a bytearray or a numpy array"
         ) from None
     if view.format == "O":
-        raise HostBufferError(f"the {what} is an array of objects: expected numbers")
+        raise InvalidArgumentError(f"the {what} is an array of objects: expected numbers")
     nbytes = view.nbytes if nbytes is None else nbytes
     if not view.c_contiguous:
-        raise HostBufferError(
+        raise InvalidArgumentError(
             f"the {what} of {view.nbytes} bytes is not contiguous: pass a contiguous copy",
             buffer_bytes=view.nbytes,
         )
     if view.nbytes < nbytes:
-        raise HostBufferError(
+        raise InvalidArgumentError(
             f"the {what} holds {view.nbytes} bytes, {nbytes} are to be copied",
             buffer_bytes=view.nbytes,
             nbytes=nbytes,
         )
     if writable and view.readonly:
-        raise HostBufferError(
+        raise InvalidArgumentError(
             f"the {what} of {view.nbytes} bytes is read-only", buffer_bytes=view.nbytes
         )
     if nbytes == 0:

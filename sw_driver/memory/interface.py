@@ -45,9 +45,8 @@ class Memory(Protocol):
     def allocate(self, nbytes: int, channel: int | None) -> Pointer:
         """Allocates memory.
 
-        Raises :class:`~sw_driver.errors.InvalidSizeError`,
-        :class:`~sw_driver.errors.OutOfMemoryError`,
-        :class:`~sw_driver.errors.NoSuchChannelError`.
+        Raises :class:`~sw_driver.errors.InvalidArgumentError` for a size or channel,
+        :class:`~sw_driver.errors.OutOfMemoryError`.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.errors import ClosedError, LostDataError, NoSuchChannelError, OutOfMemoryError
+from sw_driver.errors import ClosedError, InvalidArgumentError, OutOfMemoryError, StorageError
 from sw_driver.memory.allocations import AllocationTable, checked_channel, checked_size
 from sw_driver.memory.interface import Leg
 from sw_driver.memory.pointers import NvmePointer, Pointer
@@ -105,12 +105,12 @@ class NvmeStorage:
 
         Raises
         ------
-        NoSuchStorageError
+        StorageError
             It is missing, a directory, FIFO, socket or character device, cannot be opened for
             reading and writing or extended, or has less than 4096 bytes.
-        StorageInUseError
+        DeviceInUseError
             It is registered already, under whatever name, or is locked or mounted.
-        InvalidSizeError
+        InvalidArgumentError
             ``capacity_bytes`` is not an integer of at least 4096.
         ClosedError
             After :meth:`close`.
@@ -146,10 +146,10 @@ class NvmeStorage:
 
         Raises
         ------
-        InvalidSizeError, OutOfMemoryError, ClosedError
+        InvalidArgumentError
+            ``nbytes`` is no size, ``channel`` no number of a storage, or none is registered.
+        OutOfMemoryError, ClosedError
             As their names say.
-        NoSuchChannelError
-            ``channel`` is no number of a storage, or none is registered.
         """
         self._check_open()
         nbytes = checked_size("nbytes", nbytes, minimum=1)
@@ -196,11 +196,9 @@ class NvmeStorage:
 
         Raises
         ------
-        LostDataError
-            A write to the allocation has failed.
-        StorageIOError
-            The system refused, or did not move all.
-        ForeignPointerError, FreedPointerError, CopyRangeError, ClosedError
+        StorageError
+            A write to the allocation has failed, or the system refused, or did not move all.
+        PointerError, RangeError, ClosedError
             As their names say.
         """
         placed, start = self._find(pointer, destination.size)
@@ -212,7 +210,7 @@ class NvmeStorage:
     def write(self, pointer: Pointer, source: NDArray[np.uint8]) -> None:
         """Writes ``source`` from ``pointer`` on; when it returns the storage has accepted all.
 
-        Raises what :meth:`read` raises. After a :class:`~sw_driver.errors.StorageIOError` the
+        Raises what :meth:`read` raises. After a :class:`~sw_driver.errors.StorageError` the
         allocation can only be freed.
         """
         placed, start = self._find(pointer, source.size)
@@ -248,7 +246,7 @@ class NvmeStorage:
     def _numbers(self, channel: int | None) -> Sequence[int]:
         count = len(self._storages)
         if not count:
-            raise NoSuchChannelError(
+            raise InvalidArgumentError(
                 "no storage is registered: call RegisterStorage with the path of a file or block "
                 "device first",
                 channel=channel,
@@ -263,7 +261,7 @@ class NvmeStorage:
         self._check_open()
         placed = self._placed[self.allocations.range(pointer, nbytes).number]
         if placed.failure is not None:
-            raise LostDataError(
+            raise StorageError(
                 f"the allocation at {placed.address:#x} cannot be used any more: a write to it "
                 f"failed ({placed.failure}), so nobody knows what it holds; free it, and allocate "
                 "another",

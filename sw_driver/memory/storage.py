@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.errors import ClosedError, NoSuchStorageError, StorageInUseError, StorageIOError
+from sw_driver.errors import ClosedError, DeviceInUseError, StorageError
 from sw_driver.memory.allocator import Allocator, MemoryStatistics
 from sw_driver.memory.hostbuffer import zeroed_pages
 from sw_driver.memory.timing import LinkTiming
@@ -64,8 +64,8 @@ class Storage:
 
     Raises
     ------
-    NoSuchStorageError: it is missing, of another kind, too small or not accessible.
-    StorageInUseError: it is locked, mounted or otherwise in use.
+    StorageError: it is missing, of another kind, too small or not accessible.
+    DeviceInUseError: it is locked, mounted or otherwise in use.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Storage:
                 if size < least and capacity_bytes and stat.S_ISREG(os.fstat(descriptor).st_mode):
                     os.ftruncate(descriptor, size := capacity_bytes)
                 if size < least:
-                    raise NoSuchStorageError(
+                    raise StorageError(
                         f"{self._path!r} has {size} bytes, expected at least {least}: enlarge it, "
                         "or give another capacity_bytes",
                         path=self._path,
@@ -98,8 +98,6 @@ class Storage:
                         capacity_bytes=capacity_bytes,
                     )
                 undo.pop_all()
-        except NoSuchStorageError:
-            raise
         except (OSError, TypeError, ValueError) as error:
             raise _refusal(path, error) from error
         limit_bytes = (capacity_bytes or size) // BLOCK_BYTES * BLOCK_BYTES
@@ -121,7 +119,7 @@ class Storage:
     def read(self, offset: int, destination: NDArray[np.uint8]) -> None:
         """Fills ``destination``, which is not empty, with the bytes from ``offset`` on.
 
-        Raises :class:`~sw_driver.errors.StorageIOError`, :class:`~sw_driver.errors.ClosedError`.
+        Raises :class:`~sw_driver.errors.StorageError`, :class:`~sw_driver.errors.ClosedError`.
         """
         first, blocks = _blocks(offset, destination.size)
         with self._lock:
@@ -165,7 +163,7 @@ class Storage:
             if moved < blocks.size:
                 raise OSError(None, f"only {moved} were moved, as the disk is full or the file cut")
         except OSError as error:
-            raise StorageIOError(
+            raise StorageError(
                 f"{verb} of {blocks.size} bytes at {offset:#x} of {self._path}: {error.strerror}",
                 path=self._path,
                 offset=offset,
@@ -185,7 +183,7 @@ def _opened(path: str, *, create: bool) -> tuple[FileIO, bool]:
     if not create or os.path.exists(path):
         mode = os.stat(path).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
-            raise NoSuchStorageError(
+            raise StorageError(
                 f"{path!r} is neither a regular file nor a block device such as /dev/nvme0n1",
                 path=path,
             )
@@ -211,10 +209,10 @@ def _locked(path: str, flags: int) -> FileIO:
     return file
 
 
-def _refusal(path: Any, error: Exception) -> NoSuchStorageError | StorageInUseError:
+def _refusal(path: Any, error: Exception) -> StorageError | DeviceInUseError:
     number = getattr(error, "errno", None)
     if number in (errno.EWOULDBLOCK, errno.EBUSY):
-        return StorageInUseError(
+        return DeviceInUseError(
             f"{str(path)!r} is in use: it is registered already, by this or another process "
             "(lslocks tells), or mounted; close or unmount it there first",
             path=str(path),
@@ -223,7 +221,7 @@ def _refusal(path: Any, error: Exception) -> NoSuchStorageError | StorageInUseEr
     advice = ""
     if isinstance(error, FileNotFoundError):
         advice = "; give a path that exists, or capacity_bytes to create a file in a folder"
-    return NoSuchStorageError(
+    return StorageError(
         f"{str(path)!r} cannot be used as storage: {getattr(error, 'strerror', None) or error}"
         f"{advice}",
         path=str(path),

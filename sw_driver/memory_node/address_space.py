@@ -8,12 +8,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from ..errors import (
-    CopyRangeError,
-    DoubleFreeError,
-    InteriorPointerError,
-    InvalidSizeError,
-)
+from ..errors import InvalidArgumentError, PointerError, RangeError
 from ..memory.allocator import Allocator, MemoryStatistics
 from .network import Side
 from .packets import LINE_BYTES
@@ -135,12 +130,12 @@ class AddressSpace:
             kind = "remote" if remote else "local"
             start = self.start_of(address)
             if start is not None:
-                raise InteriorPointerError(
+                raise PointerError(
                     f"{address:#x} is inside the allocation at {start:#x}, or of the other kind: "
                     f"expected the start of a {kind} one",
                     address=address,
                 )
-            raise DoubleFreeError(
+            raise PointerError(
                 f"no {kind} allocation at {address:#x}: expected an address that was allocated and "
                 "not freed since",
                 address=address,
@@ -159,7 +154,7 @@ class AddressSpace:
     def check(self, address: int, nbytes: int) -> int:
         """Bytes from ``address`` to the end of its allocation, which ``nbytes`` must not pass.
 
-        Raises :class:`CopyRangeError`.
+        Raises :class:`RangeError`.
         """
         start = self.start_of(address)
         left = 0 if start is None else start + self._sizes[start] - address
@@ -167,7 +162,7 @@ class AddressSpace:
             expected = (
                 f"1 to {left}, to the end of its allocation" if left else "an allocation there"
             )
-            raise CopyRangeError(
+            raise RangeError(
                 f"{nbytes} bytes at {address:#x}: expected {expected}",
                 address=address,
                 nbytes=nbytes,
@@ -210,5 +205,5 @@ class AddressSpace:
 
 def _size(nbytes: int) -> int:
     if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < 1:
-        raise InvalidSizeError(f"size must be an integer from 1, got {nbytes!r}", nbytes=nbytes)
+        raise InvalidArgumentError(f"size must be an integer from 1, got {nbytes!r}", nbytes=nbytes)
     return nbytes

@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import AlignmentError, CopyRangeError, HostBufferError, InvalidOptionError
+from ..errors import InvalidArgumentError, RangeError
 from ..memory.allocator import MemoryStatistics
 from .address_space import AddressSpace, Placement
 from .compression import BLOCK_BYTES, CompressionStatistics
@@ -104,10 +104,10 @@ class DeviceNode:
         4 KB; it occupies as much.
 
         Raises :class:`~sw_driver.errors.OutOfMemoryError`, or
-        :class:`~sw_driver.errors.InvalidOptionError` if pages are not whole blocks.
+        :class:`~sw_driver.errors.InvalidArgumentError` if pages are not whole blocks.
         """
         if compressed and self._page_bytes % BLOCK_BYTES:
-            raise InvalidOptionError(
+            raise InvalidArgumentError(
                 f"compressed with pages of {self._page_bytes} bytes: expected page_bytes of the "
                 f"device to be a multiple of {BLOCK_BYTES}"
             )
@@ -140,29 +140,29 @@ class DeviceNode:
         allocation whole blocks are copied: from a multiple of 4096 bytes in it, and as many, or to
         its end. What is copied is what is there when the copy's turn has come.
 
-        Raises :class:`~sw_driver.errors.CopyRangeError`,
-        :class:`~sw_driver.errors.AlignmentError` or
-        :class:`~sw_driver.errors.InvalidOptionError`; then nothing is queued.
+        Raises :class:`~sw_driver.errors.RangeError`, or
+        :class:`~sw_driver.errors.InvalidArgumentError` for a direction or multiple that is none;
+        then nothing is queued.
         """
         if not isinstance(direction, Direction):
-            raise InvalidOptionError(
+            raise InvalidArgumentError(
                 f"direction must be one of {', '.join(map(str, Direction))}, got {direction!r}"
             )
         writes = direction is Direction.LOCAL_TO_REMOTE
         for name, address, remote in (("dst", dst, writes), ("src", src, not writes)):
             if self._space.is_remote(address) != remote:
-                raise CopyRangeError(
+                raise RangeError(
                     f"{name} {address:#x} is {'local' if remote else 'remote'}: expected "
                     f"{'remote' if remote else 'local'} memory for {direction.value}",
                     address=address,
                 )
             if address % LINE_BYTES:
-                raise AlignmentError(
+                raise InvalidArgumentError(
                     f"{name} {address:#x} is no multiple of {LINE_BYTES}", address=address
                 )
         self._space.check(src, nbytes)
         if self._space.check(dst, nbytes) != nbytes and nbytes % LINE_BYTES:
-            raise AlignmentError(
+            raise InvalidArgumentError(
                 f"{nbytes} bytes: expected a multiple of {LINE_BYTES}, or as many as are left of "
                 f"the allocation at {dst:#x}",
                 nbytes=nbytes,
@@ -173,7 +173,7 @@ class DeviceNode:
         if compressed and start is not None:
             whole = self._space.check(remote, nbytes) == nbytes or not nbytes % BLOCK_BYTES
             if (remote - start) % BLOCK_BYTES or not whole:
-                raise AlignmentError(
+                raise InvalidArgumentError(
                     f"{nbytes} bytes from byte {remote - start} of a compressed allocation on: "
                     f"expected multiples of {BLOCK_BYTES}, or all that is left of it",
                     nbytes=nbytes,
@@ -209,7 +209,7 @@ class DeviceNode:
 
     def _own(self, address: int, nbytes: int) -> NDArray[np.uint8]:
         if self._space.is_remote(address):
-            raise HostBufferError(
+            raise InvalidArgumentError(
                 f"{address:#x} is remote: expected local memory; copy it there first",
                 address=address,
             )

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..errors import DeviceTimeoutError, InvalidHandleError, RemoteMemoryError
+from ..errors import DeviceTimeoutError, InvalidArgumentError, RemoteMemoryError
 from .network import NodeNetwork, Piece
 
 __all__ = ["Event", "Stream", "Work"]
@@ -69,7 +69,7 @@ class Stream:
     def wait_event(self, event: Event) -> None:
         """What is queued from now on begins after ``event``, of any stream of the network."""
         if not isinstance(event, Event) or event.work is not self.work:
-            raise InvalidHandleError(
+            raise InvalidArgumentError(
                 f"{event!r} is no event of this network: expected what record() returned"
             )
         self._queue.append((event,))

@@ -24,8 +24,7 @@ from hw.pim.work.descriptor import (
     field_word,
     stride_word,
 )
-
-from .errors import DescriptorError
+from sw_driver.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -143,7 +142,7 @@ class Work:
         """The words of the descriptor, each from 0 to 2**32 - 1; those of the plan are zero if
         there is none.
 
-        Raises :class:`DescriptorError` for a value that its field cannot hold.
+        Raises :class:`InvalidArgumentError` for a value that its field cannot hold.
         """
         words = [0] * DESCRIPTOR_WORDS
         for name in (item.name for item in fields(self) if item.name not in (*TENSORS, "plan")):
@@ -155,7 +154,7 @@ class Work:
             address = _held(f"address of {name}", tensor.address_bytes, 0, (1 << 64) - 1)
             words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32
             if len(tensor.strides) > _INDICES:
-                raise DescriptorError(
+                raise InvalidArgumentError(
                     f"{name} has {len(tensor.strides)} strides {tensor.strides}, but a descriptor "
                     f"has {_INDICES} for a tensor: view it with fewer indices",
                     strides=tensor.strides,
@@ -192,7 +191,7 @@ def _banks_of(span: range, config: PimConfig) -> Iterable[int]:
 
 def _held(name: str, value: int, low: int, high: int) -> int:
     if not low <= value <= high:
-        raise DescriptorError(
+        raise InvalidArgumentError(
             f"{name} is {value}: its field in the descriptor holds {low} to {high}",
             name=name,
             value=value,

@@ -12,24 +12,16 @@ from numpy.typing import NDArray
 from hw.csr.register_map import Register
 from hw.pim.work.descriptor import FORMS
 from sw_driver.errors import (
-    AlignmentError,
-    CopyRangeError,
     DeviceTimeoutError,
-    HostBufferError,
     IncompatibleDeviceError,
+    InvalidArgumentError,
+    RangeError,
+    RefusedWorkError,
+    UnknownWorkError,
     WaitTimeoutError,
 )
 
 from .descriptor import ELEMENT_BYTES, Tensor, Work, banks_of
-from .errors import (
-    ForgottenWorkError,
-    NoProgrammablePimError,
-    NoSuchPimError,
-    PimListError,
-    PoolFullError,
-    RefusedWorkError,
-    UnknownWorkError,
-)
 from .placing import PlacedTensor
 from .planning import planned, units_in_groups
 from .registers import PoolRegisters, pool_map, ring_map, slot_map
@@ -116,26 +108,23 @@ class Pim:
         Raises
         ------
         RefusedWorkError: the pool refused it, for ``error.cause``, or its result is where the
-            driver's ring is; nothing was written.
-        PoolFullError: the pool holds as many works of this program as it can; ask again when one
-            has completed.
-        PimListError: ``pim_ids`` are not ``num_pim`` different banks, or ``whole_groups`` is given
-            with them.
-        NoSuchPimError: one of them is no bank that a descriptor can name.
-        DescriptorError: a field cannot hold its value.
+            driver's ring is; nothing was written. With the cause ``full`` the pool holds as many
+            works of this program as it can: ask again when one has completed.
+        InvalidArgumentError: ``pim_ids`` are not ``num_pim`` different banks that a descriptor can
+            name, ``whole_groups`` is given with them, or a field cannot hold its value.
         """
         banks, units = 0, num_pim
         if pim_ids is not None:
             ids = list(pim_ids)
             if whole_groups:
-                raise PimListError(
+                raise InvalidArgumentError(
                     f"pim_ids are {ids}, with whole_groups: banks that are named are taken as they "
                     "are; give None and a number of units, or leave whole_groups out",
                     pim_ids=ids,
                     num_pim=num_pim,
                 )
             if num_pim < 1 or len(ids) != num_pim or len(set(ids)) != num_pim:
-                raise PimListError(
+                raise InvalidArgumentError(
                     f"pim_ids are {ids}: expected num_pim = {num_pim} different banks, one at "
                     "least, or None to leave the choice to the pool",
                     pim_ids=ids,
@@ -144,7 +133,7 @@ class Pim:
             # A bank that the stack does not have is for the pool to refuse, if a bit can say it.
             for bank in ids:
                 if not 0 <= bank < 32:
-                    raise NoSuchPimError(
+                    raise InvalidArgumentError(
                         f"there is no bank {bank}: expected 0 to {self.config.banks - 1}",
                         pim_id=bank,
                     )
@@ -154,8 +143,8 @@ class Pim:
         return self._offer(replace(args, result=ret, banks=banks, units=units))
 
     def pim_prog(self, *args: object) -> int:
-        """Raises :class:`~sw_driver.pim.errors.NoProgrammablePimError`: there is none."""
-        raise NoProgrammablePimError(
+        """Raises :class:`~sw_driver.errors.InvalidArgumentError`: there is none."""
+        raise InvalidArgumentError(
             f"the stack has no programmable PIM (its number would be {self.config.banks}): "
             "offer what is additions and multiplications with pim_fix, compute the rest on the host"
         )
@@ -163,10 +152,10 @@ class Pim:
     def pim_status(self, pim_id: int) -> int:
         """1 if a bank, or the programmable PIM, is busy or not there, 0 if it is idle.
 
-        Raises :class:`~sw_driver.pim.errors.NoSuchPimError`.
+        Raises :class:`~sw_driver.errors.InvalidArgumentError`.
         """
         if not 0 <= pim_id <= self.config.banks:
-            raise NoSuchPimError(
+            raise InvalidArgumentError(
                 f"there is no PIM {pim_id}: expected a bank from 0 to {self.config.banks - 1}, or "
                 f"{self.config.banks} for the programmable PIM",
                 pim_id=pim_id,
@@ -176,7 +165,7 @@ class Pim:
     def work_query(self, work_id: int) -> int:
         """1 if the work has completed, 0 if not.
 
-        Raises :class:`~sw_driver.pim.errors.UnknownWorkError` for an id that was not given out.
+        Raises :class:`~sw_driver.errors.UnknownWorkError` for an id that was not given out.
         """
         self._collect()
         if work_id in self._running:
@@ -189,8 +178,8 @@ class Pim:
 
         Raises
         ------
-        UnknownWorkError: the id was not given out, or not to this program.
-        ForgottenWorkError: another work has taken the slot.
+        UnknownWorkError: the id was not given out, or not to this program, or another work has
+            taken the slot.
         """
         slot, held = self._held(work_id)
         self._check_current(work_id, held)
@@ -221,7 +210,7 @@ class Pim:
     def state(self, work_id: int) -> str:
         """``waiting``, ``running`` or ``completed``.
 
-        Raises :class:`~sw_driver.pim.errors.UnknownWorkError` for an id that was not given out.
+        Raises :class:`~sw_driver.errors.UnknownWorkError` for an id that was not given out.
         """
         slot, held = self._held(work_id)
         return "completed" if work_id < held else self._state(slot)
@@ -231,8 +220,7 @@ class Pim:
 
         Raises
         ------
-        UnknownWorkError: the id was not given out.
-        ForgottenWorkError: another work has taken the slot.
+        UnknownWorkError: the id was not given out, or another work has taken the slot.
         """
         self._registers.keep(work_id % self.config.works)
         held = self._registers.kept("id")
@@ -323,20 +311,20 @@ class Pim:
 
         Raises
         ------
-        AlignmentError: the address or the size is not a multiple of 4.
-        CopyRangeError: they do not fit into the stack, or meet the driver's ring, which is at its
+        InvalidArgumentError: the address or the size is not a multiple of 4, or the values are not
+            contiguous.
+        RangeError: they do not fit into the stack, or meet the driver's ring, which is at its
             end.
-        HostBufferError: the values are not contiguous.
         """
         if not values.flags.c_contiguous:
-            raise HostBufferError(
+            raise InvalidArgumentError(
                 f"the values, of shape {values.shape}, are not contiguous: copy them first",
                 shape=values.shape,
             )
         self._check_range(address_bytes, values.nbytes)
         place = ring_place(self.config)
         if _meet(range(address_bytes, address_bytes + values.nbytes), place):
-            raise CopyRangeError(
+            raise RangeError(
                 f"{values.nbytes} bytes at {address_bytes:#x} meet the driver's ring, "
                 f"{place.start:#x} to {place.stop - 1:#x}: write elsewhere",
                 address_bytes=address_bytes,
@@ -352,8 +340,8 @@ class Pim:
 
         Raises
         ------
-        AlignmentError: the address or the size is not a multiple of 4.
-        CopyRangeError: they are not within the stack.
+        InvalidArgumentError: the address or the size is not a multiple of 4.
+        RangeError: they are not within the stack.
         """
         self._check_range(address_bytes, nbytes)
         return self.transport.read_memory(address_bytes, nbytes)
@@ -361,10 +349,10 @@ class Pim:
     def write_tensor(self, placed: PlacedTensor, values: NDArray[np.float32]) -> None:
         """Writes ``values``, of the tensor's shape, to its place.
 
-        Raises :class:`~sw_driver.errors.HostBufferError` for another shape or type.
+        Raises :class:`~sw_driver.errors.InvalidArgumentError` for another shape or type.
         """
         if values.shape != placed.shape or values.dtype != np.float32:
-            raise HostBufferError(
+            raise InvalidArgumentError(
                 f"the values are {values.dtype} of shape {values.shape}: expected float32 of "
                 f"shape {placed.shape}",
                 shape=values.shape,
@@ -405,14 +393,14 @@ class Pim:
 
     def _check_range(self, address_bytes: int, nbytes: int) -> None:
         if address_bytes % ELEMENT_BYTES or nbytes % ELEMENT_BYTES:
-            raise AlignmentError(
+            raise InvalidArgumentError(
                 f"{nbytes} bytes at {address_bytes:#x}: address and size must be multiples of "
                 f"{ELEMENT_BYTES}",
                 address_bytes=address_bytes,
                 bytes=nbytes,
             )
         if not self.config.holds(address_bytes, nbytes):
-            raise CopyRangeError(
+            raise RangeError(
                 f"{nbytes} bytes at {address_bytes:#x} are not within "
                 f"{self.config.memory_description}",
                 address_bytes=address_bytes,
@@ -434,7 +422,7 @@ class Pim:
         if self._is_full():
             self._collect()
         if self._is_full():
-            raise PoolFullError(
+            raise RefusedWorkError(
                 f"the pool is full: {len(self._running)} works have not completed, and it holds "
                 f"{self.config.works}; wait for one of them; {work}",
                 cause="full",
@@ -498,7 +486,7 @@ class Pim:
 
     def _check_current(self, work_id: int, held: int) -> None:
         if held != work_id:
-            raise ForgottenWorkError(
+            raise UnknownWorkError(
                 f"work {work_id} has completed, and work {held} has taken its slot: ask before "
                 f"{self.config.works} more works are offered",
                 work_id=work_id,

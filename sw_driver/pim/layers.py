@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import LayerError
+from sw_driver.errors import InvalidArgumentError
 
 __all__ = ["Convolution", "FullyConnected", "Layer"]
 
@@ -22,7 +22,7 @@ def _check_sizes(layer: Any, zero: Iterable[str] = (), most: int = _MOST) -> Non
         least = int(item.name not in zero)
         integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if not integer or not least <= value <= most:
-            raise LayerError(
+            raise InvalidArgumentError(
                 f"{item.name} is {value!r}: expected an integer from {least} to {most}",
                 name=item.name,
                 value=value,
@@ -34,7 +34,8 @@ class Convolution:
     """A 2-D convolution of ``images`` x ``channels`` x ``height`` x ``width`` with ``filters``.
 
     Padding is the same on all sides. With ``groups``, a group of filters sees only its own group of
-    channels. Raises :class:`~sw_driver.pim.errors.LayerError` for sizes that do not fit together.
+    channels. Raises :class:`~sw_driver.errors.InvalidArgumentError` for sizes that do not fit
+    together.
     """
 
     images: int
@@ -51,7 +52,7 @@ class Convolution:
     def __post_init__(self) -> None:
         _check_sizes(self, zero=("padding",))
         if self.channels % self.groups or self.filters % self.groups:
-            raise LayerError(
+            raise InvalidArgumentError(
                 f"groups is {self.groups}: expected a divisor of channels, {self.channels}, and "
                 f"filters, {self.filters}",
                 groups=self.groups,
@@ -63,7 +64,7 @@ class Convolution:
             (self.width, self.filter_width),
         ):
             if size + 2 * self.padding < filter_size:
-                raise LayerError(
+                raise InvalidArgumentError(
                     f"a filter of {self.filter_height} x {self.filter_width} does not fit into an "
                     f"image of {self.height} x {self.width} with a padding of {self.padding}: take "
                     "a larger image or a smaller filter",
@@ -140,7 +141,7 @@ class Convolution:
 class FullyConnected:
     """A fully connected layer: ``samples`` vectors of ``inputs`` to as many of ``outputs``.
 
-    Raises :class:`~sw_driver.pim.errors.LayerError` for sizes out of range.
+    Raises :class:`~sw_driver.errors.InvalidArgumentError` for sizes out of range.
     """
 
     samples: int

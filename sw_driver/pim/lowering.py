@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hw.pim.work.descriptor import FORMS
+from sw_driver.errors import InvalidArgumentError
 
 from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
-from .errors import LayerError
 from .layers import Convolution, FullyConnected, Layer
 from .placing import PlacedTensor, StackMemory, work_on
 from .planning import units_in_groups
@@ -111,11 +111,11 @@ def lower(
 
     ``whole_groups``: whether a work is given units in whole groups only.
 
-    Raises :class:`~sw_driver.pim.errors.LayerError` for an unknown pass,
+    Raises :class:`~sw_driver.errors.InvalidArgumentError` for an unknown pass,
     :class:`~sw_driver.errors.OutOfMemoryError` if the stack is too small.
     """
     if pass_name not in _PASSES:
-        raise LayerError(
+        raise InvalidArgumentError(
             f"no pass {pass_name!r}: expected one of {', '.join(_PASSES)}", name=pass_name
         )
     inputs, result, *writers = _PASSES[pass_name]
@@ -249,7 +249,7 @@ def _input_gradient(layer: Convolution, draft: _Draft) -> None:
                 pad_left=max(0, -left),
             )
     if not draft.works:
-        raise LayerError(f"no element of the input of {layer.describe()} has a gradient")
+        raise InvalidArgumentError(f"no element of the input of {layer.describe()} has a gradient")
     # The remainders' results lie between one another, so that by their spans they follow each
     # other; parts of other channels do not.
     draft.parts = 1 if stride == 1 else draft.config.works

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from ..errors import ClosedError, InvalidOptionError, WaitTimeoutError
+from ..errors import ClosedError, InvalidArgumentError, WaitTimeoutError
 from .context import Context
 from .gate import Block
 from .watchdog import Patience
@@ -241,9 +241,9 @@ class Handle(Generic[T]):
 
 
 def check_timeout(timeout: Any) -> None:
-    """Raises :class:`InvalidOptionError` for what is no number of seconds from 0 on, nor None."""
+    """Raises :class:`InvalidArgumentError` for what is no number of seconds from 0 on, nor None."""
     if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
-        raise InvalidOptionError(
+        raise InvalidArgumentError(
             f"timeout is {timeout!r}: expected seconds, 0 or more, or None to wait for the end",
             timeout=timeout,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..errors import ClosedError, InvalidHandleError, StreamFailedError
+from ..errors import ClosedError, InvalidArgumentError, StreamFailedError
 from .context import Context
 from .gate import Block
 from .handles import Handle, check_timeout
@@ -101,13 +101,13 @@ class Stream:
     def wait_for(self, handle: Handle[Any]) -> Handle[None]:
         """Operations queued from now on begin after ``handle`` has ended; it may be another's.
 
-        If it fails, so does the stream. Raises :class:`~sw_driver.errors.InvalidHandleError` for
+        If it fails, so does the stream. Raises :class:`~sw_driver.errors.InvalidArgumentError` for
         what is no handle of this device.
         """
         context = self._context
         context.check_open()
         if not isinstance(handle, Handle) or not handle.belongs_to(context):
-            raise InvalidHandleError(
+            raise InvalidArgumentError(
                 f"{handle!r} is a {type(handle).__name__}: expected a handle that an operation of "
                 "this device returned"
             )

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidOptionError
+from ..errors import InvalidArgumentError
 from .files import replacing
 from .timeline_picture import PICTURES, draw_timeline
 
@@ -295,9 +295,9 @@ def _us(ns: int) -> str:
 
 
 def timeline_file(timeline: Any) -> Path:
-    """Where the timeline goes. Raises :class:`InvalidOptionError` if it cannot be written."""
+    """Where the timeline goes. Raises :class:`InvalidArgumentError` if it cannot be written."""
     if not isinstance(timeline, str | os.PathLike) or not str(timeline):
-        raise InvalidOptionError(
+        raise InvalidArgumentError(
             f"timeline is {timeline!r}: expected the name of a file", timeline=repr(timeline)
         )
     path = Path(timeline).absolute()
@@ -309,7 +309,7 @@ def timeline_file(timeline: Any) -> Path:
     elif not os.access(path.parent, os.W_OK):
         problem = f"is in {str(path.parent)!r}, which cannot be written: choose another"
     if problem is not None:
-        raise InvalidOptionError(
+        raise InvalidArgumentError(
             f"the timeline {str(timeline)!r} {problem}", timeline=str(timeline)
         )
     return path

@@ -52,7 +52,7 @@ _MAKE = ["make", "-j2", "-f", "Vempty.mk", "OPT_GLOBAL=-O2", *_OBJECTS]
 
 
 class BuildError(RuntimeError):
-    """The simulator could not be built."""
+    """A simulator could not be built, or a design not synthesized; the message says what to do."""
 
 
 def run_tool(command: list[str], folder: Path, watch: Callable[[], None] = lambda: None) -> None:

@@ -11,14 +11,10 @@ from .clock import Event, Steps
 from .engine import Engine
 from .errors import EngineError
 
-__all__ = ["Cost", "Free", "Move", "Plan", "PlanError", "Policy", "Run", "Step", "drive", "replay"]
+__all__ = ["Cost", "Free", "Move", "Plan", "Policy", "Run", "Step", "drive", "replay"]
 
 Cost = Callable[[Op, str], int]
 """How long an operation takes on the device of that name, in ns."""
-
-
-class PlanError(EngineError):
-    """A plan that cannot be carried out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +143,7 @@ class Free:
 class Plan:
     """What to do, in the order in which each queue does it.
 
-    Raises :class:`PlanError` for an action that waits for itself or a later one.
+    Raises :class:`EngineError` for an action that waits for itself or a later one.
     """
 
     actions: tuple[Run | Move | Free, ...]
@@ -158,13 +154,15 @@ class Plan:
         for number, action in enumerate(self.actions):
             for other in action.after:
                 if not 0 <= other < number:
-                    raise PlanError(f"action {number}, {action}, waits for {other}, not before it")
+                    raise EngineError(
+                        f"action {number}, {action}, waits for {other}, not before it"
+                    )
 
 
 def replay(engine: Engine, trace: Trace, plan: Plan, *, cost: Cost | None = None) -> Step:
     """Does what the plan says; tensors hold memory by their ids.
 
-    Raises :class:`PlanError` for a tensor that is not where it is needed when it is,
+    Raises :class:`EngineError` for a tensor that is not where it is needed when it is,
     :class:`~sw_driver.system.errors.NoRoomError` if ``placed`` does not fit, and
     :class:`~sw_driver.system.errors.DeadlockError` if room never comes.
     """
@@ -173,10 +171,12 @@ def replay(engine: Engine, trace: Trace, plan: Plan, *, cost: Cost | None = None
         known = trace.ops if isinstance(action, Run) else trace.tensors
         number = action.op if isinstance(action, Run) else action.tensor
         if not 0 <= number < len(known):
-            raise PlanError(f"{action}: the trace {trace.name} has {len(known)} of them, from 0 on")
+            raise EngineError(
+                f"{action}: the trace {trace.name} has {len(known)} of them, from 0 on"
+            )
     for tensor, memory in plan.placed.items():
         if not 0 <= tensor < len(trace.tensors):
-            raise PlanError(f"tensor {tensor} is placed: {trace.name} has {len(trace.tensors)}")
+            raise EngineError(f"tensor {tensor} is placed: {trace.name} has {len(trace.tensors)}")
         engine.memory(memory).take(tensor, trace.tensors[tensor].nbytes)
     events: list[Event] = []
     runs: dict[int, Action] = {}
@@ -184,7 +184,7 @@ def replay(engine: Engine, trace: Trace, plan: Plan, *, cost: Cost | None = None
         after = [events[number] for number in action.after]
         if isinstance(action, Run):
             if action.op in runs:
-                raise PlanError(f"operation {action.op} runs twice")
+                raise EngineError(f"operation {action.op} runs twice")
             runs[action.op] = event = _run(engine, trace, action, after, ask)
         elif isinstance(action, Move):
             event = _move(engine, trace.tensors[action.tensor], action, after)
@@ -249,7 +249,7 @@ def _step(engine: Engine, trace: Trace, begin_ns: int, actions: Mapping[int, Act
 def _expect(engine: Engine, tensor: int, memory: str, who: str) -> None:
     if not engine.memory(memory).holds(tensor):
         places = [name for name, account in engine.memories.items() if account.holds(tensor)]
-        raise PlanError(
+        raise EngineError(
             f"at {engine.now_ns} ns {who} needs tensor {tensor} in memory {memory!r}: it is "
             + (f"in {', '.join(places)}" if places else "nowhere")
         )

@@ -7,11 +7,12 @@ from importlib import import_module
 from pathlib import Path
 
 from sw_driver.machine.machine import check_name
+from sw_driver.machine.parts import MachineError
 from sw_driver.runtime.files import write_whole
 
 from .reproduction import Experiment, Progress, page
 
-__all__ = ["PAPERS", "ReproductionError", "reproduce", "write_page"]
+__all__ = ["PAPERS", "reproduce", "write_page"]
 
 PAPERS = {
     "axdimm": "sw_driver.system.axdimm.experiments",
@@ -20,29 +21,25 @@ PAPERS = {
 """The module of each paper, with its ``EXPERIMENTS`` and the ``INTRODUCTION`` of its page."""
 
 
-class ReproductionError(ValueError):
-    """What was asked for is not there; the message says what is."""
-
-
 def reproduce(
     paper: str, names: Sequence[str], settings: Sequence[str], progress: Progress
 ) -> Iterator[Experiment]:
     """Makes the experiments of these names, or all of the paper, one after the other.
 
-    ``settings`` are changes of the machine, ``KEY=VALUE`` each. Raises :class:`ReproductionError`
-    for what there is not, at once; and an experiment, when its turn comes,
-    :class:`~sw_driver.machine.parts.MachineError` for settings that do not fit and
+    ``settings`` are changes of the machine, ``KEY=VALUE`` each. Raises
+    :class:`~sw_driver.machine.parts.MachineError` for what there is not, at once; and an
+    experiment, when its turn comes, for settings that do not fit, and
     :class:`~sw_driver.system.errors.EngineError` for a machine that is too small.
     """
-    check_name("paper", paper, PAPERS, ReproductionError)
+    check_name("paper", paper, PAPERS)
     experiments = import_module(PAPERS[paper]).EXPERIMENTS
     for name in names:
-        check_name("experiment", name, [*experiments, "all"], ReproductionError)
+        check_name("experiment", name, [*experiments, "all"])
     changes = {}
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals:
-            raise ReproductionError(f"--set is {text!r}: expected KEY=VALUE, as gpu.launch_ns=1000")
+            raise MachineError(f"--set is {text!r}: expected KEY=VALUE, as gpu.launch_ns=1000")
         changes[key.strip()] = value.strip()
     chosen = list(experiments) if not names or "all" in names else list(dict.fromkeys(names))
     return (experiments[name](changes, progress) for name in chosen)

@@ -27,7 +27,7 @@ from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import module_config, parse_device
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
-from sw_driver.errors import ClosedError, UnsupportedRuleError
+from sw_driver.errors import ClosedError, InvalidArgumentError
 from sw_driver.transport import WINDOW_BYTES
 
 from .shards import VALUE_BYTES, Shard, Slot, Span, common, merged, padded
@@ -79,7 +79,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
     ValueError: an option that no update rule has, parameters that share memory, and what PyTorch's
         optimizer refuses.
     TypeError: a parameter that is not of real floating-point numbers.
-    UnsupportedRuleError: the opened module lacks the update rule.
+    InvalidArgumentError: the opened module lacks the update rule.
     """
 
     state_keys: ClassVar[dict[str, str]]
@@ -368,7 +368,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
             there = self.device.rules(channel)
             if name not in there:
                 wanted = (*there, name)
-                raise UnsupportedRuleError(
+                raise InvalidArgumentError(
                     f"{type(self).__name__} needs the rule {name}, the kernel of channel {channel} "
                     f"has {', '.join(there)}: open the device with "
                     f"BackendOptions(settings={{'rules': {wanted}}})",

@@ -90,7 +90,7 @@ def test_adam_on_a_file(path: Path) -> None:
         back = np.zeros(1003, np.uint8)[3:]
         device.MemcpyAxdimm2Host(back, pointer + 7, back.size)
         assert np.array_equal(back, data)
-        with pytest.raises(errors.InvalidOptionError, match="no backdoor"):
+        with pytest.raises(errors.InvalidArgumentError, match="no backdoor"):
             device.MemcpyHost2Axdimm(pointer, data, 256, backdoor=True)
         for channel, address, nbytes in ((2, 0, 64), (0, 32, 64), (0, 0, 65), (0, CAPACITY, 64)):
             with pytest.raises(ValueError, match=r"channel must|whole lines|not within"):
@@ -138,11 +138,11 @@ def test_bad_devices_are_refused(path: Path, tmp_path: Path) -> None:
         (tmp_path, "Is a directory"),
         (Path("/dev/null"), "/dev/null"),
     ):
-        with pytest.raises(errors.NoSuchDeviceError, match=message):
+        with pytest.raises(errors.InvalidArgumentError, match=message):
             MappedTransport(name)
     for channels in (0, 3, 32):
         said = f"has 262144 bytes for {channels} channels: expected, for each, a power of two"
-        with pytest.raises(errors.InvalidOptionError, match=said):
+        with pytest.raises(errors.InvalidArgumentError, match=said):
             MappedTransport(path, channels=channels)
     # Nothing was left open by them.
     with MappedTransport(path) as transport:

@@ -80,7 +80,7 @@ def test_pointers_of_other_kinds_are_refused(
     for other in KINDS:
         wrong = pointers[other].pointer
         # A pointer is no buffer either.
-        refusal = (errors.ForeignPointerError, errors.HostBufferError)
+        refusal = (errors.PointerError, errors.InvalidArgumentError)
         if other != source:
             with pytest.raises(refusal, match="Pointer"):
                 copy(pointers[destination].pointer, wrong, 64)
@@ -97,20 +97,20 @@ def test_misuse_of_every_kind(runtime: Axdimm, kind: str) -> None:
     copy_in = getattr(runtime, f"MemcpyHost2{kind}")
     free = getattr(runtime, f"Free{kind}")
     for offset, nbytes in ((0, 101), (-1, 1), (100, 1)):
-        with pytest.raises(errors.CopyRangeError):
+        with pytest.raises(errors.RangeError):
             copy_in(memory.pointer + offset, bytes(200), nbytes)
-    with pytest.raises(errors.InvalidSizeError):
+    with pytest.raises(errors.InvalidArgumentError, match="nbytes is -1"):
         copy_in(memory.pointer, bytes(200), -1)
-    with pytest.raises(errors.InteriorPointerError):
+    with pytest.raises(errors.PointerError, match="1 bytes into its allocation"):
         free(memory.pointer + 1)
-    with pytest.raises(errors.InvalidSizeError):
+    with pytest.raises(errors.InvalidArgumentError, match="nbytes is 0"):
         getattr(runtime, f"Malloc{kind}")(0, 0)
-    with pytest.raises(errors.NoSuchChannelError):
+    with pytest.raises(errors.InvalidArgumentError, match="channel is 17"):
         getattr(runtime, f"Malloc{kind}")(64, 17)
     free(memory.pointer)
-    with pytest.raises(errors.FreedPointerError):
+    with pytest.raises(errors.PointerError, match="was freed"):
         copy_in(memory.pointer, bytes(100), 100)
-    with pytest.raises(errors.DoubleFreeError):
+    with pytest.raises(errors.PointerError, match="was freed"):
         free(memory.pointer)
 
 
@@ -119,7 +119,7 @@ def test_overlapping_copies_are_refused(runtime: Axdimm, kind: str) -> None:
     memory = Memory(runtime, kind, 1000, 1, channel=0)
     copy = getattr(runtime, f"Memcpy{kind}2{kind}")
     for to, at, nbytes in ((0, 0, 1), (0, 10, 11), (500, 400, 101)):
-        with pytest.raises(errors.OverlapError, match=str(nbytes)):
+        with pytest.raises(errors.RangeError, match=str(nbytes)):
             copy(memory.pointer + to, memory.pointer + at, nbytes)
     copy(memory.pointer, memory.pointer + 500, 500)
     expected = memory.start.copy()
@@ -129,7 +129,7 @@ def test_overlapping_copies_are_refused(runtime: Axdimm, kind: str) -> None:
 
 def test_overlapping_buffers_are_refused(runtime: Axdimm) -> None:
     data = np.arange(100, dtype=np.uint8)
-    with pytest.raises(errors.OverlapError):
+    with pytest.raises(errors.RangeError):
         runtime.MemcpyHost2Host(data[10:], data, 50)
     runtime.MemcpyHost2Host(data[50:], data, 50)
     assert np.array_equal(data[50:], data[:50])
@@ -160,11 +160,11 @@ def test_a_copy_of_no_bytes_is_nothing(
 def test_options_are_checked(runtime: Axdimm) -> None:
     memory = Memory(runtime, "Axdimm", 64, 1, channel=0)
     gpu = Memory(runtime, "Gpu", 64, 1, channel=0)
-    with pytest.raises(errors.InvalidOptionError, match=r"'later'.*raise, wait"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"'later'.*raise, wait"):
         runtime.MemcpyHost2Axdimm(memory.pointer, bytes(64), 64, modes="later")
-    with pytest.raises(errors.InvalidOptionError, match="backdoor"):
+    with pytest.raises(errors.InvalidArgumentError, match="backdoor"):
         runtime.MemcpyHost2Gpu(gpu.pointer, bytes(64), 64, backdoor=True)
-    with pytest.raises(errors.InvalidHandleError, match="stream"):
+    with pytest.raises(errors.InvalidArgumentError, match="stream"):
         runtime.MemcpyHost2Gpu(gpu.pointer, bytes(64), 64, stream="0")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unknown"):
         runtime.MemcpyHost2Gpu(gpu.pointer, bytes(64), 64, unknown=1)  # type: ignore[call-arg]
@@ -186,11 +186,11 @@ def test_a_copy_that_fails_in_the_middle_leaves_both_sides_defined(
         nonlocal calls
         calls += 1
         if calls == 2:
-            raise errors.StorageIOError("injected")
+            raise errors.StorageError("injected")
         inner(self, *arguments)
 
     monkeypatch.setattr(nvme.NvmeStorage, name, failing)
-    with pytest.raises(errors.StorageIOError) as caught:
+    with pytest.raises(errors.StorageError) as caught:
         getattr(runtime, f"Memcpy{direction}")(dst.pointer, src.pointer, SIZE)
     assert caught.value.details["copied_bytes"] == 4096
     expected = dst.start.copy()

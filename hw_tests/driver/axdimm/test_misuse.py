@@ -83,7 +83,7 @@ def test_the_register_windows_cannot_be_allocated(device: Axdimm) -> None:
 
 @pytest.mark.parametrize("nbytes", [0, -5, 1.5, "64", None])
 def test_size_to_allocate(device: Axdimm, nbytes: Any) -> None:
-    with refused(device, errors.InvalidSizeError, nbytes):
+    with refused(device, errors.InvalidArgumentError, "nbytes", nbytes):
         device.MallocAxdimm(nbytes, 0)
 
 
@@ -98,7 +98,7 @@ def test_no_such_channel(device: Axdimm, channel: Any) -> None:
         lambda: device.mode(channel),
     ]
     for call in calls:
-        with refused(device, errors.NoSuchChannelError, channel):
+        with refused(device, errors.InvalidArgumentError, "channel", channel):
             call()
 
 
@@ -107,11 +107,11 @@ def test_foreign_pointer(device: Axdimm) -> None:
         foreign = other.MallocAxdimm(64, 0)
     device.MallocAxdimm(64, 0)
     for pointer in (foreign, 0, None, "0x40"):
-        with refused(device, errors.ForeignPointerError):
+        with refused(device, errors.PointerError):
             device.FreeAxdimm(pointer)  # type: ignore[arg-type]
-        with refused(device, errors.ForeignPointerError):
+        with refused(device, errors.PointerError):
             device.MemcpyHost2Axdimm(pointer, bytes(64), 64)  # type: ignore[arg-type]
-        with refused(device, errors.ForeignPointerError):
+        with refused(device, errors.PointerError):
             device.MemcpyAxdimm2Host(bytearray(64), pointer, 64)  # type: ignore[arg-type]
 
 
@@ -120,17 +120,17 @@ def test_freed_pointer(device: Axdimm) -> None:
     device.FreeAxdimm(pointer)
     # The same memory belongs to somebody else now.
     assert device.MallocAxdimm(64, 1).address == pointer.address
-    with refused(device, errors.DoubleFreeError, hex(pointer.address)):
+    with refused(device, errors.PointerError, hex(pointer.address), "was freed"):
         device.FreeAxdimm(pointer)
-    with refused(device, errors.FreedPointerError, hex(pointer.address)):
+    with refused(device, errors.PointerError, hex(pointer.address), "was freed"):
         device.MemcpyHost2Axdimm(pointer, bytes(64), 64)
-    with refused(device, errors.FreedPointerError, hex(pointer.address)):
+    with refused(device, errors.PointerError, hex(pointer.address), "was freed"):
         device.MemcpyAxdimm2Host(bytearray(64), pointer, 64, backdoor=True)
 
 
 def test_only_the_start_of_an_allocation_can_be_freed(device: Axdimm) -> None:
     pointer = device.MallocAxdimm(256, 0)
-    with refused(device, errors.InteriorPointerError, hex(pointer.address), 64):
+    with refused(device, errors.PointerError, hex(pointer.address), 64):
         device.FreeAxdimm(pointer + 64)
 
 
@@ -141,10 +141,10 @@ def test_only_the_start_of_an_allocation_can_be_freed(device: Axdimm) -> None:
 def test_copy_past_the_allocation(device: Axdimm, offset: int, nbytes: int, backdoor: bool) -> None:
     device.MallocAxdimm(64, 0)
     pointer = device.MallocAxdimm(100, 0)
-    with refused(device, errors.CopyRangeError, offset, offset + nbytes, 100):
+    with refused(device, errors.RangeError, offset, offset + nbytes, 100):
         device.MemcpyHost2Axdimm(pointer + offset, bytes(nbytes), nbytes, backdoor=backdoor)
     destination = bytearray(b"\x55" * nbytes)
-    with refused(device, errors.CopyRangeError, offset, offset + nbytes, 100):
+    with refused(device, errors.RangeError, offset, offset + nbytes, 100):
         device.MemcpyAxdimm2Host(destination, pointer + offset, nbytes, backdoor=backdoor)
     assert destination == b"\x55" * nbytes
 
@@ -152,23 +152,23 @@ def test_copy_past_the_allocation(device: Axdimm, offset: int, nbytes: int, back
 @pytest.mark.parametrize("nbytes", [-1, 2.0, None])
 def test_size_to_copy(device: Axdimm, nbytes: Any) -> None:
     pointer = device.MallocAxdimm(64, 0)
-    with refused(device, errors.InvalidSizeError, nbytes):
+    with refused(device, errors.InvalidArgumentError, "nbytes", nbytes):
         device.MemcpyHost2Axdimm(pointer, bytes(64), nbytes)
-    with refused(device, errors.InvalidSizeError, nbytes):
+    with refused(device, errors.InvalidArgumentError, "nbytes", nbytes):
         device.MemcpyAxdimm2Host(bytearray(64), pointer, nbytes)
 
 
 def test_host_buffers(device: Axdimm) -> None:
     pointer = device.MallocAxdimm(100, 0)
-    with refused(device, errors.HostBufferError, 99, 100):
+    with refused(device, errors.InvalidArgumentError, 99, 100):
         device.MemcpyHost2Axdimm(pointer, bytes(99), 100)
-    with refused(device, errors.HostBufferError, 99, 100):
+    with refused(device, errors.InvalidArgumentError, 99, 100):
         device.MemcpyAxdimm2Host(bytearray(99), pointer, 100)
-    with refused(device, errors.HostBufferError, "read-only"):
+    with refused(device, errors.InvalidArgumentError, "read-only"):
         device.MemcpyAxdimm2Host(bytes(100), pointer, 100)
-    with refused(device, errors.HostBufferError, "contiguous"):
+    with refused(device, errors.InvalidArgumentError, "contiguous"):
         device.MemcpyHost2Axdimm(pointer, np.zeros(200, dtype=np.uint8)[::2], 100)
-    with refused(device, errors.HostBufferError, "list"):
+    with refused(device, errors.InvalidArgumentError, "list"):
         device.MemcpyHost2Axdimm(pointer, [0] * 100, 100)
 
 
@@ -202,39 +202,39 @@ def test_run_of_more_parameters_than_a_tensor_holds(
     device: Axdimm, ready: dict[str, Any], name: str
 ) -> None:
     short = device.MallocAxdimm(NBYTES - 1, 0)
-    with refused(device, errors.CountMismatchError, f"{name} holds {COUNT - 1}", COUNT):
+    with refused(device, errors.InvalidArgumentError, f"{name} holds {COUNT - 1}", COUNT):
         device.RunAdamOnAxdimmAsync(**{**ready, name: short})
-    with refused(device, errors.CountMismatchError, "holds 16", COUNT):
+    with refused(device, errors.InvalidArgumentError, "holds 16", COUNT):
         device.RunAdamOnAxdimmAsync(**{**ready, name: ready[name] + 192})
-    with refused(device, errors.CountMismatchError, "holds 0", COUNT):
+    with refused(device, errors.InvalidArgumentError, "holds 0", COUNT):
         device.RunAdamOnAxdimmAsync(**{**ready, name: ready[name] + -64})
 
 
 @pytest.mark.parametrize("nparams", [0, -3, 2.5, None])
 def test_run_of_no_parameters(device: Axdimm, ready: dict[str, Any], nparams: Any) -> None:
-    with refused(device, errors.CountMismatchError, nparams):
+    with refused(device, errors.InvalidArgumentError, "nparams", nparams):
         device.RunAdamOnAxdimmAsync(**{**ready, "nparams": nparams})
 
 
 @pytest.mark.parametrize("name", "pmvg")
 def test_run_on_bad_pointers(device: Axdimm, ready: dict[str, Any], name: str) -> None:
     elsewhere = device.MallocAxdimm(NBYTES, 1)
-    with refused(device, errors.WrongChannelError, name, 1, 0):
+    with refused(device, errors.InvalidArgumentError, name, 1, 0):
         device.RunAdamOnAxdimmAsync(**{**ready, name: elsewhere})
-    with refused(device, errors.AlignmentError, name, hex(ready[name].address + 4)):
+    with refused(device, errors.InvalidArgumentError, name, hex(ready[name].address + 4)):
         device.RunAdamOnAxdimmAsync(**{**ready, name: ready[name] + 4})
-    with refused(device, errors.ForeignPointerError):
+    with refused(device, errors.PointerError):
         device.RunAdamOnAxdimmAsync(**{**ready, name: replace(ready[name], device=0)})
     freed = device.MallocAxdimm(NBYTES, 0)
     device.FreeAxdimm(freed)
-    with refused(device, errors.FreedPointerError, hex(freed.address)):
+    with refused(device, errors.PointerError, hex(freed.address), "was freed"):
         device.RunAdamOnAxdimmAsync(**{**ready, name: freed})
 
 
 def test_run_on_overlapping_tensors(device: Axdimm, ready: dict[str, Any]) -> None:
-    with refused(device, errors.OverlapError, "p", "g", hex(ready["p"].address)):
+    with refused(device, errors.RangeError, "p", "g", hex(ready["p"].address)):
         device.RunAdamOnAxdimmAsync(**{**ready, "g": ready["p"]})
-    with refused(device, errors.OverlapError, "m", "v", hex(ready["m"].address + 64)):
+    with refused(device, errors.RangeError, "m", "v", hex(ready["m"].address + 64)):
         device.RunAdamOnAxdimmAsync(**{**ready, "v": ready["m"] + 64})
 
 
@@ -262,7 +262,7 @@ def test_run_on_overlapping_tensors(device: Axdimm, ready: dict[str, Any]) -> No
     ],
 )
 def test_hyperparameters(device: Axdimm, ready: dict[str, Any], name: str, value: Any) -> None:
-    with refused(device, errors.HyperparameterError, name, value):
+    with refused(device, errors.InvalidArgumentError, name, value):
         device.RunAdamOnAxdimmAsync(**{**ready, name: value})
 
 
@@ -463,7 +463,7 @@ def test_what_is_not_the_device_is_refused() -> None:
     ],
 )
 def test_no_such_device(name: str, expected: str) -> None:
-    with pytest.raises(errors.NoSuchDeviceError, match=expected):
+    with pytest.raises(errors.InvalidArgumentError, match=expected):
         Axdimm(name)
 
 

@@ -541,7 +541,7 @@ def test_a_process_that_dies_fails_the_sweep_which_then_goes_on(
 def test_a_point_that_raises_has_its_error() -> None:
     point = Point(backend="nonesuch", settings=golden_point(1).settings)
     figures = measure.measure_point(point)
-    assert figures["error"].startswith("NoSuchDeviceError: no device 'nonesuch'")
+    assert figures["error"].startswith("InvalidArgumentError: no device 'nonesuch'")
     assert figures.keys() == set(FIGURES)
 
 

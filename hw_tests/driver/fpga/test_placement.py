@@ -8,7 +8,8 @@ from hw.logic.clocking import CLOCK_GATE_CELLS
 from hw.verilog.writer import Port, ports_of, to_verilog
 from hw_tests.logic.clock_gate_sample import ClockGateSample
 from sw_driver.fpga.placement import place
-from sw_driver.fpga.synthesis import SynthesisError, design_cost
+from sw_driver.fpga.synthesis import design_cost
+from sw_driver.simulator.runtime import BuildError
 
 MULTIPLY = """
 module multiply(input clk, input [11:0] a, input [11:0] b, output reg [23:0] y);
@@ -55,5 +56,5 @@ def test_a_clock_gate_is_a_wire(cell: str) -> None:
 
 def test_a_design_that_does_not_fit() -> None:
     text = "module wide(input clk, output reg y); wire gone; missing m(gone); endmodule"
-    with pytest.raises(SynthesisError, match=r"ERROR: .*missing"):
+    with pytest.raises(BuildError, match=r"ERROR: .*missing"):
         place(text, [PORTS[0], Port(name="y", width=1, direction="output")], top="wide", seed=1)

@@ -7,11 +7,11 @@ import pytest
 from sw_driver.fpga import synthesis
 from sw_driver.fpga.synthesis import (
     RESOURCES,
-    SynthesisError,
     count_resources,
     design_resources,
     dsp_cells,
 )
+from sw_driver.simulator.runtime import BuildError
 
 
 def test_memories_of_lookup_tables_are_lookup_tables() -> None:
@@ -27,7 +27,7 @@ def test_memories_of_lookup_tables_are_lookup_tables() -> None:
 
 @pytest.mark.parametrize("cell", ["URAM288", "RAM256X1D", "SRLX"])
 def test_memories_that_are_not_known_are_not_left_out(cell: str) -> None:
-    with pytest.raises(SynthesisError, match=f"2 cells {cell}"):
+    with pytest.raises(BuildError, match=f"2 cells {cell}"):
         count_resources({"LUT2": 10, cell: 2})
 
 
@@ -64,5 +64,5 @@ def test_modules_that_are_mapped_apart_count_as_often_as_they_are_there(
 
 
 def test_failures_say_why() -> None:
-    with pytest.raises(SynthesisError, match=r"ERROR: .*missing"):
+    with pytest.raises(BuildError, match=r"ERROR: .*missing"):
         dsp_cells("module top;\n  missing u();\nendmodule\n", top="top")

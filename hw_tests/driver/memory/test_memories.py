@@ -172,14 +172,14 @@ def test_allocations_do_not_overlap_and_start_on_a_page_on_the_host(memory: Memo
 
 @pytest.mark.parametrize("nbytes", [0, -1, 1.5, "4096", None])
 def test_a_size_is_a_positive_integer(memory: Any, nbytes: Any) -> None:
-    with pytest.raises(errors.InvalidSizeError, match="nbytes"):
+    with pytest.raises(errors.InvalidArgumentError, match="nbytes"):
         memory.allocate(nbytes)
     assert len(memory.allocations) == 0
 
 
 @pytest.mark.parametrize("channel", [1, -1, 0.0, "0"])
 def test_there_is_one_channel(memory: Any, channel: Any) -> None:
-    with pytest.raises(errors.NoSuchChannelError, match=r"channel is .*expected 0 or None"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"channel is .*expected 0 or None"):
         memory.allocate(64, channel)
     assert len(memory.allocations) == 0
     assert memory.allocate(64, None).channel == memory.allocate(64, 0).channel == 0
@@ -304,7 +304,7 @@ def test_an_array_outlives_its_allocation_and_the_pointer_does_not(
     mapped.free(pointer)
     array[:] = 3.0
     assert array.sum() == 3.0 * (1 << 13)
-    with pytest.raises(errors.FreedPointerError):
+    with pytest.raises(errors.PointerError, match="was freed"):
         mapped.array(pointer)
     assert len(maps) == 1
     del array
@@ -314,12 +314,12 @@ def test_an_array_outlives_its_allocation_and_the_pointer_does_not(
 def test_arrays_out_of_range_are_refused(mapped: Any) -> None:
     pointer = mapped.allocate(100)
     for place, count in ((pointer, 26), (pointer + 4, 25), (pointer + 101, 0), (pointer - 4, None)):
-        with pytest.raises(errors.CopyRangeError):
+        with pytest.raises(errors.RangeError):
             mapped.array(place, np.float32, count)
-    with pytest.raises(errors.InvalidSizeError, match="count"):
+    with pytest.raises(errors.InvalidArgumentError, match="count"):
         mapped.array(pointer, np.float32, -1)
     for dtype in (object, "V0"):
-        with pytest.raises(errors.HostBufferError, match="dtype"):
+        with pytest.raises(errors.InvalidArgumentError, match="dtype"):
             mapped.array(pointer, dtype)
 
 
@@ -482,7 +482,7 @@ def test_channels_are_gpus() -> None:
     gpu.write(pointer, some_bytes(64))
     np.testing.assert_array_equal(read(gpu, pointer, 64), some_bytes(64))
     assert [leg.schedule for leg in gpu.legs(pointer, 64, writing=True)] == [gpu.schedules[2]]
-    with pytest.raises(errors.NoSuchChannelError, match="from 0 to 2"):
+    with pytest.raises(errors.InvalidArgumentError, match="from 0 to 2"):
         gpu.allocate(64, 3)
     assert repr(gpu) == ("<gpu: 1 allocations of 64 bytes, Double 0, Double 1, Double 2>")
 
@@ -538,14 +538,14 @@ def test_tensors_are_the_memory() -> None:
         read(gpu, pointer + 40, 20).view(np.float32), np.arange(10, 15, dtype=np.float32)
     )
     assert gpu.tensor(pointer + 40, torch.float32, 5)[0] == 10
-    with pytest.raises(errors.AlignmentError, match="multiple of 4"):
+    with pytest.raises(errors.InvalidArgumentError, match="multiple of 4"):
         gpu.tensor(pointer + 2, torch.float32, 5)
-    with pytest.raises(errors.CopyRangeError):
+    with pytest.raises(errors.RangeError):
         gpu.tensor(pointer, torch.float32, 101)
     with pytest.raises(errors.GpuError, match="tensor"):
         gpu.array(pointer, np.float32)
     gpu.free(pointer)
-    with pytest.raises(errors.FreedPointerError):
+    with pytest.raises(errors.PointerError, match="was freed"):
         gpu.tensor(pointer, torch.float32)
 
 
@@ -612,7 +612,7 @@ def test_a_tensor_of_the_stand_in_shares_its_memory() -> None:
     gpu.array(pointer + 40, np.float32, 1)[:] = -1
     assert tensor[10] == -1
     assert gpu.tensor(pointer + 40, torch.float32, 1).item() == -1
-    with pytest.raises(errors.AlignmentError, match="multiple of 4"):
+    with pytest.raises(errors.InvalidArgumentError, match="multiple of 4"):
         gpu.tensor(pointer + 2, torch.float32, 5)
     gpu.free(pointer)
     assert tensor[11] == 11

@@ -22,13 +22,10 @@ from numpy.typing import NDArray
 from sw_driver.errors import (
     AxdimmError,
     ClosedError,
-    InvalidSizeError,
-    LostDataError,
-    NoSuchChannelError,
-    NoSuchStorageError,
+    DeviceInUseError,
+    InvalidArgumentError,
     OutOfMemoryError,
-    StorageInUseError,
-    StorageIOError,
+    StorageError,
 )
 from sw_driver.memory.interface import Memory
 from sw_driver.memory.nvme import NvmeStorage
@@ -236,7 +233,7 @@ def test_a_failed_read_leaves_the_destination(
     memory.write(pointer, data)
     faults.plan = fail("preadv", BROKEN, paths[1])
     destination = np.full(pointer.nbytes, 0x5A, np.uint8)
-    with pytest.raises(StorageIOError, match=f"read of .*{paths[1]}: Input/output error") as caught:
+    with pytest.raises(StorageError, match=f"read of .*{paths[1]}: Input/output error") as caught:
         memory.read(pointer, destination)
     assert np.all(destination == 0x5A)
     assert caught.value.details["errno"] == errno.EIO
@@ -257,7 +254,7 @@ def test_after_a_failed_write_an_allocation_can_only_be_freed(
     for each in (before, pointer, after):
         memory.write(each, data)
     faults.plan = fail(name, error, paths[0])
-    with pytest.raises(KeyboardInterrupt if error is not BROKEN else StorageIOError):
+    with pytest.raises(KeyboardInterrupt if error is not BROKEN else StorageError):
         memory.write(pointer + 100, data[: 2 * STRIPE])
     faults.plan = lambda *_: None
     destination = np.full(10, 0x5A, np.uint8)
@@ -267,7 +264,7 @@ def test_after_a_failed_write_an_allocation_can_only_be_freed(
         lambda: memory.legs(pointer, 1, writing=False),
     ]
     for use in uses:
-        with pytest.raises(LostDataError, match=rf"0x60000 .* used .*{error.args[-1]}.* free it"):
+        with pytest.raises(StorageError, match=rf"0x60000 .* used .*{error.args[-1]}.* free it"):
             use()
     assert np.all(destination == 0x5A)
     for each in (before, after):
@@ -289,13 +286,13 @@ def test_a_short_transfer_is_a_failed_one(
     pointer = memory.allocate(8 * BLOCK)
     memory.write(pointer, noise(8 * BLOCK))
     faults.plan = lambda name, _, buffer: len(buffer) - BLOCK if name == "pwritev" else None
-    with pytest.raises(StorageIOError, match=f"write of 32768 .*{path}: only 28672 were moved"):
+    with pytest.raises(StorageError, match=f"write of 32768 .*{path}: only 28672 were moved"):
         memory.write(pointer, noise(8 * BLOCK))
     faults.plan = lambda *_: None
     pointer = memory.allocate(8 * BLOCK)
     memory.write(pointer, noise(8 * BLOCK))
     os.truncate(path, pointer.address + BLOCK)
-    with pytest.raises(StorageIOError, match=r"only 4096 were moved, as .* the file cut"):
+    with pytest.raises(StorageError, match=r"only 4096 were moved, as .* the file cut"):
         get(memory, pointer)
 
 
@@ -350,7 +347,7 @@ def test_what_is_no_storage_is_refused(memory: NvmeStorage, tmp_path: Path) -> N
         for path in (tmp_path, fifo, tmp_path / "socket", "/dev/full"):
             cases.append((path, capacity, "neither a regular file nor a block device"))
     for path, capacity, message in cases:
-        with pytest.raises(NoSuchStorageError, match=message) as caught:
+        with pytest.raises(StorageError, match=message) as caught:
             memory.register(path, capacity_bytes=capacity)
         if isinstance(path, Path):
             assert str(path) in str(caught.value)
@@ -361,7 +358,7 @@ def test_what_is_no_storage_is_refused(memory: NvmeStorage, tmp_path: Path) -> N
 def test_a_capacity_must_be_a_block_at_least(
     memory: NvmeStorage, tmp_path: Path, capacity: Any
 ) -> None:
-    with pytest.raises(InvalidSizeError, match="capacity_bytes"):
+    with pytest.raises(InvalidArgumentError, match="capacity_bytes"):
         memory.register(tmp_path / "new", capacity_bytes=capacity)
     assert not list(tmp_path.iterdir())
 
@@ -374,7 +371,7 @@ def test_nothing_is_registered_twice(memory: NvmeStorage, tmp_path: Path) -> Non
     for path in (paths[1], symbolic, hard):
         for capacity in (None, 8 << 20):
             for other in (memory, NvmeStorage(device=2)):
-                with pytest.raises(StorageInUseError, match=f"{path}' is in use: .*already, by"):
+                with pytest.raises(DeviceInUseError, match=f"{path}' is in use: .*already, by"):
                     other.register(path, capacity_bytes=capacity)
     assert paths[1].stat().st_size == 4 << 20
     assert len(memory.statistics()) == 2
@@ -400,7 +397,7 @@ def test_another_process_locks_its_storage_until_it_is_killed(
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "ready\n"
-            with pytest.raises(StorageInUseError, match=f"{path}.* by this or another process"):
+            with pytest.raises(DeviceInUseError, match=f"{path}.* by this or another process"):
                 memory.register(path)
         finally:
             holder.send_signal(signal.SIGKILL)
@@ -430,7 +427,7 @@ def test_a_block_device_is_storage(memory: NvmeStorage, tmp_path: Path) -> None:
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no block device can be had here: {getattr(error, 'stderr', None) or error}")
     try:
-        with pytest.raises(NoSuchStorageError, match=r"1048576 bytes, expected at least 1052672"):
+        with pytest.raises(StorageError, match=r"1048576 bytes, expected at least 1052672"):
             memory.register(device, capacity_bytes=(1 << 20) + BLOCK)
         memory.register(device)
         assert memory.statistics()[0].total_bytes == 1 << 20
@@ -440,7 +437,7 @@ def test_a_block_device_is_storage(memory: NvmeStorage, tmp_path: Path) -> None:
         another_node = tmp_path / "node"
         os.mknod(another_node, 0o60600, os.stat(device).st_rdev)
         for node in (device, another_node):
-            with pytest.raises(StorageInUseError, match="or mounted"):
+            with pytest.raises(DeviceInUseError, match="or mounted"):
                 memory.register(node)
         memory.close()
     finally:
@@ -453,16 +450,16 @@ def test_a_block_device_is_storage(memory: NvmeStorage, tmp_path: Path) -> None:
 
 def test_sizes_and_channels_are_checked(memory: NvmeStorage, tmp_path: Path) -> None:
     for channel in (None, 0):
-        with pytest.raises(NoSuchChannelError, match="call RegisterStorage"):
+        with pytest.raises(InvalidArgumentError, match="call RegisterStorage"):
             memory.allocate(100, channel)
     register(memory, tmp_path, 2)
     wrong: list[Any] = [2, -1, 1.0, "0", True]
     for channel in wrong:
-        with pytest.raises(NoSuchChannelError, match="0 to 1"):
+        with pytest.raises(InvalidArgumentError, match="0 to 1"):
             memory.allocate(100, channel)
     sizes: list[Any] = [0, -1, 1.5]
     for nbytes in sizes:
-        with pytest.raises(InvalidSizeError, match=str(nbytes)):
+        with pytest.raises(InvalidArgumentError, match=str(nbytes)):
             memory.allocate(nbytes)
     assert not len(memory.allocations)
 
@@ -493,7 +490,7 @@ def test_statistics_count(memory: NvmeStorage, tmp_path: Path, faults: Faults) -
     memory.write(pointer, noise(3 * STRIPE))
     get(memory, pointer + 10, STRIPE)
     faults.plan = fail("pwritev", BROKEN)
-    with pytest.raises(StorageIOError):
+    with pytest.raises(StorageError):
         memory.write(pointer, noise(100))
     first, second = memory.statistics()
     assert (first.allocations, second.allocations) == (1, 2)

@@ -9,7 +9,7 @@ import pytest
 
 from golden.memory_node.compression import compressed, expanded
 from hw.memory_node.config import MEMORY_NODE_PRESETS
-from sw_driver.errors import AlignmentError, InvalidOptionError
+from sw_driver.errors import InvalidArgumentError
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.backends.rtl import RtlNetwork
@@ -153,13 +153,13 @@ def test_refusals() -> None:
     for offset, nbytes in ((64, BLOCK), (0, 64), (BLOCK, BLOCK + 32), (0, BLOCK + 64)):
         for dst, src, way in ((remote + offset, there, OUT), (there, remote + offset, BACK)):
             with pytest.raises(
-                AlignmentError, match=r"expected (multiples of 4096|a multiple of 64)"
+                InvalidArgumentError, match=r"expected (multiples of 4096|a multiple of 64)"
             ):
                 device.cuda_memcpy_async(dst, src, nbytes, way)
     device.synchronize()
     assert device.compression == CompressionStatistics()
     assert device.compression.ratio == 1
     with pytest.raises(
-        InvalidOptionError, match="page_bytes of the device to be a multiple of 4096"
+        InvalidArgumentError, match="page_bytes of the device to be a multiple of 4096"
     ):
         _device(page_bytes=64).cuda_malloc_remote(64, compressed=True)

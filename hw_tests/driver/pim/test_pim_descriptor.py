@@ -13,8 +13,8 @@ import pytest
 import golden.pim as golden
 from golden.pim.descriptor import FORMS
 from hw.pim.work.descriptor import PLAN_BITS
+from sw_driver.errors import InvalidArgumentError
 from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
-from sw_driver.pim.errors import DescriptorError
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 TENSORS = ("a", "b", "c", "result")
@@ -97,5 +97,5 @@ def test_spans_and_counts_are_the_golden_models() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_refuses_what_a_field_cannot_hold(work: Work, said: str) -> None:
-    with pytest.raises(DescriptorError, match=said):
+    with pytest.raises(InvalidArgumentError, match=said):
         work.encode()

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from golden.pim import tree
 from hw.pim.config import PIM_PRESETS
-from sw_driver.errors import OutOfMemoryError
+from sw_driver.errors import InvalidArgumentError, OutOfMemoryError, RefusedWorkError
 from sw_driver.pim.backends import open_pim
 from sw_driver.pim.descriptor import Opcode
 from sw_driver.pim.device import Pim
-from sw_driver.pim.errors import LayerError, PoolFullError
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.lowering import LEARNING_RATE, PASSES, cut, lower
 
@@ -262,7 +261,9 @@ def execute(device: Pim, layer: Layer, name: str) -> tuple[Tensors, Floats]:
             try:
                 offered.append(device.pim_fix(None, work, work.result, work.units))
                 break
-            except PoolFullError:
+            except RefusedWorkError as refusal:
+                if refusal.cause != "full":
+                    raise
                 device.wait_any([each for each in offered if not device.work_query(each)])
     for each in offered:
         device.wait(each)
@@ -366,17 +367,21 @@ def test_a_gradient_of_a_bias_has_few_works_whatever_the_images() -> None:
 )
 def test_refuses_convolutions(changes: dict[str, int], said: str) -> None:
     good = vars(convolution(1, 3, 9, 9, 4, 3, 3, 1, 1))
-    with pytest.raises(LayerError, match=said):
+    with pytest.raises(InvalidArgumentError, match=said):
         Convolution(**good | changes)
 
 
 def test_refuses_fully_connected_layers() -> None:
-    with pytest.raises(LayerError, match="inputs is 16777216: expected an integer from 1 to 1677"):
+    with pytest.raises(
+        InvalidArgumentError, match="inputs is 16777216: expected an integer from 1 to 1677"
+    ):
         FullyConnected(samples=1, inputs=1 << 24, outputs=1)
 
 
 def test_refuses_passes_and_layers_that_are_too_large() -> None:
-    with pytest.raises(LayerError, match="no pass 'sideways': expected one of forward, backward"):
+    with pytest.raises(
+        InvalidArgumentError, match="no pass 'sideways': expected one of forward, backward"
+    ):
         lower(LAYERS[0], "sideways", CONFIG)
     with pytest.raises(OutOfMemoryError, match="no room for weights"):
         lower(FullyConnected(samples=1, inputs=1000, outputs=1000), "forward", CONFIG)

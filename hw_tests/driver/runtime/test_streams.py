@@ -159,13 +159,13 @@ def test_a_failed_handle_fails_the_stream_that_waits_for_it(device: Axdimm) -> N
 
 @pytest.mark.parametrize("what", [None, 3, "handle", threading.Event()])
 def test_what_is_no_handle_is_refused(device: Axdimm, what: Any) -> None:
-    with pytest.raises(errors.InvalidHandleError, match=type(what).__name__):
+    with pytest.raises(errors.InvalidArgumentError, match=type(what).__name__):
         device.stream(0).wait_for(what)
     with Axdimm(GoldenTransport()) as other:
         foreign = other.SetArbiterNormal(0)
-        with pytest.raises(errors.InvalidHandleError):
+        with pytest.raises(errors.InvalidArgumentError):
             device.stream(0).wait_for(foreign)
-        with pytest.raises(errors.InvalidHandleError):
+        with pytest.raises(errors.InvalidArgumentError):
             device.SetArbiterNormal(0, stream=other.stream(0))
 
 
@@ -529,7 +529,9 @@ def test_no_wait_takes_less_than_no_time(device: Axdimm, timeout: Any) -> None:
         lambda: device.WaitAxdimm(1, timeout),
     ]
     for call in calls:
-        with pytest.raises(errors.InvalidOptionError, match=f"timeout is {timeout!r}: .*0 or more"):
+        with pytest.raises(
+            errors.InvalidArgumentError, match=f"timeout is {timeout!r}: .*0 or more"
+        ):
             call()
     handle.wait(SECONDS)
 
@@ -571,7 +573,7 @@ def test_closing_waits_for_a_callback_that_is_refused() -> None:
 
 @pytest.mark.parametrize("timeline", ["", ".", 5, "no/such/folder/trace.json"])
 def test_where_a_timeline_cannot_be_written_is_refused_at_once(timeline: Any) -> None:
-    with pytest.raises(errors.InvalidOptionError, match="timeline"):
+    with pytest.raises(errors.InvalidArgumentError, match="timeline"):
         Axdimm("cycles:tiny", timeline=timeline)
 
 
@@ -684,12 +686,7 @@ def test_forged_pointers_are_refused(device: Axdimm, field: str, value: int) -> 
     pointer = device.MallocAxdimm(256, 0)
     forged = replace(pointer, **{field: value})
     # An address below the allocation is an ordinary pointer, moved too far.
-    refusals = (
-        errors.ForeignPointerError,
-        errors.FreedPointerError,
-        errors.CopyRangeError,
-        errors.NoSuchChannelError,
-    )
+    refusals = (errors.PointerError, errors.RangeError, errors.InvalidArgumentError)
     calls: list[Callable[[], Any]] = [
         lambda: device.MemcpyHost2Axdimm(forged, bytes(128), 128),
         lambda: device.MemcpyAxdimm2Host(bytearray(128), forged, 128),
@@ -698,6 +695,6 @@ def test_forged_pointers_are_refused(device: Axdimm, field: str, value: int) -> 
     for call in calls:
         with pytest.raises(refusals):
             call()
-    with pytest.raises((*refusals, errors.InteriorPointerError)):
+    with pytest.raises(refusals):
         device.FreeAxdimm(forged)
     device.FreeAxdimm(pointer)

@@ -9,17 +9,7 @@ import pytest
 from sw_driver.machine import MachineError
 from sw_driver.machine.tiny import TINY
 from sw_driver.system.clock import Event
-from sw_driver.system.driving import (
-    Free,
-    Move,
-    Plan,
-    PlanError,
-    Policy,
-    Run,
-    Step,
-    drive,
-    replay,
-)
+from sw_driver.system.driving import Free, Move, Plan, Policy, Run, Step, drive, replay
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import DeadlockError, EngineError, NoRoomError
 from sw_driver.system.network import Transfer
@@ -204,7 +194,7 @@ def test_plans_that_cannot_be_are_refused(actions: tuple, said: str) -> None:
 
 
 def test_what_is_placed_has_to_be_and_to_fit() -> None:
-    with pytest.raises(PlanError, match="tensor 4 is placed: test has 4"):
+    with pytest.raises(EngineError, match="tensor 4 is placed: test has 4"):
         replay(Engine(TINY), TRACE, Plan(actions=(), placed={4: "gpu"}))
     with pytest.raises(NoRoomError, match="2 takes 4000 bytes, of 3000"):
         replay(

@@ -17,7 +17,7 @@ from hw_tests.driver.transports import SpoilingTransport
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.cli import main
-from sw_driver.errors import UnsupportedRuleError
+from sw_driver.errors import InvalidArgumentError
 from sw_driver.experiments.training import gpt
 from sw_driver.experiments.training.data import MODULE_BYTES, MODULES, load_library_text
 from sw_driver.experiments.training.gpt import Gpt, GptSettings, GptTrainer
@@ -116,7 +116,7 @@ def test_refuses_a_rule_of_no_optimizer(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delitem(gpt._OPTIMIZERS, "sgd")
     with (
         Axdimm(GoldenTransport(rules=("sgd",))) as device,
-        pytest.raises(UnsupportedRuleError, match="sgd: choose one of adam, "),
+        pytest.raises(InvalidArgumentError, match="sgd: choose one of adam, "),
     ):
         train(device, 1)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sw_driver.errors import NoSuchDeviceError
+from sw_driver.errors import InvalidArgumentError
 from sw_driver.transport import Transport
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class BackendOptions:
 def parse_device(name: str) -> tuple[str, str | None]:
     """The backend and the preset, if it has one, that ``BACKEND[:PRESET]`` names.
 
-    Raises :class:`NoSuchDeviceError` for a name that is none.
+    Raises :class:`InvalidArgumentError` for a name that is none.
     """
     backend, colon, preset = name.partition(":")
     if backend not in BACKENDS:
-        raise NoSuchDeviceError(
+        raise InvalidArgumentError(
             f"no device {name!r}: expected one of {', '.join(BACKENDS)}, with a configuration "
             "after a colon if wanted",
             name=name,
@@ -71,7 +71,7 @@ def parse_device(name: str) -> tuple[str, str | None]:
     from hw.axdimm.config import MODULE_PRESETS
 
     if preset not in MODULE_PRESETS:
-        raise NoSuchDeviceError(
+        raise InvalidArgumentError(
             f"no device {name!r}: expected one of the configurations {', '.join(MODULE_PRESETS)}",
             name=name,
         )
@@ -81,9 +81,9 @@ def parse_device(name: str) -> tuple[str, str | None]:
 def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
     """Opens the backend ``name``, or ``name:preset``.
 
-    Raises :class:`NoSuchDeviceError` for a name that is none and ``ValueError`` for settings that
-    the backend or the configuration refuses. Opening ``rtl`` builds the simulator first if these
-    sources and settings have not been built yet, which takes about a minute.
+    Raises :class:`InvalidArgumentError` for a name that is none and ``ValueError`` for settings
+    that the backend or the configuration refuses. Opening ``rtl`` builds the simulator first if
+    these sources and settings have not been built yet, which takes about a minute.
     """
     backend, preset = parse_device(name)
     settings = options or BackendOptions()

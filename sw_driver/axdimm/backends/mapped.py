@@ -12,12 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.errors import (
-    ClosedError,
-    DeviceInUseError,
-    InvalidOptionError,
-    NoSuchDeviceError,
-)
+from sw_driver.errors import ClosedError, DeviceInUseError, InvalidArgumentError
 from sw_driver.transport import (
     LINE_BYTES,
     WINDOW_BYTES,
@@ -47,7 +42,7 @@ class MappedFile:
 
     Raises
     ------
-    NoSuchDeviceError: ``path`` cannot be opened or mapped.
+    InvalidArgumentError: ``path`` cannot be opened or mapped.
     DeviceInUseError: another program, or this one, has it open through this class.
     """
 
@@ -70,7 +65,7 @@ class MappedFile:
                     name=self.name,
                 ) from None
             except (OSError, ValueError, TypeError) as error:
-                raise NoSuchDeviceError(
+                raise InvalidArgumentError(
                     f"{self.name!r} cannot be mapped to read and write ({error}): name a device or "
                     "file that this user may map",
                     name=self.name,
@@ -114,8 +109,8 @@ class MappedTransport(Transport):
 
     Raises
     ------
-    InvalidOptionError: the map is not of so many channels.
-    NoSuchDeviceError, DeviceInUseError: see :class:`MappedFile`.
+    InvalidArgumentError: ``path`` cannot be opened or mapped, or not as so many channels.
+    DeviceInUseError: another program, or this one, has it open.
     """
 
     name = "mapped"
@@ -134,7 +129,7 @@ class MappedTransport(Transport):
         self.capacity_bytes = self._map.nbytes // channels if channels > 0 else 0
         if self.capacity_bytes < 4 * WINDOW_BYTES or self.capacity_bytes.bit_count() != 1:
             self.close()
-            raise InvalidOptionError(
+            raise InvalidArgumentError(
                 f"{self._map.name!r} has {self._map.nbytes} bytes for {channels} channels: "
                 f"expected, for each, a power of two of at least {4 * WINDOW_BYTES}",
                 channels=channels,
@@ -191,15 +186,15 @@ class MappedTransport(Transport):
             time.sleep(min(left, interval_fabric_cycles * cycle_s))
 
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """Raises :class:`~sw_driver.errors.InvalidOptionError`: hardware has no backdoor."""
+        """Raises :class:`~sw_driver.errors.InvalidArgumentError`: hardware has no backdoor."""
         raise self._no_backdoor()
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """Raises :class:`~sw_driver.errors.InvalidOptionError`: hardware has no backdoor."""
+        """Raises :class:`~sw_driver.errors.InvalidArgumentError`: hardware has no backdoor."""
         raise self._no_backdoor()
 
-    def _no_backdoor(self) -> InvalidOptionError:
-        return InvalidOptionError(
+    def _no_backdoor(self) -> InvalidArgumentError:
+        return InvalidArgumentError(
             f"{self._map.name!r} is mapped and has no backdoor, which only simulations have: copy "
             "with backdoor=False",
             backdoor=True,

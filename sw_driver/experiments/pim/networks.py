@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...pim.errors import LayerError
+from ...errors import InvalidArgumentError
 from ...pim.layers import Convolution, FullyConnected, Layer
 
 __all__ = ["BATCH", "NETWORKS", "PAIRS", "named_layer"]
@@ -91,15 +91,15 @@ PAIRS = (
 def named_layer(network: str, layer: str, *, images: int = BATCH) -> Layer:
     """The layer ``layer`` of ``network`` for a batch of ``images``.
 
-    Raises :class:`~sw_driver.pim.errors.LayerError` for names that are not known.
+    Raises :class:`~sw_driver.errors.InvalidArgumentError` for names that are not known.
     """
     if network not in NETWORKS:
-        raise LayerError(
+        raise InvalidArgumentError(
             f"no network {network!r}: expected one of {', '.join(NETWORKS)}", network=network
         )
     layers = NETWORKS[network]
     if layer not in layers:
-        raise LayerError(
+        raise InvalidArgumentError(
             f"{network} has no layer {layer!r}: expected one of {', '.join(layers)}",
             network=network,
             layer=layer,

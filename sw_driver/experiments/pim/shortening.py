@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...errors import InvalidArgumentError
 from ...pim.backends.cycles import CyclesPim
 from ...pim.device import Pim
-from ...pim.errors import LayerError
 from .measure import Job, Run, WorkRecord, run_jobs
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def worth_shortening(transport: PimTransport, jobs: Sequence[Job]) -> bool:
     """Whether :func:`run_shortened` is for ``jobs``: one alone that takes the cycle model many
     minutes, and many fewer with shorter sums.
 
-    Raises :class:`~sw_driver.pim.errors.LayerError` for one of several that would take it hours.
+    Raises :class:`~sw_driver.errors.InvalidArgumentError` for one of several that would take it
+    hours.
     """
     if not isinstance(transport, CyclesPim):
         return False
@@ -54,7 +55,7 @@ def worth_shortening(transport: PimTransport, jobs: Sequence[Job]) -> bool:
         return followed > LONG_CYCLES and _WORTH * short < followed
     for job in jobs:
         if _followed_cycles(transport, job) > _MOST_FOLLOWED_CYCLES:
-            raise LayerError(
+            raise InvalidArgumentError(
                 f"{job.name} {job.pass_name}: its sums are too long for the cycle model to follow "
                 "beside another layer: take it alone, fewer --images or --most-products"
             )

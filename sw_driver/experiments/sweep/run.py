@@ -48,7 +48,7 @@ def run_sweep(
     ------
     SweepError: the sweep cannot be made as asked for; nothing was measured.
     BrokenExecutor: a process that measured died; what it had not measured is missing.
-    SynthesisError: a kernel was not synthesized.
+    BuildError: a kernel was not synthesized.
     OSError: the table cannot be written.
     """
     points = [(point.key(), point) for point in grid.points()]

@@ -18,7 +18,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 import sw_driver.torch
 from golden.rules import reference
 from sw_driver.axdimm import Axdimm
-from sw_driver.errors import UnsupportedRuleError
+from sw_driver.errors import InvalidArgumentError
 from sw_driver.experiments.rulejob import hyperparameters_of
 from sw_driver.torch import ModuleOptimizer, StepReport
 
@@ -133,7 +133,7 @@ class GptTrainer:
         self._device = device
         self._rule = training_rule(device)
         if self._rule.name not in _OPTIMIZERS:
-            raise UnsupportedRuleError(
+            raise InvalidArgumentError(
                 f"no optimizer of sw_driver.torch has {self._rule.name}: choose one of "
                 f"{', '.join(_OPTIMIZERS)}",
                 rule=self._rule.name,

@@ -17,7 +17,7 @@ from hw.rules import rule as rule_of
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import DramActivity, KernelRun, RunResult
-from sw_driver.errors import UnsupportedRuleError
+from sw_driver.errors import InvalidArgumentError
 from sw_driver.experiments.rulejob import hyperparameters_of
 
 from .data import CLASSES, PIXELS, Digits
@@ -140,12 +140,12 @@ class TrainingResult(Share):
 def training_rule(device: Axdimm) -> UpdateRule:
     """The rule that ``device`` trains by: its kernels' first.
 
-    Raises :class:`~sw_driver.errors.UnsupportedRuleError` if that is none of
+    Raises :class:`~sw_driver.errors.InvalidArgumentError` if that is none of
     :data:`TRAINING_RULES`.
     """
     rule = rule_of(device.rules(0)[0])
     if rule.name not in TRAINING_RULES:
-        raise UnsupportedRuleError(
+        raise InvalidArgumentError(
             f"{rule.name} loads {', '.join(rule.inputs) or 'nothing'} and stores "
             f"{', '.join(rule.outputs) or 'nothing'}: training takes a rule that updates p, and "
             f"its own state, by g: one of {', '.join(TRAINING_RULES)}",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sw_driver.errors import InvalidSizeError
+from sw_driver.errors import InvalidArgumentError
 
 __all__ = ["DeviceMemory", "tensors_in"]
 
@@ -32,13 +32,13 @@ class DeviceMemory(TorchDispatchMode):
 
     Raises
     ------
-    InvalidSizeError: the limit is no positive integer.
+    InvalidArgumentError: the limit is no positive integer.
     """
 
     def __init__(self, limit_bytes: int | None = None, *, kind: str = "cpu") -> None:
         super().__init__()
         if limit_bytes is not None and (not isinstance(limit_bytes, int) or limit_bytes < 1):
-            raise InvalidSizeError(
+            raise InvalidArgumentError(
                 f"the device's limit is {limit_bytes!r}: expected a positive number of bytes, or "
                 "None",
                 limit_bytes=limit_bytes,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from hw.rules import rule
-from sw_driver.errors import UnsupportedRuleError
+from sw_driver.errors import InvalidArgumentError
 from sw_driver.runtime.files import replacing
 from sw_driver.torch import ModuleOptimizer
 
@@ -52,7 +52,7 @@ class Offloading:
 
     Raises
     ------
-    TypeError, ValueError, InvalidSizeError: an argument is none of these.
+    TypeError, ValueError, InvalidArgumentError: an argument is none of these.
     """
 
     def __init__(
@@ -283,7 +283,7 @@ class Offloading:
         self._number += 1
         name = f"{held.name} ({self._number})"  # two modules may have parameters of one name
         if not held.parameter.requires_grad:
-            with suppress(UnsupportedRuleError):
+            with suppress(InvalidArgumentError):
                 key = self.store.add(name, values, rule=STATELESS)
                 held.stateless = self.rule != STATELESS
                 return key

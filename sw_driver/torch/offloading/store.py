@@ -20,16 +20,7 @@ from hw.rules import RULES
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, KernelRun
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
-from sw_driver.errors import (
-    BusyError,
-    ClosedError,
-    CountMismatchError,
-    HostBufferError,
-    InvalidOptionError,
-    StreamFailedError,
-    TensorNameError,
-    UnsupportedRuleError,
-)
+from sw_driver.errors import BusyError, ClosedError, InvalidArgumentError, StreamFailedError
 from sw_driver.memory.allocations import checked_size
 from sw_driver.memory.hostbuffer import byte_view
 from sw_driver.runtime.handles import Handle
@@ -75,7 +66,7 @@ class TensorStore:
 
     Raises
     ------
-    InvalidOptionError, InvalidSizeError, OutOfMemoryError, StorageError: as their names say.
+    InvalidArgumentError, OutOfMemoryError, StorageError, DeviceInUseError: as their names say.
     """
 
     def __init__(
@@ -89,7 +80,7 @@ class TensorStore:
     ) -> None:
         known = get_args(Placement)
         if placement not in known:
-            raise InvalidOptionError(
+            raise InvalidArgumentError(
                 f"placement is {placement!r}: expected {' or '.join(map(repr, known))}",
                 option="placement",
             )
@@ -152,13 +143,16 @@ class TensorStore:
         What the channel has no room for goes straight to storage. State begins at 0 or what
         ``initial_state`` says by the tensor's name. The values may be reused at the return.
 
-        Raises :class:`UnsupportedRuleError`, :class:`OutOfMemoryError` (also if the channel could
-        not hold parameter, state and gradient together), :class:`TensorNameError` for a name that
-        is there or state that the rule has not, :class:`HostBufferError`; nothing is changed then.
+        Raises :class:`InvalidArgumentError` for a rule that the kernel has not, a name that is
+        there, state that the rule has not and values that are none, and :class:`OutOfMemoryError`,
+        also if the channel could not hold parameter, state and gradient together; nothing is
+        changed then.
         """
         self._check_sound()
         if name in self._keys:
-            raise TensorNameError(f"the store has a parameter {name!r}: give each its own name")
+            raise InvalidArgumentError(
+                f"the store has a parameter {name!r}: give each its own name"
+            )
         shape, initial = _shape(values), dict(initial_state or {})
         number = self._next_channel()
         chosen = self._rule(rule, number)
@@ -243,13 +237,13 @@ class TensorStore:
         With another ``scale`` than 1 the gradient is first multiplied by it, rounded to FP32, by
         the rules ``fill`` and ``accumulate``.
 
-        Raises :class:`HyperparameterError`, :class:`TensorNameError` if no gradient was received,
+        Raises :class:`InvalidArgumentError` for hyper-parameters, and if no gradient was received,
         :class:`OutOfMemoryError` if the storage is full; nothing is lost then.
         """
         entry = self._sound(key)
         room = self._rooms[entry.channel]
         if not entry.gradient.known:
-            raise TensorNameError(
+            raise InvalidArgumentError(
                 f"{entry.name} has no gradient: receive() one before update()", name=entry.name
             )
         rule_constants(entry.rule, checked_hyperparameters(entry.rule, hyperparameters))
@@ -288,7 +282,7 @@ class TensorStore:
         entry = self._sound(key)
         chosen = self._tensor(entry, tensor)
         if not chosen.known:
-            raise TensorNameError(
+            raise InvalidArgumentError(
                 f"{entry.name} has no gradient: none was received", name=entry.name
             )
         values = np.empty(entry.shape, np.float32)
@@ -301,7 +295,7 @@ class TensorStore:
         entry = self._sound(key)
         chosen = self._tensor(entry, tensor)
         if chosen is entry.gradient:
-            raise TensorNameError(
+            raise InvalidArgumentError(
                 f"the gradient of {entry.name} cannot be written: receive() it",
                 name=entry.name,
             )
@@ -419,7 +413,7 @@ class TensorStore:
 
     def _entry(self, key: int) -> Entry:
         if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < len(self._entries):
-            raise TensorNameError(
+            raise InvalidArgumentError(
                 f"no parameter has the key {key!r}: {len(self._entries)} have been added", key=key
             )
         return self._entries[key]
@@ -430,7 +424,7 @@ class TensorStore:
 
     def _tensor(self, entry: Entry, name: str) -> Kept:
         if name not in entry.tensors:
-            raise TensorNameError(
+            raise InvalidArgumentError(
                 f"{entry.name} has no tensor {name!r}: expected one of {', '.join(entry.tensors)}",
                 tensor=name,
                 rule=entry.rule.name,
@@ -445,7 +439,7 @@ class TensorStore:
         advice = f"there is no such update rule, known are {', '.join(RULES)}"
         if name in RULES:
             advice = f"open the device with BackendOptions(settings={{'rules': {(*there, name)}}})"
-        raise UnsupportedRuleError(
+        raise InvalidArgumentError(
             f"the kernel of channel {channel} has {', '.join(there)}, not {name}: {advice}",
             rule=name,
             channel=channel,
@@ -456,7 +450,7 @@ class TensorStore:
         """Raises what is wrong with memory that a tensor comes from or goes to."""
         found = _shape(values)
         if found not in (entry.shape, (entry.count,)):
-            raise CountMismatchError(
+            raise InvalidArgumentError(
                 f"{entry.name} has the shape {entry.shape}, the array {found}",
                 shape=entry.shape,
                 found=found,
@@ -467,7 +461,7 @@ class TensorStore:
 def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, float]) -> None:
     """Raises for a rule that is no optimizer's, and for state that it has not."""
     if not ({"p", "g"} <= set(rule.inputs) and "p" in rule.outputs and "g" not in rule.outputs):
-        raise UnsupportedRuleError(
+        raise InvalidArgumentError(
             f"{rule.name} updates no parameter p by a gradient g: give {name} the rule of an "
             "optimizer",
             rule=rule.name,
@@ -475,7 +469,7 @@ def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, fl
     state = [each for each in rule.tensors if each not in ("p", "g")]
     for each in initial_state:
         if each not in state:
-            raise TensorNameError(
+            raise InvalidArgumentError(
                 f"{rule.name} has no state {each!r}: expected {', '.join(state) or 'none'}",
                 tensor=each,
                 rule=rule.name,
@@ -490,7 +484,7 @@ def _shape(values: Any) -> tuple[int, ...]:
             if isinstance(values, np.ndarray)
             else type(values).__name__
         )
-        raise HostBufferError(
+        raise InvalidArgumentError(
             f"the values are {what}: expected a numpy array of float32, not empty"
         )
     return values.shape

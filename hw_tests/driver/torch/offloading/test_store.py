@@ -20,16 +20,10 @@ from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import open_backend
 from sw_driver.errors import (
     ClosedError,
-    CountMismatchError,
-    HostBufferError,
-    HyperparameterError,
-    InvalidOptionError,
-    InvalidSizeError,
+    InvalidArgumentError,
     OutOfMemoryError,
-    StorageIOError,
+    StorageError,
     StreamFailedError,
-    TensorNameError,
-    UnsupportedRuleError,
 )
 from sw_driver.runtime.wrapper import TransportWrapper
 from sw_driver.torch.offloading import TensorStore
@@ -505,9 +499,9 @@ def test_storage_that_fails(
         handle = store.receive(0, noise(COUNT, 3))
         update = store.update(0, hyperparameters("momentum", 1))
         for each in (handle, update):
-            with pytest.raises((StreamFailedError, StorageIOError), match="the drive is broken"):
+            with pytest.raises((StreamFailedError, StorageError), match="the drive is broken"):
                 each.wait()
-        assert_failed(store, StorageIOError)
+        assert_failed(store, StorageError)
     assert single.memory(0).allocations == len(single.storage.allocations) == 0
 
 
@@ -590,21 +584,21 @@ def test_rules_that_the_module_has_not() -> None:
     options = BackendOptions(preset="tiny", settings={"rules": ("adam", "copy")})
     with Axdimm("golden", options=options) as device, TensorStore(device) as store:
         values = noise(COUNT, 0)
-        with pytest.raises(UnsupportedRuleError, match=r"has adam, copy, not sgd: open the device"):
+        with pytest.raises(InvalidArgumentError, match=r"has adam, copy, not sgd: open the device"):
             store.add("a", values, rule="sgd")
-        with pytest.raises(UnsupportedRuleError, match=r"not adamm: there is no such update rule"):
+        with pytest.raises(InvalidArgumentError, match=r"not adamm: there is no such update rule"):
             store.add("a", values, rule="adamm")
-        with pytest.raises(UnsupportedRuleError, match="copy updates no parameter p"):
+        with pytest.raises(InvalidArgumentError, match="copy updates no parameter p"):
             store.add("a", values, rule="copy")
         key = store.add("a", values, rule="adam")
-        with pytest.raises(UnsupportedRuleError, match="not sum_squares"):
+        with pytest.raises(InvalidArgumentError, match="not sum_squares"):
             store.receive(key, values, measure=True)
         store.receive(key, values)
-        with pytest.raises(UnsupportedRuleError, match="not accumulate"):
+        with pytest.raises(InvalidArgumentError, match="not accumulate"):
             store.receive(key, values)
-        with pytest.raises(UnsupportedRuleError, match="not sum_squares"):
+        with pytest.raises(InvalidArgumentError, match="not sum_squares"):
             store.norm()
-        with pytest.raises(UnsupportedRuleError, match="not fill"):
+        with pytest.raises(InvalidArgumentError, match="not fill"):
             store.update(key, hyperparameters("adam", 1), scale=0.5)
         store.update(key, hyperparameters("adam", 1)).wait()
 
@@ -617,50 +611,48 @@ def test_misuse_changes_nothing(golden: Axdimm) -> None:
         store.drain()
         before = store.statistics()
         short, wide = values[1:].copy(), values.astype(np.float64)
-        cases: list[tuple[type[Exception], str, Callable[[], Any]]] = [
-            (TensorNameError, "has a parameter 'a'", lambda: store.add("a", values, rule="sgd")),
+        cases: list[tuple[str, Callable[[], Any]]] = [
+            ("has a parameter 'a'", lambda: store.add("a", values, rule="sgd")),
             (
-                TensorNameError,
                 "momentum has no state 'v': expected m",
                 lambda: store.add("b", values, rule="momentum", initial_state={"v": 1.0}),
             ),
-            (HostBufferError, "160 float64: expected", lambda: store.add("b", wide, rule="sgd")),
-            (HostBufferError, "0 float32: expected", lambda: store.add("b", short[:0], rule="sgd")),
-            (HostBufferError, "are list: expected", lambda: store.receive(0, [1.0])),  # type: ignore[arg-type]
-            (HostBufferError, "float64: expected", lambda: store.receive(0, wide)),
-            (HostBufferError, "contiguous", lambda: store.receive(0, np.repeat(values, 2)[::2])),
-            (CountMismatchError, r"\(160,\), the array \(159,\)", lambda: store.fetch(0, short)),
-            (TensorNameError, "no parameter has the key 1", lambda: store.fetch(1, values)),
-            (TensorNameError, "no parameter has the key 'a'", lambda: store.read("a")),  # type: ignore[arg-type]
-            (TensorNameError, "a has no tensor 'v': .* p, g, m", lambda: store.read(0, "v")),
-            (TensorNameError, "cannot be written", lambda: store.write(0, "g", values)),
+            ("160 float64: expected", lambda: store.add("b", wide, rule="sgd")),
+            ("0 float32: expected", lambda: store.add("b", short[:0], rule="sgd")),
+            ("are list: expected", lambda: store.receive(0, [1.0])),  # type: ignore[arg-type]
+            ("float64: expected", lambda: store.receive(0, wide)),
+            ("contiguous", lambda: store.receive(0, np.repeat(values, 2)[::2])),
+            (r"\(160,\), the array \(159,\)", lambda: store.fetch(0, short)),
+            ("no parameter has the key 1", lambda: store.fetch(1, values)),
+            ("no parameter has the key 'a'", lambda: store.read("a")),  # type: ignore[arg-type]
+            ("a has no tensor 'v': .* p, g, m", lambda: store.read(0, "v")),
+            ("cannot be written", lambda: store.write(0, "g", values)),
+            ("'weight_decay' is missing", lambda: store.update(0, {"lr": 1.0})),
             (
-                HyperparameterError,
-                "'weight_decay' is missing",
-                lambda: store.update(0, {"lr": 1.0}),
-            ),
-            (
-                HyperparameterError,
                 "scale is nan",
                 lambda: store.update(0, hyperparameters("momentum", 1), scale=math.nan),
             ),
         ]
-        for error, message, call in cases:
-            with pytest.raises(error, match=message):
+        for message, call in cases:
+            with pytest.raises(InvalidArgumentError, match=message):
                 call()
         read_only = values.copy()
         read_only.flags.writeable = False
-        with pytest.raises(HostBufferError, match="read-only"):
+        with pytest.raises(InvalidArgumentError, match="read-only"):
             store.fetch(0, read_only)
         assert store.statistics() == before
         store.update(0, hyperparameters("momentum", 1))
-        with pytest.raises(TensorNameError, match=r"a has no gradient: receive\(\) one"):
+        with pytest.raises(InvalidArgumentError, match=r"a has no gradient: receive\(\) one"):
             store.update(0, hyperparameters("momentum", 2))
-        with pytest.raises(TensorNameError, match="a has no gradient: none was received"):
+        with pytest.raises(InvalidArgumentError, match="a has no gradient: none was received"):
             store.read(0, "g")
-    with pytest.raises(InvalidOptionError, match="placement is 'x': expected 'round_robin' or 'by"):
+    with pytest.raises(
+        InvalidArgumentError, match="placement is 'x': expected 'round_robin' or 'by"
+    ):
         TensorStore(golden, placement="x")  # type: ignore[arg-type]
-    with pytest.raises(InvalidSizeError, match="capacity_bytes is 63: expected an integer of at l"):
+    with pytest.raises(
+        InvalidArgumentError, match="capacity_bytes is 63: expected an integer of at l"
+    ):
         TensorStore(golden, capacity_bytes=63)
     kept = golden.MallocAxdimm(64, 1)
     with pytest.raises(OutOfMemoryError):

@@ -26,7 +26,7 @@ from hw_tests.driver.conftest import EVERY_RULE
 from hw_tests.driver.torch.offloading.models import MODELS, Plain, Shared, Tied, batches, loss_of
 from hw_tests.driver.torch.offloading.reference_store import same
 from sw_driver.axdimm import Axdimm, BackendOptions
-from sw_driver.errors import AxdimmError, OutOfMemoryError, UnsupportedRuleError
+from sw_driver.errors import AxdimmError, InvalidArgumentError, OutOfMemoryError
 from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
 
 BESIDES = ("sgd", "sum_squares", "fill", "accumulate")
@@ -462,7 +462,7 @@ def test_options_that_are_none(tmp_path: Path) -> None:
         platform.optimizer()
         with pytest.raises(RuntimeError, match="there is an optimizer already"):
             platform.optimizer()
-        with pytest.raises(UnsupportedRuleError, match=r"not amsgrad"):
+        with pytest.raises(InvalidArgumentError, match=r"not amsgrad"):
             Offloading(platform.store, sw_driver.torch.Adam, amsgrad=True).store.add(
                 "x", np.zeros(3, np.float32), rule="amsgrad"
             )
