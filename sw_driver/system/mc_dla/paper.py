@@ -11,7 +11,7 @@ from ..reproduction import Cell
 from .designs import DC, DESIGNS, DEVICES_OF_A_SOCKET, HC, ORACLE, B, L, S
 from .runs import Runs
 
-__all__ = ["BAND", "B_MEANS", "CLAIMS", "S_LEAST", "add_claims"]
+__all__ = ["BAND", "B_MEANS", "CLAIMS", "S_LEAST", "Claim", "add_claims"]
 
 BAND = 0.10
 """Of the paper's means."""
