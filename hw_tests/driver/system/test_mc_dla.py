@@ -13,6 +13,7 @@ import pytest
 
 from hw_tests.driver.refusals import assert_refused
 from hw_tests.driver.system.gemm_loops import run as run_loops
+from hw_tests.driver.system.ring_messages import simulate
 from hw_tests.driver.trace_reader import assert_sound, read_trace
 from sw_driver.cli import main
 from sw_driver.machine import Machine, MachineError
@@ -20,7 +21,7 @@ from sw_driver.machine.mc_dla import CATALOGUES
 from sw_driver.runtime.timeline import Timeline
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
-from sw_driver.system.mc_dla.collectives import KINDS, Lane, lane_ns, sent_share, simulate_lane
+from sw_driver.system.mc_dla.collectives import KINDS, Lane, lane_ns, sent_share
 from sw_driver.system.mc_dla.designs import (
     DESIGNS,
     DEVICES,
@@ -60,10 +61,9 @@ def test_the_closed_form_is_what_messages_take(kind: str) -> None:
     random = Random(kind)
     for _ in range(40):
         lane, nbytes = _lane(random), random.choice((0, 1, 4096, 40960, random.randint(1, 200_000)))
-        assert lane_ns(lane, kind, nbytes) == simulate_lane(lane, kind, nbytes).now_ns, (
-            lane,
-            nbytes,
-        )
+        assert lane_ns(lane, kind, nbytes) == simulate(lane, kind, nbytes).now_ns, (lane, nbytes)
+    figure_9 = Lane(gaps=(1,) * 16, gb_per_s=25, hop_ns=HOP_NS)
+    assert lane_ns(figure_9, kind, 1 << 20) == simulate(figure_9, kind, 1 << 20).now_ns
 
 
 def test_large_collectives_take_what_the_textbook_says() -> None:
@@ -80,14 +80,14 @@ def test_large_collectives_take_what_the_textbook_says() -> None:
 
 def test_every_node_gets_every_other_part_over_links_that_keep_their_rate() -> None:
     lane = Lane(gaps=(1, 3, 2), gb_per_s=25, hop_ns=HOP_NS)
-    engine = simulate_lane(lane, "all-gather", 30_000, record=True)
+    engine = simulate(lane, "all-gather", 30_000, record=True)
     engine.check()
     assert engine.log is not None
     carried = Counter[str]()
     for each in engine.log.transferred:
         carried[each.source] += each.nbytes
     # Each link carries all parts but that of the participant behind it.
-    assert carried == {f"n{node}": 20_000 for node in range(lane.hops)}
+    assert carried == {f"n{node}": 20_000 for node in range(6)}
 
 
 def test_topologies_have_the_papers_hops_links_and_memory_nodes() -> None:

@@ -1,4 +1,4 @@
-"""Collectives on rings: step by step, and what they take in closed form.
+"""Collectives on rings, and what they take in closed form.
 
 A lane is a ring in one direction. Its nodes are participants, and others that only pass messages
 on, as memory-nodes do. What is to be sent on a lane goes in messages of one size; a node passes a
@@ -7,15 +7,9 @@ message on when all of it has come, in the order of arrival. Reductions take no 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sw_driver.machine import Machine, Memory, assumed, link
-
-from ..clock import Steps
-from ..engine import Engine
-
-__all__ = ["KINDS", "MESSAGE_BYTES", "Lane", "lane_ns", "sent_share", "simulate_lane"]
+__all__ = ["KINDS", "MESSAGE_BYTES", "Lane", "lane_ns", "sent_share"]
 
 KINDS = ("all-gather", "all-reduce", "broadcast")
 MESSAGE_BYTES = 4096
@@ -35,10 +29,6 @@ class Lane:
     def participants(self) -> int:
         return len(self.gaps)
 
-    @property
-    def hops(self) -> int:
-        return sum(self.gaps)
-
     def busy_ns(self, nbytes: int) -> int:
         """What a link takes for a message."""
         rate = round(self.gb_per_s * 10**9)
@@ -49,28 +39,30 @@ class Lane:
         return [self.message_bytes] * whole + [rest] * (rest > 0)
 
 
+_ROUNDS = {"all-gather": 1, "all-reduce": 2}
+
+
 def sent_share(kind: str, participants: int) -> float:
     """How much a participant sends, as a share of all that is gathered, reduced or broadcast."""
-    rounds = {"all-gather": 1, "all-reduce": 2}
-    return rounds[kind] * (participants - 1) / participants if kind in rounds else 1.0
+    return _ROUNDS[kind] * (participants - 1) / participants if kind in _ROUNDS else 1.0
 
 
 def lane_ns(lane: Lane, kind: str, nbytes: int) -> int:
     """What a collective of ``nbytes`` on one lane takes; a participant's part of them is rounded
     up to whole bytes."""
-    messages = lane.messages(_part(lane, kind, nbytes))
+    messages = lane.messages(nbytes if kind == "broadcast" else -(-nbytes // lane.participants))
     if not messages or lane.participants < 2:
         return 0
     full, last = lane.busy_ns(messages[0]), lane.busy_ns(messages[-1])
     part = (len(messages) - 1) * full + last
     if kind == "broadcast":
-        return _through(lane, max(_paths(lane)), len(messages), full, last)
+        return _through(lane, sum(lane.gaps[:-1]), len(messages), full, last)
     # When each participant begins with its first, second ... part: when the link is free, and
     # when the first message of that part has come.
     gaps = lane.gaps[: _period(lane.gaps)]
     first = [gap * (full + lane.hop_ns) for gap in gaps]
     begins = [0] * len(gaps)
-    for _ in range(_steps(kind, lane.participants) - 1):
+    for _ in range(_ROUNDS[kind] * (lane.participants - 1) - 1):
         begins = [
             max(begin + part, begins[here - 1] + first[here - 1])
             for here, begin in enumerate(begins)
@@ -79,34 +71,6 @@ def lane_ns(lane: Lane, kind: str, nbytes: int) -> int:
         begin + _through(lane, gap, len(messages), full, last)
         for begin, gap in zip(begins, gaps, strict=True)
     )
-
-
-def simulate_lane(lane: Lane, kind: str, nbytes: int, *, record: bool = False) -> Engine:
-    """The collective on one lane, message by message; the engine's time is what it takes."""
-    engine = Engine(_ring(lane), record=record)
-    hops = lane.hops
-    starts = [sum(lane.gaps[:number]) for number in range(lane.participants)]
-    part = _part(lane, kind, nbytes)
-
-    def send(node: int, size: int, hops_left: int) -> Steps:
-        while hops_left:
-            after = (node + 1) % hops
-            queue = engine.queue(f"link {node}")
-            yield queue.transfer(size, f"n{node}", f"n{after}", "message")
-            yield engine.clock.timeout(lane.hop_ns)
-            node, hops_left = after, hops_left - 1
-
-    senders = [(0, max(_paths(lane)))] if kind == "broadcast" else []
-    if not senders and lane.participants > 1:
-        steps = _steps(kind, lane.participants)
-        for number, start in enumerate(starts):
-            onward = [lane.gaps[(number + step) % lane.participants] for step in range(steps)]
-            senders.append((start, sum(onward)))
-    for start, onward in senders if lane.participants > 1 else ():
-        for number, size in enumerate(lane.messages(part)):
-            engine.process(send(start, size, onward), f"message {number} of {start}")
-    engine.run()
-    return engine
 
 
 def _period(gaps: tuple[int, ...]) -> int:
@@ -119,37 +83,8 @@ def _period(gaps: tuple[int, ...]) -> int:
     )
 
 
-def _part(lane: Lane, kind: str, nbytes: int) -> int:
-    return nbytes if kind == "broadcast" else -(-nbytes // lane.participants)
-
-
-def _steps(kind: str, participants: int) -> int:
-    return {"all-gather": 1, "all-reduce": 2}[kind] * (participants - 1)
-
-
-def _paths(lane: Lane) -> Sequence[int]:
-    """Hops from the first participant to each other."""
-    return [sum(lane.gaps[:number]) for number in range(1, lane.participants)]
-
-
 def _through(lane: Lane, hops: int, messages: int, full: int, last: int) -> int:
     """From the begin of the first message of a part to the arrival of its last, over so many hops:
     a shorter last one waits behind the others."""
     behind = (messages - 1 + hops - 1) * full if messages > 1 else (hops - 1) * last
     return behind + last + hops * lane.hop_ns
-
-
-def _ring(lane: Lane) -> Machine:
-    why = "of the lane"
-    rate = assumed(lane.gb_per_s, why)
-    latency = assumed(0, "apart, so that a link is free again before")
-    names = [f"n{number}" for number in range(lane.hops)]
-    return Machine(
-        name="ring",
-        memories=tuple(Memory(name=name, capacity_bytes=assumed(1 << 40, why)) for name in names),
-        devices=(),
-        links=tuple(
-            link(f"link{number}", name, names[(number + 1) % len(names)], rate, latency)
-            for number, name in enumerate(names)
-        ),
-    )
