@@ -26,8 +26,6 @@ __all__ = ["Network", "Path", "Transfer"]
 _GIGA = 10**9
 _KNOWN = 1 << 14
 """So many states' rates are kept."""
-_COUNT_BITS = 24
-"""More transfers than fit are never on one path."""
 
 
 class Channel(NamedTuple):
@@ -40,17 +38,7 @@ class Channel(NamedTuple):
 class Path:
     """A route, and the transfers that are on it, all at the same rate."""
 
-    __slots__ = (
-        "flows",
-        "hops",
-        "latency_ns",
-        "number",
-        "rate",
-        "shares",
-        "source",
-        "target",
-        "unit",
-    )
+    __slots__ = ("flows", "hops", "latency_ns", "number", "rate", "shares", "source", "target")
 
     def __init__(
         self, number: int, source: str, target: str, hops: tuple[Hop, ...], shares: Sequence[Share]
@@ -63,8 +51,6 @@ class Path:
         self.flows: dict[Transfer, None] = {}
         self.rate = 0
         """Of each transfer on it, in bytes a second, when that was settled; 0 before."""
-        self.unit = 1 << _COUNT_BITS * number
-        """What a transfer on it adds to the state."""
 
 
 Share = tuple[Channel, int]
@@ -167,11 +153,11 @@ class Network:
         self._machine = machine
         self._shares: dict[tuple[str, bool], Share] = {}
         self._paths: dict[tuple[str, str], Path] = {}
-        self._state = 0
-        """How many transfers there are on each path, in one number. All rates follow from it."""
-        self._known: dict[int, list[tuple[Path, int]]] = {}
-        """By the state, as found before: the same come back all the time, and finding them takes
-        the most by far."""
+        self._counts: list[int] = []
+        """How many transfers there are on each path, by its number."""
+        self._known: dict[tuple[int, ...], list[tuple[Path, int]]] = {}
+        """The rates by these counts, as found before: the same come back all the time, and finding
+        them takes the most by far."""
         self._unsettled = False
         """Whether one began or ended since the last settling."""
         for link in machine.links:
@@ -193,6 +179,7 @@ class Network:
             shares = [self._shares[link.name, writing] for link, writing in hops]
             path = Path(len(self._paths), source, target, hops, shares)
             self._paths[source, target] = path
+            self._counts.append(0)
         return path
 
     def add(self, transfer: Transfer) -> None:
@@ -200,16 +187,15 @@ class Network:
         path = transfer.path
         path.flows[transfer] = None
         path.rate = 0
-        self._change(path.unit)
+        self._change(path, 1)
 
     def remove(self, transfer: Transfer) -> None:
         """All of it is there."""
-        path = transfer.path
-        del path.flows[transfer]
-        self._change(-path.unit)
+        del transfer.path.flows[transfer]
+        self._change(transfer.path, -1)
 
-    def _change(self, units: int) -> None:
-        self._state += units
+    def _change(self, path: Path, more: int) -> None:
+        self._counts[path.number] += more
         if not self._unsettled:
             self._unsettled = True
             self.clock.at_end(self._settle)
@@ -218,23 +204,19 @@ class Network:
         """Gives all transfers their rates, from now on."""
         self._unsettled = False
         now_ns = self.clock.now_ns
-        rates = self._known.get(self._state)
+        counts = tuple(self._counts)
+        rates = self._known.get(counts)
         if rates is None:
-            rates = self._learn()
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            active = [path for path in self._paths.values() if path.flows]
+            rates = self._known[counts] = list(_fair_rates(active).items())
         for path, rate in rates:
             if path.rate != rate:
                 path.rate = rate
                 for flow in path.flows:
                     if flow.rate != rate:
                         flow.run(rate, now_ns)
-
-    def _learn(self) -> list[tuple[Path, int]]:
-        """The rates in a state that is not known."""
-        if len(self._known) >= _KNOWN:
-            self._known.clear()
-        active = [path for path in self._paths.values() if path.flows]
-        rates = self._known[self._state] = list(_fair_rates(active).items())
-        return rates
 
 
 def _fair_rates(paths: list[Path]) -> dict[Path, int]:

@@ -139,17 +139,6 @@ def test_who_is_bound_elsewhere_leaves_the_rest_to_the_others() -> None:
     engine.check()
 
 
-def test_transfers_that_follow_each_other_share_as_those_before_them() -> None:
-    engine = Engine(TINY.override(_AT_ONCE), record=True)
-    chains = [
-        [engine.queue(name).transfer(100, "host", "gpu", name) for _ in range(3)] for name in "ab"
-    ]
-    engine.run()
-    for chain in chains:
-        assert _times(*chain) == [(0, 100), (100, 200), (200, 300)]
-    engine.check()
-
-
 def test_the_end_of_a_transfer_may_come_nearer_and_go_back_to_where_it_was() -> None:
     engine = Engine(TINY.override(_AT_ONCE), record=True)
     one = engine.transfer(200, "host", "gpu", "one")  # at 1 a ns: until 200
@@ -160,23 +149,6 @@ def test_the_end_of_a_transfer_may_come_nearer_and_go_back_to_where_it_was() -> 
     engine.run()
     assert _times(one, other, *others) == [(0, 200), (0, 50), *[(100, 200)] * 3]
     assert _times(last) == [(200, 201)]
-    engine.check()
-
-
-def test_rates_are_found_again_whatever_was_before() -> None:
-    engine = Engine(TINY.override(_AT_ONCE), record=True)
-
-    def copy(at_ns: int, nbytes: int, source: str, target: str) -> Any:
-        return engine.transfer(nbytes, source, target, "t", after=[engine.clock.timeout(at_ns)])
-
-    copies = [
-        *(copy(0, 100, *ways) for ways in (("gpu", "host"), ("host", "gpu"))),
-        *(copy(200, 300, "gpu", "host"), copy(250, 50, "host", "gpu")),
-        copy(400, 10, "host", "gpu"),
-        *(copy(500, 300, "gpu", "host"), copy(550, 50, "host", "gpu")),
-    ]
-    engine.run()
-    assert [each.end_ns for each in copies] == [100, 100, 375, 300, 405, 675, 600]
     engine.check()
 
 

@@ -41,13 +41,6 @@ less. No rate is fitted to the peaks of NVMe, but they did help to choose.
 """
 
 EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
-    "table4": table4,
-    "table5": table5,
-    "table6": table6,
-    "figure4": figure4,
-    "ablations": ablations,
-    "further": further,
-    "today": today,
-    "choices": choices,
-    "calibration": calibration,
+    each.__name__: each
+    for each in (table4, table5, table6, figure4, ablations, further, today, choices, calibration)
 }

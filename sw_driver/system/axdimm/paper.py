@@ -19,7 +19,7 @@ _ROWS = (
     "speedup, total",
     "peak NVMe, GB",
 )
-TABLE_6 = {
+TABLE_6: dict[str, dict[str, float]] = {
     model: dict(zip(_ROWS, cells, strict=True))
     for model, cells in {
         "gpt3-large": (0.78, 8.01, 8.79, 0.80, 4.60, 5.40, 1.74, 1.63, 0.9),

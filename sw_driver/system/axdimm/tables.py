@@ -65,32 +65,21 @@ def table5(changes: Changes, progress: Progress) -> Experiment:
     channels = [machine.link(f"channel{number}") for number in range(CHANNELS)]
     ceiling = 1000 * sum(each.read_gb_per_s.value for each in channels) / BYTES_PER_PARAMETER
 
-    def row(name: str, theoretical: Cell, measured: Cell) -> dict[str, Cell | str]:
-        share = Cell(
-            ours=100 * measured.ours / theoretical.ours,
-            paper=measured.paper and theoretical.paper and 100 * measured.paper / theoretical.paper,
-            mark=measured.mark,
-            digits=1,
-        )
-        return {
-            "device": name,
-            "theoretical, MP/s": theoretical,
-            "measured, MP/s": measured,
-            "%": share,
-        }
-
-    rows = [
-        row(
+    rows: list[Row] = []
+    for name, theoretical, measured in (
+        (
             "CPU, one core",
             given(bus, CPU_CEILING_MPARAMS_PER_S),
             given(core, CPU_MPARAMS_PER_S),
         ),
-        row(
-            "module",
-            given(ceiling, 914.29),
-            predicted(own, PAPER_MPARAMS_PER_S),
-        ),
-    ]
+        ("module", given(ceiling, 914.29), predicted(own, PAPER_MPARAMS_PER_S)),
+    ):
+        assert theoretical.paper
+        assert measured.paper
+        row = {"device": name, "theoretical, MP/s": theoretical, "measured, MP/s": measured}
+        paper = 100 * measured.paper / theoretical.paper
+        share = 100 * measured.ours / theoretical.ours
+        rows.append({**row, "%": Cell(ours=share, paper=paper, mark=measured.mark, digits=1)})
     notes = [
         f"The module's throughput is that of {COUNT:,} parameters a channel on the cycle model; "
         f"`nearmem sweep --count {COUNT}` finds it on the RTL. No band: another controller.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["KINDS", "MESSAGE_BYTES", "Lane", "lane_ns", "sent_share"]
+__all__ = ["KINDS", "Lane", "lane_ns", "sent_share"]
 
 KINDS = ("all-gather", "all-reduce", "broadcast")
 MESSAGE_BYTES = 4096
@@ -23,7 +23,6 @@ class Lane:
     gaps: tuple[int, ...]
     gb_per_s: float
     hop_ns: int
-    message_bytes: int = MESSAGE_BYTES
 
     @property
     def participants(self) -> int:
@@ -35,8 +34,9 @@ class Lane:
         return -(-nbytes * 10**9 // rate)
 
     def messages(self, nbytes: int) -> list[int]:
-        whole, rest = divmod(nbytes, self.message_bytes)
-        return [self.message_bytes] * whole + [rest] * (rest > 0)
+        """Their sizes."""
+        whole, rest = divmod(nbytes, MESSAGE_BYTES)
+        return [MESSAGE_BYTES] * whole + [rest] * (rest > 0)
 
 
 _ROUNDS = {"all-gather": 1, "all-reduce": 2}

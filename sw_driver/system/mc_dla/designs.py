@@ -73,11 +73,6 @@ class Design:
     def ring_links(self) -> float:
         return sum(port.links for port in self.ports if port.rings)
 
-    @property
-    def link_share(self) -> float:
-        """Of each ring link that the topology has, how much there is here."""
-        return self.ring_links / LINKS
-
 
 _BOTH = (Port(name="left", links=3, store="m_left"), Port(name="right", links=3, store="m_right"))
 _RINGS = Port(name="rings", links=6)
@@ -179,10 +174,12 @@ def lanes(design: Design, parts: Machine, devices: int = DEVICES) -> tuple[Lane,
     """The rings, in both directions, that collectives are spread over. More device-nodes than the
     topology has, or fewer, are as far from each other as its own."""
     link, topology = parts.link("link"), TOPOLOGIES[design.topology]
+    # Of each ring link that the topology has, how much there is here.
+    share = design.ring_links / LINKS
     return tuple(
         Lane(
             gaps=tuple(islice(cycle(topology.gaps(nodes)[::way]), devices)),
-            gb_per_s=design.link_share * rate.value,
+            gb_per_s=share * rate.value,
             hop_ns=int(link.latency_ns.value),
         )
         for nodes in topology.rings

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ..reproduction import Changes, Experiment, Progress
 from .figures import figure11, figure12, figure13, figure14
-from .further import calibration, choices, scale_out, today
+from .further import calibration, choices, scaleout, today
 from .interconnect import figure9, topologies
 from .studies import scaling, sensitivity, table4
 
@@ -50,17 +50,20 @@ the end:
 """
 
 EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
-    "topologies": topologies,
-    "figure9": figure9,
-    "figure11": figure11,
-    "figure12": figure12,
-    "figure13": figure13,
-    "figure14": figure14,
-    "table4": table4,
-    "sensitivity": sensitivity,
-    "scaling": scaling,
-    "today": today,
-    "scaleout": scale_out,
-    "choices": choices,
-    "calibration": calibration,
+    each.__name__: each
+    for each in (
+        topologies,
+        figure9,
+        figure11,
+        figure12,
+        figure13,
+        figure14,
+        table4,
+        sensitivity,
+        scaling,
+        today,
+        scaleout,
+        choices,
+        calibration,
+    )
 }

@@ -9,10 +9,10 @@ from typing import Any
 from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload.layers import load_layers
 
+from ..plotting import draw_bars, draw_lines
 from ..reproduction import Changes, Experiment, Progress, Row, calibrated, predicted
 from .designs import DC, DESIGNS, DEVICES_OF_A_SOCKET, HC, B, L, S, catalogue
 from .paper import BAND, CLAIMS, add_claims
-from .plots import draw_bars, draw_lines
 from .runs import BATCH, Runs, harmonic_mean
 from .step import MODES, step
 

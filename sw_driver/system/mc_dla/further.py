@@ -15,7 +15,7 @@ from .paper import B_MEANS, CLAIMS, S_LEAST
 from .runs import Runs
 from .step import MODES, Choices
 
-__all__ = ["calibration", "choices", "scale_out", "today"]
+__all__ = ["calibration", "choices", "scaleout", "today"]
 
 _PEAK_TFLOP_PER_S = 256.0
 _LINE_GB_PER_S = 15.75
@@ -157,7 +157,7 @@ _PER_DEVICE = 64
 _DEVICES = (8, 64, 256, 1024)
 
 
-def scale_out(changes: Changes, progress: Progress) -> Experiment:
+def scaleout(changes: Changes, progress: Progress) -> Experiment:
     """Figure 15: devices and memory-nodes at a plane of switches."""
     switched = {
         # Two links and a switch from node to node.

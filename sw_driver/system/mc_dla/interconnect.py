@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from statistics import fmean
 
+from ..plotting import draw_lines
 from ..reproduction import Cell, Changes, Experiment, Progress, Row, given, predicted
 from .collectives import KINDS, Lane, lane_ns
 from .designs import catalogue
-from .plots import draw_lines
 from .topology import TOPOLOGIES
 
 __all__ = ["figure9", "topologies"]

@@ -46,11 +46,10 @@ class Claim:
 def add_claims(rows: list[dict[str, Any]], by: str, claims: Sequence[Claim], runs: Runs) -> None:
     """Puts each claim into the row that has its name in the column ``by``, or into a new one."""
     for claim in claims:
-        row = next((each for each in rows if each[by] == claim.row), None)
-        if row is None:
-            row = {by: claim.row}
-            rows.append(row)
-        row[claim.column] = claim.cell(runs)
+        found = [each for each in rows if each[by] == claim.row]
+        if not found:
+            rows.append({by: claim.row})
+        (found or rows)[-1][claim.column] = claim.cell(runs)
 
 
 def _speed(design: str, mode: str = "", over: str = DC) -> _Ours:

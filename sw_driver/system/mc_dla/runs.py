@@ -39,16 +39,15 @@ class Runs:
     def result(self, design: str, network: str, mode: str) -> StepResult:
         """Of one step."""
         self.progress(f"{design}, {network}, {mode}-parallel, batch {self.batch}")
-        changes = tuple(sorted(self.changes.items()))
-        compression = self.compression.get(design, 1.0)
         return _result(
-            (*changes, ("", self.parts)),
+            tuple(sorted(self.changes.items())),
+            self.parts,
             design,
             network,
             mode,
             self.batch,
             devices=self.devices,
-            compression=compression,
+            compression=self.compression.get(design, 1.0),
             choices=self.choices,
         )
 
@@ -70,13 +69,12 @@ class Runs:
 
 @cache
 def _result(
-    parts: tuple[tuple[str, str], ...], design: str, network: str, *arguments: Any, **options: Any
+    changes: tuple[tuple[str, str], ...],
+    parts: str,
+    design: str,
+    network: str,
+    *how: Any,
+    **more: Any,
 ) -> StepResult:
-    *changes, (_, name) = parts
-    return step(
-        (DESIGNS | SCALE_OUT)[design],
-        catalogue(dict(changes), name),
-        load_layers(network),
-        *arguments,
-        **options,
-    )
+    machine, layers = catalogue(dict(changes), parts), load_layers(network)
+    return step((DESIGNS | SCALE_OUT)[design], machine, layers, *how, **more)
