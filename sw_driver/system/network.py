@@ -21,7 +21,7 @@ from .clock import Clock, Entry, Event
 from .errors import EngineError
 from .log import Log, Segment
 
-__all__ = ["Network", "Path", "Transfer"]
+__all__ = ["Channel", "Network", "Path", "Transfer"]
 
 _GIGA = 10**9
 _KNOWN = 1 << 14
