@@ -242,15 +242,17 @@ class HostAxiPort(wiring.Component):
         # Which direction has its turn. A request once offered stays.
         can_read = reads.valid & read_order.i.ready
         can_write = writes.valid & write_data.o.valid & write_order.i.ready
-        before, write, waits = Signal(), Signal(), Signal()
+        last_write = Signal()
+        write = Signal()
+        waits = Signal()
         run = Signal(range(_RUN_BEATS))
         exhausted = run == _RUN_BEATS - 1
-        same = Mux(before, can_write, can_read)
-        other = Mux(before, can_read, can_write)
+        same = Mux(last_write, can_write, can_read)
+        other = Mux(last_write, can_read, can_write)
         request = self.o.payload
         taken = Signal()
         m.d.comb += [
-            write.eq(before ^ (other & (~same | exhausted) & ~waits)),
+            write.eq(last_write ^ (other & (~same | exhausted) & ~waits)),
             self.o.valid.eq(Mux(write, can_write, can_read)),
             taken.eq(self.o.valid & self.o.ready),
             request.write.eq(write),
@@ -265,9 +267,9 @@ class HostAxiPort(wiring.Component):
         ]
         m.d.sync += waits.eq(self.o.valid & ~self.o.ready)
         with m.If(self.o.valid):
-            m.d.sync += before.eq(write)
+            m.d.sync += last_write.eq(write)
         with m.If(taken):
-            m.d.sync += run.eq(Mux(write != before, 0, Mux(exhausted, run, run + 1)))
+            m.d.sync += run.eq(Mux(write != last_write, 0, Mux(exhausted, run, run + 1)))
 
         for order, beats, mine in ((read_order, reads, ~write), (write_order, writes, write)):
             m.d.comb += [

@@ -106,13 +106,11 @@ class LaneSums(wiring.Component):
         place = Signal(range(ACCUMULATORS))
         pairs_left = Signal(range(ACCUMULATORS // 2 + 1))
         reducing = Signal()
-        issue, target, one, other = (
-            Signal(),
-            Signal.like(place),
-            Signal(32),
-            Signal(32),
-        )
-        done, result = add(issue, one, other)
+        issue = Signal()
+        target = Signal.like(place)
+        augend = Signal(32)
+        addend = Signal(32)
+        done, result = add(issue, augend, addend)
         targets = [
             Signal.like(place, name=f"target_{cycle}", reset_less=True)
             for cycle in range(adder.latency)
@@ -122,10 +120,10 @@ class LaneSums(wiring.Component):
             m.d.sync += sums[targets[-1]].eq(result)
         m.d.comb += [target.eq(place), self.sum.eq(sums[0])]
         with m.If(reducing):
-            m.d.comb += [one.eq(sums[(place << 1)[: len(place)]])]
-            m.d.comb += [other.eq(sums[((place << 1) | 1)[: len(place)]])]
+            m.d.comb += [augend.eq(sums[(place << 1)[: len(place)]])]
+            m.d.comb += [addend.eq(sums[((place << 1) | 1)[: len(place)]])]
         with m.Else():
-            m.d.comb += [issue.eq(valid), one.eq(sums[place]), other.eq(value)]
+            m.d.comb += [issue.eq(valid), augend.eq(sums[place]), addend.eq(value)]
 
         # What is on its way when no more values come is there after so many cycles.
         way = adder.latency * (PARAMETERS_PER_BEAT.bit_length() - 1)

@@ -82,8 +82,8 @@ class AnswerMaker(wiring.Component):
         step = data.StructLayout(
             {"data": 1, "last": 1, "channel": len(channel), "status": Answer["status"].shape}
         )
-        now: Any = Signal(step)
-        before: Any = Signal(step, reset_less=True)
+        decided: Any = Signal(step)
+        making: Any = Signal(step, reset_less=True)
         stepped = Signal()
         head = Signal(Answer, reset_less=True)
         moving = Signal()
@@ -98,15 +98,15 @@ class AnswerMaker(wiring.Component):
             for each in (Operation.READ_DATA, Operation.WRITE_DONE)
         )
         m.d.comb += [
-            now.channel.eq(channel),
-            now.status.eq(answer.status),
+            decided.channel.eq(channel),
+            decided.status.eq(answer.status),
             walker.step_lines.eq(1),
         ]
         with m.If(reading):
             m.d.comb += [
                 self.fetch.bit_select(channel, 1).eq(moving),
-                now.data.eq(1),
-                now.last.eq(walker.last),
+                decided.data.eq(1),
+                decided.last.eq(walker.last),
                 moving.eq(may & there),
                 walker.step.eq(moving),
                 self.answered.eq(moving & walker.last),
@@ -116,34 +116,34 @@ class AnswerMaker(wiring.Component):
         with m.Elif(self.answers.valid & may):
             m.d.comb += [
                 moving.eq(refused | (read & there) | (write & self.stored.valid)),
-                now.last.eq(~read),
+                decided.last.eq(~read),
                 self.stored.ready.eq(write),
                 self.answered.eq(moving & ~read),
             ]
             with m.If(write & self.stored.payload):
-                m.d.comb += now.status.eq(Status.MEMORY)
+                m.d.comb += decided.status.eq(Status.MEMORY)
             with m.If(moving):
                 m.d.sync += [head.eq(answer), reading.eq(read)]
         m.d.comb += [
             self.answers.ready.eq(self.answered),
             self.done.eq(self.answered & ~refused),
         ]
-        m.d.sync += [before.eq(now), stepped.eq(moving)]
+        m.d.sync += [making.eq(decided), stepped.eq(moving)]
 
-        line: Any = data.View(Line, Array(Cat(each) for each in self.lines)[before.channel])
+        line: Any = data.View(Line, Array(Cat(each) for each in self.lines)[making.channel])
         failed, extra = Signal(), Signal()
         failing = failed | line.error
         flit: Any = flits.i.payload
         made: Any = data.View(Head, flit.payload)
         m.d.comb += [
-            hold.eq(stepped & before.data & before.last & failing),
+            hold.eq(stepped & making.data & making.last & failing),
             flits.i.valid.eq(stepped | extra),
-            flit.tail.eq(extra | (before.last & ~(before.data & failing))),
+            flit.tail.eq(extra | (making.last & ~(making.data & failing))),
         ]
         m.d.sync += extra.eq(hold)
         with m.If(extra):
             m.d.comb += flit.payload.eq(0)
-        with m.Elif(before.data):
+        with m.Elif(making.data):
             m.d.comb += flit.payload.eq(line.data)
             with m.If(stepped):
                 m.d.sync += failed.eq(failing)
@@ -153,7 +153,7 @@ class AnswerMaker(wiring.Component):
                 made.destination.eq(head.destination),
                 made.source.eq(self.node),
                 made.operation.eq(head.operation),
-                made.status.eq(before.status),
+                made.status.eq(making.status),
                 made.tag.eq(head.tag),
                 made.lines.eq(head.lines),
                 made.address.eq(head.address),
@@ -165,7 +165,7 @@ class AnswerMaker(wiring.Component):
             events.request.eq(self.answered),
             events.line_read.eq(moving & reading),
             events.refused.eq(
-                Mux(stepped & ~before.data & (before.status != Status.OK), 1 << before.status, 0)
+                Mux(stepped & ~making.data & (making.status != Status.OK), 1 << making.status, 0)
                 | (extra << Status.MEMORY)
             ),
         ]
