@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Clock", "Condition", "Process", "Step"]
+__all__ = ["Alarm", "Clock", "Condition", "Process", "Step"]
 
 _Result = TypeVar("_Result")
 Step = Generator["int | Condition", None, _Result]
@@ -34,6 +34,25 @@ class Condition:
         waiting, self._waiting = self._waiting, []
         for process in waiting:
             clock.at(clock.now, clock.wake, process)
+
+
+class Alarm:
+    """Calls a function in the earliest of the cycles that were asked for since the last call."""
+
+    def __init__(self, clock: Clock, function: Callable[[], None]) -> None:
+        self._clock, self._function = clock, function
+        self._cycle = -1
+
+    def set(self, cycle: int) -> None:
+        """Has the function called in ``cycle``, or now if that is past, unless it is earlier."""
+        if self._cycle < 0 or cycle < self._cycle:
+            self._cycle = cycle
+            self._clock.at(cycle, self._ring, cycle)
+
+    def _ring(self, cycle: int) -> None:
+        if cycle == self._cycle:
+            self._cycle = -1
+            self._function()
 
 
 class Clock:

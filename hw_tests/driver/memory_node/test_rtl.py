@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
+from hw_tests.memory_node.link.formula import fabric_cycles
 from sw_driver.errors import ClosedError, RemoteMemoryError
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
@@ -163,7 +164,7 @@ def test_packets_for_a_device_beyond_pass_through() -> None:
         # From device 0 through node 1 to device 1, which has it at its left side.
         message = Packet(2, 0, Operation.MESSAGE, 0, 9, lines, 0, data)
         ports.send(0, WIDE.group_links, 0, message.flits() * packets)
-        cycles = link.fabric_cycles(packets=packets, lines=lines, stops=1)
+        cycles = fabric_cycles(link, packets=packets, lines=lines, stops=1)
         ports.advance(cycles + _QUEUE_CYCLES - 1)
         came = list(ports.received(1, 0))
         assert len(came) == packets * (1 + lines) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from statistics import fmean, median
 
 import pytest
@@ -45,7 +45,8 @@ def test_forms_are_the_hardwares(preset: str) -> None:
             )
         if not form.elementwise:
             found = [fields[f"work.{name}_across"] for name in ("first", "second")]
-            assert list(form.across)[: len(form.operands)] == found[: len(form.operands)]
+            across = form.plan.across
+            assert list(across)[: len(form.operands)] == found[: len(form.operands)]
 
 
 def _same_walk(walk: Walk, address: int) -> HardwareWalk:
@@ -115,7 +116,7 @@ def test_walks_have_the_segments_of_the_hardwares() -> None:
         segments = segments_of(_same_walk(walk, address), 1 << 31)
         pattern, _ = pattern_of(walk, address)
         zeros = sum(segment.zero for segment in segments)
-        gaps = sum(run.gap for run in pattern.runs) + pattern.last_gap
+        gaps = sum(pattern.gaps)
         beats = sum(len(run.layers) for run in pattern.runs)
         assert (beats, gaps) == (len(segments) - zeros, zeros), (walk, address)
 
@@ -155,29 +156,6 @@ def test_what_repeats_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     whole_read, _, products = whole_pool.so_far(whole)
     assert read == pytest.approx(whole_read, rel=0.02)
     assert products == 400 * 60 * 64
-
-
-def test_an_element_that_repeats_is_read_once_a_tile() -> None:
-    config = configure("tiny", bank_bytes=1 << 20)
-    pool = Pool(config)
-    dense, repeated = (
-        Tensor(address_bytes=address, strides=strides)
-        for address, strides in ((0, (512, 1)), (1 << 20, (8, 0)))
-    )
-    work = Descriptor(
-        opcode=Opcode.ADD,
-        units=config.units,
-        rows=4,
-        columns=512,
-        a=dense,
-        b=repeated,
-        result=replace(dense, address_bytes=1 << 21),
-    )
-    run = pool.offer(planned(work, config))
-    _finish(pool)
-    read, written, _ = pool.so_far(run)
-    assert written == 4 * 512 // 8
-    assert read == 4 * 512 // 8 + sum(each.tiles for each in run.banks.values())
 
 
 def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from hw.memory_node.flit import CHANNELS
 from hw.memory_node.flit import Flit as PassedFlit
 from hw.memory_node.link.config import LINK_PRESETS
 from hw_tests.bench import bench_parameters
+from hw_tests.memory_node.link.formula import fabric_cycles
 from hw_tests.memory_node.link.noise import NOISES, NoisyWire
 from hw_tests.memory_node.link.peer import Habits, LinkPeer
 from hw_tests.stalls import STALLS
@@ -358,7 +359,7 @@ async def cycles_are_those_of_the_model(dut: Any, delay: int, channels: int, los
     started = bench.cycle + 1  # a source offers in the cycle after
     assert await bench.run(100_000, lambda: b.taken_count == flits)
     model = LinkCycles(CONFIG, wire_cycles=delay)
-    predicted = model.fabric_cycles(packets=packets, lines=lines, channels=channels, lost=lost)
+    predicted = fabric_cycles(model, packets=packets, lines=lines, channels=channels, lost=lost)
     measured = bench.cycle - 1 - started
     dut._log.info(f"MODEL {flits} flits: {measured} cycles, predicted {predicted}")
     assert measured == pytest.approx(predicted, rel=0.01)

@@ -13,9 +13,8 @@ from typing import NamedTuple
 from hw.axdimm.config import ModuleConfig
 from sw_driver.transport import LINK_FABRIC_CYCLES_PER_LINE
 
-from ..dram.channel import Channel
+from ..dram.channel import Channel, ChannelState
 from ..dram.refresh import LONG_AGO, RefreshClock, RefreshState
-from ..dram.state import ChannelState
 
 __all__ = ["HostTraffic", "Transfer"]
 
@@ -133,7 +132,7 @@ class HostTraffic(Channel):
             self._last_write + times.write_latency + COLUMN_TO_IDLE[True],
         )
         while True:
-            self._rest(idle)
+            self.rest(idle)
             if clock.owed(idle) > 0:
                 clock.go_on(idle)
                 self._planner = self._new_planner()
@@ -147,12 +146,12 @@ class HostTraffic(Channel):
     def refreshes(self, cycle: int) -> RefreshState:
         """Where refreshing stands at ``cycle``, or after the last column if that is later."""
         cycle = max(cycle, self._last_end + 1)
-        self._rest(cycle)
+        self.rest(cycle)
         return self._clock.state(cycle)
 
     def state(self, cycle: int) -> ChannelState:
         """What the channel remembers at ``cycle``, after all columns."""
-        self._rest(cycle)
+        self.rest(cycle)
         return super().state(cycle)
 
     def _serve(self, write: bool, line: int, cycle: int, *, more: bool) -> int:
@@ -166,22 +165,19 @@ class HostTraffic(Channel):
             if write
             else self._last_write + COLUMN_TO_WRITTEN
         )
-        before_queue = controller.queue_depth + BEFORE_QUEUE[write]
         latency = REQUEST_TO_PORT + PORT_TO_ADMISSION[write]
         self._left_port = left = max(
             cycle + REQUEST_TO_PORT,
             self._left_port + 1,
             last_of_other + ANSWERED_TO_TURN,
-            self._column(self._served - before_queue) + COLUMN_TO_ROOM[write],
+            self._room_from(self._served, write),
         )
         if write is not self._direction:
             self._direction = write
             self._turned, self._turned_left = self._served, left
-        pushed = max(
-            left + PORT_TO_ADMISSION[write], self._column(self._served - controller.queue_depth) + 1
-        )
+        pushed = self._pushed(self._served, write)
         if pushed - self._last_end > controller.refresh_idle_cycles:
-            self._rest(pushed)
+            self.rest(pushed)
         bank, row = self._place(line)
         spaced = self._spaced(write, bank)
         while True:
@@ -199,7 +195,7 @@ class HostTraffic(Channel):
                 # Its row may be opened in vain; the refresh waits until that may be closed.
                 next_pushed = max(pushed + 1, cycle + LINK_FABRIC_CYCLES_PER_LINE + latency)
                 self._planner.open(bank, next_pushed, *self._place(line + 1), deadline)
-            self._refresh(deadline, forced=False, idle_until=pushed)
+            self._refresh(deadline, forced=True, idle_until=pushed)
         last_first, last_cycle, step = self._columns[-1] if self._columns else (0, LONG_AGO, 1)
         if column != last_cycle + step * (self._served - last_first):
             self._columns.append((self._served, column, 1))
@@ -212,7 +208,6 @@ class HostTraffic(Channel):
 
         Returns how many, and how many of these, the first ones, were late.
         """
-        queue_depth = self._controller.queue_depth
         behind = self._last_end + 1
         wait = behind - cycle
         if wait > _SAFE_WAIT:
@@ -242,20 +237,25 @@ class HostTraffic(Channel):
             )
         last_asked = cycle + pace * (lines - 1)
         last = self._served - 1
-        self._left_port = left = max(
-            last_asked + REQUEST_TO_PORT,
-            self._column(last - queue_depth - BEFORE_QUEUE[write]) + COLUMN_TO_ROOM[write],
-        )
-        pushed = max(left + PORT_TO_ADMISSION[write], self._column(last - queue_depth) + 1)
-        self._planner.pass_open(lines, pushed)
+        self._left_port = max(last_asked + REQUEST_TO_PORT, self._room_from(last, write))
+        self._planner.pass_open(lines, self._pushed(last, write))
         return lines, late
+
+    def _room_from(self, request: int, write: bool) -> int:
+        """When a request can leave the port's queue as far as there must be room behind it."""
+        before_queue = self._controller.queue_depth + BEFORE_QUEUE[write]
+        return self._column(request - before_queue) + COLUMN_TO_ROOM[write]
+
+    def _pushed(self, request: int, write: bool) -> int:
+        """When the last request to have left the port is in the controller's queue."""
+        room = self._column(request - self._controller.queue_depth) + 1
+        return max(self._left_port + PORT_TO_ADMISSION[write], room)
 
     def _left(self, request: int) -> int:
         """When a request at the latest left the port's queue, if that was full behind it."""
         after_turn = request - self._turned
         write = self._direction if after_turn >= 0 else not self._direction
-        before_queue = self._controller.queue_depth + BEFORE_QUEUE[write]
-        room = self._column(request - before_queue) + COLUMN_TO_ROOM[write]
+        room = self._room_from(request, write)
         return max(room, self._turned_left + after_turn) if after_turn >= 0 else room
 
     def _is_open(self, line: int) -> bool:
@@ -276,14 +276,6 @@ class HostTraffic(Channel):
             if first <= index:
                 return cycle + step * (index - first)
         return LONG_AGO
-
-    def _rest(self, cycle: int) -> None:
-        """Lets the time pass up to ``cycle``, without requests since the last column."""
-        while True:
-            decision, _ = self._clock.decision(self._last_end, cycle)
-            if decision > cycle:
-                return
-            self._refresh(decision, forced=False, idle_until=cycle)
 
 
 def _note_late(late: list[tuple[int, int]], line: int, lines: int) -> None:

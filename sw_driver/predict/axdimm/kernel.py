@@ -242,10 +242,9 @@ class Storer:
         self._moving = next(bursts, None)
         self._address = -NEVER
         self._moved = deque([-NEVER] * ADDRESSES, maxlen=ADDRESSES)
-        # When places of the buffer get free, and how far they are used again.
-        self._free = [Piece(-NEVER, config.controller.write_buffer_lines)]
-        self._next_free = 0
-        self._used = 0
+        # Places of the buffer, from when on they are free.
+        self._free_lines = config.controller.write_buffer_lines
+        self._free = deque([Piece(-NEVER, self._free_lines)])
         self._waiting: deque[tuple[Burst, int]] = deque()
         self.beats: list[Piece] = []
 
@@ -261,8 +260,9 @@ class Storer:
 
     def serve(self, columns: list[Piece]) -> None:
         """The oldest burst admitted has its columns."""
-        latency = self._space_latency
-        self._free += [Piece(start + latency, lines) for start, lines in columns]
+        for start, lines in columns:
+            self._free.append(Piece(start + self._space_latency, lines))
+            self._free_lines += lines
 
     def _move(self, burst: Burst) -> bool:
         """Moves the data of the burst; False if it is not known yet when."""
@@ -271,15 +271,21 @@ class Storer:
             if burst.round >= len(self._lanes.filled):
                 return False
             offered = max(offered, self._lanes.filled[burst.round] + FILLED_TO_OFFER)
-        room = self._room(burst.lines)
-        if room is None:
+        if self._free_lines < burst.lines:
             return False
+        self._free_lines -= burst.lines
         address = max(offered + OFFER_TO_ADDRESS, self._moved[0] + 1)
         cycle = max(address + ADDRESS_TO_DATA, self._moved[-1] + 1)
-        for start, lines in room:
+        left = burst.lines
+        while left:
+            start, free = self._free.popleft()
+            lines = min(left, free)
+            if lines < free:
+                self._free.appendleft(Piece(start + lines, free - lines))
             start = max(start, cycle)
-            cycle = start + lines
             self.beats.append(Piece(start, lines))
+            cycle = start + lines
+            left -= lines
         last = cycle - 1
         self._address = address
         self._moved.append(last)
@@ -287,20 +293,3 @@ class Storer:
         if burst.last_of_round:
             self._lanes.stored(last)
         return True
-
-    def _room(self, lines: int) -> list[Piece] | None:
-        """From when there is room for the next lines, or None if it is not known yet."""
-        room = []
-        index, used = self._next_free, self._used
-        while lines:
-            if index == len(self._free):
-                return None
-            start, size = self._free[index]
-            taken = min(lines, size - used)
-            room.append(Piece(start + used, taken))
-            lines -= taken
-            used += taken
-            if used == size:
-                index, used = index + 1, 0
-        self._next_free, self._used = index, used
-        return room

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hw.axdimm.config import ModuleConfig
+from hw.dram.config import ControllerConfig
 from hw.dram.fabric_timing import FabricTiming
 from hw.dram.timing import BURST_TCK
 from hw.kernel.config import PARAMETERS_PER_BEAT
 
-from ..dram.controller import Controller, Mark, Piece
+from ..dram.channel import ChannelState
+from ..dram.controller import LOW_LEVEL, Controller, Mark, Piece
 from ..dram.refresh import NEVER
-from ..dram.state import ChannelState
 from .kernel import COLUMN_TO_ANSWERED, LOADED_TO_BEGIN, SUM_DRAIN, Lanes, Loader, Rounds, Storer
 
 __all__ = ["Placement", "Prediction", "predict"]
 
-LOW_LEVEL = 2
-"""Bursts in the queue at which the direction changes if there is none left of the same."""
+_TIMES = ("data", "refresh", "row", "turn_around", "starved")
+"""Of a tally."""
 
 _USUAL_BURSTS = 3_000
 """Bursts up to which nothing is extrapolated."""
@@ -73,7 +74,6 @@ class Prediction:
     The times in tCK add up to four times ``fabric_cycles``.
     """
 
-    parameters: int
     fabric_cycles: int
     data_tck: int
     """Reads and writes are given."""
@@ -121,7 +121,6 @@ class _Run:
     ) -> None:
         begin = placement.check_fabric_cycles + 1
         times = FabricTiming.of(config.part.timing)
-        self._settings = config.controller
         self._controller = controller = Controller(config, state, begin=begin)
         rounds = Rounds(config, lines)
         stores = bool(placement.outputs)
@@ -135,7 +134,7 @@ class _Run:
         self.bursts = 0
         self.round_marks: list[Mark] = []
         """After the last load of each round, or the last store if nothing is loaded."""
-        self._simulate(state.writing)
+        self._simulate(config.controller, state.writing)
         self.done = controller.ends[-1] + COLUMN_TO_ANSWERED if stores else 0
         if sums:
             self.done = max(self.done, lanes.filled[-1] + SUM_DRAIN)
@@ -151,17 +150,14 @@ class _Run:
         starts, ends = self._moving
         return int((np.minimum(ends, before) - np.minimum(starts, before)).sum())
 
-    def _simulate(self, writing: bool) -> None:
-        settings, controller = self._settings, self._controller
-        loader, storer = self._loader, self._storer
-        longest_run = settings.run_length - 1
+    def _simulate(self, settings: ControllerConfig, writing: bool) -> None:
+        controller, loader, storer = self._controller, self._loader, self._storer
+        queue_depth, longest_run = settings.queue_depth, settings.run_length - 1
         run = 0
         admitted = 0
         bursts: deque[Loader | Storer] = deque()
         while True:
-            free = admitted + 1
-            if self.bursts >= settings.queue_depth:
-                free = max(free, self._end(settings.queue_depth))
+            free = max(admitted + 1, controller.below(queue_depth))
             same, other = loader.admission(), storer.admission()
             if writing:
                 same, other = other, same
@@ -169,7 +165,7 @@ class _Run:
             at = same
             turn = other <= same and run == longest_run
             if other < same:
-                low = self._end(LOW_LEVEL + 1)
+                low = controller.below(LOW_LEVEL + 1)
                 if max(other, low) < same:
                     at = max(other, low)
                     turn = True
@@ -194,14 +190,6 @@ class _Run:
             for columns in controller.served:
                 bursts.popleft().serve(columns)
             controller.served.clear()
-
-    def _end(self, place: int) -> int:
-        """The first cycle after the columns of the ``place``-th last burst admitted."""
-        if place > self.bursts:
-            return 0
-        ends = self._controller.ends
-        index = self.bursts - place
-        return ends[index] + 1 if index < len(ends) else NEVER
 
 
 def _union(*parts: list[Piece]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -241,40 +229,32 @@ def predict(
     lines = -(-parameters // PARAMETERS_PER_BEAT)
     skipped = _skipped_rounds(config, placement, lines) * config.kernel.block_beats
     run = _Run(config, placement, lines - skipped, state, unit_latency=unit_latency, sums=sums)
-    done, tally = run.done, run.tally
-    counts = {
-        name: getattr(tally, name) for name in ("activates", "precharges", "refreshes", "bus_turns")
-    }
-    times = {
-        name: getattr(tally, name) for name in ("data", "refresh", "row", "turn_around", "starved")
-    }
+    tally, done, after = asdict(run.tally), run.done, run.state
     still = done - run.moving(done + 1)
-    after = run.state
     if skipped:
         first, last = _repetition(config, run)
-        seen = last.tally.data - first.tally.data
+        more = {name: getattr(last.tally, name) - getattr(first.tally, name) for name in tally}
         wanted = skipped * placement.tensors
 
         def scaled(amount: int) -> int:
-            return round(amount * wanted / seen)
+            return round(amount * wanted / more["data"])
 
         # Each time is rounded together with those before it, so that the sum is right.
-        more = [getattr(last.tally, name) - getattr(first.tally, name) for name in times]
-        totals = [0, *(amount * wanted // seen for amount in accumulate(more))]
-        for index, name in enumerate(times):
-            times[name] += totals[index + 1] - totals[index]
+        sums_of_times = accumulate((more[name] for name in _TIMES), initial=0)
+        totals = [amount * wanted // more["data"] for amount in sums_of_times]
+        for name, (before, total) in zip(_TIMES, pairwise(totals), strict=True):
+            tally[name] += total - before
+        for name in tally.keys() - _TIMES:
+            tally[name] += scaled(more[name])
         done += totals[-1]
-        for name in counts:
-            counts[name] += scaled(getattr(last.tally, name) - getattr(first.tally, name))
-        given = after.refresh.given + counts["refreshes"] - tally.refreshes
+        given = after.refresh.given + scaled(more["refreshes"])
         after = replace(after, refresh=replace(after.refresh, given=given))
         still += scaled(last.cycle - first.cycle - run.moving(last.cycle) + run.moving(first.cycle))
     return Prediction(
-        parameters=parameters,
         fabric_cycles=done,
         idle_tck=BURST_TCK * placement.check_fabric_cycles,
-        **{f"{name}_tck": BURST_TCK * value for name, value in times.items()},
-        **counts,
+        **{f"{name}_tck": BURST_TCK * tally.pop(name) for name in _TIMES},
+        **tally,
         beats_read=len(placement.inputs) * lines,
         beats_written=len(placement.outputs) * lines,
         idle_fabric_cycles=still,

@@ -2,14 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hw.dram.fabric_timing import FabricTiming
 
 from . import DramConfig
-from .refresh import LONG_AGO, RefreshClock
-from .rows import RowPlanner
-from .state import ChannelState, Tally
+from .refresh import LONG_AGO, RefreshClock, RefreshState
+from .rows import RowPlanner, Tally
 
-__all__ = ["Channel"]
+__all__ = ["Channel", "ChannelState"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelState:
+    """What a channel without requests remembers, at START or at any other moment, as far as it
+    matters to the time of what comes."""
+
+    refresh: RefreshState
+    open_rows: tuple[int, ...] = ()
+    """The open row of each bank, -1 if there is none; empty if all banks are closed. The index of
+    a bank is its group times the banks of a group, plus its number in the group."""
+    writing: bool = False
+    """The last column was a write."""
+    since_column: int = 1 << 40
+    """Fabric cycles since the last column, by default long ones."""
+
+    @classmethod
+    def after_idle(
+        cls, config: DramConfig, elapsed_fabric_cycles: int | None = None
+    ) -> ChannelState:
+        """After a long time without requests, with as many refreshes in advance as are allowed.
+
+        ``elapsed_fabric_cycles`` is where within the refresh interval, by default in its middle; it
+        is taken modulo the interval. A refresh is in progress if the interval has only just begun.
+        """
+        interval = FabricTiming.of(config.part.timing).refresh_interval
+        elapsed = interval // 2 if elapsed_fabric_cycles is None else elapsed_fabric_cycles
+        # From just before the last interval ended.
+        ahead = config.controller.refresh_pull_in
+        refresh = RefreshState(owed=-ahead, elapsed_fabric_cycles=interval - 1)
+        return cls(refresh=refresh).after_rest(config, elapsed % interval + 1)
+
+    def after_rest(self, config: DramConfig, fabric_cycles: int) -> ChannelState:
+        """After some more cycles without requests, which refreshes may use."""
+        clock = RefreshClock(config, self.refresh)
+        clock.go_on(fabric_cycles)
+        channel = Channel(config, self, at=0, clock=clock, ends=[])
+        channel.rest(fabric_cycles)
+        return channel.state(fabric_cycles)
 
 
 class Channel:
@@ -53,6 +93,14 @@ class Channel:
             writing=self._writing,
             since_column=cycle - self._last_end,
         )
+
+    def rest(self, cycle: int) -> None:
+        """Lets the time pass up to ``cycle``, without requests since the last column."""
+        while True:
+            decision, forced = self._clock.decision(self._last_end, cycle)
+            if decision > cycle:
+                return
+            self._refresh(decision, forced=forced, idle_until=cycle)
 
     def _new_planner(self, open_rows: tuple[int, ...] = ()) -> RowPlanner:
         return RowPlanner(

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from . import DramConfig
-from .channel import Channel
+from .channel import Channel, ChannelState
 from .refresh import LONG_AGO, NEVER, RefreshClock
-from .state import ChannelState, Tally
+from .rows import Tally
 
-__all__ = ["Controller", "Mark", "Piece"]
+__all__ = ["LOW_LEVEL", "Controller", "Mark", "Piece"]
+
+LOW_LEVEL = 2
+"""Bursts in the queue at which the direction changes if there is none left of the same."""
 
 # Pipeline latencies, calibrated against RTL, in fabric cycles.
 PUSH_TO_QUEUED = 1
@@ -88,6 +91,13 @@ class Controller(Channel):
         else:
             self._open_in_vain(len(self.ends) + len(self._queue) - 1, request)
 
+    def below(self, bursts: int) -> int:
+        """From which cycle on fewer than ``bursts`` of those admitted are in the queue."""
+        index = len(self.ends) + len(self._queue) - bursts
+        if index < 0:
+            return 0
+        return self.ends[index] + 1 if index < len(self.ends) else NEVER
+
     def resume(self) -> None:
         """Refreshes as decided in ``stopped`` and goes on."""
         decision, self.stopped = self.stopped, NEVER
@@ -99,7 +109,7 @@ class Controller(Channel):
         while self._queue:
             request = self._queue[0]
             if request.pushed - self._last_end > self._controller.refresh_idle_cycles:
-                self._rest(request.pushed)
+                self.rest(request.pushed)
             deadline = self._clock.forced()
             self._give_columns(request, deadline)
             if request.left:
@@ -148,7 +158,7 @@ class Controller(Channel):
     def finish(self, done: int) -> None:
         """The run is over in cycle ``done``."""
         if done - self._last_end > self._controller.refresh_idle_cycles:
-            self._rest(done)
+            self.rest(done)
         decision, _ = self._clock.decision(self._last_end, done)
         self._wait(done, 0, min(decision, done) + 1)
         self.tally.refresh += done + 1 - self._accounted
@@ -188,16 +198,8 @@ class Controller(Channel):
         tally.turn_around += until - opened
         self._accounted = until
 
-    def _rest(self, pushed: int) -> None:
-        """Refreshes before the next burst, which is admitted in cycle ``pushed``."""
-        while True:
-            decision, forced = self._clock.decision(self._last_end, pushed)
-            if decision > pushed:
-                return
-            self._wait(pushed, 0, decision + 1)
-            self._refresh(decision, forced=forced, idle_until=pushed)
-
     def _refresh(self, decision: int, *, forced: bool, idle_until: int) -> int:
+        self._wait(idle_until, 0, decision + 1)
         last = super()._refresh(decision, forced=forced, idle_until=idle_until)
         self.tally.refresh += max(0, last + 1 - max(decision + 1, self._accounted))
         self._accounted = max(self._accounted, last + 1)

@@ -62,21 +62,6 @@ class RefreshState:
     longest_gap_fabric_cycles: int = 0
     """Longest time between two refreshes so far, the one in progress not included."""
 
-    @classmethod
-    def after_idle(
-        cls, config: DramConfig, elapsed_fabric_cycles: int | None = None
-    ) -> RefreshState:
-        """After a long time without requests: as many in advance as are allowed.
-
-        ``elapsed_fabric_cycles`` is where within the interval, by default in its middle; it is
-        taken modulo the interval. A refresh is in progress if the interval has only just begun.
-        """
-        interval = FabricTiming.of(config.part.timing).refresh_interval
-        elapsed = interval // 2 if elapsed_fabric_cycles is None else elapsed_fabric_cycles
-        # From just before the last interval ended.
-        before = cls(owed=-config.controller.refresh_pull_in, elapsed_fabric_cycles=interval - 1)
-        return RefreshClock(config, before).rest(elapsed % interval + 1)
-
 
 class RefreshClock:
     """Follows the refreshes of one channel from ``begin`` on, where it stands as in ``state``.
@@ -134,23 +119,6 @@ class RefreshClock:
             longest_gap_fabric_cycles=self._longest_gap,
         )
 
-    def rest(
-        self, cycles: int, *, last_end: int = LONG_AGO, any_open: bool = False
-    ) -> RefreshState:
-        """Where refreshing stands after cycles without a request.
-
-        The last column was in ``last_end``; ``any_open`` says whether some bank is open to begin
-        with.
-        """
-        self.go_on(cycles)
-        while True:
-            decision, forced = self.decision(last_end, cycles)
-            if decision > cycles:
-                return self.state(cycles)
-            settled = 0 if any_open else None
-            self.give(decision, forced=forced, idle_until=cycles, settled=settled)
-            any_open = False
-
     def owed(self, cycle: int) -> int:
         """Refreshes owed at ``cycle``; negative are those given in advance."""
         self._pass(cycle)
@@ -190,26 +158,18 @@ class RefreshClock:
             idle = max(idle, self._next_due + DUE_TO_OWED)
         return (forced, True) if forced <= idle else (idle, False)
 
-    def give(
-        self,
-        decision: int,
-        *,
-        forced: bool,
-        idle_until: int = LONG_AGO,
-        settled: int | None = None,
-    ) -> int:
+    def give(self, decision: int, *, forced: bool, idle_until: int, settled: int | None) -> int:
         """Gives what was decided on and returns the last cycle for which the controller is closed.
 
         ``settled`` is the first cycle in which all banks may be precharged, None if none is open.
-        After a forced decision all that is owed is given, otherwise only while nothing is
-        requested, up to ``idle_until``.
+        After a forced decision all that is owed is given, unless refreshes are prompt; otherwise
+        only while nothing is requested, up to ``idle_until``.
         """
-        if settled is None:
-            refresh = decision + DECISION_TO_REFRESH
-        else:
+        refresh = decision + DECISION_TO_REFRESH
+        if settled is not None:
             precharge = max(decision + DECISION_TO_PRECHARGE, settled)
             refresh = precharge + self._precharge_cycles
-        return self._give(refresh, forced, idle_until)
+        return self._give(refresh, forced and not self._prompt, idle_until)
 
     def go_on(self, idle_until: int) -> None:
         """Gives what follows a refresh in progress, while nothing is requested."""

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hw.dram.fabric_timing import FabricTiming
 from hw.dram.geometry import DramGeometry
 
 from .refresh import LONG_AGO, NEVER
-from .state import Tally
 
-__all__ = ["RowPlanner"]
+__all__ = ["RowPlanner", "Tally"]
 
 # Pipeline latencies, calibrated against RTL, in fabric cycles.
 PUSH_TO_PLAN = 1
 PLAN_TO_ACTIVATE = 1
+
+
+@dataclass
+class Tally:
+    """What a channel did up to a moment. The first five are times, in fabric cycles."""
+
+    data: int = 0
+    """A column was given, of one line."""
+    refresh: int = 0
+    row: int = 0
+    turn_around: int = 0
+    starved: int = 0
+    activates: int = 0
+    precharges: int = 0
+    refreshes: int = 0
+    bus_turns: int = 0
 
 
 class RowPlanner:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from hw.memory_node.config import MemoryNodeConfig
 
-from ..dram.state import ChannelState
+from ..dram.channel import ChannelState
 from ..events import Clock
 from .channel import ChannelPort
 from .link import GroupLink, Request

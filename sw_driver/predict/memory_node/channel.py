@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from hw.dram.fabric_timing import FabricTiming
 from hw.memory_node.config import MemoryNodeConfig
@@ -18,13 +17,12 @@ from ..axdimm.kernel import (
     COLUMN_TO_SPACE,
     DATA_TO_ADMISSION,
 )
-from ..axdimm.model import LOW_LEVEL
-from ..dram.controller import Controller, Piece
+from ..dram.channel import ChannelState
+from ..dram.controller import LOW_LEVEL, Controller, Piece
 from ..dram.refresh import NEVER
-from ..dram.state import ChannelState
 from ..events import Clock, Condition, Process
 
-__all__ = ["Burst", "ChannelPort", "Stripe"]
+__all__ = ["Burst", "ChannelPort"]
 
 WRITE_BURSTS = 8
 """Of a link, that wait at a channel (``hw/memory_node/group/channel_port.py``)."""
@@ -44,28 +42,21 @@ MOVED_TO_BEAT = 2
 """From a line's going to a channel's queue until its beat."""
 
 
-class Stripe(NamedTuple):
-    """Lines of a request in one channel: an AXI burst."""
+@dataclass(eq=False)
+class Burst:
+    """A stripe of a request, which is an AXI burst to one channel, and what becomes of it."""
 
     channel: int
     line: int
     lines: int
-
-
-@dataclass(eq=False)
-class Burst:
-    """A stripe of a request, and what becomes of it."""
-
-    stripe: Stripe
     link: int
     write: bool
     served: Condition
     moved: list[Piece] = field(default_factory=list)
     """Of a write: first cycle and number of the lines that have come, or are coming, one by one."""
-    lines: list[Piece] | None = None
-    """Of a read: the same of those that memory gives."""
-    stored: int | None = None
-    """Of a write: when memory has said that it has it."""
+    done: list[Piece] | None = None
+    """Of a read: the same of the lines that memory gives. Of a write: when memory has said that it
+    has it."""
 
 
 class ChannelPort:
@@ -82,8 +73,10 @@ class ChannelPort:
         links = range(config.group_links)
         self.changed = Condition(clock)
         """A burst is taken, or room is made."""
-        self._asked = Condition(clock)
-        self._turned = Condition(clock)
+        self.asked = Condition(clock)
+        """There is something to grant, or room for it."""
+        self.turned = Condition(clock)
+        """A write has its turn, its data are coming, or there is room for them."""
         self.reads: list[Burst | None] = [None for _ in links]
         """What each link asks for."""
         self.read_room = [config.read_buffer_lines for _ in links]
@@ -108,22 +101,13 @@ class ChannelPort:
     def read(self, link: int, burst: Burst) -> None:
         """The link asks for it; only when it asks for nothing else."""
         self.reads[link] = burst
-        self._asked.notify()
+        self.asked.notify()
 
     def write(self, link: int, burst: Burst) -> None:
         """The same of a write, of which more may wait."""
         ready = self._clock.now + ASK_TO_GRANT
         self.writes[link].append((ready, burst))
-        self._clock.at(ready, self._asked.notify)
-
-    def taken(self, link: int, lines: int) -> None:
-        """The link has taken so much of what was read."""
-        self.read_room[link] += lines
-        self._asked.notify()
-
-    def moving(self) -> None:
-        """Data of a write are coming."""
-        self._turned.notify()
+        self._clock.at(ready, self.asked.notify)
 
     def _grant_reads(self) -> Process:
         last = 0
@@ -131,11 +115,11 @@ class ChannelPort:
             waiting = self._waiting[False]
             link = self._next(last, self._has_read)
             if link is None or len(waiting) > ADDRESSES:
-                yield self._asked
+                yield self.asked
                 continue
             burst, self.reads[link], last = self.reads[link], None, link
             assert burst is not None
-            self.read_room[link] -= burst.stripe.lines
+            self.read_room[link] -= burst.lines
             waiting.append((self._clock.now + GRANT_TO_ADDRESS + ADDRESS_TO_ADMISSION, burst))
             self._ready()
             self.changed.notify()
@@ -146,18 +130,18 @@ class ChannelPort:
         while True:
             link = self._next(last, self._has_write)
             if link is None or len(self._turns) == TURNS or self._addresses > ADDRESSES:
-                yield self._asked
+                yield self.asked
                 continue
             self._turns.append((self._clock.now + GRANT_TO_BEAT, self.writes[link].popleft()[1]))
             self._addresses += 1
             last = link
-            self._turned.notify()
+            self.turned.notify()
             self.changed.notify()
             yield self._clock.now + 1
 
     def _has_read(self, link: int) -> bool:
         burst = self.reads[link]
-        return burst is not None and burst.stripe.lines <= self.read_room[link]
+        return burst is not None and burst.lines <= self.read_room[link]
 
     def _has_write(self, link: int) -> bool:
         bursts = self.writes[link]
@@ -171,17 +155,17 @@ class ChannelPort:
         clock = self._clock
         while True:
             while not self._turns:
-                yield self._turned
+                yield self.turned
             begin, burst = self._turns.popleft()
-            self._asked.notify()
+            self.asked.notify()
             yield begin
-            left, piece = burst.stripe.lines, 0
+            left, piece = burst.lines, 0
             while left:
                 while piece == len(burst.moved):
-                    yield self._turned
+                    yield self.turned
                 start, lines = burst.moved[piece]
                 while self._space < lines or len(self._waiting[True]) == STORED_WRITES:
-                    yield self._turned
+                    yield self.turned
                 self._space -= lines
                 yield max(clock.now, start + MOVED_TO_BEAT)
                 self.write_room[burst.link] += lines
@@ -191,7 +175,7 @@ class ChannelPort:
                 piece += 1
             self._addresses -= 1
             self._waiting[True].append((clock.now - 1 + DATA_TO_ADMISSION, burst))
-            self._asked.notify()
+            self.asked.notify()
             self._ready()
 
     def _ready(self) -> None:
@@ -211,8 +195,8 @@ class ChannelPort:
             controller.resume()
             self._serve()
         ready = [waiting[0][0] if waiting else NEVER for waiting in self._waiting]
-        room = self._level_below(settings.queue_depth)
-        low = max(room, self._level_below(LOW_LEVEL + 1))
+        room = controller.below(settings.queue_depth)
+        low = max(room, controller.below(LOW_LEVEL + 1))
         same, other = max(room, ready[self._writing]), max(room, ready[not self._writing])
         turn = other <= now and (same > now or self._run == settings.run_length - 1)
         if same > now:
@@ -229,19 +213,11 @@ class ChannelPort:
             self._run = min(self._run + 1, settings.run_length - 1)
         _, burst = self._waiting[self._writing].popleft()
         self._queued.append(burst)
-        controller.admit(self._writing, burst.stripe.line, burst.stripe.lines, now)
+        controller.admit(self._writing, burst.line, burst.lines, now)
         self._serve()
-        self._asked.notify()
-        self._turned.notify()
+        self.asked.notify()
+        self.turned.notify()
         self._clock.at(now + 1, self._admit, self._looks)
-
-    def _level_below(self, level: int) -> int:
-        """From when on the controller's queue has fewer bursts."""
-        ends, waiting = self._controller.ends, len(self._queued)
-        index = len(ends) + waiting - level
-        if index < 0:
-            return 0
-        return ends[index] + 1 if index < len(ends) else NEVER
 
     def _serve(self) -> None:
         """Takes what the controller has decided about the oldest bursts."""
@@ -250,16 +226,16 @@ class ChannelPort:
             burst = self._queued.popleft()
             if burst.write:
                 last, lines = columns[-1]
-                burst.stored = last + lines - 1 + COLUMN_TO_ANSWERED
+                burst.done = [Piece(last + lines - 1 + COLUMN_TO_ANSWERED, 1)]
                 for start, lines in columns:
                     space = start + times.write_latency + COLUMN_TO_SPACE
                     self._clock.at(space, self._free, lines)
             else:
                 latency = times.read_latency + COLUMN_TO_BEAT + BEAT_TO_LINE
-                burst.lines = [Piece(start + latency, lines) for start, lines in columns]
+                burst.done = [Piece(start + latency, lines) for start, lines in columns]
             burst.served.notify()
         self._controller.served.clear()
 
     def _free(self, lines: int) -> None:
         self._space += lines
-        self._turned.notify()
+        self.turned.notify()

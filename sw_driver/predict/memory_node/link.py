@@ -13,7 +13,7 @@ from hw.memory_node.config import MemoryNodeConfig
 
 from ..dram.controller import Piece
 from ..events import Clock, Condition, Process
-from .channel import WRITE_BURSTS, Burst, ChannelPort, Stripe
+from .channel import WRITE_BURSTS, Burst, ChannelPort
 from .wire import LinkCycles
 
 __all__ = ["GroupLink", "Request"]
@@ -41,14 +41,14 @@ class Request(NamedTuple):
     line: int
     lines: int
 
-    def stripes(self, config: MemoryNodeConfig) -> Iterator[Stripe]:
-        """Where the lines are, in order."""
+    def stripes(self, config: MemoryNodeConfig) -> Iterator[tuple[int, int, int]]:
+        """Where the lines are, in order: channels, and of each the first line and how many."""
         line, end = self.line, self.line + self.lines
         while line < end:
             stripe, offset = divmod(line, config.stripe_lines)
             lines = min(config.stripe_lines - offset, end - line)
             place, channel = divmod(stripe, config.group_channels)
-            yield Stripe(channel, place * config.stripe_lines + offset, lines)
+            yield channel, place * config.stripe_lines + offset, lines
             line += lines
 
 
@@ -83,6 +83,8 @@ class GroupLink:
         self.answered: list[int] = []
         self._free = config.requests
         self._room = config.write_buffer_lines
+        self._piece_lines = max(1, min(config.stripe_lines, config.write_queue_lines // 2))
+        """Of what is written, that move together."""
         self._changed = Condition(clock)
         """A request is answered, or data have left the buffer."""
         self._jobs: deque[_Job] = deque()
@@ -92,20 +94,13 @@ class GroupLink:
         self._queues: tuple[deque[_Job], ...] = (deque(), deque())
         """Reads and writes that are handed out."""
         self._came = Condition(clock)
-        for process in (
-            self._take(),
-            self._dispatch(),
-            self._read(),
-            self._write(),
-            self._answer(),
-        ):
-            clock.start(process, clock.now)
+        for process in (self._take, self._dispatch, self._read, self._write, self._answer):
+            clock.start(process(), clock.now)
 
     def _take(self) -> Process:
         """Flits as they come, as far as there is room for requests and for data."""
         clock, config = self._clock, self._config
         interval = self._wire.flit_fabric_cycles
-        piece_lines = max(1, min(config.stripe_lines, config.write_queue_lines // 2))
         # When the last flit could have come, and when it was taken.
         came = clock.now + self._wire.latency_fabric_cycles + STOP - interval
         taken = 0
@@ -120,7 +115,7 @@ class GroupLink:
                 # No more than fit into the receiver's buffer wait before it.
                 came = max(came, taken - config.link.buffer_flits * interval)
                 yield taken
-                flits = min(piece_lines, lines)
+                flits = min(self._piece_lines, lines)
                 lines -= flits
                 while self._room < flits:
                     yield self._changed
@@ -128,13 +123,9 @@ class GroupLink:
             clock.at(taken + FLIT_TO_JOB, self._job, request)
 
     def _job(self, request: Request) -> None:
-        job = _Job(
-            request,
-            [
-                Burst(stripe, self._number, request.write, self._came)
-                for stripe in request.stripes(self._config)
-            ],
-        )
+        stripes = request.stripes(self._config)
+        bursts = [Burst(*stripe, self._number, request.write, self._came) for stripe in stripes]
+        job = _Job(request, bursts)
         self._jobs.append(job)
         self._open.append(job)
         self._came.notify()
@@ -175,7 +166,7 @@ class GroupLink:
             job = queue.popleft()
             yield job.begin
             for burst in job.bursts:
-                port = self._ports[burst.stripe.channel]
+                port = self._ports[burst.channel]
                 port.read(number, burst)
                 while port.reads[number] is not None:
                     yield port.changed
@@ -183,27 +174,26 @@ class GroupLink:
 
     def _write(self) -> Process:
         """Gives the channels what is written, a burst after the other, a line a cycle."""
-        clock, config, number = self._clock, self._config, self._number
+        clock, number = self._clock, self._number
         queue = self._queues[True]
-        piece_lines = max(1, min(config.stripe_lines, config.write_queue_lines // 2))
         while True:
             while not queue:
                 yield self._came
             job = queue.popleft()
             yield job.begin
             for burst in job.bursts:
-                port = self._ports[burst.stripe.channel]
+                port = self._ports[burst.channel]
                 while len(port.writes[number]) == WRITE_BURSTS:
                     yield port.changed
                 port.write(number, burst)
-                left = burst.stripe.lines
+                left = burst.lines
                 while left:
-                    lines = min(left, piece_lines)
+                    lines = min(left, self._piece_lines)
                     while port.write_room[number] < lines:
                         yield port.changed
                     port.write_room[number] -= lines
                     burst.moved.append(Piece(clock.now + BURST_TO_DATA, lines))
-                    port.moving()
+                    port.turned.notify()
                     self._room += lines
                     self._changed.notify()
                     left -= lines
@@ -218,20 +208,20 @@ class GroupLink:
                 yield self._came
             job = self._open[0]
             for number, burst in enumerate(job.bursts):
-                while burst.lines is None and burst.stored is None:
+                while burst.done is None:
                     yield self._came
                 if burst.write:
-                    assert burst.stored is not None
-                    sent = max(sent, burst.stored + STORED_TO_ANSWER - interval)
+                    sent = max(sent, burst.done[0].first_cycle + STORED_TO_ANSWER - interval)
                     continue
-                assert burst.lines is not None
-                for piece, (start, lines) in enumerate(burst.lines):
+                for piece, (start, lines) in enumerate(burst.done):
                     head = number == piece == 0
                     # The head goes when the first line is there.
                     sent = max(sent, start - interval) + interval * head
                     sent = max(sent + lines * interval, start + lines - 1)
                 yield ceil(sent)
-                self._ports[burst.stripe.channel].taken(self._number, burst.stripe.lines)
+                port = self._ports[burst.channel]
+                port.read_room[self._number] += burst.lines
+                port.asked.notify()
             if job.request.write:
                 sent += interval
                 yield ceil(sent)

@@ -1,9 +1,9 @@
-"""How many fabric cycles flits take over a link of the memory-node.
+"""How many fabric cycles a flit takes over a link of the memory-node, and from one to the next.
 
-A closed formula. From the specification (docs/memory-node-spec.md): phits, credits, what is kept to
-be sent again, going back. Fitted to the RTL, by its source: the stages between these events, named
-constants below. It holds for a link whose other direction has nothing of its own to send and whose
-receiver takes flits at once; with one phit a flit the other direction makes no difference.
+Closed formulas. From the specification (docs/memory-node-spec.md): phits, credits, what is kept to
+be sent again. Fitted to the RTL, by its source: the stages between these events, named constants
+below. They hold for a link whose other direction has nothing of its own to send and whose receiver
+takes flits at once; with one phit a flit the other direction makes no difference.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ the flit to which the sender goes back."""
 
 @dataclass(frozen=True)
 class LinkCycles:
-    """A link, and what goes over it when."""
+    """A link, and how soon what goes over it."""
 
     config: LinkConfig
     wire_cycles: int
@@ -77,38 +77,8 @@ class LinkCycles:
         )
 
     @property
-    def retry_fabric_cycles(self) -> int:
-        """What a flit that is lost costs, if the port at the other end sees it come and that it is
-        wrong: from its beginning to its beginning again."""
-        return self._way + DECISION_TO_REPORT + self._way + DECISION_TO_ROOM
-
-    @property
     def _way(self) -> int:
         """From the choice of a flit to the decision at the other end."""
         phits = self.interval_fabric_cycles
         cut = CUT + phits - 1 if phits > 1 else 0
         return BEGIN_TO_WIRE + cut + self.wire_cycles + WIRE_TO_DECISION
-
-    def fabric_cycles(
-        self, *, packets: int, lines: int, channels: int = 1, lost: int = 0, stops: int = 0
-    ) -> int:
-        """From taking the first flit of so many packets, each of a head and so many lines, at one
-        end to the last one's being there at the other, with ``channels`` alike, and with ``lost``
-        of the flits lost, far from each other; less where a sender waits for acknowledgements or
-        credits anyway, if it then has more to do than to wait.
-
-        After each of ``stops`` of a ring there is one more such link. A stop passes a packet on in
-        the cycle in which it comes, if it has nothing else to send there."""
-        before = packets * (1 + lines) - 1
-        interval = self.interval_fabric_cycles
-        begins = unhindered = before * interval
-        for window, fabric_cycles in (
-            (self.config.replay_flits, self.acknowledged_fabric_cycles),
-            (self.config.buffer_flits * channels, self.credited_fabric_cycles),
-        ):
-            rounds, rest = divmod(before, window)
-            begins = max(begins, rounds * fabric_cycles + rest * interval)
-        # A sender that is never idle has to end a flit before it goes back.
-        grid = interval if begins == unhindered else 1
-        again = -(-self.retry_fabric_cycles // grid) * grid
-        return begins + (stops + 1) * self.latency_fabric_cycles + lost * again

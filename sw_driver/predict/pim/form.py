@@ -13,12 +13,24 @@ from hw.pim.work.layouts import INTERLEAVE, Second
 
 from .walks import NO_LINE
 
-__all__ = ["Chunk", "Form", "Nest", "form_of"]
+__all__ = ["Chunk", "Form", "Nest", "Tile", "Tiles", "form_of"]
 
 _LEAST_CHUNKS = 4
 """Of a tile that are followed."""
 _FEW_CHUNKS = 16
 """Of a channel, so that whole channels are followed."""
+
+
+class Tile(NamedTuple):
+    """A part of a work for one bank: where it begins in the four loops, and in two how far it
+    goes."""
+
+    outer1: int
+    outer2: int
+    first: int
+    first_count: int
+    second: int
+    second_count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +44,20 @@ class Nest:
     channel: int = 0
     row: int = 0
     column: int = 0
+
+    def at(
+        self, tile: Tile, vector: int, *, channel: int = 0, row: int = 0, column: int = 0
+    ) -> int:
+        """Where an element of a vector is, in the outer loops where ``tile`` is."""
+        return (
+            self.address
+            + tile.outer1 * self.outer1
+            + tile.outer2 * self.outer2
+            + vector * self.vector
+            + channel * self.channel
+            + row * self.row
+            + column * self.column
+        )
 
 
 class Chunk(NamedTuple):
@@ -49,37 +75,42 @@ class Form:
     """A work: result (o1, o2, p, s) is the sum over channels and taps of ``first`` of vector p
     times ``second`` of vector s."""
 
-    opcode: Opcode
+    work: Descriptor
     extents: tuple[int, int, int, int]
     """outer1, outer2, first vectors, second vectors."""
     operands: tuple[Nest, ...]
     """First, second and third."""
     result: Nest
     """Its vectors are first vectors, its columns second ones."""
-    second_kind: Second = Second.NONE
-    channels: int = 1
-    tap_rows: int = 1
-    tap_columns: int = 1
-    padded: int | None = None
-    """The operand that is an image with padding."""
-    height: int = 0
-    width: int = 0
-    pad_top: int = 0
-    pad_left: int = 0
-    stride: int = 0
-    dilation: int = 0
-    across: tuple[bool, bool] = (False, False)
+    second_kind: Second
+    channels: int
+    tap_rows: int
+    tap_columns: int
     line: int = NO_LINE
     """First vectors of a line; the next line is outer1 further on."""
-    plan: Plan
     followed: int | None = None
     """Chunks of each tile that are followed, half of them from its beginning on, the others to its
     end; None: all."""
 
     @property
+    def plan(self) -> Plan:
+        """How the work is cut."""
+        return self.work.plan
+
+    @property
     def elementwise(self) -> bool:
         """Whether there is no reduction."""
-        return self.opcode in ELEMENTWISE
+        return self.work.opcode in ELEMENTWISE
+
+    @property
+    def padded(self) -> int | None:
+        """The operand that is an image with padding."""
+        return int(self.plan.exchanged) if self.work.opcode == Opcode.CONV2D else None
+
+    @property
+    def taps(self) -> int:
+        """Elements of a vector in a channel."""
+        return self.tap_rows * self.tap_columns
 
     @cached_property
     def products(self) -> int:
@@ -133,11 +164,6 @@ class Form:
             followed = whole
         followed *= times
         return self if followed >= self.chunks else replace(self, followed=followed)
-
-    @property
-    def taps(self) -> int:
-        """Elements of a vector in a channel."""
-        return self.tap_rows * self.tap_columns
 
 
 _LOOPS = {
@@ -206,7 +232,7 @@ def form_of(work: Descriptor) -> Form:
         nests.reverse()
         result = replace(result, vector=result.column, column=result.vector)
     return Form(
-        opcode=opcode,
+        work=work,
         extents=extents,
         operands=tuple(nests),
         result=result,
@@ -214,17 +240,97 @@ def form_of(work: Descriptor) -> Form:
         channels=work.channels or 1,
         tap_rows=work.filter_height or 1,
         tap_columns=work.filter_width or work.length or 1,
-        padded=int(exchanged) if opcode == Opcode.CONV2D else None,
-        height=work.height,
-        width=work.width,
-        pad_top=work.pad_top,
-        pad_left=work.pad_left,
-        stride=work.stride,
-        dilation=work.dilation,
-        across=work.plan.across,
         line=line,
-        plan=work.plan,
     )
+
+
+class Tiles:
+    """What is left of a work: first vectors fastest, then second ones, outer1, outer2."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self._first = self._second = self._outer1 = self._outer2 = 0
+        self.largest = 0
+        """Products of the largest tile that was dealt."""
+        self.line_cycles = 0
+        """What the next tile waits for because of the lines that the last one ended."""
+        self.ended = False
+
+    @property
+    def left(self) -> int:
+        """Products, or elements, of the tiles that are not dealt."""
+        outer1, outer2, first, second = self.form.extents
+        if self.ended:
+            return 0
+        planes = outer1 * (outer2 - self._outer2) - self._outer1
+        rest = planes * first * second - self._second * first
+        seconds = min(1 << self.form.plan.seconds, second - self._second)
+        return (rest - self._first * seconds) * self.form.products
+
+    def skip(self, products: int, lanes: int) -> int:
+        """Passes over tiles of about so many products, as for a bank with so many lanes;
+        returns how many they are. At least one tile is left."""
+        outer1, _, first, second = self.form.extents
+        before = self.left
+        plane = first * second * self.form.products
+        planes = max(0, products // plane - 1)
+        self._outer2, self._outer1 = divmod(self._outer2 * outer1 + self._outer1 + planes, outer1)
+        while before - self.left < products:
+            state = self._first, self._second, self._outer1, self._outer2
+            self.next(lanes)
+            if self.ended:
+                self._first, self._second, self._outer1, self._outer2 = state
+                self.ended = False
+                break
+        return before - self.left
+
+    def next(self, lanes: int) -> Tile | None:
+        """The next tile for a bank with so many lanes, or None at the end."""
+        if self.ended:
+            return None
+        form = self.form
+        outer1, outer2, first, second = form.extents
+        limit = self._limit(lanes)
+        seconds = 1 << form.plan.seconds
+        line, in_line = divmod(self._first, form.line)
+        tile = Tile(
+            self._outer1 + line,
+            self._outer2,
+            in_line,
+            min(limit, first - self._first),
+            self._second,
+            min(seconds, second - self._second),
+        )
+        size = tile.first_count * tile.second_count * form.products
+        self.largest = max(self.largest, size)
+        self._first += limit
+        self.line_cycles = 0
+        if in_line + limit >= form.line:
+            passed = self._first // form.line - line
+            self.line_cycles = 1 + (passed if self._first < first else 0)
+        if self._first >= first:
+            self._first = 0
+            self._second += seconds
+            if self._second >= second:
+                self._second = 0
+                self._outer1 += 1
+                if self._outer1 == outer1:
+                    self._outer1 = 0
+                    self._outer2 += 1
+                    self.ended = self._outer2 == outer2
+        return tile
+
+    def _limit(self, lanes: int) -> int:
+        """The most first vectors of the next tile for a bank with so many lanes."""
+        form = self.form
+        if form.elementwise:
+            return 1 << form.plan.chunk
+        vectors = 1 << form.plan.depth
+        if form.plan.seconds >= 3:
+            # A power of two, so that with second vectors they fill a lane's turns.
+            needed = -(-(form.extents[2] - self._first) // lanes)
+            vectors = min(vectors, 1 << needed.bit_length() - 1)
+        return lanes * vectors
 
 
 def _ceiling(value: int, part: int) -> int:

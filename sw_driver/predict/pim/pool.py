@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,9 +12,9 @@ from golden.pim.stack import StackMap
 from hw.pim.config import PimConfig
 
 from ..events import Clock
-from .bank import Bank, Counts, Tile
-from .dispenser import Dispenser, Tiles
-from .form import Form, form_of
+from .bank import Bank, Counts
+from .dispenser import Dispenser
+from .form import Form, Tiles, form_of
 from .switch import Switch
 
 __all__ = ["Pool", "WorkRun"]
@@ -59,8 +58,8 @@ class _Window(NamedTuple):
     runs: list[WorkRun]
     counts: dict[int, Counts]
     """Of each bank at work."""
-    dealt: list[int]
-    """Products of the tiles that each work has dealt."""
+    done: list[int]
+    """Products of each work that its banks at work have formed."""
 
 
 @dataclass(eq=False)
@@ -68,7 +67,6 @@ class WorkRun:
     """A work that was offered to a pool."""
 
     work: Descriptor
-    form: Form
     tiles: Tiles
     start: int | None = None
     end: int | None = None
@@ -95,23 +93,13 @@ class Pool:
         self.config = config
         self._shortened = shortened
         self._units = config.placement.units
-        self.clock = clock = Clock()
+        self._clock = clock = Clock()
         self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
-        self.switch = Switch(clock, config)
-        self._dispenser = Dispenser(clock, config.banks)
+        switch = Switch(clock, config)
+        dispenser = Dispenser(clock, config.banks)
         self._banks = [
-            Bank(
-                clock,
-                self.switch,
-                number,
-                multipliers=multipliers,
-                adders=adders,
-                tiles=self._ask,
-                done=self._done,
-            )
-            for number, (multipliers, adders) in enumerate(
-                zip(config.placement.multipliers, config.placement.adders, strict=True)
-            )
+            Bank(clock, switch, config, number, ask=dispenser.ask, done=self._done)
+            for number in range(config.banks)
         ]
         self.skipped = 0
         """Cycles that were extrapolated."""
@@ -128,9 +116,8 @@ class Pool:
 
     def offer(self, work: Descriptor) -> WorkRun:
         """Accepts a good work, now."""
-        form = self._form(work)
-        tiles = Tiles(form)
-        run = WorkRun(work, form, tiles, total=tiles.left)
+        tiles = Tiles(self._form(work))
+        run = WorkRun(work, tiles, total=tiles.left)
         self._accepted.append(run)
         self._offers += 1
         self._start(self.now)
@@ -155,14 +142,14 @@ class Pool:
     @property
     def now(self) -> int:
         """The cycle."""
-        return self.clock.now + self.skipped
+        return self._clock.now + self.skipped
 
     def advance(self, cycle: int) -> None:
         """Lets time pass until ``cycle``, or until a work completes.
 
         More cycles pass if what goes on repeats for longer and is extrapolated.
         """
-        clock, works = self.clock, len(self._accepted)
+        clock, works = self._clock, len(self._accepted)
         while len(self._accepted) == works and clock.next_cycle + self.skipped <= cycle:
             clock.step()
             self._events += 1
@@ -174,47 +161,43 @@ class Pool:
     def _look(self) -> None:
         """Extrapolates if the works go on evenly, and for long enough."""
         runs = [run for run in self._accepted if run.start is not None]
-        busy = [bank for bank, owner in enumerate(self._owner) if owner is not None]
-        counts = {bank: self._banks[bank].counts for bank in busy}
-        window = _Window(self.clock.now, runs, counts, [run.total - run.tiles.left for run in runs])
-        if self._windows and (
-            self._windows[0].runs != runs or self._windows[0].counts.keys() != counts.keys()
-        ):
-            self._windows.clear()
-        if not self._windows:
-            self._windows.append(window)
-            return
-        done = [self._done_products(run, counts) for run in runs]
-        last = self._windows[-1]
-        before = [self._done_products(run, last.counts) for run in runs]
-        # A tile of each bank, and what the banks have of tiles.
-        flying = [
-            max(1, dealt - each, run.tiles.largest * self._owner.count(run))
-            for run, dealt, each in zip(runs, window.dealt, done, strict=True)
-        ]
-        if any(b - a < each for a, b, each in zip(before, done, flying, strict=True)):
-            return
-        self._windows.append(window)
-        if len(self._windows) < _WINDOWS:
-            return
-        steady = self._windows[1:]
-        first = steady[0]
-        uneven = 0.0
-        for run in runs:
-            marks = [self._done_products(run, each.counts) for each in steady]
-            times = [each.cycle for each in steady]
-            paces = [
-                (b - a) / (v - u)
-                for (a, b), (u, v) in zip(pairwise(marks), pairwise(times), strict=True)
-            ]
-            uneven = max(uneven, max(paces) / min(paces) - 1)
-        if uneven > EVEN and len(self._windows) < _MOST_WINDOWS:
-            return
-        span = window.cycle - first.cycle
-        rates = [
-            (self._done_products(run, counts) - self._done_products(run, first.counts)) / span
+        counts = {
+            bank.number: bank.counts
+            for bank, owner in zip(self._banks, self._owner, strict=True)
+            if owner is not None
+        }
+        done = [
+            sum(each.products for bank, each in counts.items() if self._owner[bank] is run)
             for run in runs
         ]
+        window, windows = _Window(self._clock.now, runs, counts, done), self._windows
+        if windows and (windows[0].runs != runs or windows[0].counts.keys() != counts.keys()):
+            windows.clear()
+        if not windows:
+            windows.append(window)
+            return
+        # A tile of each bank, and what the banks have of tiles.
+        flying = [
+            max(1, run.total - run.tiles.left - each, run.tiles.largest * self._owner.count(run))
+            for run, each in zip(runs, done, strict=True)
+        ]
+        if any(b - a < each for a, b, each in zip(windows[-1].done, done, flying, strict=True)):
+            return
+        windows.append(window)
+        if len(windows) < _WINDOWS:
+            return
+        uneven = 0.0
+        for number in range(len(runs)):
+            paces = [
+                (b.done[number] - a.done[number]) / (b.cycle - a.cycle)
+                for a, b in pairwise(windows[1:])
+            ]
+            uneven = max(uneven, max(paces) / min(paces) - 1)
+        if uneven > EVEN and len(windows) < _MOST_WINDOWS:
+            return
+        first = windows[1]
+        span = window.cycle - first.cycle
+        rates = [(b - a) / span for a, b in zip(first.done, done, strict=True)]
         cycles = min(
             (run.tiles.left - RESERVE * each) / rate
             for run, each, rate in zip(runs, flying, rates, strict=True)
@@ -222,22 +205,15 @@ class Pool:
         if cycles < span:
             return
         for run, rate in zip(runs, rates, strict=True):
-            first_bank = next(bank for bank in busy if self._owner[bank] is run)
-            skipped = run.tiles.skip(
-                int(cycles * rate),
-                self.config.placement.multipliers[first_bank],
-                self.config.placement.adders[first_bank],
-            )
+            lanes = self._banks[self._owner.index(run)].lane_count
+            skipped = run.tiles.skip(int(cycles * rate), lanes)
             if len(runs) == 1:
                 cycles = skipped / rate
-        for bank in busy:
-            deltas = [b - a for a, b in zip(first.counts[bank], counts[bank], strict=True)]
+        for bank, now in counts.items():
+            deltas = [b - a for a, b in zip(first.counts[bank], now, strict=True)]
             self._banks[bank].add(Counts(*(round(delta * cycles / span) for delta in deltas)))
         self.skipped += round(cycles)
-        self._windows.clear()
-
-    def _done_products(self, run: WorkRun, counts: dict[int, Counts]) -> int:
-        return sum(each.products for bank, each in counts.items() if self._owner[bank] is run)
+        windows.clear()
 
     def so_far(self, run: WorkRun) -> tuple[int, int, int]:
         """Beats read and written for a work, and products that were formed; of those in flight
@@ -297,13 +273,8 @@ class Pool:
         for bank in chosen:
             self._owner[bank] = run
             self._since[bank] = cycle
-            self._banks[bank].start(run.form, cycle - self.skipped + START_TO_BANKS)
+            self._banks[bank].start(run.tiles, cycle - self.skipped + START_TO_BANKS)
         return cycle
-
-    def _ask(self, bank: Bank, cycle: int, deliver: Callable[[int, Tile | None], None]) -> None:
-        run = self._owner[bank.number]
-        assert run is not None
-        self._dispenser.ask(bank, run.tiles, cycle, deliver)
 
     def _done(self, bank: Bank, cycle: int) -> None:
         run = self._owner[bank.number]
@@ -316,7 +287,7 @@ class Pool:
         run.left -= 1
         if not run.left:
             end = run.counted + TURN_TO_COMPLETE
-            self.clock.at(end - self.skipped, self._complete, run)
+            self._clock.at(end - self.skipped, self._complete, run)
 
     def _complete(self, run: WorkRun) -> None:
         run.end = self.now

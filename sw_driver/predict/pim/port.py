@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from ..events import Clock
-from .switch import Beat, Source, Switch
-from .walks import MOST_RUN, Pattern
+from ..events import Alarm, Clock
+from .switch import Beat, Gate, Source, Switch
+from .walks import MOST_RUN, Pattern, Walk, pattern_of
 
-__all__ = ["RESULT_CYCLES", "WALK_TO_SEGMENT", "Lane", "Port", "Transfer"]
+__all__ = ["Port"]
 
 UNANSWERED = 32
 """Reads that are not yet answered, and writes, at most."""
@@ -28,38 +29,39 @@ RESULT_CYCLES = 2
 """From a segment of results until they have been read."""
 
 
+@dataclass(eq=False)
 class Transfer:
     """A walk's beats."""
 
-    def __init__(
-        self,
-        pattern: Pattern,
-        stretch: int,
-        first_segment: int,
-        *,
-        begins: Callable[[int], None],
-        done: Callable[[int], None],
-    ) -> None:
-        self.pattern = pattern
-        self.stretch = stretch
-        self.place = self.beat = 0
-        """Of the next beat: its run, and its number there."""
-        self.zeros = pattern.runs[0].gap if pattern.runs else pattern.last_gap
-        """Segments of zeros before it."""
-        self.passed = 0
-        """Segments that have come."""
-        self.segment = first_segment
-        """When the next segment may come."""
-        self.unanswered = 0
-        self.last_answer = 0
-        self.over = False
-        """All segments have come."""
-        self.begun = False
-        """The walker may take the next walk."""
-        self.begins = begins
-        """Is told when the walker may take the next walk."""
-        self.done = done
-        """Is told when the last beat has been answered (a read), or asked for (a write)."""
+    pattern: Pattern
+    stretch: int
+    segment: int
+    """When the next segment may come."""
+    begins: Callable[[int], None]
+    done: Callable[[int], None]
+    place: int = 0
+    """The run of the next beat."""
+    beat: int = 0
+    """Its number there."""
+    located: tuple[Gate, int] = field(init=False)
+    """The vault of that run, and which of its 512 bytes."""
+    passed: int = 0
+    """Segments that have come."""
+    unanswered: int = 0
+    last_answer: int = 0
+    over: bool = False
+    """All segments have come."""
+    begun: bool = False
+    """The walker may take the next walk."""
+
+    def __post_init__(self) -> None:
+        self.zeros = self.pattern.gaps[0]
+        """Segments of zeros before the next beat."""
+
+    def begin_next(self, cycle: int) -> None:
+        """The walker may take the next walk in ``cycle``."""
+        self.begun = True
+        self.begins(cycle)
 
 
 class Lane:
@@ -89,14 +91,14 @@ class Port:
     ) -> None:
         self._clock = clock
         self._switch = switch
-        self._source = Source(number, self._granted)
+        self._source = Source(clock, number, self._granted)
         self.writes, self.reads = Lane(True), Lane(False)
         self._ahead: deque[tuple[int, Beat]] = deque()
         """Requests that are not granted, and when their segments came."""
         self._entered = 0
         """When the last request was in the switch's queue."""
         self._grants = deque([-1, -1, -1], maxlen=3)
-        self._look_at = -1
+        self._alarm = Alarm(clock, self._look)
         self._asked: tuple[int, bool] = (-1, False)
         """The stretch that was asked for last, and whether to write."""
         self._run = 0
@@ -117,12 +119,27 @@ class Port:
         """All that were asked for."""
         return len(self.writes.room) == UNANSWERED
 
-    def append(self, lane: Lane, transfer: Transfer) -> None:
-        """Appends to ``reads`` or ``writes``."""
-        lane.transfers.append(transfer)
+    def append(
+        self,
+        lane: Lane,
+        walk: Walk,
+        address: int,
+        taken: int,
+        *,
+        begins: Callable[[int], None],
+        done: Callable[[int], None],
+    ) -> None:
+        """Appends a walk to ``reads`` or ``writes``, whose walker took it in cycle ``taken``.
+
+        ``begins`` is told when the walker may take the next walk, ``done`` when the last beat has
+        been answered (a read), or asked for (a write).
+        """
+        pattern, stretch = pattern_of(walk, address)
+        first_segment = taken + WALK_TO_SEGMENT + lane.lead
+        lane.transfers.append(Transfer(pattern, stretch, first_segment, begins, done))
         if len(lane.transfers) == 2 and lane.headed:
             self._begin_short(lane, self._clock.now + lane.lead)
-        self._wake(self._clock.now)  # The caller may be in the middle of a look.
+        self._alarm.set(self._clock.now)  # The caller may be in the middle of a look.
 
     # The walkers.
 
@@ -138,7 +155,7 @@ class Port:
             if transfer.zeros:
                 end = self._after_zeros(transfer.segment, transfer.zeros)
                 if end > now + _FORESIGHT:
-                    self._wake(end - _FORESIGHT)
+                    self._alarm.set(end - _FORESIGHT)
                     return _UNKNOWN
                 transfer.passed += transfer.zeros
                 transfer.segment, transfer.zeros = end, 0
@@ -164,8 +181,7 @@ class Port:
         if not transfer.begun:
             ahead = transfer.pattern.rest - transfer.passed - lane.lead
             if ahead <= transfer.zeros:
-                transfer.begun = True
-                transfer.begins(segment + ahead)
+                transfer.begin_next(segment + ahead)
         if len(lane.transfers) > 1:
             self._begin_short(lane, segment)
 
@@ -177,14 +193,12 @@ class Port:
             return
         ahead = head.pattern.last_part - head.passed - lane.lead
         if ahead <= head.zeros:
-            following.begun = True
-            following.begins(max(cycle + ahead, following.segment - lane.lead))
+            following.begin_next(max(cycle + ahead, following.segment - lane.lead))
 
     def _finish(self, lane: Lane, transfer: Transfer) -> None:
         """The last segment came."""
         if not transfer.begun:
-            transfer.begun = True
-            transfer.begins(transfer.segment)
+            transfer.begin_next(transfer.segment)
         lane.transfers.popleft()
         lane.headed = False
         lane.free = transfer.segment
@@ -196,29 +210,19 @@ class Port:
 
     # Requests.
 
-    def _wake(self, cycle: int) -> None:
-        """Looks again in ``cycle``, unless earlier."""
-        if self._look_at < 0 or cycle < self._look_at:
-            self._look_at = cycle
-            self._clock.at(cycle, self._woken, cycle)
-
-    def _woken(self, cycle: int) -> None:
-        if cycle == self._look_at:
-            self._look_at = -1
-            self._look(self._clock.now)
-
-    def _look(self, now: int) -> None:
+    def _look(self) -> None:
         """Takes segments as far as there is room ahead of the switch and time has come."""
+        now = self._clock.now
         while len(self._ahead) < _QUEUED:
-            write_at = self._next_segment(self.writes, now) if self.writes.transfers else _UNKNOWN
-            read_at = self._next_segment(self.reads, now) if self.reads.transfers else _UNKNOWN
+            write_at = self._next_segment(self.writes, now)
+            read_at = self._next_segment(self.reads, now)
             entered = self._entered
             lane = self.writes if write_at <= max(read_at, entered) else self.reads
             segment = max(min(write_at, read_at), entered)
             if segment >= _UNKNOWN:
                 return
             if segment > now + _FORESIGHT:
-                self._wake(segment - _FORESIGHT)
+                self._alarm.set(segment - _FORESIGHT)
                 return
             self._take(lane, segment)
 
@@ -231,12 +235,14 @@ class Port:
         stretch = transfer.stretch + run.stretch
         follows = self._asked == (stretch, lane.write) and self._run + 1 < MOST_RUN
         self._asked, self._run = (stretch, lane.write), self._run + 1 if follows else 0
-        vault, place = self._switch.locate(stretch)
+        if not transfer.beat:
+            transfer.located = self._switch.locate(stretch)
+        gate, place = transfer.located
 
         def answered(cycle: int) -> None:
             self._answered(lane, transfer, cycle)
 
-        beat = Beat(vault, place, run.layers[transfer.beat], lane.write, follows, answered)
+        beat = Beat(gate, place, run.layers[transfer.beat], lane.write, follows, answered)
         transfer.unanswered += 1
         transfer.beat += 1
         transfer.passed += 1
@@ -244,26 +250,17 @@ class Port:
         if transfer.beat == len(run.layers):
             transfer.place += 1
             transfer.beat = 0
-            runs, place = transfer.pattern.runs, transfer.place
-            transfer.zeros = runs[place].gap if place < len(runs) else transfer.pattern.last_gap
+            transfer.zeros = transfer.pattern.gaps[transfer.place]
         self._passed(lane, transfer, segment + 1)
         if transfer.place == len(transfer.pattern.runs) and not transfer.zeros:
             self._finish(lane, transfer)
-        # The request before it and the one before that may still be in the switch's queue.
         ahead = self._ahead
         if not ahead:
-            self._switch.offer(
-                self._source, max(segment + SEGMENT_TO_OFFER, self._grants[2] + 1), beat
-            )
+            gate.offer(self._source, max(segment + SEGMENT_TO_OFFER, self._grants[2] + 1), beat)
         ahead.append((segment, beat))
-        self._enter(segment)
-
-    def _enter(self, segment: int) -> None:
-        """When the last request is in the switch's queue, which holds two; after the grants so
-        far."""
-        waiting = len(self._ahead)
-        if waiting < _QUEUED:
-            self._entered = max(segment + 1, self._grants[waiting] + 1)
+        # The switch's queue holds two requests; after the grants so far.
+        if len(ahead) < _QUEUED:
+            self._entered = max(segment + 1, self._grants[len(ahead)] + 1)
 
     def _granted(self, now: int) -> None:
         ahead = self._ahead
@@ -271,10 +268,10 @@ class Port:
         self._grants.append(now)
         if ahead:
             segment, beat = ahead[0]
-            self._switch.offer(self._source, max(segment + SEGMENT_TO_OFFER, now + 1), beat)
+            beat.gate.offer(self._source, max(segment + SEGMENT_TO_OFFER, now + 1), beat)
             if len(ahead) == _QUEUED - 1:
                 self._entered = max(ahead[-1][0] + 1, now + 1)
-        self._look(now)
+        self._look()
 
     def _answered(self, lane: Lane, transfer: Transfer, cycle: int) -> None:
         """A beat arrives in ``cycle``."""
@@ -295,4 +292,4 @@ class Port:
             if transfer.over and not transfer.unanswered:
                 transfer.done(transfer.last_answer)
         if blocked and lane.transfers:
-            self._wake(cycle + 1 - _FORESIGHT)
+            self._alarm.set(cycle + 1 - _FORESIGHT)

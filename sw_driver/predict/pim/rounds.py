@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import lru_cache
 
 from hw.pim.work.layouts import INTERLEAVE
@@ -60,55 +61,17 @@ def group_of(length: int, tap: int, taps: int, first_channel: bool) -> Group:
     return tuple(products)
 
 
-@lru_cache(maxsize=1 << 16)
-def _advance(
-    group: Group, ready: int, tree: int, started: int, ring: tuple[int, ...], held: bool
-) -> tuple[int, int, int, tuple[int, ...]]:
-    """Does a group, ``held`` before its last round of additions: the product side's, the
-    sequencer's and the adders' time, and when products were freed; all counted from 0, the next
-    round of products."""
-    product = 0
-    freed = list(ring)
-    at = 0
-    last = len(group) - 1
-    for number, (rounds, frees) in enumerate(group):
-        if freed[at] >= product:
-            product = freed[at] + 1
-        at += 1
-        begin = max(tree, product + ready)
-        valid = begin + 1
-        count = len(rounds)
-        for place, passed in enumerate(rounds):
-            valid += passed
-            if held and number == last and place == count - 1:
-                return product + 8, valid, started, tuple(freed[at:])
-            moved = max(valid, started)
-            started = max(moved + 1, started + 8)
-            if place == 0:
-                freed += [started] * frees
-            valid = moved + 1
-            tree = moved + 2
-        if not rounds:
-            tree = begin + 3
-        product += 8
-    return product, tree, started, tuple(freed[at:])
-
-
 class Lanes:
-    """Times of rounds, one job after the other.
+    """Times of a work's rounds from ``cycle`` on, one job after the other.
 
     The ring frees a product's place when the round begins that uses it.
     """
 
-    def __init__(self) -> None:
-        self.reset(0)
-
-    def reset(self, cycle: int) -> None:
-        """Begins a work."""
+    def __init__(self, cycle: int) -> None:
         self.product = cycle
         """When the next round of products may begin."""
         self._tree = self._started = cycle - 64
-        self._freed: list[int] = [_LONG_AGO] * RING_ROUNDS
+        self._freed = deque([_LONG_AGO] * RING_ROUNDS)
 
     @property
     def quiet(self) -> int:
@@ -121,28 +84,22 @@ class Lanes:
         self._tree = max(self._tree, cycle + JOB_TO_TREE - 1) + 1
 
     def group(self, group: Group, ready: int, frame: int | None) -> int:
-        """Does a group; returns when its last round of additions begins. With ``frame`` this is of
-        results and waits until then."""
-        origin = self.product
-        ring = tuple(max(-1, freed - origin) for freed in self._freed)
-        product, tree, started, freed = _advance(
-            group,
-            ready,
-            max(self._tree - origin, -64),
-            max(self._started - origin, -64),
-            ring,
-            frame is not None,
-        )
-        self.product = origin + product
-        if frame is None:
-            self._tree, self._started = origin + tree, origin + started
-            self._freed = [origin + each for each in freed]
-            return self._started
-        rounds, frees = group[-1]
-        if len(rounds) > 1:
-            frees = 0
-        moved = max(origin + tree, origin + started, frame)
-        self._started = max(moved + 1, origin + started + 8)
-        self._tree = moved + 2
-        self._freed = [*(origin + each for each in freed), *[self._started] * frees]
-        return self._started
+        """Does a group whose products are there ``ready`` cycles after their round; returns when
+        its last round of additions begins. With ``frame`` this is of results and waits until
+        then."""
+        product, tree, started, freed = self.product, self._tree, self._started, self._freed
+        for number, (rounds, frees) in enumerate(group, 1):
+            product = max(product, freed.popleft() + 1)
+            begin = max(tree, product + ready)
+            valid, tree = begin + 1, begin + 3
+            for place, passed in enumerate(rounds, 1):
+                moved = max(valid + passed, started)
+                if frame is not None and number == len(group) and place == len(rounds):
+                    moved = max(moved, frame)
+                started = max(moved + 1, started + INTERLEAVE)
+                if place == 1:
+                    freed.extend([started] * frees)
+                valid, tree = moved + 1, moved + 2
+            product += INTERLEAVE
+        self.product, self._tree, self._started = product, tree, started
+        return started

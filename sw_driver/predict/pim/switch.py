@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 from golden.pim.stack import STRIPE_BYTES, StackMap
 from hw.pim.config import PimConfig
 
-from ..events import Clock
+from ..events import Alarm, Clock
 from .vault import SWITCH_QUEUE, Vault
 
-__all__ = ["Beat", "Source", "Switch"]
+__all__ = ["Beat", "Gate", "Source", "Switch"]
 
 ANSWER_TO_HEAD = 1
 """From a vault's answer until the switch may grant it."""
@@ -23,9 +23,9 @@ HEAD_TO_SOURCE = 2
 class Beat(NamedTuple):
     """A request of a source."""
 
-    vault: int
+    gate: Gate
     place: int
-    """The 512 bytes of the vault that it is in."""
+    """The 512 bytes of the gate's vault that it is in."""
     half: int
     """Which of their two layers."""
     write: bool
@@ -35,156 +35,143 @@ class Beat(NamedTuple):
     """Is told when the answer is there."""
 
 
-class Source:
-    """A bank as the switch sees it."""
+class _Numbered(Protocol):
+    number: int
 
-    def __init__(self, number: int, granted: Callable[[int], None]) -> None:
+
+_Each = TypeVar("_Each", bound=_Numbered)
+
+
+def _in_turn(waiting: Mapping[_Each, int], last: int, now: int) -> _Each | None:
+    """Whose turn it is, by numbers after ``last``, of those that wait from a cycle on that has
+    come."""
+    best, found = 1 << 30, None
+    for each, cycle in waiting.items():
+        if cycle <= now:
+            turn = each.number - last
+            if turn <= 0:
+                turn += 1 << 16
+            if turn < best:
+                best, found = turn, each
+    return found
+
+
+class Source:
+    """A bank as the switch sees it: vaults that answer it have their turns."""
+
+    def __init__(self, clock: Clock, number: int, granted: Callable[[int], None]) -> None:
         self.number = number
         self.granted = granted
         """Is told that the beat that was offered is granted."""
-        self.answering: dict[_Gate, int] = {}
-        """The vaults whose first answer is for this source, and from when on it is there."""
-        self.last_answer = -1
-        """The vault of the last answer."""
-        self.answer_free = 0
-        """After that."""
-        self.scheduled = -1
-        """When the next answer is looked for, or -1."""
-
-
-class _Gate:
-    """A vault as the switch sees it."""
-
-    def __init__(self, number: int, vault: Vault) -> None:
-        self.number = number
-        self.vault = vault
-        self.waiting: dict[Source, tuple[int, Beat]] = {}
-        """What each source asks for, and from when on."""
-        self.last: Source | None = None
-        self.free = 0
-        """After the last grant."""
-        self.scheduled = -1
-        """When the next grant is looked for, or -1."""
-        self.granted: deque[tuple[int, Source, Beat]] = deque()
-        """Beats that the vault has not been seen to take, and when they were granted."""
-        self.answers: deque[tuple[int, Source, Beat]] = deque()
-        self.answer_free = 0
-        """After the last answer's grant."""
-
-
-class Switch:
-    """Grants each vault to the sources that ask for it in turn, but runs in one go; and each source
-    to the vaults that answer it in turn."""
-
-    def __init__(self, clock: Clock, config: PimConfig) -> None:
+        self.beat: Beat
+        """That is offered."""
         self._clock = clock
-        self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
-        self._gates = [_Gate(number, Vault()) for number in range(config.banks)]
+        self._alarm = Alarm(clock, self._answer)
+        self._answering: dict[Gate, int] = {}
+        """The vaults whose first answer is for this source, and from when on it is there."""
+        self._last = -1
+        """The vault of the last answer."""
+        self._free = 0
+        """After that."""
 
-    def locate(self, stretch: int) -> tuple[int, int]:
-        """The vault of the 512 bytes number ``stretch`` of the stack, and which of its they are."""
-        vault, byte = self._stack.decode(stretch * STRIPE_BYTES)
-        return vault, byte // STRIPE_BYTES
+    def expect(self, gate: Gate, cycle: int) -> None:
+        """The first answer of a vault is for this source, from ``cycle`` on."""
+        self._answering[gate] = cycle
+        self._alarm.set(max(cycle, self._free))
+
+    def _answer(self) -> None:
+        now = self._clock.now
+        gate = _in_turn(self._answering, self._last, now)
+        assert gate is not None
+        del self._answering[gate]
+        self._last, self._free = gate.number, now + 1
+        beat = gate.answer(now)
+        if self._answering:
+            self._alarm.set(max(min(self._answering.values()), self._free))
+        beat.answered(now + HEAD_TO_SOURCE)
+
+
+class Gate:
+    """A vault as the switch sees it: sources that ask for it have their turns, but runs go in
+    one."""
+
+    def __init__(self, clock: Clock, number: int) -> None:
+        self.number = number
+        self._clock = clock
+        self._alarm = Alarm(clock, self._grant)
+        self._vault = Vault()
+        self._waiting: dict[Source, int] = {}
+        """Who asks, and from when on."""
+        self._last: Source | None = None
+        self._free = 0
+        """After the last grant."""
+        self._granted: deque[tuple[int, Source, Beat]] = deque()
+        """Beats that the vault has not been seen to take, and when they were granted."""
+        self._answers: deque[tuple[int, Source, Beat]] = deque()
+        self._answer_free = 0
+        """After the last answer's grant."""
 
     def offer(self, source: Source, cycle: int, beat: Beat) -> None:
         """``source`` asks for ``beat`` from ``cycle``, which is to come, on."""
-        gate = self._gates[beat.vault]
-        gate.waiting[source] = cycle, beat
-        self._schedule(gate, cycle)
+        source.beat = beat
+        self._waiting[source] = cycle
+        self._look(cycle)
 
-    def _schedule(self, gate: _Gate, cycle: int) -> None:
+    def _look(self, cycle: int) -> None:
         """Looks for a grant in ``cycle`` or when one is possible after it."""
-        queued = len(gate.granted)
-        if queued == SWITCH_QUEUE:
-            return  # An answer will see to it.
-        cycle = max(cycle, gate.free, gate.vault.free(queued), self._clock.now)
-        if gate.scheduled < 0 or cycle < gate.scheduled:
-            gate.scheduled = cycle
-            self._clock.at(cycle, self._grant, gate)
+        queued = len(self._granted)
+        if queued < SWITCH_QUEUE:  # else an answer will see to it
+            self._alarm.set(max(cycle, self._free, self._vault.free(queued), self._clock.now))
 
-    def _grant(self, gate: _Gate) -> None:
-        now = self._clock.now
-        if gate.scheduled != now:
-            return  # One was looked for earlier.
-        gate.scheduled = -1
-        waiting = gate.waiting
-        source = gate.last
-        found = waiting.get(source) if source is not None else None
-        if found is None or found[0] > now or not found[1].follows:
-            begin = -1 if source is None else source.number
-            best, later = 1 << 30, 1 << 60
-            for each, (cycle, _) in waiting.items():
-                if cycle <= now:
-                    turn = each.number - begin
-                    if turn <= 0:
-                        turn += 1 << 16
-                    if turn < best:
-                        best, source = turn, each
-                elif cycle < later:
-                    later = cycle
-            if best == 1 << 30:
-                if waiting:
-                    self._schedule(gate, later)
-                return
-        assert source is not None
-        _, beat = waiting.pop(source)
-        gate.last, gate.free = source, now + 1
-        gate.granted.append((now, source, beat))
-        self._serve(gate)
-        source.granted(now)
+    def _grant(self) -> None:
+        now, waiting, source = self._clock.now, self._waiting, self._last
+        if source is None or waiting.get(source, now + 1) > now or not source.beat.follows:
+            source = _in_turn(waiting, -1 if source is None else source.number, now)
+        if source is not None:
+            del waiting[source]
+            self._last, self._free = source, now + 1
+            self._granted.append((now, source, source.beat))
+            self._serve()
+            source.granted(now)
         if waiting:
-            self._schedule(gate, min(cycle for cycle, _ in waiting.values()))
+            self._look(min(waiting.values()))
 
-    def _serve(self, gate: _Gate) -> None:
+    def _serve(self) -> None:
         """The vault takes what it was granted, as far as it is known when."""
-        granted, vault = gate.granted, gate.vault
-        while granted and not vault.full:
-            cycle, source, beat = granted.popleft()
-            answer = vault.serve(cycle, beat.place, beat.half, beat.write)
-            gate.answers.append((answer, source, beat))
-            if len(gate.answers) == 1:
-                self._expect(gate)
+        while self._granted and not self._vault.full:
+            cycle, source, beat = self._granted.popleft()
+            answer = self._vault.serve(cycle, beat.place, beat.half, beat.write)
+            self._answers.append((answer, source, beat))
+            if len(self._answers) == 1:
+                self._expect()
 
-    def _expect(self, gate: _Gate) -> None:
-        """The first answer of a vault goes to its source, where it waits for its turn."""
-        answer, source, _ = gate.answers[0]
-        head = max(answer + ANSWER_TO_HEAD, gate.answer_free)
-        source.answering[gate] = head
-        self._schedule_answer(source, head)
+    def _expect(self) -> None:
+        """The first answer goes to its source, where it waits for its turn."""
+        answer, source, _ = self._answers[0]
+        source.expect(self, max(answer + ANSWER_TO_HEAD, self._answer_free))
 
-    def _schedule_answer(self, source: Source, cycle: int) -> None:
-        cycle = max(cycle, source.answer_free)
-        if source.scheduled < 0 or cycle < source.scheduled:
-            source.scheduled = cycle
-            self._clock.at(cycle, self._answer, source)
+    def answer(self, now: int) -> Beat:
+        """The first answer is granted; returns what it answers."""
+        self._answer_free = now + 1
+        _, _, beat = self._answers.popleft()
+        if self._answers:
+            self._expect()
+        self._vault.left(now)
+        if self._granted:
+            self._serve()
+            if self._waiting:
+                self._look(min(self._waiting.values()))
+        return beat
 
-    def _answer(self, source: Source) -> None:
-        now = self._clock.now
-        if source.scheduled != now:
-            return  # One was looked for earlier.
-        source.scheduled = -1
-        answering = source.answering
-        gate = None
-        best = 1 << 30
-        for each, head in answering.items():
-            if head <= now:
-                turn = each.number - source.last_answer
-                if turn <= 0:
-                    turn += 1 << 16
-                if turn < best:
-                    best, gate = turn, each
-        assert gate is not None
-        del answering[gate]
-        source.last_answer = gate.number
-        source.answer_free = gate.answer_free = now + 1
-        _, _, beat = gate.answers.popleft()
-        if gate.answers:
-            self._expect(gate)
-        gate.vault.left(now)
-        if gate.granted:
-            self._serve(gate)
-            if gate.waiting:
-                self._schedule(gate, min(cycle for cycle, _ in gate.waiting.values()))
-        if answering:
-            self._schedule_answer(source, min(answering.values()))
-        beat.answered(now + HEAD_TO_SOURCE)
+
+class Switch:
+    """The vaults of a stack, by the numbers of their 512 bytes."""
+
+    def __init__(self, clock: Clock, config: PimConfig) -> None:
+        self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
+        self._gates = [Gate(clock, number) for number in range(config.banks)]
+
+    def locate(self, stretch: int) -> tuple[Gate, int]:
+        """The vault of the 512 bytes number ``stretch`` of the stack, and which of its they are."""
+        vault, byte = self._stack.decode(stretch * STRIPE_BYTES)
+        return self._gates[vault], byte // STRIPE_BYTES

@@ -75,15 +75,8 @@ class Vault:
         """Takes a beat in layer ``half`` of the two of ``stretch`` that is granted in this cycle;
         returns when its answer is there."""
         times = self._times
-        taken = self._taken + 1
-        if taken < granted + GRANT_TO_TAKEN:
-            taken = granted + GRANT_TO_TAKEN
-        issues = self._issues
-        if taken <= issues[0]:
-            taken = issues[0] + 1
-        departed = self._departures.popleft()
-        if taken <= departed:
-            taken = departed + 1
+        before = max(self._taken, self._issues[0], self._departures.popleft())
+        taken = max(before + 1, granted + GRANT_TO_TAKEN)
         last = self._last
         while self._dues and self._dues[0] <= taken:
             # What is open ends when a refresh falls due.
@@ -93,9 +86,7 @@ class Vault:
         self._takens.append(taken)
         pair = stretch % self._pairs
         layer = 2 * pair + half
-        issued = self._issued + 1
-        if issued <= taken:
-            issued = taken + 1
+        issued = max(self._issued, taken) + 1
         same = stretch == self._stretch and write == self._write
         bank = (stretch // self._pairs % self._bank_count) * 2 * self._pairs + layer
         if not same or last[half] <= taken:
@@ -104,24 +95,18 @@ class Vault:
                 self._stretch, self._write = stretch, write
                 last[1 - half] = _STARTING
             activate = self._activate(taken + ACCESS_CYCLES, bank, bound)
-            if issued < activate + times.activate_to_column:
-                issued = activate + times.activate_to_column
-        near = self._layer_columns[layer] + times.column_to_column_same_layer
-        if issued < near:
-            issued = near
+            issued = max(issued, activate + times.activate_to_column)
+        issued = max(issued, self._layer_columns[layer] + times.column_to_column_same_layer)
         if write:
-            if issued < self._last_read + times.read_to_write:
-                issued = self._last_read + times.read_to_write
+            issued = max(issued, self._last_read + times.read_to_write)
             self._last_write = self._layer_writes[layer] = issued
             self._free[bank] = issued + times.write_to_activate
         else:
-            if issued < self._last_write + times.write_to_read:
-                issued = self._last_write + times.write_to_read
-            if issued < self._layer_writes[layer] + times.write_to_read_same_layer:
-                issued = self._layer_writes[layer] + times.write_to_read_same_layer
+            after_write = self._layer_writes[layer] + times.write_to_read_same_layer
+            issued = max(issued, self._last_write + times.write_to_read, after_write)
             self._last_read = issued
             self._free[bank] = issued + times.read_to_activate
-        issues.append(issued)
+        self._issues.append(issued)
         self._layer_columns[layer] = issued
         last[half] = self._issued = issued
         answer = issued + self._answer
@@ -137,11 +122,8 @@ class Vault:
     def _depart(self) -> None:
         leaving, places = self._leaving, self._places
         while leaving and places:
-            departed = max(leaving.popleft(), places.popleft() + 1)
-            if departed <= self._departed:
-                departed = self._departed + 1
-            self._departed = departed
-            self._departures.append(departed)
+            self._departed = max(leaving.popleft(), places.popleft() + 1, self._departed + 1)
+            self._departures.append(self._departed)
 
     def _activate(self, activate: int, bank: int, bound: bool) -> int:
         """Activates ``bank`` from cycle ``activate`` on; ``bound``: even if a refresh is due,
@@ -160,7 +142,6 @@ class Vault:
             self._refresh = refreshed + 1 + self._refresh_after
             if self._refresh > self._taken:
                 self._dues.append(self._refresh)
-            if activate < refreshed + times.refresh_to_activate:
-                activate = refreshed + times.refresh_to_activate
+            activate = max(activate, refreshed + times.refresh_to_activate)
         activates.append(activate)
         return activate

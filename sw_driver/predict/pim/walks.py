@@ -71,8 +71,6 @@ class Walk(NamedTuple):
 class Run(NamedTuple):
     """Beats in one stretch of 512 bytes, one after the other."""
 
-    gap: int
-    """Segments of zeros before it, which take a cycle each."""
     stretch: int
     """Counted from that of the walk's address."""
     layers: tuple[int, ...]
@@ -83,8 +81,8 @@ class Pattern(NamedTuple):
     """A walk, but for its address."""
 
     runs: tuple[Run, ...]
-    last_gap: int
-    """Segments of zeros after the last run."""
+    gaps: tuple[int, ...]
+    """Segments of zeros before each run, which take a cycle each, and after the last."""
     rows: int
     """What the walker takes at once: it works on two, and the next walk may follow them."""
     rest: int
@@ -146,32 +144,32 @@ def _pattern(walk: Walk, address: int) -> Pattern:
     beats = address_of[starts] // BEAT_WORDS
     rows, parts = np.cumsum(row_begins)[starts], np.cumsum(part)[starts]
     last_row = np.searchsorted(rows, rows[-1])
+    runs, gaps = _runs(beats, zeros)
     return Pattern(
-        runs=tuple(_runs(beats, zeros)),
-        last_gap=int(np.argmin(zeros[::-1])) if not zeros.all() else int(zeros.size),
+        runs=tuple(runs),
+        gaps=tuple(gaps),
         rows=int(rows[-1]) - int(rows[0]) + 1,
         rest=int(np.searchsorted(parts, parts[last_row] - 1)),
         last_part=int(np.searchsorted(parts, parts[-1])),
     )
 
 
-def _runs(beats: NDArray[np.int64], zeros: NDArray[np.bool_]) -> list[Run]:
+def _runs(beats: NDArray[np.int64], zeros: NDArray[np.bool_]) -> tuple[list[Run], list[int]]:
+    """The runs of a walk's segments, and how many of zeros are before each and after the last."""
     places = np.flatnonzero(~zeros)
-    if not places.size:
-        return []
-    gaps = np.diff(places, prepend=-1) - 1
+    gaps = np.diff(places, prepend=-1, append=zeros.size) - 1
     asked = beats[places]
     stretches = asked // _STRETCH_BEATS
     layers = (asked % 2).tolist()
-    begins = [0, *(np.flatnonzero(np.diff(stretches) | gaps[1:]) + 1).tolist(), places.size]
+    begins = [0, *(np.flatnonzero(np.diff(stretches) | gaps[1:-1]) + 1).tolist(), places.size]
     runs = []
-    gap_list = gaps.tolist()
+    gaps_before = []
     for begin, end in itertools.pairwise(begins):
-        stretch = int(stretches[begin])
         for first in range(begin, end, MOST_RUN):
             last = min(first + MOST_RUN, end)
-            runs.append(Run(gap_list[first], stretch, tuple(layers[first:last])))
-    return runs
+            runs.append(Run(int(stretches[begin]), tuple(layers[first:last])))
+            gaps_before.append(int(gaps[first]))
+    return runs, [*gaps_before, int(gaps[-1])]
 
 
 def _elements(
