@@ -1,14 +1,11 @@
 """The command ``nearmem``.
 
-Each subcommand is a module of :mod:`sw_driver.commands` with two functions:
-``add_parser(subparsers)`` describes the options and names ``run`` as the default of ``run``;
-``run(arguments)`` does the work and returns the exit status. Bad input is one line on stderr and
-status 2, a job that failed is status 1.
+Each subcommand is a module of :mod:`sw_driver.commands`; what its ``run`` takes can be given on the
+command line. Bad input is one line on stderr and status 2, a job that failed is status 1.
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import signal
@@ -19,61 +16,53 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from types import FrameType
-from typing import Any, cast
+from typing import Annotated, Literal
 
-from .commands import COMMANDS, Failure, Parser, Refusal
+from cyclopts import App, CycloptsError, Parameter
 
-__all__ = ["main"]
+from sw_driver.errors import InvalidArgumentError
 
+from .commands import COMMANDS, OPTIONS, Failure, Refusal
 
-class _Version(argparse.Action):
-    """Prints name and version."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        print(f"nearmem {version('nearmem')}")
-        parser.exit()
-
-
-class _Completion(argparse.Action):
-    """Prints what makes a shell complete commands and options."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: object, values: Any, *_: Any
-    ) -> None:
-        import shtab
-
-        paths = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
-        parsers = [parser]
-        for each in parsers:
-            for action in each._actions:
-                if isinstance(action, argparse._SubParsersAction):
-                    parsers += action.choices.values()
-                elif action.metavar in paths:
-                    cast(Any, action).complete = paths[action.metavar]
-        print(shtab.complete(parser, values))
-        parser.exit()
-
+__all__ = ["application", "main"]
 
 _OF_WRITING = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """Errors of standard output, if no file is named: who writes a file names it."""
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="nearmem", description="Near-memory training hardware, simulated.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="print name and version")
-    parser.add_argument(
-        "--print-completion",
-        action=_Completion,
-        choices=("bash", "zsh"),
-        help='print what a shell needs to complete commands: eval "$(nearmem --print-completion '
-        'bash)"',
+def application() -> App:
+    """The command line."""
+    app = App(
+        name="nearmem",
+        help="Near-memory training hardware, simulated.",
+        version=_version,
+        group_parameters=OPTIONS,
+        default_parameter=Parameter(
+            allow_repeating=True, negative=(), show_default=lambda value: value or None
+        ),
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+        suppress_keyboard_interrupt=False,
     )
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        import_module(f".commands.{command}", __package__).add_parser(subparsers)
-    return parser
+    for number, name in enumerate(COMMANDS):
+        module = import_module(f"sw_driver.commands.{name}")
+        app.command(module.run, name=name, sort_key=number)
+
+    @app.command(name="--print-completion")
+    def _(shell: Annotated[Literal["bash", "zsh"], Parameter(show=False)], /) -> int:
+        """Print what a shell needs to complete commands: eval "$(nearmem --print-completion
+        bash)"."""
+        print(app.generate_completion(shell=shell))
+        return 0
+
+    return app
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"nearmem {version('nearmem')}"
 
 
 def _complain(error: Exception) -> None:
@@ -119,18 +108,22 @@ def _run(argv: Sequence[str] | None) -> int:
     # Amaranth warns of what it has not come to when a command is interrupted.
     warnings.filterwarnings("ignore", ".* created but never used")
     try:
-        arguments = _parser().parse_args(argv)
-        status = arguments.run(arguments)
+        words = sys.argv[1:] if argv is None else argv
+        if not words:
+            raise Refusal("no command: 'nearmem --help' lists them")
+        status = application()(words)
         sys.stdout.flush()  # what cannot be written is an error here, not at the program's end
-        return status
-    except Refusal as refusal:
+        return status or 0  # None of --help
+    except CycloptsError as error:
+        command = " ".join(["nearmem", *(error.command_chain or ())])
+        _complain(Refusal(f"{error} '{command} --help' lists what is possible"))
+        return 2
+    except (Refusal, InvalidArgumentError) as refusal:
         _complain(refusal)
         return 2
     except Failure as failure:
         _complain(failure)
         return 1
-    except SystemExit as leaving:  # --help
-        return leaving.code if isinstance(leaving.code, int) else 0
     except OSError as error:
         if error.filename is not None:
             _complain(Refusal(f"{str(error.filename)!r}: {error.strerror}"))

@@ -11,7 +11,7 @@ from hw import rules
 from hw.kernel.registers import kernel_map
 from hw.rules.update_rule import UpdateRule
 from sw_driver.cli import main
-from sw_driver.commands.registers import MAPS, load_map
+from sw_driver.fpga.register_pages import MAPS, load_map
 
 STRIDE = 64
 

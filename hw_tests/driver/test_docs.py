@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import os
 import re
@@ -236,21 +235,13 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
             yield found[1], shlex.split(found[2])
 
 
-def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield from parsers(inner)
-
-
 def check_nearmem(words: list[str]) -> None:
-    """Raises what the command's parser raises; a name of a subcommand alone may lack arguments."""
-    parser = cli._parser()
+    """Raises what the command line raises; a name of a subcommand alone may lack arguments."""
+    app = cli.application()
     if len(words) == 1:
-        assert any(inner.prog == f"nearmem {words[0]}" for inner in parsers(parser)), words
+        assert words[0] in app, words
     elif "--help" not in words:
-        parser.parse_args(words)
+        app.parse_args(words)
 
 
 @of_pages()
@@ -275,12 +266,9 @@ def test_every_subcommand_is_in_the_list() -> None:
 
 @of_pages()
 def test_options_exist(page: Path) -> None:
-    known = {
-        option
-        for parser in parsers(cli._parser())
-        for action in parser._actions
-        for option in action.option_strings
-    }
+    app = cli.application()
+    commands = [app[name].assemble_argument_collection() for name in COMMANDS]
+    known = {*app} | {each for options in commands for option in options for each in option.names}
     text = FENCE.sub("", page.read_text())
     assert set(re.findall(r"`(--[a-z][a-z-]*)", text)) <= known | OPTIONS_OF_OTHERS
 

@@ -1,14 +1,21 @@
-"""Subcommands of ``nearmem``, one module each."""
+"""Subcommands of ``nearmem``, one module each.
 
-from __future__ import annotations
+A module has ``Options``, a dataclass with what can be given and its help, and ``run``, which does
+the work and returns the exit status. What several have of ``Options`` is here.
+"""
 
-import argparse
+# No postponed annotations: those of options are read where the options are inherited, too.
+
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from cyclopts import Group, Parameter, Token
+from cyclopts.validators import mutually_exclusive
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,24 +26,27 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMANDS",
+    "FLAT",
+    "OPTIONS",
+    "DepthOptions",
     "Failure",
-    "Names",
-    "Parser",
+    "MachineOptions",
+    "OutputFile",
+    "OutputFolder",
+    "OutputOptions",
     "Refusal",
-    "add_configuration_options",
-    "add_output_options",
+    "Settings",
     "backend_options",
     "build_console",
     "driving",
+    "exclusive",
     "integer",
     "open_device",
-    "output_file",
     "output_folder",
-    "presets",
     "print_files",
     "print_table",
     "progress_console",
-    "settings_of",
+    "turning",
 ]
 
 COMMANDS = (
@@ -57,8 +67,18 @@ COMMANDS = (
 )
 """Modules of this package that are subcommands, in the order of the help text.
 
-They are imported to describe their options, so they import what is slow to load in ``run``.
+Their docstrings and options are shown without anything being done, so they import what is slow to
+load in ``run``.
 """
+
+FLAT = Parameter(name="*")
+"""Marks the parameter of ``run`` whose fields are the options."""
+
+OPTIONS = Group("Options", sort_key=1)
+OUTPUT = Group("Output", sort_key=2)
+
+Settings: TypeAlias = Annotated[tuple[str, ...], Parameter(metavar="KEY=VALUE")]
+OutputFolder: TypeAlias = Annotated[Path | None, Parameter(metavar="DIR")]
 
 
 class Refusal(Exception):
@@ -69,157 +89,113 @@ class Failure(Exception):
     """The job failed, though what was asked for was fine."""
 
 
-class _Help(argparse.HelpFormatter):
-    """Says the default of each option that has one and does not say it itself."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        shown = action.help
-        known = action.default not in (None, True, False, argparse.SUPPRESS, [])
-        if shown is not None and known and "default" not in shown and action.option_strings:
-            return f"{shown} (default: %(default)s)"
-        return shown
+def exclusive() -> Parameter:
+    """Marks options of which one may be given."""
+    return Parameter(group=(OPTIONS, Group(validator=mutually_exclusive, show=False)))
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are :class:`Refusal`, so that they take one line."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"formatter_class": _Help, **settings})
-
-    def error(self, message: str) -> NoReturn:
-        """Refuses the command line."""
-        raise Refusal(f"{message}; '{self.prog} --help' lists what is possible")
-
-
-def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
-    """An option's type: an integer of at least ``minimum`` and at most ``maximum``."""
+def integer(minimum: int, maximum: int | None = None, metavar: str = "N") -> Parameter:
+    """Marks an option that is an integer of at least ``minimum`` and at most ``maximum``."""
     expected = f"an integer of at least {minimum}"
     if maximum is not None:
         expected = f"an integer from {minimum} to {maximum}"
 
-    def parse(text: str) -> int:
+    def convert(_: Any, tokens: Sequence[Token]) -> int:
         from sw_driver.runtime.numbers import parse_integer
 
+        text = tokens[0].value
         value = parse_integer(text)
         if value is None or value < minimum or (maximum is not None and value > maximum):
-            raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
+            raise ValueError(f"got {text!r}, expected {expected}")
         return value
 
-    return parse
+    return Parameter(converter=convert, metavar=metavar)
 
 
-class Names:
-    """Names that are only loaded when a help text shows them."""
-
-    def __init__(self, load: Callable[[], Iterable[str]]) -> None:
-        self._load = load
-
-    def __str__(self) -> str:
-        return ", ".join(self._load())
-
-
-def presets(pim: bool = False) -> tuple[str, ...]:
-    """Configurations of the module, or of the PIM."""
-    from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS
-
-    return (PIM_KEYS if pim else MODULE_KEYS)["preset"].choices
-
-
-def add_configuration_options(parser: argparse.ArgumentParser, *, pim: bool = False) -> None:
-    """``--config`` and ``--set``, of the module or of the PIM."""
-    default = "paper" if pim else "axdimm"
-    config: Any = parser.add_argument(
-        "--config",
-        metavar="PRESET|FILE",
-        help=f"configuration, one of %(presets)s, or a TOML file (default: {default}, the paper's)",
-    )
-    config.presets = Names(lambda: presets(pim))
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of the configuration; may be given several times ('nearmem config "
-        f"{default}' lists them)",
-    )
-
-
-def add_depth_option(parser: argparse.ArgumentParser) -> None:
-    """``--depth``, of operators."""
-    parser.add_argument(
-        "--depth",
-        action="append",
-        default=[],
-        metavar="OPERATION=STAGES",
-        help="stages of operators (fp32_add, ...) and of those in functional units (adam_unit, "
-        "...) where they are not the default, for example add=8; may be given several times",
-    )
-
-
-def depths_of(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, int]:
-    """The depths of :func:`add_depth_option`, for designs of these names. Raises
-    :class:`Refusal`."""
-    from hw.float.format import FP32
-    from hw.verilog.generate import WITH_DEPTHS
-    from sw_driver.fpga.cost import OPERATORS
-    from sw_driver.runtime.numbers import parse_integer
-
-    depths: dict[str, int] = {}
-    for setting in arguments.depth:
-        if others := [name for name in names if name not in WITH_DEPTHS]:
-            raise Refusal(
-                f"--depth is for operators and functional units, got {others[0]!r}; name one, as "
-                "adam_unit"
-            )
-        operation, _, text = setting.partition("=")
-        stages = parse_integer(text)
-        known = OPERATORS[operation].depths(FP32) if operation in OPERATORS else ()
-        if stages is None or stages not in known:
-            expected = f"one of {', '.join(map(str, known))}" if known else ", ".join(OPERATORS)
-            raise Refusal(f"--depth is {setting!r}, expected OPERATION=STAGES with {expected}")
-        depths[operation] = stages
-    return depths
-
-
-def add_output_options(parser: argparse.ArgumentParser, what: str = "the results") -> None:
-    """``--quiet`` and ``--json``."""
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON, and only that")
-
-
-def settings_of(arguments: argparse.Namespace, *, pim: bool = False) -> dict[str, Any]:
-    """The settings of :func:`add_configuration_options`. Raises :class:`Refusal`."""
-    from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS, SweepError, read_settings
-
-    try:
-        entries = getattr(arguments, "set", [])
-        return dict(read_settings(arguments.config, entries, PIM_KEYS if pim else MODULE_KEYS))
-    except SweepError as error:
-        raise Refusal(str(error)) from error
-
-
-def backend_options(arguments: argparse.Namespace, progress: Console) -> BackendOptions:
-    """The module of :func:`settings_of`, its builds shown by ``progress``."""
-    from sw_driver.axdimm.backends import BackendOptions
-
-    settings = settings_of(arguments)
-    preset = settings.pop("preset", None)
-    announce = build_console(progress)
-    return BackendOptions(preset=preset, settings=settings, announce=announce)
-
-
-def output_file(text: str) -> Path:
-    """An option's type: a file that can be written."""
+def _output_file(_: Any, tokens: Sequence[Token]) -> Path:
+    text = tokens[0].value
     path = Path(text)
     if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is a folder, expected a file: add a name")
+        raise ValueError(f"{text!r} is a folder, expected a file: add a name")
     if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(
+        raise ValueError(
             f"{text!r} is to be written in {str(path.parent)!r}, which is not a folder: create it"
         )
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: choose another")
+        raise ValueError(f"{text!r} cannot be written: choose another")
     return path
+
+
+OutputFile: TypeAlias = Annotated[Path | None, Parameter(converter=_output_file, metavar="FILE")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What is printed."""
+
+    quiet: Annotated[bool, Parameter(group=OUTPUT)] = False
+    """print nothing but errors"""
+    json: Annotated[bool, Parameter(group=OUTPUT)] = False
+    """print the results as JSON, and only that"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions:
+    """The configuration of the module, or of the PIM."""
+
+    config: Annotated[str | None, Parameter(metavar="PRESET|FILE")] = None
+    """configuration that 'nearmem config' lists, or a TOML file (default: the paper's)"""
+    set: Settings = ()
+    """a setting of the configuration; may be given several times ('nearmem config PRESET' lists
+    them)"""
+
+    def settings(self, *, pim: bool = False) -> dict[str, Any]:
+        """The settings of ``--config`` and ``--set``."""
+        from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS, read_settings
+
+        return dict(read_settings(self.config, self.set, PIM_KEYS if pim else MODULE_KEYS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthOptions:
+    """Depths of operators."""
+
+    depth: Annotated[tuple[str, ...], Parameter(metavar="OPERATION=STAGES")] = ()
+    """stages of operators (fp32_add, ...) and of those in functional units (adam_unit, ...) where
+    they are not the default, for example add=8; may be given several times"""
+
+    def depths(self, names: Iterable[str]) -> dict[str, int]:
+        """The depths, for designs of these names."""
+        from hw.float.format import FP32
+        from hw.verilog.generate import WITH_DEPTHS
+        from sw_driver.fpga.cost import OPERATORS
+        from sw_driver.runtime.numbers import parse_integer
+
+        depths: dict[str, int] = {}
+        for setting in self.depth:
+            if others := [name for name in names if name not in WITH_DEPTHS]:
+                raise Refusal(
+                    f"--depth is for operators and functional units, got {others[0]!r}; name one, "
+                    "as adam_unit"
+                )
+            operation, _, text = setting.partition("=")
+            stages = parse_integer(text)
+            known = OPERATORS[operation].depths(FP32) if operation in OPERATORS else ()
+            if stages is None or stages not in known:
+                expected = f"one of {', '.join(map(str, known))}" if known else ", ".join(OPERATORS)
+                raise Refusal(f"--depth is {setting!r}, expected OPERATION=STAGES with {expected}")
+            depths[operation] = stages
+        return depths
+
+
+def backend_options(options: MachineOptions, progress: "Console") -> "BackendOptions":
+    """The module that ``options`` describe, its builds shown by ``progress``."""
+    from sw_driver.axdimm.backends import BackendOptions
+
+    settings = options.settings()
+    preset = settings.pop("preset", None)
+    announce = build_console(progress)
+    return BackendOptions(preset=preset, settings=settings, announce=announce)
 
 
 def output_folder(given: Path | None, name: str) -> Path:
@@ -238,7 +214,9 @@ def output_folder(given: Path | None, name: str) -> Path:
     return folder
 
 
-def open_device(backend: str, options: BackendOptions, *, timeline: Path | None = None) -> Axdimm:
+def open_device(
+    backend: str, options: "BackendOptions", *, timeline: Path | None = None
+) -> "Axdimm":
     """Opens a device; see :class:`~sw_driver.axdimm.device.Axdimm`.
 
     Raises :class:`Refusal` for bad options, else :class:`Failure`.
@@ -254,6 +232,15 @@ def open_device(backend: str, options: BackendOptions, *, timeline: Path | None 
         if isinstance(error, OSError) and error.filename is not None:
             raise  # the command line names the file
         raise Failure(str(error)) from error
+
+
+@contextmanager
+def turning(*errors: type[Exception], into: type[Refusal] | type[Failure]) -> Iterator[None]:
+    """Raises ``errors`` as :class:`Refusal` or :class:`Failure`."""
+    try:
+        yield
+    except errors as error:
+        raise into(str(error)) from error
 
 
 @contextmanager
@@ -273,30 +260,29 @@ def driving(*, out_of_memory: str) -> Iterator[None]:
         raise Failure(f"the device failed: {error}") from error
 
 
-def progress_console(arguments: argparse.Namespace) -> Console:
+def progress_console(options: OutputOptions) -> "Console":
     """Shows what is no result, on stderr, so that ``--json`` leaves stdout to the figures; nothing
     with ``--json`` or ``--quiet``."""
     from rich.console import Console
 
-    quiet = arguments.json or getattr(arguments, "quiet", False)
-    return Console(stderr=True, quiet=quiet, highlight=False)
+    return Console(stderr=True, quiet=options.json or options.quiet, highlight=False)
 
 
-def build_console(progress: Console) -> Callable[[str], None] | None:
+def build_console(progress: "Console") -> Callable[[str], None] | None:
     """Who is told of a simulator's build: stderr, which shows it, unless nothing is to be shown."""
     return (lambda _: None) if progress.quiet else None
 
 
-def print_files(arguments: argparse.Namespace, files: Iterable[Path]) -> None:
+def print_files(options: OutputOptions, files: Iterable[Path]) -> None:
     """Says which files were written."""
     paths = [str(file) for file in files]
-    if arguments.json:
+    if options.json:
         print(json.dumps({"files": paths}, indent=2))
-    elif not arguments.quiet:
+    elif not options.quiet:
         print("\n".join(["Written:", *(f"  {path}" for path in paths)]))
 
 
-def print_table(table: Table, console: Console | None = None) -> None:
+def print_table(table: "Table", console: "Console | None" = None) -> None:
     """Prints a table on stdout. What goes into a file is not squeezed into a screen."""
     if console is None:
         from rich.console import Console

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from . import (
-    add_configuration_options,
-    add_output_options,
+    FLAT,
+    MachineOptions,
+    OutputOptions,
     backend_options,
     driving,
     integer,
@@ -17,49 +18,42 @@ from . import (
     progress_console,
 )
 
-__all__ = ["add_parser", "run"]
+__all__ = ["Options", "run"]
 
 
-def add_parser(subparsers: Any) -> None:
-    """Describes the options."""
-    parser = subparsers.add_parser(
-        "bench",
-        help="measure the speed of the simulation",
-        description="Runs Adam on both channels at once through the driver and, in the same run, "
-        "the same Verilated channel in a bare loop that does nothing but clock it. Prints the "
-        "simulated throughput, fabric cycles of all channels per host second and their ratio, "
-        "medians over the repetitions.",
-    )
-    add_configuration_options(parser)
-    parser.add_argument(
-        "--parameters", type=integer(1), default=400_000, metavar="N", help="of each channel"
-    )
-    parser.add_argument(
-        "--repetitions", type=integer(1), default=5, metavar="N", help="(default: 5)"
-    )
-    add_output_options(parser, "the figures")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(MachineOptions, OutputOptions):
+    """Options of the command."""
+
+    parameters: Annotated[int, integer(1)] = 400_000
+    """of each channel"""
+    repetitions: Annotated[int, integer(1)] = 5
+    """of the measurement"""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Measures and prints."""
+def run(options: Annotated[Options, FLAT] = Options()) -> int:
+    """Measure the speed of the simulation.
+
+    Runs Adam on both channels at once through the driver and, in the same run, the same Verilated
+    channel in a bare loop that does nothing but clock it. Prints the simulated throughput, fabric
+    cycles of all channels per host second and their ratio, medians over the repetitions.
+    """
     from rich.progress import track
 
     from sw_driver.experiments.speed import measure_driven
 
-    progress = progress_console(arguments)
-    options = backend_options(arguments, progress)
+    progress = progress_console(options)
     tracked = partial(track, description="measuring", console=progress)
     with (
-        open_device("rtl", options) as device,
+        open_device("rtl", backend_options(options, progress)) as device,
         driving(out_of_memory="measure fewer --parameters, 16 bytes of a channel each"),
     ):
-        figures = measure_driven(device, arguments.parameters, arguments.repetitions, track=tracked)
+        figures = measure_driven(device, options.parameters, options.repetitions, track=tracked)
         channels = device.channels
         lanes = device.configuration(0).lanes
-    if arguments.json:
+    if options.json:
         print(json.dumps(figures))
-    elif not arguments.quiet:
+    elif not options.quiet:
         _print(figures, channels, lanes)
     return 0
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from . import (
+    FLAT,
+    DepthOptions,
     Failure,
+    MachineOptions,
+    OutputFolder,
+    OutputOptions,
     Refusal,
-    add_configuration_options,
-    add_depth_option,
-    add_output_options,
-    depths_of,
     integer,
     output_folder,
     print_files,
     print_table,
     progress_console,
-    settings_of,
+    turning,
 )
 
 if TYPE_CHECKING:
@@ -29,63 +30,42 @@ if TYPE_CHECKING:
     from hw.verilog.generate import Machines
     from sw_driver.fpga.cost import Row
 
-__all__ = ["add_parser", "run"]
+__all__ = ["Options", "run"]
 
 _DEFAULT = ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt", "adam_unit")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Describes the options."""
-    parser = subparsers.add_parser(
-        "cost",
-        help="count what designs take on an FPGA, and place and route them",
-        description="Maps designs for UltraScale+ with Yosys: lookup tables, flip-flops, DSP "
-        "blocks, block RAMs (18 Kbit) and the levels of logic of the longest path, beside the "
-        "paper's unit and a part's capacity. With --place it also places and routes them on an "
-        "ECP5 (LFE5U-85F, speed grade 8) with nextpnr: an operator takes half a minute, the Adam "
-        "unit some minutes. What was found is kept.",
-    )
-    parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help=f"designs, as of 'nearmem verilog' (default: {' '.join(_DEFAULT)}); with --explore "
-        "operations (default: all)",
-    )
-    add_configuration_options(parser)
-    parser.add_argument("--place", action="store_true", help="also place and route")
-    parser.add_argument(
-        "--seeds",
-        type=integer(1, 100),
-        default=3,
-        metavar="N",
-        help="times that each is placed and routed, each from another random start",
-    )
-    parser.add_argument(
-        "--mhz",
-        type=integer(1, 1000),
-        metavar="F",
-        help="clock that placing and routing aim at (default: 200)",
-    )
-    add_depth_option(parser)
-    parser.add_argument(
-        "--explore",
-        action="store_true",
-        help="instead of designs, every depth of the operators add, mul, div and sqrt",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder for cost.json with every figure and path, and with --explore --place a plot "
-        "of clock against area (default: no files)",
-    )
-    add_output_options(parser, "the figures")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(DepthOptions, MachineOptions, OutputOptions):
+    """Options of the command."""
+
+    place: bool = False
+    """also place and route"""
+    seeds: Annotated[int, integer(1, 100)] = 3
+    """times that each is placed and routed, each from another random start"""
+    mhz: Annotated[int | None, integer(1, 1000, metavar="F")] = None
+    """clock that placing and routing aim at (default: 200)"""
+    explore: bool = False
+    """instead of designs, every depth of the operators add, mul, div and sqrt"""
+    out: OutputFolder = None
+    """folder for cost.json with every figure and path, and with --explore --place a plot of clock
+    against area (default: no files)"""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Maps, places and prints."""
+def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
+    """Count what designs take on an FPGA, and place and route them.
+
+    Maps designs for UltraScale+ with Yosys: lookup tables, flip-flops, DSP blocks, block RAMs
+    (18 Kbit) and the levels of logic of the longest path, beside the paper's unit and a part's
+    capacity. With --place it also places and routes them on an ECP5 (LFE5U-85F, speed grade 8) with
+    nextpnr: an operator takes half a minute, the Adam unit some minutes. What was found is kept.
+
+    Parameters
+    ----------
+    names
+        designs, as of 'nearmem verilog' (default: fp32_add fp32_mul fp32_div fp32_sqrt adam_unit);
+        with --explore operations (default: all)
+    """
     from rich.progress import track
 
     from sw_driver.fpga.placement import find_nextpnr
@@ -94,63 +74,58 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.simulator.processes import kill_started
     from sw_driver.simulator.runtime import BuildError
 
-    seeds = arguments.seeds if arguments.place else 0
+    seeds = options.seeds if options.place else 0
     placing = {"seeds": seeds}
-    if arguments.mhz:
-        placing["asked_mhz"] = arguments.mhz
-    jobs = [*(_explored(arguments.names) if arguments.explore else _designs(arguments))]
-    folder = output_folder(arguments.out, "cost") if arguments.out else None
+    if options.mhz:
+        placing["asked_mhz"] = options.mhz
+    jobs = [*(_explored(names) if options.explore else _designs(names or _DEFAULT, options))]
+    folder = output_folder(options.out, "cost") if options.out else None
     rows: list[Row] = []
-    try:
+    with turning(BuildError, into=Failure):
         find_yosys()
         if seeds:
             find_nextpnr()
-        for job in track(jobs, description="measuring", console=progress_console(arguments)):
+        for job in track(jobs, description="measuring", console=progress_console(options)):
             with kill_started():
                 rows.append(_measure(job, placing))
-    except BuildError as error:
-        raise Failure(str(error)) from error
     written: list[Path] = []
     if folder:
         written.append(folder / "cost.json")
         write_whole(written[-1], json.dumps(rows, indent=2) + "\n")
-        if arguments.explore and seeds:
+        if options.explore and seeds:
             written.append(folder / "depths.svg")
             _draw(written[-1], rows)
-    if arguments.json:
+    if options.json:
         print(json.dumps({"rows": rows, "files": [str(file) for file in written]}, indent=2))
-    elif not arguments.quiet:
-        print_table(_table(rows, explored=arguments.explore))
+    elif not options.quiet:
+        print_table(_table(rows, explored=options.explore))
         if written:
-            print_files(arguments, written)
+            print_files(options, written)
     return 0
 
 
 def _explored(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     from hw.float.format import FP32
     from sw_driver.fpga.cost import OPERATORS
+    from sw_driver.runtime.numbers import check_name
 
     for name in names or OPERATORS:
-        if name not in OPERATORS:
-            raise Refusal(f"no operation {name!r} with depths; known: {', '.join(OPERATORS)}")
+        check_name("the operation", name, OPERATORS)
         for stages in OPERATORS[name].depths(FP32):
             yield name, stages
 
 
-def _designs(arguments: argparse.Namespace) -> Iterator[tuple[Any, ...]]:
+def _designs(names: Sequence[str], options: Options) -> Iterator[tuple[Any, ...]]:
     from hw.axdimm.config import configure
     from hw.pim.config import configure as configure_pim
     from hw.verilog.generate import DESIGNS, Machines
+    from sw_driver.runtime.numbers import check_name
 
-    try:
-        machines = Machines(module=configure(**settings_of(arguments)), pim=configure_pim("paper"))
-    except ValueError as error:
-        raise Refusal(str(error)) from error
-    names = arguments.names or _DEFAULT
+    with turning(ValueError, into=Refusal):
+        machines = Machines(module=configure(**options.settings()), pim=configure_pim("paper"))
     for name in names:
-        if name not in DESIGNS:
-            raise Refusal(f"no design {name!r}; known: {', '.join(DESIGNS)}")
-    machines = machines._replace(depths=depths_of(arguments, names))
+        check_name("the design", name, DESIGNS)
+    machines = machines._replace(depths=options.depths(names))
     for name in names:
         yield name, machines
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from cyclopts import Group, Parameter, Token
 
 from . import (
+    FLAT,
     Failure,
+    MachineOptions,
+    OutputFile,
+    OutputOptions,
     Refusal,
-    add_configuration_options,
-    add_output_options,
     build_console,
     driving,
     integer,
-    output_file,
     print_files,
     progress_console,
-    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from sw_driver.pim.device import Pim
     from sw_driver.pim.layers import Layer
 
-__all__ = ["add_parser", "run"]
+__all__ = ["Options", "run"]
 
 DEFAULT_MOST_PRODUCTS = 25_000_000
 """What RTL computes in some seconds."""
@@ -40,136 +42,100 @@ MOST_ERROR = 0.05
 MOST_MEDIAN_ERROR = 0.02
 """Of the cycle model, in cycles: of each run, and the median of all."""
 
-_PASSES = ("forward", "backward-filter", "backward-input", "bias", "backward-bias", "descent")
+Pass: TypeAlias = Literal[
+    "forward", "backward-filter", "backward-input", "bias", "backward-bias", "descent"
+]
+
+_NAMED = Parameter(group=Group("A layer by name", sort_key=1))
+_OWN = Parameter(group=Group("A layer of your own sizes", sort_key=1))
 _OWN_SIZES = ("convolution", "filters", "stride", "padding", "groups", "fully_connected")
 
 
-def _sizes(*names: str) -> Callable[[str], list[int]]:
-    """An option's type: as many integers, with commas between them."""
+def _sizes(*names: str) -> Parameter:
+    """Marks an option that is as many integers, with commas between them."""
 
-    def parse(text: str) -> list[int]:
+    def convert(_: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+        text = tokens[0].value
         parts = text.split(",")
         if len(parts) != len(names) or not all(part.strip().isdecimal() for part in parts):
-            raise argparse.ArgumentTypeError(
-                f"got {text!r}, expected {len(names)} integers {','.join(names)}"
-            )
-        return [int(part) for part in parts]
+            raise ValueError(f"got {text!r}, expected {len(names)} integers {','.join(names)}")
+        return tuple(map(int, parts))
 
-    return parse
-
-
-def add_parser(subparsers: Any) -> None:
-    """Describes the options."""
-    parser = subparsers.add_parser(
-        "pim",
-        help="run a layer of a network on the fixed-function PIMs",
-        description="Runs a pass of a layer, by name or of your own sizes, as works on the banks "
-        "of the stack. Prints cycles, utilisation of the units, bytes, GFLOP/s, the shares of what "
-        "units and memory could do at best, and which banks were busy. Results of a backend with "
-        "a clock are compared with the golden model, bit for bit; the exit status is 1 if one "
-        "differs.",
-    )
-    parser.add_argument(
-        "--backend", default="golden", metavar="NAME", help="what executes (default: golden)"
-    )
-    add_configuration_options(parser, pim=True)
-    named = parser.add_argument_group("a layer by name")
-    named.add_argument("--network", metavar="NAME", help="alexnet or vgg-19 (default: alexnet)")
-    named.add_argument(
-        "--layer",
-        action="append",
-        metavar="NAME",
-        help="such as conv1, conv3_1 or fc6 (default: conv1); several run side by side",
-    )
-    named.add_argument("--images", type=integer(1, 65535), metavar="N", help="batch (default: 32)")
-    named.add_argument(
-        "--most-products",
-        type=integer(0),
-        metavar="N",
-        help="scale the layer down until its forward pass has at most so many multiplications; 0 "
-        f"leaves it as published (default: {DEFAULT_MOST_PRODUCTS})",
-    )
-    own = parser.add_argument_group("a layer of your own sizes")
-    own.add_argument(
-        "--convolution",
-        type=_sizes("IMAGES", "CHANNELS", "HEIGHT", "WIDTH"),
-        metavar="N,C,H,W",
-        help="images, channels, height, width; with --filters",
-    )
-    own.add_argument(
-        "--filters",
-        type=_sizes("FILTERS", "HEIGHT", "WIDTH"),
-        metavar="F,H,W",
-        help="number, height and width of the filters",
-    )
-    own.add_argument("--stride", type=integer(1, 65535), metavar="N", help="default: 1")
-    own.add_argument("--padding", type=integer(0, 65535), metavar="N", help="default: 0")
-    own.add_argument("--groups", type=integer(1, 65535), metavar="N", help="default: 1")
-    own.add_argument(
-        "--fully-connected",
-        type=_sizes("SAMPLES", "INPUTS", "OUTPUTS"),
-        metavar="N,I,O",
-        help="samples, inputs, outputs",
-    )
-    parser.add_argument(
-        "--pass",
-        dest="pass_name",
-        choices=_PASSES,
-        help="default: forward; of a fully connected layer backward-filter is the weights'",
-    )
-    parser.add_argument(
-        "--whole-groups",
-        action="store_true",
-        help="give a work units in whole groups only, as the paper does: of 444 units a filter of "
-        "11 x 11 takes 241 (default: all that there are)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=integer(0, 2**63 - 1),
-        default=1,
-        metavar="N",
-        help="of all that is random (default: 1)",
-    )
-    parser.add_argument(
-        "--validate",
-        type=integer(1, 10_000),
-        metavar="N",
-        help="instead compare N runs in RTL and in the cycle model: passes of layers, scaled by "
-        "--most-products, then random works; --seed changes in which cycles the passes begin, and "
-        "the works; the exit status is 1 if the model's cycles are off by more than 5 %%, or by "
-        "more than 2 %% in the median",
-    )
-    parser.add_argument(
-        "--pairs",
-        action="store_true",
-        help="instead run pairs of layers of AlexNet and VGG-19 side by side, forward and "
-        "backward, on a backend with a clock, and print how many units were held, and their "
-        "utilisation, until the first layer of each pair was done and in the whole run",
-    )
-    parser.add_argument(
-        "--dram-trace",
-        type=output_file,
-        metavar="FILE",
-        help="write every command to a vault's DRAM (CSV; backend rtl)",
-    )
-    add_output_options(parser)
-    parser.set_defaults(run=run)
+    metavar = ",".join(name[0] for name in names)
+    return Parameter(converter=convert, n_tokens=1, metavar=metavar)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Runs the layers and prints."""
+@dataclass(frozen=True, kw_only=True)
+class Options(MachineOptions, OutputOptions):
+    """Options of the command."""
+
+    backend: Annotated[str, Parameter(metavar="NAME")] = "golden"
+    """what executes"""
+    network: Annotated[str | None, _NAMED, Parameter(metavar="NAME")] = None
+    """alexnet or vgg-19 (default: alexnet)"""
+    layer: Annotated[tuple[str, ...] | None, _NAMED, Parameter(metavar="NAME")] = None
+    """such as conv1, conv3_1 or fc6 (default: conv1); several run side by side"""
+    images: Annotated[int | None, _NAMED, integer(1, 65535)] = None
+    """batch (default: 32)"""
+    most_products: Annotated[int | None, _NAMED, integer(0)] = None
+    """scale the layer down until its forward pass has at most so many multiplications; 0 leaves it
+    as published (default: 25000000)"""
+    convolution: Annotated[
+        tuple[int, ...] | None, _OWN, _sizes("IMAGES", "CHANNELS", "HEIGHT", "WIDTH")
+    ] = None
+    """images, channels, height, width; with --filters"""
+    filters: Annotated[tuple[int, ...] | None, _OWN, _sizes("FILTERS", "HEIGHT", "WIDTH")] = None
+    """number, height and width of the filters"""
+    stride: Annotated[int | None, _OWN, integer(1, 65535)] = None
+    """default: 1"""
+    padding: Annotated[int | None, _OWN, integer(0, 65535)] = None
+    """default: 0"""
+    groups: Annotated[int | None, _OWN, integer(1, 65535)] = None
+    """default: 1"""
+    fully_connected: Annotated[
+        tuple[int, ...] | None, _OWN, _sizes("SAMPLES", "INPUTS", "OUTPUTS")
+    ] = None
+    """samples, inputs, outputs"""
+    pass_name: Annotated[Pass | None, Parameter(name="--pass")] = None
+    """default: forward; of a fully connected layer backward-filter is the weights'"""
+    whole_groups: bool = False
+    """give a work units in whole groups only, as the paper does: of 444 units a filter of 11 x 11
+    takes 241 (default: all that there are)"""
+    seed: Annotated[int, integer(0, 2**63 - 1)] = 1
+    """of all that is random"""
+    validate: Annotated[int | None, integer(1, 10_000)] = None
+    """instead compare N runs in RTL and in the cycle model: passes of layers, scaled by
+    --most-products, then random works; --seed changes in which cycles the passes begin, and the
+    works; the exit status is 1 if the model's cycles are off by more than 5 %, or by more than 2 %
+    in the median"""
+    pairs: bool = False
+    """instead run pairs of layers of AlexNet and VGG-19 side by side, forward and backward, on a
+    backend with a clock, and print how many units were held, and their utilisation, until the first
+    layer of each pair was done and in the whole run"""
+    dram_trace: OutputFile = None
+    """write every command to a vault's DRAM (CSV; backend rtl)"""
+
+
+def run(options: Annotated[Options, FLAT] = Options()) -> int:
+    """Run a layer of a network on the fixed-function PIMs.
+
+    Runs a pass of a layer, by name or of your own sizes, as works on the banks of the stack. Prints
+    cycles, utilisation of the units, bytes, GFLOP/s, the shares of what units and memory could do
+    at best, and which banks were busy. Results of a backend with a clock are compared with the
+    golden model, bit for bit; the exit status is 1 if one differs.
+    """
     from rich.console import Console
 
-    progress = progress_console(arguments)
+    progress = progress_console(options)
     console = None
-    if not (arguments.quiet or arguments.json):
+    if not (options.quiet or options.json):
         # Wide enough for all columns where nobody looks at a window.
         console = Console(width=None if sys.stdout.isatty() else 160)
-    if arguments.validate is not None:
-        return _validate(arguments, progress, console)
-    if arguments.pairs:
-        return _run_pairs(arguments, progress, console)
-    return _run_layers(arguments, progress, console)
+    if options.validate is not None:
+        return _validate(options, options.validate, progress, console)
+    if options.pairs:
+        return _run_pairs(options, progress, console)
+    return _run_layers(options, progress, console)
 
 
 @contextmanager
@@ -191,20 +157,18 @@ def _reported() -> Iterator[None]:
         raise Refusal(str(error)) from error
 
 
-def _configured(arguments: argparse.Namespace) -> PimConfig:
+def _configured(options: Options) -> PimConfig:
     from hw.pim.config import configure
 
-    return configure(**settings_of(arguments, pim=True))
+    return configure(**options.settings(pim=True))
 
 
-def _run_layers(arguments: argparse.Namespace, progress: Console, console: Console | None) -> int:
+def _run_layers(options: Options, progress: Console, console: Console | None) -> int:
     from sw_driver.experiments.pim.report import bank_map, layer_table, notes
 
     with _reported():
-        figures = _run_jobs(
-            arguments, _layers(arguments), arguments.pass_name or "forward", progress
-        )
-    if arguments.json:
+        figures = _run_jobs(options, _layers(options), options.pass_name or "forward", progress)
+    if options.json:
         print(json.dumps(figures, indent=2))
     if console is not None:
         console.print(layer_table(figures))
@@ -213,32 +177,32 @@ def _run_layers(arguments: argparse.Namespace, progress: Console, console: Conso
             console.print(grid)
         for note in notes(figures):
             console.print(note, highlight=False)
-        if arguments.dram_trace is not None:
-            print_files(arguments, [arguments.dram_trace])
+        if options.dram_trace is not None:
+            print_files(options, [options.dram_trace])
     if figures["wrong_results"]:
         raise Failure(f"{figures['wrong_results']} results differ from the golden model's")
     return 0
 
 
-def _run_pairs(arguments: argparse.Namespace, progress: Console, console: Console | None) -> int:
+def _run_pairs(options: Options, progress: Console, console: Console | None) -> int:
     """Measures pairs of layers, and prints a row for each."""
     from sw_driver.experiments.pim.networks import PAIRS
     from sw_driver.experiments.pim.report import pair_table
 
     own = {name: name.replace("_", "-") for name in (*_OWN_SIZES, "network", "layer", "dram_trace")}
     for name, option in (own | {"pass_name": "pass"}).items():
-        if getattr(arguments, name) is not None:
+        if getattr(options, name) is not None:
             raise Refusal(
                 f"--pairs has layers and passes of its own and no trace: leave --{option} out"
             )
-    if arguments.backend == "golden":
+    if options.backend == "golden":
         raise Refusal("--pairs needs a clock, which golden has not: add --backend cycles or rtl")
     measured = []
     with _reported():
         for network, *names, pass_name in PAIRS:
-            layers = _named(arguments, network, names)
-            measured.append(_run_jobs(arguments, layers, pass_name, progress))
-    if arguments.json:
+            layers = _named(options, network, names)
+            measured.append(_run_jobs(options, layers, pass_name, progress))
+    if options.json:
         print(json.dumps(measured, indent=2))
     if console is not None:
         console.print(pair_table(measured))
@@ -249,7 +213,7 @@ def _run_pairs(arguments: argparse.Namespace, progress: Console, console: Consol
 
 
 def _run_jobs(
-    arguments: argparse.Namespace,
+    options: Options,
     layers: list[tuple[str, Layer, Layer]],
     pass_name: str,
     progress: Console,
@@ -262,28 +226,28 @@ def _run_jobs(
     config, jobs = place_jobs(
         layers,
         pass_name,
-        _configured(arguments),
-        whole_groups=arguments.whole_groups,
+        _configured(options),
+        whole_groups=options.whole_groups,
     )
     transport = open_pim(
-        arguments.backend,
+        options.backend,
         config,
         announce=build_console(progress),
-        dram_trace=arguments.dram_trace,
+        dram_trace=options.dram_trace,
     )
     with Pim(transport) as device:
-        return _measure(device, jobs, arguments.seed, progress)
+        return _measure(device, jobs, options.seed, progress)
 
 
-def _layers(arguments: argparse.Namespace) -> list[tuple[str, Layer, Layer]]:
+def _layers(options: Options) -> list[tuple[str, Layer, Layer]]:
     """The layers to run: name, as it runs, as it was before it was scaled."""
     from sw_driver.pim.layers import Convolution, FullyConnected
 
-    given = {name.replace("_", "-"): getattr(arguments, name) for name in _OWN_SIZES}
+    given = {name.replace("_", "-"): getattr(options, name) for name in _OWN_SIZES}
     own = {name: value for name, value in given.items() if value is not None}
     if own:
         by_name = ("network", "layer", "images", "most_products")
-        if any(getattr(arguments, name) is not None for name in by_name):
+        if any(getattr(options, name) is not None for name in by_name):
             raise Refusal(
                 f"--{next(iter(own))} is for a layer of your own sizes, --network, --layer, "
                 "--images and --most-products are for one by name: give either"
@@ -302,17 +266,15 @@ def _layers(arguments: argparse.Namespace) -> list[tuple[str, Layer, Layer]]:
         filters = zip(("filters", "filter_height", "filter_width"), own.pop("filters"), strict=True)
         layer = Convolution(**dict(image), **dict(filters), **own)
         return [("convolution", layer, layer)]
-    return _named(arguments, arguments.network or "alexnet", arguments.layer or ["conv1"])
+    return _named(options, options.network or "alexnet", options.layer or ["conv1"])
 
 
-def _named(
-    arguments: argparse.Namespace, network: str, names: list[str]
-) -> list[tuple[str, Layer, Layer]]:
+def _named(options: Options, network: str, names: Sequence[str]) -> list[tuple[str, Layer, Layer]]:
     """Layers of a network, as :func:`_layers` returns them."""
     from sw_driver.experiments.pim.networks import BATCH, named_layer
 
-    most = DEFAULT_MOST_PRODUCTS if arguments.most_products is None else arguments.most_products
-    found = [named_layer(network, name, images=arguments.images or BATCH) for name in names]
+    most = DEFAULT_MOST_PRODUCTS if options.most_products is None else options.most_products
+    found = [named_layer(network, name, images=options.images or BATCH) for name in names]
     return [
         (f"{network} {name}", published.scaled(most) if most else published, published)
         for name, published in zip(names, found, strict=True)
@@ -349,7 +311,7 @@ def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict
     return report
 
 
-def _validate(arguments: argparse.Namespace, progress: Console, console: Console | None) -> int:
+def _validate(options: Options, runs: int, progress: Console, console: Console | None) -> int:
     """Compares RTL and cycle model, and prints."""
     import statistics
     from dataclasses import asdict, replace
@@ -360,36 +322,36 @@ def _validate(arguments: argparse.Namespace, progress: Console, console: Console
     from sw_driver.experiments.pim.validation import compare
     from sw_driver.pim.backends import SIMULATED_BANK_BYTES
 
-    if arguments.dram_trace is not None:
+    if options.dram_trace is not None:
         raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
-    if arguments.pairs:
+    if options.pairs:
         raise Refusal("--validate has passes of its own, --pairs too: give either")
-    if arguments.whole_groups:
+    if options.whole_groups:
         raise Refusal("--validate offers all units, --whole-groups does not: give either")
     with _reported():
-        config = _configured(arguments)
+        config = _configured(options)
         config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))
         comparisons = compare(
             config,
-            arguments.validate,
-            seed=arguments.seed,
-            most_products=arguments.most_products or DEFAULT_MOST_PRODUCTS,
+            runs,
+            seed=options.seed,
+            most_products=options.most_products or DEFAULT_MOST_PRODUCTS,
             announce=progress.print,
         )
         compared = list(
             track(
                 comparisons,
                 description="comparing",
-                total=arguments.validate,
+                total=runs,
                 console=progress,
                 transient=True,
             )
         )
     errors = [abs(each.error) for each in compared]
     median, largest = statistics.median(errors), max(errors)
-    if arguments.json:
+    if options.json:
         report = {
-            "config": arguments.config or "paper",
+            "config": options.config or "paper",
             "bank_bytes": config.bank_bytes,
             "median_error": median,
             "largest_error": largest,

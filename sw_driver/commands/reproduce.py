@@ -2,90 +2,82 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 from . import (
+    FLAT,
+    OutputFolder,
+    OutputOptions,
     Refusal,
-    add_output_options,
+    Settings,
     output_folder,
     print_table,
     progress_console,
+    turning,
 )
 
 if TYPE_CHECKING:
     from sw_driver.system.reproduction import Experiment
 
-__all__ = ["add_parser", "run"]
+__all__ = ["Options", "run"]
 
 
-def add_parser(subparsers: Any) -> None:
-    """Describes the options."""
-    parser = subparsers.add_parser(
-        "reproduce",
-        help="make the tables and figures of a paper's system again",
-        description="Simulates the system experiments of a paper and prints each figure with the "
-        "paper's and the deviation from it, marked g for given, c for calibrated, and unmarked if "
-        "it is predicted. Exit status 1 if a figure is outside of its band.",
-    )
-    parser.add_argument("paper", metavar="PAPER", help="axdimm or mc-dla")
-    parser.add_argument(
-        "experiments",
-        nargs="*",
-        metavar="EXPERIMENT",
-        help="such as table6 (default: all of the paper)",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="changes the machine, such as gpu.capacity_bytes=16GiB; may be given several times",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder for pictures and timelines and, with all experiments, a page (default: none)",
-    )
-    add_output_options(parser)
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(OutputOptions):
+    """Options of the command."""
+
+    set: Settings = ()
+    """changes the machine, such as gpu.capacity_bytes=16GiB; may be given several times"""
+    out: OutputFolder = None
+    """folder for pictures and timelines and, with all experiments, a page (default: none)"""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Simulates and prints."""
+def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Options()) -> int:
+    """Make the tables and figures of a paper's system again.
+
+    Simulates the system experiments of a paper and prints each figure with the paper's and the
+    deviation from it, marked g for given, c for calibrated, and unmarked if it is predicted. Exit
+    status 1 if a figure is outside of its band.
+
+    Parameters
+    ----------
+    paper
+        axdimm or mc-dla
+    experiments
+        such as table6 (default: all of the paper)
+    """
     from sw_driver.system.errors import EngineError
     from sw_driver.system.reproduce import reproduce, write_page
 
-    progress = progress_console(arguments)
+    progress = progress_console(options)
     done: list[Experiment] = []
     files: list[Path] = []
-    try:
-        with progress.status("simulating") as status:
-            experiments = reproduce(
-                arguments.paper, arguments.experiments, arguments.set, status.update
-            )
-            folder = None
-            if arguments.out is not None:
-                folder = output_folder(arguments.out, f"reproduce/{arguments.paper}")
-            for experiment in experiments:
-                done.append(experiment)
-                if folder is not None and experiment.draw is not None:
-                    files += experiment.draw(folder)
-            written = write_page(arguments.paper, done, files)
-            files += [written] if written is not None else []
-    except (ValueError, EngineError) as error:  # of names, settings, a machine that is too small
-        raise Refusal(str(error)) from error
-    if arguments.json:
+    # Of names, settings, a machine that is too small.
+    with (
+        turning(ValueError, EngineError, into=Refusal),
+        progress.status("simulating") as status,
+    ):
+        made = reproduce(paper, experiments, options.set, status.update)
+        folder = None
+        if options.out is not None:
+            folder = output_folder(options.out, f"reproduce/{paper}")
+        for experiment in made:
+            done.append(experiment)
+            if folder is not None and experiment.draw is not None:
+                files += experiment.draw(folder)
+        written = write_page(paper, done, files)
+        files += [written] if written is not None else []
+    if options.json:
         document = {
-            "paper": arguments.paper,
+            "paper": paper,
             "experiments": [each.describe() for each in done],
             "files": [str(file) for file in files],
         }
         print(json.dumps(document, indent=2))
-    elif not arguments.quiet:
+    elif not options.quiet:
         for experiment in done:
             _print(experiment)
         for file in files:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from . import (
+    FLAT,
     Failure,
+    MachineOptions,
+    OutputOptions,
     Refusal,
-    add_configuration_options,
-    add_output_options,
     integer,
     print_table,
     progress_console,
-    settings_of,
+    turning,
 )
 
 if TYPE_CHECKING:
@@ -23,79 +24,67 @@ if TYPE_CHECKING:
     from hw.rules.update_rule import UpdateRule
     from sw_driver.experiments.sweep.grid import Point
 
-__all__ = ["add_parser", "run"]
+__all__ = ["Options", "run"]
 
 _FIGURES = ("bytes_per_parameter", "ceiling_mparams_per_s", "mparams_per_s", "efficiency")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Describes the options."""
-    parser = subparsers.add_parser(
-        "rules",
-        help="list the update rules, with traffic and predicted throughput",
-        description="Lists the update rules: tensors, hyper-parameters, bytes a parameter, latency "
-        "of the functional unit in fabric cycles, the ceiling that the DRAM of the configuration "
-        "sets, and the throughput that the cycle model predicts, tensors placed by the driver. "
-        "With names, those only, and their constants.",
-    )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="rules to show (default: all)")
-    add_configuration_options(parser)
-    parser.add_argument(
-        "--count",
-        type=integer(1),
-        default=4194304,
-        metavar="N",
-        help="parameters of each channel",
-    )
-    parser.add_argument(
-        "--resources",
-        action="store_true",
-        help="also synthesize the functional unit of each rule and the kernel of the configuration "
-        "with Yosys (UltraScale+), up to some minutes each",
-    )
-    add_output_options(parser, "the table")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(MachineOptions, OutputOptions):
+    """Options of the command."""
+
+    count: Annotated[int, integer(1)] = 4194304
+    """parameters of each channel"""
+    resources: bool = False
+    """also synthesize the functional unit of each rule and the kernel of the configuration with
+    Yosys (UltraScale+), up to some minutes each"""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Predicts and prints."""
+def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
+    """List the update rules, with traffic and predicted throughput.
+
+    Lists the update rules: tensors, hyper-parameters, bytes a parameter, latency of the functional
+    unit in fabric cycles, the ceiling that the DRAM of the configuration sets, and the throughput
+    that the cycle model predicts, tensors placed by the driver. With names, those only, and their
+    constants.
+
+    Parameters
+    ----------
+    names
+        rules to show (default: all)
+    """
     from rich.progress import track
 
     from hw.axdimm.config import configure
     from hw.rules import RULES, rule
-    from sw_driver.experiments.settings import KEYS, SweepError
     from sw_driver.fpga.synthesis import find_yosys, kernel_resources
+    from sw_driver.runtime.numbers import check_name
     from sw_driver.simulator.runtime import BuildError
 
-    settings = settings_of(arguments)
-    console = progress_console(arguments)
-    names = list(RULES)
+    settings = options.settings()
+    console = progress_console(options)
     rows: list[dict[str, Any]] = []
-    try:
-        if arguments.names:
-            names = str(KEYS["rules"].parse(",".join(arguments.names))).split(",")
+    kernel = None
+    for name in names:
+        check_name("the rule", name, RULES)
+    with turning(BuildError, into=Failure), turning(ValueError, into=Refusal):
         config = configure(**settings)
-        if arguments.resources:
+        if options.resources:
             find_yosys()
-        points = {name: _point(name, settings, arguments.count) for name in names}
+        points = {name: _point(name, settings, options.count) for name in names or RULES}
         for name in track(points, description="measuring", console=console):
             row = _row(rule(name), points[name])
-            if arguments.resources:
+            if options.resources:
                 row["resources"] = _unit_resources(rule(name), config)
             rows.append(row)
-        kernel = None
-        if arguments.resources:
+        if options.resources:
             with console.status("synthesizing the kernel"):
                 kernel = kernel_resources(config.kernel)
-    except BuildError as error:
-        raise Failure(str(error)) from error
-    except (SweepError, ValueError) as error:
-        raise Refusal(str(error)) from error
-    if arguments.json:
-        document = {"count": arguments.count, "configuration": config.describe(), "rules": rows}
+    if options.json:
+        document = {"count": options.count, "configuration": config.describe(), "rules": rows}
         print(json.dumps(document | ({"kernel_resources": kernel} if kernel else {}), indent=2))
-    elif not arguments.quiet:
-        _print(rows, config, arguments.count, kernel, constants=bool(arguments.names))
+    elif not options.quiet:
+        _print(rows, config, options.count, kernel, constants=bool(names))
     return 0
 
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from . import (
+    FLAT,
     Failure,
+    MachineOptions,
+    OutputOptions,
     Refusal,
-    add_configuration_options,
-    add_output_options,
     driving,
     integer,
     print_table,
     progress_console,
-    settings_of,
+    turning,
 )
 
-__all__ = ["add_parser", "run"]
+__all__ = ["Options", "run"]
 
 _HEADS = {
     "mode": "",
@@ -40,67 +41,58 @@ _HEADS = {
 _PERCENT = ("late_share", "kernel_share")
 
 
-def add_parser(subparsers: Any) -> None:
-    """Describes the options."""
-    parser = subparsers.add_parser(
-        "study",
-        help="measure what the paper argues from: sharing a channel, working on two",
-        description="fcfs: host and kernel share a channel first come first served, in an arbiter "
-        "for simulation only, beside the two exclusive modes. parallel: the host copies to one "
-        "channel while the kernel runs on the other.",
-    )
-    parser.add_argument("name", choices=("fcfs", "parallel"), help="experiment")
-    add_configuration_options(parser)
-    parser.add_argument(
-        "--parameters", type=integer(1), default=1_000_000, metavar="N", help="of a kernel's run"
-    )
-    parser.add_argument(
-        "--window", type=integer(10_000, 100_000_000), default=200_000, metavar="CYCLES",
-        help="fcfs: fabric cycles that the host reads for (default: 200000)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--copy-kib",
-        type=integer(64, 1 << 20),
-        default=2048,
-        metavar="N",
-        help="parallel: of a copy",
-    )
-    add_output_options(parser)
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(MachineOptions, OutputOptions):
+    """Options of the command."""
+
+    parameters: Annotated[int, integer(1)] = 1_000_000
+    """of a kernel's run"""
+    window: Annotated[int, integer(10_000, 100_000_000, metavar="CYCLES")] = 200_000
+    """fcfs: fabric cycles that the host reads for"""
+    copy_kib: Annotated[int, integer(64, 1 << 20)] = 2048
+    """parallel: of a copy"""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Measures and prints."""
+def run(name: Literal["fcfs", "parallel"], /, options: Annotated[Options, FLAT] = Options()) -> int:
+    """Measure what the paper argues from: sharing a channel, working on two.
+
+    fcfs: host and kernel share a channel first come first served, in an arbiter for simulation
+    only, beside the two exclusive modes. parallel: the host copies to one channel while the kernel
+    runs on the other.
+
+    Parameters
+    ----------
+    name
+        experiment
+    """
     from rich.table import Table
 
     from sw_driver.axdimm.backends import BackendOptions, module_config
 
-    progress = progress_console(arguments)
-    channels = 1 if arguments.name == "fcfs" else 2
-    settings = settings_of(arguments)
+    progress = progress_console(options)
+    channels = 1 if name == "fcfs" else 2
+    settings = options.settings()
     preset = settings.pop("preset", "axdimm")
-    options = BackendOptions(preset=preset, settings={**settings, "channels": channels})
-    try:
-        config = module_config(options)
-    except ValueError as error:
-        raise Refusal(str(error)) from error
+    module = BackendOptions(preset=preset, settings={**settings, "channels": channels})
+    with turning(ValueError, into=Refusal):
+        config = module_config(module)
 
     def rows() -> Iterator[dict[str, Any]]:
         from sw_driver.experiments.study.parallel import measure_parallel
         from sw_driver.experiments.study.sharing import measure_sharing
 
-        if arguments.name == "fcfs":
+        if name == "fcfs":
             yield from measure_sharing(
                 config,
-                parameters=arguments.parameters,
-                window_fabric_cycles=arguments.window,
+                parameters=options.parameters,
+                window_fabric_cycles=options.window,
                 announce=progress.print,
             )
         else:
             yield from measure_parallel(
                 config,
-                parameters=arguments.parameters,
-                copy_bytes=1024 * arguments.copy_kib,
+                parameters=options.parameters,
+                copy_bytes=1024 * options.copy_kib,
                 announce=progress.print,
             )
 
@@ -108,22 +100,20 @@ def run(arguments: argparse.Namespace) -> int:
     with (
         driving(out_of_memory="take fewer --parameters, or parallel a smaller --copy-kib"),
         progress.status("measuring") as status,
+        turning(RuntimeError, into=Failure),
     ):
-        try:
-            for row in rows():
-                done.append(row)
-                status.update(f"measuring: {len(done)} done")
-        except RuntimeError as error:
-            raise Failure(str(error)) from error
-    if arguments.json:
+        for row in rows():
+            done.append(row)
+            status.update(f"measuring: {len(done)} done")
+    if options.json:
         print(json.dumps(done, indent=2))
         return 0
-    heads = [name for name in _HEADS if any(name in row for row in done)]
-    table = Table(title=f"nearmem study {arguments.name}: {preset}")
-    for name in heads:
-        table.add_column(_HEADS[name], justify="left" if name in _WORDS else "right")
+    heads = [head for head in _HEADS if any(head in row for row in done)]
+    table = Table(title=f"nearmem study {name}: {preset}")
+    for head in heads:
+        table.add_column(_HEADS[head], justify="left" if head in _WORDS else "right")
     for row in done:
-        table.add_row(*(_cell(name, row.get(name)) for name in heads))
+        table.add_row(*(_cell(head, row.get(head)) for head in heads))
     print_table(table)
     return 0
 

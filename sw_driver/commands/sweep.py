@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from concurrent.futures import BrokenExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from . import (
+    FLAT,
     Failure,
+    MachineOptions,
+    OutputFolder,
+    OutputOptions,
     Refusal,
-    add_configuration_options,
-    add_output_options,
+    exclusive,
     integer,
     print_files,
     print_table,
     progress_console,
+    turning,
 )
 
 if TYPE_CHECKING:
@@ -25,71 +30,47 @@ if TYPE_CHECKING:
 
     from sw_driver.experiments.sweep.grid import Grid
 
-__all__ = ["add_parser", "run"]
+__all__ = ["Options", "run"]
+
+_PACE = exclusive()
 
 
-def add_parser(subparsers: Any) -> None:
-    """Describes the options."""
-    parser = subparsers.add_parser(
-        "sweep",
-        help="measure all combinations of settings",
-        description="Measures one step of the kernel's first update rule, on all channels at once, "
-        "for every combination of the axes' values. Results go to results.sqlite as they come; "
-        "what is there is not measured again, so an interrupted sweep goes on where it was. At the "
-        "end results.csv and plots are written. The exit status is 1 if a point failed or was not "
-        "bit-exact.",
-        epilog="Keys are all options of the configuration (rules, lanes, block_bytes, queue_depth, "
-        "refresh, t_rfc, bank_groups, ...; a wrong one is answered with a list), preset, count, "
-        "and stagger: whether the driver spreads the tensors over the banks. Values are integers, "
-        "such as 4096, 1e6 or 4KiB, true or false, and names. In a file given with --config a list "
-        "is an axis.",
-    )
-    parser.add_argument(
-        "--backend",
-        choices=("rtl", "cycles"),
-        default="rtl",
-        help="what is measured: the Verilated RTL, or the model of its cycles (default: rtl)",
-    )
-    add_configuration_options(parser)
-    parser.add_argument(
-        "--axis",
-        action="append",
-        default=[],
-        metavar="KEY=V1,V2,...",
-        help="a setting to vary; may be given several times",
-    )
-    parser.add_argument("--count", metavar="N[,N...]", help="parameters of each channel")
-    parser.add_argument(
-        "--jobs",
-        type=integer(1, 4096),
-        metavar="J",
-        help="points measured at a time (default: as many as the cores can work on)",
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where results go (default: build/sweep)"
-    )
-    parser.add_argument(
-        "--dask", metavar="ADDRESS", help="measure on the cluster of this Dask scheduler"
-    )
-    parser.add_argument(
-        "--no-arithmetic",
-        dest="arithmetic",
-        action="store_false",
-        help="leave the arithmetic out of the RTL: the same cycles, much sooner, but nothing to "
-        "compare with the golden model",
-    )
-    parser.add_argument(
-        "--resources",
-        action="store_true",
-        help="synthesize each kernel with Yosys (UltraScale+), one or two minutes each",
-    )
-    add_output_options(parser)
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(MachineOptions, OutputOptions):
+    """Options of the command."""
+
+    backend: Literal["rtl", "cycles"] = "rtl"
+    """what is measured: the Verilated RTL, or the model of its cycles"""
+    axis: Annotated[tuple[str, ...], Parameter(metavar="KEY=V1,V2,...")] = ()
+    """a setting to vary; may be given several times"""
+    count: Annotated[str | None, Parameter(metavar="N[,N...]")] = None
+    """parameters of each channel"""
+    jobs: Annotated[int | None, integer(1, 4096, metavar="J"), _PACE] = None
+    """points measured at a time (default: as many as the cores can work on)"""
+    out: OutputFolder = None
+    """where results go (default: build/sweep)"""
+    dask: Annotated[str | None, Parameter(metavar="ADDRESS"), _PACE] = None
+    """measure on the cluster of this Dask scheduler, as many points at a time as it has workers"""
+    no_arithmetic: bool = False
+    """leave the arithmetic out of the RTL: the same cycles, much sooner, but nothing to compare
+    with the golden model"""
+    resources: bool = False
+    """synthesize each kernel with Yosys (UltraScale+), one or two minutes each"""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Measures what is missing, writes and prints; returns the exit status."""
-    from sw_driver.experiments.settings import SweepError
+def run(options: Annotated[Options, FLAT] = Options()) -> int:
+    """Measure all combinations of settings.
+
+    Measures one step of the kernel's first update rule, on all channels at once, for every
+    combination of the axes' values. Results go to results.sqlite as they come; what is there is not
+    measured again, so an interrupted sweep goes on where it was. At the end results.csv and plots
+    are written. The exit status is 1 if a point failed or was not bit-exact.
+
+    Keys are all options of the configuration (rules, lanes, block_bytes, queue_depth, refresh,
+    t_rfc, bank_groups, ...; a wrong one is answered with a list), preset, count, and stagger:
+    whether the driver spreads the tensors over the banks. Values are integers, such as 4096, 1e6 or
+    4KiB, true or false, and names. In a file given with --config a list is an axis.
+    """
     from sw_driver.experiments.sweep.grid import Grid
     from sw_driver.experiments.sweep.plots import write_plots
     from sw_driver.experiments.sweep.run import run_sweep
@@ -97,37 +78,28 @@ def run(arguments: argparse.Namespace) -> int:
     from sw_driver.simulator.buildcache import build_root
     from sw_driver.simulator.runtime import BuildError
 
-    if arguments.dask is not None and arguments.jobs is not None:
-        raise Refusal(
-            f"--jobs is {arguments.jobs}, but --dask is given too: how many points run at a time "
-            "is up to the cluster's workers; give one of the two"
-        )
-    if arguments.resources:
-        try:
+    if options.resources:
+        with turning(BuildError, into=Refusal):
             find_yosys()
-        except BuildError as error:
-            raise Refusal(str(error)) from error
-    folder = arguments.out if arguments.out is not None else build_root() / "sweep"
+    folder = options.out or build_root() / "sweep"
     try:
         grid = Grid.parse(
-            backend=arguments.backend,
-            config=arguments.config,
-            counts=arguments.count,
-            fixed=arguments.set,
-            axes=arguments.axis,
-            arithmetic=arguments.arithmetic,
+            backend=options.backend,
+            config=options.config,
+            counts=options.count,
+            fixed=options.set,
+            axes=options.axis,
+            arithmetic=not options.no_arithmetic,
         )
         rows = run_sweep(
             grid,
             folder,
-            jobs=arguments.jobs,
-            cluster=arguments.dask,
-            resources=arguments.resources,
-            progress=progress_console(arguments),
+            jobs=options.jobs,
+            cluster=options.dask,
+            resources=options.resources,
+            progress=progress_console(options),
         )
         plots = write_plots(folder, grid, rows)
-    except SweepError as error:
-        raise Refusal(str(error)) from error
     except BuildError as error:
         raise Failure(str(error)) from error
     except BrokenExecutor as error:
@@ -138,11 +110,11 @@ def run(arguments: argparse.Namespace) -> int:
         ) from error
     except OSError as error:
         raise Refusal(f"cannot write the results to {str(folder)!r}: {error}") from error
-    if arguments.json:
+    if options.json:
         print(json.dumps(rows, indent=2))
-    elif not arguments.quiet:
+    elif not options.quiet:
         print_table(_table(grid, rows))
-        print_files(arguments, [folder / "results.csv", folder / "results.sqlite", *plots])
+        print_files(options, [folder / "results.csv", folder / "results.sqlite", *plots])
     return _complain(grid, rows)
 
 

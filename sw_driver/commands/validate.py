@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-from . import Failure, integer, print_table, progress_console
+from . import FLAT, Failure, OutputOptions, integer, print_table, progress_console
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from sw_driver.experiments.validation import Comparison
 
-__all__ = ["add_parser", "run"]
+__all__ = ["Options", "run"]
 
 MOST_ERROR = 0.01
 """What the model promises."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Describes the options."""
-    parser = subparsers.add_parser(
-        "validate",
-        help="compare the cycle model with the RTL",
-        description="Draws random configurations (update rule, lanes, block size, buffers, DRAM "
-        "part and timing, controller, placement of the tensors, count, refresh), runs each in RTL "
-        "and asks the cycle model for the same. Prints both and the errors. Every eight "
-        "configurations share a build of the simulator, which takes some twenty seconds. The exit "
-        "status is 1 if the model is off by 1 % or more.",
-    )
-    parser.add_argument(
-        "--configurations", type=integer(1), default=64, metavar="N", help="how many (default: 64)"
-    )
-    parser.add_argument(
-        "--seed", type=integer(0), default=1, metavar="S", help="of the drawing (default: 1)"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print the summary only")
-    parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(OutputOptions):
+    """Options of the command. Even ``quiet``, the summary is printed."""
+
+    configurations: Annotated[int, integer(1)] = 64
+    """how many"""
+    seed: Annotated[int, integer(0, metavar="S")] = 1
+    """of the drawing"""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Compares and prints."""
+def run(options: Annotated[Options, FLAT] = Options()) -> int:
+    """Compare the cycle model with the RTL.
+
+    Draws random configurations (update rule, lanes, block size, buffers, DRAM part and timing,
+    controller, placement of the tensors, count, refresh), runs each in RTL and asks the cycle model
+    for the same. Prints both and the errors. Every eight configurations share a build of the
+    simulator, which takes some twenty seconds. The exit status is 1 if the model is off by 1 % or
+    more.
+    """
     from rich.progress import track
 
     from sw_driver.experiments.validation import compare, draw
@@ -52,9 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     comparisons: list[Comparison] = []
     try:
         for group in track(
-            draw(arguments.configurations, arguments.seed),
+            draw(options.configurations, options.seed),
             description="comparing",
-            console=progress_console(arguments),
+            console=progress_console(options),
         ):
             comparisons += compare(group, announce=lambda _: None)
     except (RuntimeError, DeviceTimeout) as error:
@@ -62,16 +57,16 @@ def run(arguments: argparse.Namespace) -> int:
     errors = [abs(each.error) for each in comparisons]
     figures = {
         "configurations": len(comparisons),
-        "seed": arguments.seed,
+        "seed": options.seed,
         "exact": sum(error == 0 for error in errors),
         "median_error": statistics.median(errors),
         "max_error": max(errors),
         "max_account_error": max(each.account_error for each in comparisons),
     }
-    if arguments.json:
+    if options.json:
         print(json.dumps({**figures, "runs": [_described(each) for each in comparisons]}))
     else:
-        _summarize(figures, comparisons, quiet=arguments.quiet)
+        _summarize(figures, comparisons, quiet=options.quiet)
     if figures["max_error"] >= MOST_ERROR:
         raise Failure(f"the model is off by {figures['max_error']:.3%}, more than 1 %")
     return 0

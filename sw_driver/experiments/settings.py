@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 from hw.axdimm.config import HOSTS, MEMORIES, MODULE_PRESETS, OPTIONS, ModuleConfig, configure
 from hw.dram.config import ControllerConfig
@@ -17,192 +15,164 @@ from hw.dram.presets import PARTS
 from hw.dram.timing import DramTiming
 from hw.kernel.config import SUBNORMALS
 from hw.logic.clocking import CLOCKINGS
-from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig
+from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig, ThermalWeights
 from hw.pim.config import OPTIONS as PIM_OPTIONS
 from hw.pim.config import configure as configure_pim
 from hw.rules import RULES
 
-from ..runtime.numbers import NUMBER_FORMS, parse_integer
+from ..runtime.numbers import (
+    NUMBER_FORMS,
+    InvalidArgumentError,
+    check_name,
+    parse_integer,
+    parse_number,
+    split_entry,
+)
 
 __all__ = [
     "KEYS",
     "MODULE_KEYS",
     "PIM_KEYS",
-    "Key",
-    "SweepError",
+    "Keys",
     "Value",
-    "key",
     "module_values",
+    "parse_value",
     "pim_values",
     "plain",
-    "read_config",
+    "read_grid",
     "read_settings",
-    "split_entry",
     "text_of",
     "toml",
 ]
 
-Value = bool | int | float | str
+Value: TypeAlias = bool | int | float | str
 
-_SWITCH = {"true": True, "false": False}
-
-
-class SweepError(ValueError):
-    """A sweep that cannot be made as asked for; the message says what to change."""
+Keys: TypeAlias = Mapping[str, Any]
+"""What keys take, by their names: a ``bool``, ``int`` or ``float``, or one of some names."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Key:
-    """A key of a point."""
+def _keys(options: Iterable[str], holders: Iterable[type], **names: Iterable[str]) -> Keys:
+    """``options`` take one of ``names``, or what they are in the configurations ``holders``."""
+    hints = {name: hint for holder in holders for name, hint in get_type_hints(holder).items()}
+    numbers = {name: hints[name] if hints.get(name) in (bool, float) else int for name in options}
+    return {"preset": names["preset"], **numbers, **names}
 
-    name: str
-    kind: type[bool] | type[int] | type[float] | type[str]
-    choices: tuple[str, ...] = ()
-    """The names that a key of kind ``str`` may be given."""
-    several: bool = False
-    """Several of the names may be given, with commas between them."""
 
-    def parse(self, text: str) -> Value:
-        """The value that ``text`` stands for.
+MODULE_KEYS = _keys(
+    OPTIONS,
+    (ModuleConfig, ControllerConfig, DramTiming, DramGeometry),
+    preset=MODULE_PRESETS,
+    part=PARTS,
+    memory=MEMORIES,
+    rules=RULES,
+    clocking=CLOCKINGS,
+    subnormals=SUBNORMALS,
+    host=HOSTS,
+)
+"""The keys of a module's configuration."""
 
-        ``true`` or ``false``; a number, see :mod:`~sw_driver.runtime.numbers`; or one of the
-        names. Raises :class:`SweepError` for anything else.
-        """
-        text = text.strip()
-        if self.kind is bool:
-            if text.lower() in _SWITCH:
-                return _SWITCH[text.lower()]
-            raise SweepError(f"{self.name} is {text!r}: expected true or false")
-        if self.kind is int:
-            value = parse_integer(text)
-            if value is not None:
-                return value
-            raise SweepError(f"{self.name} is {text!r}: expected {NUMBER_FORMS}")
-        if self.kind is float:
-            try:
-                return float(text)
-            except ValueError:
-                raise SweepError(f"{self.name} is {text!r}: expected a number") from None
-        for name in text.split(",") if self.several else [text]:
-            if name not in self.choices:
-                raise SweepError(f"{self.name} is {text!r}: {_expected(name, self.choices)}")
+KEYS: Keys = {**MODULE_KEYS, "count": int, "stagger": bool}
+"""Those of a sweep's points: also ``count`` (parameters of each channel) and ``stagger`` (the
+driver's placement)."""
+
+PIM_KEYS = _keys(
+    PIM_OPTIONS,
+    (PimConfig, ThermalWeights),
+    preset=PIM_PRESETS,
+    counting=COUNTINGS,
+    clocking=CLOCKINGS,
+)
+"""Those of a PIM's configuration."""
+
+
+def parse_value(name: str, text: str, keys: Keys = KEYS) -> Value:
+    """The value of the key ``name`` that ``text`` stands for.
+
+    ``true`` or ``false``; a number, see :mod:`~sw_driver.runtime.numbers`; or a name, of ``rules``
+    several with commas between them. Raises :class:`~sw_driver.errors.InvalidArgumentError` for
+    anything else.
+    """
+    check_name("a key", name, keys)
+    kind, text = keys[name], text.strip()
+    if not isinstance(kind, type):
+        for each in text.split(",") if name == "rules" else [text]:
+            check_name(name, each, kind)
         return text
+    if kind is bool:
+        value, expected = {"true": True, "false": False}.get(text.lower()), "true or false"
+    elif kind is int:
+        value, expected = parse_integer(text), NUMBER_FORMS
+    else:
+        value, expected = parse_number(text), "a number"
+    if value is None:
+        raise InvalidArgumentError(f"{name} is {text!r}: expected {expected}")
+    return value
 
 
-def _expected(text: str, choices: Iterable[str]) -> str:
-    choices = list(choices)
-    near = difflib.get_close_matches(text, choices)
-    expected = f"expected one of {', '.join(choices)}"
-    return f"did you mean {' or '.join(near)}? {expected}" if near else expected
+def read_settings(config: str | None, entries: Iterable[str], keys: Keys) -> dict[str, Value]:
+    """The settings of ``--config`` and ``--set``; the latter count where a file has them, too.
 
-
-def _keys() -> dict[str, Key]:
-    kinds: dict[str, type] = {}
-    for settings in (ModuleConfig, ControllerConfig, DramTiming, DramGeometry):
-        hints = get_type_hints(settings)
-        kinds |= {field.name: hints[field.name] for field in fields(settings)}
-    own = (
-        Key(name="preset", kind=str, choices=tuple(MODULE_PRESETS)),
-        Key(name="count", kind=int),
-        Key(name="stagger", kind=bool),
-        Key(name="part", kind=str, choices=tuple(PARTS)),
-        Key(name="memory", kind=str, choices=MEMORIES),
-        Key(name="rules", kind=str, choices=tuple(RULES), several=True),
-        Key(name="clocking", kind=str, choices=CLOCKINGS),
-        Key(name="subnormals", kind=str, choices=tuple(SUBNORMALS)),
-        Key(name="host", kind=str, choices=HOSTS),
-    )
-    keys = {entry.name: entry for entry in own}
-    for name in OPTIONS:
-        if name not in keys:
-            keys[name] = Key(name=name, kind=bool if kinds.get(name) is bool else int)
-    return keys
-
-
-KEYS = _keys()
-"""All keys by name: every option of the configuration (``hw.axdimm.config.OPTIONS``), the
-``preset`` that they change, ``count`` (parameters of each channel) and ``stagger`` (the driver's
-placement)."""
-
-
-MODULE_KEYS = {name: KEYS[name] for name in ("preset", *OPTIONS)}
-"""Those of a module's configuration."""
-
-
-def _pim_keys() -> dict[str, Key]:
-    kinds = get_type_hints(PimConfig)
-    choices = {"preset": tuple(PIM_PRESETS), "counting": COUNTINGS, "clocking": CLOCKINGS}
-    return {
-        name: Key(name=name, kind=kinds.get(name, float), choices=choices.get(name, ()))
-        for name in ("preset", *PIM_OPTIONS)
-    } | {"preset": Key(name="preset", kind=str, choices=choices["preset"])}
-
-
-PIM_KEYS = _pim_keys()
-"""Those of a PIM's configuration, by name."""
-
-
-def key(name: str, keys: Mapping[str, Key] = KEYS) -> Key:
-    """The key called ``name``; raises :class:`SweepError` with what may have been meant."""
-    if name not in keys:
-        raise SweepError(f"no key {name!r}: {_expected(name, keys)}")
-    return keys[name]
-
-
-def read_settings(
-    config: str | None, entries: Sequence[str], keys: Mapping[str, Key]
-) -> dict[str, Value]:
-    """The settings of ``--config`` and ``--set``; the latter count where both have a key.
-
-    ``config`` is what :func:`read_config` takes, ``entries`` are ``KEY=VALUE``. Raises
-    :class:`SweepError`.
+    ``config`` is the name of a preset or of a TOML file with a value for each key, ``entries`` are
+    ``KEY=VALUE``. Raises :class:`~sw_driver.errors.InvalidArgumentError`.
     """
-    values = {
-        name: key(name, keys).parse(text)
-        for name, text in read_config(config, keys["preset"].choices).items()
-    }
-    given: set[str] = set()
-    for name, text in map(split_entry, entries):
-        if name in given:
-            raise SweepError(f"--set {name} is given twice: give it once")
-        given.add(name)
-        values[name] = key(name, keys).parse(text)
-    return values
+    texts = _read(config, entries, (), keys)
+    return {name: parse_value(name, ",".join(each), keys) for name, each in texts.items()}
 
 
-def split_entry(entry: str, option: str = "--set", form: str = "KEY=VALUE") -> tuple[str, str]:
-    """Key and value of ``KEY=VALUE``. Raises :class:`SweepError` for anything else."""
-    name, equals, text = entry.partition("=")
-    if not equals or not text:
-        raise SweepError(f"{option} is {entry!r}: expected {form}")
-    return name.strip(), text
+def read_grid(
+    config: str | None, entries: Iterable[str], axes: Iterable[str]
+) -> dict[str, list[Value]]:
+    """The values of each of :data:`KEYS` that a sweep is told, as by :func:`read_settings`.
 
-
-def read_config(config: str | None, presets: Collection[str]) -> dict[str, str]:
-    """The texts of a configuration's settings, by their keys.
-
-    ``config`` is the name of a preset or of a TOML file with a value, or on sweeps a list of them,
-    for each key. Raises :class:`SweepError`.
+    ``axes`` are ``KEY=V1,V2,...``; in a file they are lists.
     """
-    if config is None:
-        return {}
-    if config in presets:
-        return {"preset": config}
+    grid: dict[str, list[Value]] = {}
+    for name, texts in _read(config, entries, axes, KEYS).items():
+        grid[name] = []
+        for text in texts:
+            value = parse_value(name, text)
+            if value in grid[name]:
+                raise InvalidArgumentError(f"{name} has the value {text!r} twice: drop one")
+            grid[name].append(value)
+    return grid
+
+
+def _read(
+    config: str | None, entries: Iterable[str], axes: Iterable[str], keys: Keys
+) -> dict[str, list[str]]:
+    """The texts of each key's values."""
+    named = config in keys["preset"]
+    given: dict[str, list[str]] = {"preset": [str(config)]} if named else {}
+    for entry in entries:
+        name, text = split_entry(entry)
+        _take(given, name, [text])
+    for entry in axes:
+        name, text = split_entry(entry, "--axis", "KEY=V1,V2,...")
+        _take(given, name, text.split(","))
+    return given if config is None or named else given | _read_file(config, keys["preset"]) | given
+
+
+def _take(given: dict[str, list[str]], name: str, texts: list[str]) -> None:
+    if name in given:
+        raise InvalidArgumentError(f"{name} is given twice: give it once, all values together")
+    given[name] = texts
+
+
+def _read_file(path: str, presets: Iterable[str]) -> dict[str, list[str]]:
     try:
-        content = tomllib.loads(Path(config).read_text())
+        content = tomllib.loads(Path(path).read_text())
     except FileNotFoundError:
-        raise SweepError(
-            f"no configuration {config!r}: {_expected(config, presets)}, or a TOML file"
-        ) from None
+        check_name("the configuration, which is no TOML file,", path, presets)
+        raise
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SweepError(f"the configuration {config!r} cannot be read: {error}") from error
+        raise InvalidArgumentError(f"the configuration {path!r} cannot be read: {error}") from error
     for name, value in content.items():
         if isinstance(value, dict):
-            raise SweepError(
-                f"the configuration {config!r} has a table [{name}]: expected KEY = VALUE lines"
+            raise InvalidArgumentError(
+                f"the configuration {path!r} has a table [{name}]: expected KEY = VALUE lines"
             )
     return {
-        name: ",".join(map(plain, value)) if isinstance(value, list) else plain(value)
+        name: [plain(each) for each in value] or [""] if isinstance(value, list) else [plain(value)]
         for name, value in content.items()
     }
 
@@ -229,7 +199,7 @@ def pim_values(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def toml(values: Mapping[str, Value]) -> str:
-    """The values as a TOML file, which :func:`read_config` reads."""
+    """The values as a TOML file, which :func:`read_settings` reads."""
     return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
-from ..runtime.numbers import NUMBER_FORMS, parse_integer, parse_number
+from ..runtime.numbers import NUMBER_FORMS, check_name, parse_integer, parse_number
 from .parts import Device, Figure, Link, MachineError, Memory, assumed, settings
 
-__all__ = ["Hop", "Machine", "check_name"]
+__all__ = ["Hop", "Machine"]
+
+_check_name = partial(check_name, error=MachineError)
 
 Hop = tuple[Link, bool]
 """A link, and whether it is written to (from ``a`` to ``b``)."""
@@ -42,10 +43,10 @@ class Machine:
                 if found.count(name) > 1:
                     raise MachineError(f"{self.name}: of its {what}, two are named {name!r}")
         for device in self.devices:
-            check_name(f"{self.name}: the memory of device {device.name}", device.memory, names)
+            _check_name(f"{self.name}: the memory of device {device.name}", device.memory, names)
         for link in self.links:
             for end in (link.a, link.b):
-                check_name(f"{self.name}: an end of link {link.name}", end, nodes)
+                _check_name(f"{self.name}: an end of link {link.name}", end, nodes)
 
     def memory(self, name: str) -> Memory:
         """Raises :class:`MachineError` if there is none of that name; so do the next two."""
@@ -66,7 +67,7 @@ class Machine:
         """
         nodes = [*(memory.name for memory in self.memories), *self.junctions]
         for end in (source, target):
-            check_name(
+            _check_name(
                 f"{self.name}: an end of the route from {source!r} to {target!r}", end, nodes
             )
         if source == target:
@@ -98,7 +99,7 @@ class Machine:
         """
         changed: dict[str, Figure | str] = {}
         for key, text in changes.items():
-            check_name(f"{self.name}: the key", key, self.keys)
+            _check_name(f"{self.name}: the key", key, self.keys)
             before = self.keys[key]
             changed[key] = text if isinstance(before, str) else _figure(key, text, before, mark)
 
@@ -137,18 +138,8 @@ class Machine:
         return found
 
     def _named(self, kind: str, parts: tuple, name: str):
-        check_name(f"{self.name}: {kind}", name, [part.name for part in parts])
+        _check_name(f"{self.name}: {kind}", name, [part.name for part in parts])
         return next(part for part in parts if part.name == name)
-
-
-def check_name(what: str, name: str, known: Iterable[str]) -> None:
-    """Raises :class:`MachineError` if no ``what`` has that name, with those that are near."""
-    known = list(known)
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise MachineError(f"{what} is {name!r}: {hint}expected one of {', '.join(known)}")
 
 
 def _figure(

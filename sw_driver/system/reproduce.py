@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from sw_driver.machine.machine import check_name
-from sw_driver.machine.parts import MachineError
 from sw_driver.runtime.files import write_whole
+from sw_driver.runtime.numbers import check_name, split_entry
 
 from .reproduction import Experiment, Progress, page
 
@@ -27,20 +26,16 @@ def reproduce(
     """Makes the experiments of these names, or all of the paper, one after the other.
 
     ``settings`` are changes of the machine, ``KEY=VALUE`` each. Raises
-    :class:`~sw_driver.machine.parts.MachineError` for what there is not, at once; and an
-    experiment, when its turn comes, for settings that do not fit, and
-    :class:`~sw_driver.system.errors.EngineError` for a machine that is too small.
+    :class:`~sw_driver.errors.InvalidArgumentError` for what there is not, at once; and an
+    experiment, when its turn comes, :class:`~sw_driver.machine.parts.MachineError` for settings
+    that do not fit and :class:`~sw_driver.system.errors.EngineError` for a machine that is too
+    small.
     """
     check_name("paper", paper, PAPERS)
     experiments = import_module(PAPERS[paper]).EXPERIMENTS
     for name in names:
         check_name("experiment", name, [*experiments, "all"])
-    changes = {}
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise MachineError(f"--set is {text!r}: expected KEY=VALUE, as gpu.launch_ns=1000")
-        changes[key.strip()] = value.strip()
+    changes = dict(map(split_entry, settings))
     chosen = list(experiments) if not names or "all" in names else list(dict.fromkeys(names))
     return (experiments[name](changes, progress) for name in chosen)
 

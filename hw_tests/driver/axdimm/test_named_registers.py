@@ -134,7 +134,7 @@ def test_the_other_fields_of_a_register_keep_their_values() -> None:
         registers = (
             Register(
                 name="three",
-                offset_bytes=0,
+                places=(0,),
                 fields=(field("a", 0), field("b", 8), field("c", 16, writable=False)),
             ),
         )

@@ -32,8 +32,8 @@ def test_a_design_mapped_and_placed(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["fp32_cube"], "no design 'fp32_cube'; known: fp32_add"),
-        (["--explore", "fp32_add"], "no operation 'fp32_add' with depths; known: add, mul"),
+        (["fp32_cube"], "the design is 'fp32_cube': "),
+        (["--explore", "fp32_add"], "the operation is 'fp32_add': expected one of add, mul"),
         (["--place", "--seeds", "0"], "got '0', expected an integer from 1 to 100"),
         (["--place", "--mhz", "0"], "got '0', expected an integer from 1 to 1000"),
         (["--set", "lanes=0"], "lanes"),

@@ -109,7 +109,7 @@ def test_channels_do_not_disturb_each_other() -> None:
     ("options", "said"),
     [
         (["fcfs", "--config", "nonsense"], ["'nonsense'", "axdimm"]),
-        (["nonsense"], ["'nonsense'", "fcfs", "parallel"]),
+        (["nonsense"], ["nonsense", "fcfs", "parallel"]),
         (["fcfs", "--window", "3"], ["'3'", "10000"]),
         (["fcfs", "--config", "tiny"], ["4000000 bytes", "--parameters"]),
         (["parallel", "--copy-kib", "1000000"], ["1024000000 bytes", "--copy-kib"]),

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from sw_driver.experiments.settings import SweepError
+from sw_driver.errors import InvalidArgumentError
 
 from . import measure
 from .grid import Point, sources_key
@@ -93,20 +93,20 @@ def dask_cluster(address: str, announce: Callable[[str], None]) -> Iterator[Subm
     """The workers of a Dask scheduler, which need the same version of this package.
 
     A worker measures as many points at a time as it has threads. Simulators are built, and
-    kept, where the worker runs. Raises :class:`SweepError` if ``distributed`` is not installed or
-    the scheduler does not answer.
+    kept, where the worker runs. Raises :class:`InvalidArgumentError` if ``distributed`` is not
+    installed or the scheduler does not answer.
     """
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
-        raise SweepError(
+        raise InvalidArgumentError(
             f"a sweep on the cluster {address!r} needs the package 'distributed', which is not "
             "installed: pip install -e '.[cluster]'"
         ) from error
     try:
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        raise SweepError(
+        raise InvalidArgumentError(
             f"no Dask scheduler answers at {address!r} within {CONNECT_SECONDS} s: expected "
             "an address such as tcp://host:8786, which 'dask scheduler' prints"
         ) from error

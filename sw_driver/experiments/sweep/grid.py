@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING
 from sw_driver.axdimm import backends
 from sw_driver.axdimm.backends import SIMULATED_CAPACITY_BYTES, BackendOptions, module_config
 from sw_driver.axdimm.runs import PARAMETER_BYTES
-from sw_driver.errors import OutOfMemoryError
-from sw_driver.experiments.settings import (
-    KEYS,
-    SweepError,
-    Value,
-    key,
-    plain,
-    read_config,
-    split_entry,
-    text_of,
-)
+from sw_driver.errors import InvalidArgumentError, OutOfMemoryError
+from sw_driver.experiments.settings import Value, plain, read_grid, text_of
 from sw_driver.memory.allocator import BANK_BLOCK_BYTES, BANK_PAIRS, ChannelAllocator
 from sw_driver.simulator import sources
 from sw_driver.simulator.buildcache import content_key
@@ -113,15 +104,17 @@ class Point:
     def config(self) -> ModuleConfig:
         """The module to be measured.
 
-        Raises :class:`SweepError`, naming the point, if there is no such module or the tensors do
-        not fit into it.
+        Raises :class:`InvalidArgumentError`, naming the point, if there is no such module or the
+        tensors do not fit into it.
         """
         if self.count < 1:
-            raise SweepError(f"count is {self.count}: expected at least 1 parameter a channel")
+            raise InvalidArgumentError(
+                f"count is {self.count}: expected at least 1 parameter a channel"
+            )
         try:
             config = module_config(self.options())
         except ValueError as error:
-            raise SweepError(f"the point {self.label} is impossible: {error}") from error
+            raise InvalidArgumentError(f"the point {self.label} is impossible: {error}") from error
         memory = ChannelAllocator(
             limit_bytes=kernel_window(config.capacity_bytes), stagger=self.stagger
         )
@@ -130,7 +123,7 @@ class Point:
             for _ in range(tensors):
                 memory.allocate(self.count * PARAMETER_BYTES)
         except OutOfMemoryError as error:
-            raise SweepError(
+            raise InvalidArgumentError(
                 f"the point {self.label} is impossible: {tensors} tensors of "
                 f"{self.count * PARAMETER_BYTES:,} bytes do not fit into a channel of "
                 f"{config.capacity_bytes:,} bytes; take a smaller count or a larger capacity_bytes"
@@ -187,36 +180,15 @@ class Grid:
         """The grid of a command line: ``fixed`` are ``KEY=VALUE``, ``axes`` ``KEY=V1,V2,...``.
 
         ``counts`` are ``N`` or ``N,N,...``; ``config`` is a preset (default ``axdimm``) or a file,
-        see :func:`~sw_driver.experiments.settings.read_config`, in which lists are axes; what is
-        given otherwise counts instead of what the file has. Raises :class:`SweepError` for an
-        unknown key, a value that is not one of its key, a value given twice, and a key given twice.
+        see :func:`~sw_driver.experiments.settings.read_grid`. Raises :class:`InvalidArgumentError`
+        for an unknown key, a value that is not one of its key, and what is given twice.
         """
-        given: dict[str, list[Value]] = {}
-
-        def take(name: str, texts: list[str]) -> None:
-            kind = key(name)
-            if name in given:
-                raise SweepError(f"{name} is given twice: give it once, all values together")
-            values = [kind.parse(text) for text in texts]
-            for position, value in enumerate(values):
-                if value in values[:position]:
-                    raise SweepError(f"{name} has the value {texts[position]!r} twice: drop one")
-            given[name] = values
-
-        for entry in fixed:
-            name, text = split_entry(entry)
-            take(name, [text])
-        for entry in axes:
-            name, text = split_entry(entry, "--axis", "KEY=V1,V2,...")
-            take(name, text.split(","))
-        if counts is not None:
-            take("count", counts.split(","))
-        presets = KEYS["preset"].choices
-        for name, text in read_config(config, presets).items():
-            if name not in given or config in presets:
-                take(name, text.split(","))
+        counted = [] if counts is None else [f"count={counts}"]
+        given = read_grid(config, fixed, [*axes, *counted])
         if "count" not in given:
-            raise SweepError("how many parameters a channel has is missing: give --count N")
+            raise InvalidArgumentError(
+                "how many parameters a channel has is missing: give --count N"
+            )
         given.setdefault("preset", ["axdimm"])
         given.setdefault("stagger", [True])
         return cls(
@@ -232,7 +204,7 @@ class Grid:
         return (*self.fixed, *self.axes)
 
     def points(self) -> list[Point]:
-        """All points, the last axis fastest. Raises :class:`SweepError` if one is impossible."""
+        """All points, the last axis fastest. Raises :class:`InvalidArgumentError` if one cannot be."""
         result = [
             Point(
                 backend=self.backend,

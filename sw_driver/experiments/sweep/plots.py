@@ -51,7 +51,7 @@ def _is_power_of_two(value: Value) -> bool:
 
 def _is_category(axis: str) -> bool:
     """Whether there is nothing between two values, so that no line may join them."""
-    return KEYS[axis].kind is not int
+    return KEYS[axis] is not int
 
 
 def _lay_out(axes: Axes, axis: str, values: Sequence[Value]) -> dict[Value, float]:

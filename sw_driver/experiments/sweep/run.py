@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sw_driver.experiments.settings import SweepError, plain
+from sw_driver.errors import InvalidArgumentError
+from sw_driver.experiments.settings import plain
 from sw_driver.runtime.files import replacing
 
 from . import executors
@@ -46,7 +47,7 @@ def run_sweep(
 
     Raises
     ------
-    SweepError: the sweep cannot be made as asked for; nothing was measured.
+    InvalidArgumentError: the sweep cannot be made as asked for; nothing was measured.
     BrokenExecutor: a process that measured died; what it had not measured is missing.
     BuildError: a kernel was not synthesized.
     OSError: the table cannot be written.
@@ -95,7 +96,7 @@ def _check_host_memory(points: Iterable[Point]) -> None:
     for point in points:
         needed = point.host_bytes()
         if needed > present:
-            raise SweepError(
+            raise InvalidArgumentError(
                 f"the point {point.label} needs about {needed / 1e9:.1f} GB of memory to be "
                 f"simulated, this machine has {present / 1e9:.1f} GB: take a smaller count, or a "
                 "cluster with --dask"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sw_driver.experiments.settings import SweepError
+from sw_driver.errors import InvalidArgumentError
 
 __all__ = ["ResultStore"]
 
@@ -17,8 +17,8 @@ class ResultStore:
     """The file ``results.sqlite`` of a folder: a row a measured point, found by its key.
 
     A result is on disk when :meth:`add` returns. While the file is open no other process can open
-    it. Raises :class:`SweepError` if the folder cannot be written, is in use, or has a file of that
-    name that is something else.
+    it. Raises :class:`InvalidArgumentError` if the folder cannot be written, is in use, or has a
+    file of that name that is something else.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,13 +37,13 @@ class ResultStore:
         except sqlite3.Error as error:
             self._database.close()
             if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
-                raise SweepError(
+                raise InvalidArgumentError(
                     f"another sweep writes to {str(folder)!r}: wait for it, or give another --out"
                 ) from error
             raise self._unusable(error) from error
 
-    def _unusable(self, error: Exception) -> SweepError:
-        return SweepError(
+    def _unusable(self, error: Exception) -> InvalidArgumentError:
+        return InvalidArgumentError(
             f"cannot keep results in {str(self.path)!r} ({error}): give another folder with --out, "
             "or move away what is there"
         )
@@ -54,7 +54,7 @@ class ResultStore:
         return None if found is None else json.loads(found[0])
 
     def add(self, key: str, row: Mapping[str, Any]) -> None:
-        """Stores a result, in place of an earlier one. Raises :class:`SweepError`."""
+        """Stores a result, in place of an earlier one. Raises :class:`InvalidArgumentError`."""
         try:
             self._database.execute(
                 "INSERT OR REPLACE INTO results VALUES (?, ?)", (key, json.dumps(row))

@@ -1,0 +1,117 @@
+"""All register maps as a page of documentation and as C headers."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from hw.axdimm.registers import registers_text
+from hw.csr.register_map import RegisterMap, elaborated, parse_registers
+from hw.memory_node.registers.node_registers import MEMORY_NODE_RDL
+from hw.pim.registers.pool_registers import PIM_RDL
+from hw.rules import PAPER_RULES
+
+__all__ = ["MAPS", "load_map", "register_document", "register_headers"]
+
+
+class _Chapter(NamedTuple):
+    """A description, for the rules of a kernel; its address maps; what is said before them."""
+
+    described: Callable[[tuple[str, ...]], str]
+    maps: tuple[str, ...]
+    text: str
+
+
+CHAPTERS = (
+    _Chapter(
+        registers_text,
+        ("axdimm_arbiter", "axdimm_kernel"),
+        "# Registers\n\n"
+        "## Of a channel\n\nFrom `hw/axdimm/arbiter.rdl` and `hw/kernel/kernel.rdl`. "
+        "Each register is the first eight bytes (little endian) of a 64-byte line of its own. The "
+        "arbiter's window is the last 4 KB of the channel's address range and answers in both "
+        "modes; the kernel's window is the 4 KB below it and answers in acceleration mode. Its "
+        "registers follow from its update rules; these are the paper's "
+        "(`nearmem registers --rules NAME,NAME` writes those of others).\n",
+    ),
+    _Chapter(
+        lambda _: PIM_RDL.read_text(),
+        ("pim_pool", "pim_ring", "pim_slot"),
+        "## Of the PIM's pool\n\nFrom `hw/pim/registers/pim.rdl`. "
+        "Registers of eight bytes (little endian) on AXI4-Lite: the pool's from 0, those of "
+        "each ring, 64 bytes a ring, from 0x800, then those of each slot, 128 bytes a slot, from "
+        "0x1000. What can be written are lower halves: a manager of 32 bits on the bus of 64 needs "
+        "no other strobes than those of its 32 bits, and reads each half by itself.\n",
+    ),
+    _Chapter(
+        lambda _: MEMORY_NODE_RDL.read_text(),
+        ("memory_node", "memory_node_group", "memory_node_link"),
+        "## Of the memory-node\n\nFrom `hw/memory_node/registers/memory_node.rdl`. "
+        "Registers of eight bytes (little endian) on AXI4-Lite: the node's from 0, those of each "
+        "group, 128 bytes a group, from 0x400, then those of each link, 128 bytes a link, from "
+        "0x800. Any bytes of a register can be written by themselves.\n",
+    ),
+)
+
+MAPS = {name: chapter.described for chapter in CHAPTERS for name in chapter.maps}
+"""The address maps, with what describes them."""
+
+
+def load_map(name: str) -> RegisterMap:
+    """The address map ``name`` of :data:`MAPS`."""
+    return parse_registers(name, MAPS[name](PAPER_RULES))
+
+
+def _encodings(registers: RegisterMap) -> str:
+    rows = [
+        f"| {register.name}.{field.name} | {code} | {meaning} |"
+        for register in registers.registers
+        for field in register.fields
+        for meaning, code in field.encoding
+    ]
+    if not rows:
+        return ""
+    return "\n".join(
+        ["#### Encoded values", "", "|Field|Code|Meaning|", "|---|---|---|", *rows, ""]
+    )
+
+
+def register_document(rules: tuple[str, ...] = PAPER_RULES) -> str:
+    """All register maps as Markdown, the kernel's for its ``rules``.
+
+    Raises ``ImportError`` if what writes them is not installed.
+    """
+    from peakrdl_markdown import MarkdownExporter
+
+    parts = []
+    with tempfile.TemporaryDirectory() as folder:
+        for chapter in CHAPTERS:
+            parts.append(chapter.text)
+            for name in chapter.maps:
+                path = Path(folder) / f"{name}.md"
+                text = chapter.described(rules)
+                MarkdownExporter().export(elaborated(name, text), str(path))
+                encodings = _encodings(parse_registers(name, text))
+                text = path.read_text().partition("-->\n")[2]
+                # One level below the chapter.
+                text = re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
+                parts += [text.rstrip() + "\n", encodings]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def register_headers(rules: tuple[str, ...]) -> dict[str, bytes]:
+    """The C header of each map by its file's name; raises as :func:`register_document`."""
+    from peakrdl_cheader.exporter import CHeaderExporter
+
+    headers = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, described in MAPS.items():
+            made = Path(folder) / f"{name}.h"
+            CHeaderExporter().export(
+                elaborated(name, described(rules)), str(made), reuse_typedefs=False
+            )
+            headers[made.name] = made.read_bytes()
+    return headers
