@@ -204,7 +204,10 @@ class Grid:
         return (*self.fixed, *self.axes)
 
     def points(self) -> list[Point]:
-        """All points, the last axis fastest. Raises :class:`InvalidArgumentError` if one cannot be."""
+        """All points, the last axis fastest.
+
+        Raises :class:`~sw_driver.errors.InvalidArgumentError` if one cannot be.
+        """
         result = [
             Point(
                 backend=self.backend,
