@@ -119,8 +119,3 @@ def test_the_command_runs_from_the_wheel(installed: Path, tmp_path: Path) -> Non
     done = nearmem("sim", "--backend", "golden", "--steps", "2")
     assert (done.returncode, done.stderr.count("Error")) == (0, 0), done.stderr
     assert (tmp_path / "build" / "sim" / "report.json").exists()
-    # What the wheel has not is said, not met with a traceback.
-    done = nearmem("bench", "--compare")
-    assert done.returncode == 1
-    assert done.stderr.startswith("nearmem: --compare needs the project's folder with hw_tests")
-    assert done.stderr.count("\n") == 1
