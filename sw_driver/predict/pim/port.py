@@ -10,7 +10,7 @@ from ..events import Alarm, Clock
 from .switch import Beat, Gate, Source, Switch
 from .walks import MOST_RUN, Pattern, Walk, pattern_of
 
-__all__ = ["Port"]
+__all__ = ["Lane", "Port"]
 
 UNANSWERED = 32
 """Reads that are not yet answered, and writes, at most."""
