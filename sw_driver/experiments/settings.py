@@ -20,14 +20,8 @@ from hw.pim.config import OPTIONS as PIM_OPTIONS
 from hw.pim.config import configure as configure_pim
 from hw.rules import RULES
 
-from ..runtime.numbers import (
-    NUMBER_FORMS,
-    InvalidArgumentError,
-    check_name,
-    parse_integer,
-    parse_number,
-    split_entry,
-)
+from ..errors import InvalidArgumentError
+from ..runtime.numbers import NUMBER_FORMS, check_name, parse_integer, parse_number, split_entry
 
 __all__ = [
     "KEYS",

@@ -204,10 +204,7 @@ class Grid:
         return (*self.fixed, *self.axes)
 
     def points(self) -> list[Point]:
-        """All points, the last axis fastest.
-
-        Raises :class:`~sw_driver.errors.InvalidArgumentError` if one cannot be.
-        """
+        """All points, the last axis fastest. Raises what :meth:`Point.config` raises."""
         result = [
             Point(
                 backend=self.backend,
