@@ -204,7 +204,7 @@ class Grid:
         return (*self.fixed, *self.axes)
 
     def points(self) -> list[Point]:
-        """All points, the last axis fastest. Raises :class:`InvalidArgumentError` if one cannot be."""
+        """All points, the last axis fastest. Raises :class:`InvalidArgumentError` if one is not."""
         result = [
             Point(
                 backend=self.backend,
