@@ -113,7 +113,7 @@ def verilated_library(
     about: what is built, in words.
     parameters: everything beside the sources in ``hw`` on which the component depends.
     harness: the source that drives the model.
-    c_flags: the compiler's, beside :data:`C_FLAGS`.
+    c_flags: the compiler's, beside ``C_FLAGS``.
     settings: Verilator's control file.
     unused: packages in ``hw`` without which the design can be made.
     wave: the harness can write waveforms if ``NEARMEM_WAVE`` is defined; such a model is slower.

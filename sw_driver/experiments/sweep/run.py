@@ -35,7 +35,7 @@ def run_sweep(
     progress: Console,
 ) -> list[dict[str, Any]]:
     """The rows of the grid, in its order; ``results.csv`` has them, too, after an interruption
-    those that were measured.
+    those that were measured. Raises ``BrokenExecutor`` after the last that came, if a process died.
 
     Parameters
     ----------
@@ -48,7 +48,6 @@ def run_sweep(
     Raises
     ------
     InvalidArgumentError: the sweep cannot be made as asked for; nothing was measured.
-    BrokenExecutor: a process that measured died; what it had not measured is missing.
     BuildError: a kernel was not synthesized.
     OSError: the table cannot be written.
     """
