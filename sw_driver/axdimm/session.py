@@ -41,7 +41,7 @@ M = TypeVar("M", bound="Memory")
 
 _numbers = itertools.count(1)
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
-"""Closed when the program ends, so that timelines are written and nothing runs on in threads."""
+"""Sessions to close when the program ends, so that timelines are written and threads end."""
 
 
 class Session:
@@ -249,7 +249,7 @@ class Session:
     # Closing.
 
     def close(self) -> None:
-        """See :meth:`~sw_driver.axdimm.device.Axdimm.close`."""
+        """Closes the device, see :meth:`~sw_driver.axdimm.device.Axdimm.close`."""
         if os.getpid() != self._pid:
             return  # a fork's copy, which has neither threads nor device
         self.context.closing.set()
