@@ -130,7 +130,7 @@ def _ceiling(value: int, part: int) -> int:
 
 
 def _logarithm(value: int) -> int:
-    """Rounded down."""
+    """The logarithm of ``value`` to base 2, rounded down."""
     return value.bit_length() - 1
 
 
