@@ -22,7 +22,8 @@ __all__ = ["component_text"]
 
 _NAMESPACE = "http://www.accellera.org/XMLSchema/IPXACT/1685-2014"
 _SIGNALS = ("xilinx.com", "signal", "1.0")
-"""Clock and reset have no bus definition in the standard; these are the ones that tools know."""
+"""Vendor, library and version of bus definitions for clock and reset that tools know; the standard
+has none."""
 
 
 def component_text(
@@ -39,11 +40,11 @@ def component_text(
     Parameters
     ----------
     description
-        Of :func:`hw.verilog.generate.generate`.
+        Description of the design, from :func:`hw.verilog.generate.generate`.
     version
-        Of the component.
+        Version of the component.
     clock_hz
-        Of the design's clock.
+        Frequency of the design's clock.
     buses
         Its AXI buses.
     registers
