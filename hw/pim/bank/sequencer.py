@@ -39,7 +39,7 @@ class Sequencer(wiring.Component):
     Members
     -------
     pairs, adders : In(LANE_BITS + 1)
-        Of the bank: lanes with a multiplier and an adder, and adders. Constant.
+        Lanes of the bank with a multiplier and an adder, and its adders; constant.
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         Holds still from ``start`` to ``done``.
     start : In(1)
