@@ -30,11 +30,11 @@ class LaneSums(wiring.Component):
     Parameters
     ----------
     lanes
-        Values a cycle.
+        Values that are added in a cycle.
     format
         FP32, with subnormal numbers or without.
     enable
-        Of the adders, if each register is to have an enable; whoever places the component sees to
+        Enable of the adders, if each register is to have one; whoever places the component sees to
         the registers around them.
 
     Members
