@@ -31,7 +31,7 @@ def compressed(block: bytes) -> bytes:
 
 
 def expanded(stored: bytes, lines: int) -> bytes:
-    """The block of so many lines for which ``stored`` is stored.
+    """The block of so many lines that ``stored`` was made of.
 
     ``ValueError`` if nothing is stored so.
     """

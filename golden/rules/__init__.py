@@ -51,9 +51,9 @@ class Reference:
     inputs, outputs, sums
         Names of the tensors that are read, of those that are made, and of the sums.
     exact_constants
-        From hyper-parameters to the constants, in double.
+        Gives the constants, in double, from hyper-parameters.
     formula
-        From the inputs, each by its name, and the constants as ``c`` to outputs and sums.
+        Gives outputs and sums from the inputs, each by its name, and the constants as ``c``.
     subnormals
         ``kept``, or ``flushed``: an operation takes subnormal operands as zeros of the same sign,
         and gives a zero of its sign where the exact result is nearer to zero than 2^-126.

@@ -62,7 +62,7 @@ class FlowValue:
         self.name = name
         """What messages call the value: the name of an input or the formula."""
         self.stage = stage
-        """Cycles from the inputs until the value is ready; ``None`` for a constant, ready always."""
+        """Cycles from the inputs until the value is ready; ``None``: always, as of a constant."""
         self.taps: dict[int | None, Any] = {}
         """The signals that carry the value, by stage; none if nothing takes it."""
         self.negative_of: FlowValue | None = None

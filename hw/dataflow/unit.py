@@ -100,7 +100,7 @@ class FlowUnit(wiring.Component):
             format=format,
             depths=depths,
         )
-        """The pipeline."""
+        """The pipeline that the unit is."""
         self._name = f"{name or rule.__name__}_unit"
         super().__init__(
             UnitSignature(inputs=inputs, constants=constants, outputs=outputs, width=format.width)

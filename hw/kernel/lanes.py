@@ -82,9 +82,9 @@ class Lanes(wiring.Component):
     last_parameters : In(16)
         The parameters that are in the last beat, a bit each; must hold still until the run is done.
     i : In(streams of beats, by ``config.loaded``)
-        From the input FIFOs; a rule's inputs are the first ones.
+        Beats from the input FIFOs; a rule's inputs are the first ones.
     o : Out(streams of beats, by ``config.stored``)
-        To the output FIFOs; the room for them being known, ``ready`` is not looked at.
+        Beats to the output FIFOs; the room for them being known, ``ready`` is not looked at.
     sums : Out(32), by the names of the rules' sums
         Sums of the last run that had them, see :class:`~hw.kernel.sums.LaneSums`; when ``idle``.
     loaded : In(1)

@@ -50,7 +50,7 @@ class LaneSums(wiring.Component):
     sum : Out(32)
         The sum of the last run, when ``busy`` has fallen.
     busy : Out(1)
-        From the cycle after ``clear`` until the sum is ready.
+        High from the cycle after ``clear`` until the sum is ready.
     """
 
     def __init__(self, *, lanes: int, format: FloatFormat = FP32, enable: Any = None) -> None:

@@ -12,7 +12,7 @@ __all__ = ["Assembly", "PoweredUp", "Wire"]
 
 
 class Wire(NamedTuple):
-    """From an output port to an input port; each is an instance and the port's name in Verilog."""
+    """A wire from an output port to an input port, each an instance and the port's Verilog name."""
 
     source: tuple[str, str]
     target: tuple[str, str]

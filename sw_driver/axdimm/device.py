@@ -127,7 +127,7 @@ class Axdimm(Copies):
 
     @property
     def storage(self) -> NvmeStorage:
-        """Registered storage."""
+        """The registered storages as one memory."""
         return self._session.storage
 
     @property

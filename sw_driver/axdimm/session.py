@@ -146,7 +146,7 @@ class Session:
 
     @property
     def storage(self) -> NvmeStorage:
-        """Registered storage."""
+        """The registered storages as one memory."""
         from ..memory.nvme import NvmeStorage
 
         return self._memory("storage", lambda: NvmeStorage(device=self.number))
@@ -178,7 +178,7 @@ class Session:
             return self._channel_streams[state.number]
 
     def new_stream(self, name: str) -> Stream:
-        """Another stream."""
+        """Another stream, called ``name``."""
         self.context.check_open()
         with self._streams_lock:
             return self._add_stream(name)

@@ -46,11 +46,11 @@ def component_text(
     clock_hz
         Frequency of the design's clock.
     buses
-        Its AXI buses.
+        The design's AXI buses.
     registers
         What its subordinate bus, if there is one, leads to.
     sources
-        Its Verilog files.
+        The design's Verilog files.
     """
     return _Component(description, clock_hz, list(buses), registers).text(version, list(sources))
 

@@ -105,7 +105,8 @@ class AllocationTable(Generic[P]):
             )
 
     def range(self, pointer: Any, nbytes: int) -> Allocation:
-        """As :meth:`check`, for ``nbytes`` from the pointer on. Raises :class:`RangeError`."""
+        """The allocation as of :meth:`check`; raises :class:`RangeError` if ``nbytes`` from the
+        pointer on are not all in it."""
         allocation = self.check(pointer)
         offset = pointer.address - allocation.address
         if offset < 0 or offset + nbytes > allocation.nbytes:

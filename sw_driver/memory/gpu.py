@@ -165,7 +165,7 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         self.schedules = [Schedule("GPU 0 stand-in")]
 
     def tensor(self, pointer: GpuPointer, dtype: Any, count: int | None = None) -> Any:
-        """As :meth:`CudaMemory.tensor`, of a tensor in host memory.
+        """A torch tensor in host memory, else as of :meth:`CudaMemory.tensor`.
 
         Raises, besides, :class:`~sw_driver.errors.GpuError` where PyTorch cannot be used.
         """

@@ -57,7 +57,7 @@ def compress(block: bytes) -> bytes:
 
 
 def expand(stored: bytes, nbytes: int) -> bytes:
-    """The ``nbytes`` of lines for which ``stored`` is stored; anything if it is so for none."""
+    """The ``nbytes`` of lines that ``stored`` was made of; anything if it was made of none."""
     if len(stored) >= nbytes:
         return stored
     used = nbytes // LINE_BYTES * _MASK_BYTES

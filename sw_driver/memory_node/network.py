@@ -15,7 +15,7 @@ __all__ = ["NodeNetwork", "Piece", "Side"]
 
 
 class Side(IntEnum):
-    """Which of its two memory-nodes, seen from the device."""
+    """Which of its two memory-nodes a device means, seen from itself."""
 
     LEFT = 0
     RIGHT = 1
@@ -23,7 +23,7 @@ class Side(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Which of its two memory-nodes a device means, seen from itself."""
+    """A transfer between a stretch of device-local memory and one of a share of a memory-node."""
 
     side: Side
     write: bool

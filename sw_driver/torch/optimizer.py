@@ -382,7 +382,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         return rule(name)
 
     def _checked(self, rule: UpdateRule, values: Mapping[str, Any], t: int) -> dict[str, float]:
-        """Of ``values``, the rule's hyper-parameters in step ``t``."""
+        """The rule's hyper-parameters in step ``t``, out of ``values``."""
         own = {each: _number(values, each, t) for each in rule.hyperparameters}
         return checked_hyperparameters(rule, own)
 

@@ -27,7 +27,7 @@ _JOBS_AHEAD = 4
 
 
 class Sequencer(wiring.Component):
-    """From tiles to jobs for the loader and for the lanes.
+    """Makes jobs for the loader and for the lanes out of tiles.
 
     A tile of a reduction is worked on in chunks: so many elements of its first vectors are loaded,
     then the same elements of its second vectors, block after block, and each block goes to the

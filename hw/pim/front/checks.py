@@ -92,8 +92,8 @@ class Checks:
         return wire(self._m, Cat(opcode == each for each in opcodes).any(), f"is_{name}")
 
     def _levels(self) -> Any:
-        """Logarithm, rounded up, of the sums that a result keeps: one for each bit of a tap's number
-        beyond a chunk, and one over the channels."""
+        """Logarithm, rounded up, of the sums that a result keeps: one for each bit of a tap's
+        number beyond a chunk, and one over the channels."""
         beyond = wire(
             self._m, (self._amounts.taps - 1)[:32] >> self._words.plan.chunk[:4], "beyond"
         )

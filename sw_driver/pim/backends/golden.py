@@ -157,7 +157,7 @@ class GoldenPim:
         return 0
 
     def close(self) -> None:
-        """Releases nothing: there is nothing to release."""
+        """Does nothing: there is nothing to release."""
 
     def _is_of_ring(self, address: int) -> bool:
         return any(address in ring.region for ring in self._rings.rings)
