@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 BURST_CLOCKS = 4
-"""BL8 at double data rate."""
+"""Clocks that the data of a burst take: eight transfers (BL8) at double data rate."""
 
 MEMORY, GROUP, BANK = range(3)
 """Scopes of a rule: how much of (group, bank) two commands share."""
@@ -61,7 +61,7 @@ class TimingTable:
 
     @property
     def written(self) -> int:
-        """Write command to the end of its data."""
+        """Clocks from a write command to the end of its data."""
         return self.cwl + BURST_CLOCKS
 
 
@@ -140,7 +140,7 @@ class RuleChecker:
         self.violations: list[TraceViolation] = []
         self.counts: Counter[str] = Counter()
         self.longest_refresh_gap = 0
-        """Largest distance of two REF commands, or of the first from the end of reset."""
+        """Largest distance in clocks of two REF commands, or of the first from the end of reset."""
         self._table = table
         self._banks = banks
         self._columns = columns
@@ -250,7 +250,7 @@ class TraceReport:
     counts: Counter[str] = field(default_factory=Counter)
     """Commands by name, over all memories."""
     longest_refresh_gap: int = 0
-    """Clocks, over all memories."""
+    """Largest distance in clocks of two REF commands, over all memories."""
     last_tck: int = 0
 
 

@@ -21,7 +21,7 @@ _SLOT_TCK = 4
 
 @dataclass
 class TraceAccount:
-    """Of the clocks from ``begin_tck`` up to but not including ``end_tck``."""
+    """Account of the clocks from ``begin_tck`` up to but not including ``end_tck``."""
 
     begin_tck: int
     end_tck: int
@@ -43,7 +43,7 @@ class TraceAccount:
 
     @property
     def precharges(self) -> int:
-        """PREA counts once."""
+        """Precharge commands; PREA counts once."""
         return self.commands["PRE"] + self.commands["PREA"]
 
     @property

@@ -27,7 +27,7 @@ MAX_POSTPONED = 8
 """Refreshes that may be postponed or pulled in (JESD79-4, refresh command)."""
 
 MAX_REFRESHES_IN_TWO_INTERVALS = 16
-"""JESD79-4, refresh command: REF commands within 2 x tREFI."""
+"""REF commands that may come within 2 x tREFI (JESD79-4, refresh command)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ def _part(speed_grade: int, density_gbit: int, width: int, rows: int) -> DramTim
 
 
 def _tiny() -> DramTimingTable:
-    """No part of the standard: few rows, frequent refreshes (160 ns every 2 us), for tests."""
+    """A part of no standard: few rows, frequent refreshes (160 ns every 2 us), for tests."""
     values = dict(vars(_part(1600, 16, 8, 4)))
     return DramTimingTable(
         **{**values, "columns": 256, "t_rfc": 160_000 // 1250, "t_refi": 2_000_000 // 1250}

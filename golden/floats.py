@@ -44,12 +44,12 @@ class BinaryFormat:
         return 2 - (1 << (self.exponent_bits - 1))
 
     def split(self, bits: int) -> tuple[int, int]:
-        """(sign, magnitude bits)."""
+        """The sign of ``bits``, and the bits of the magnitude."""
         place = self.exponent_bits + self.fraction_bits
         return bits >> place, bits & ((1 << place) - 1)
 
     def join(self, sign: int, magnitude: int) -> int:
-        """Inverse of :meth:`split`."""
+        """The bits with that sign and magnitude: the inverse of :meth:`split`."""
         return sign << (self.exponent_bits + self.fraction_bits) | magnitude
 
     def is_nan(self, bits: int) -> bool:

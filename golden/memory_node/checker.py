@@ -61,7 +61,7 @@ class _Past:
             self._steps.append((cycle, value))
 
     def at(self, cycle: int) -> int:
-        """Asked in the order of cycles."""
+        """The value as it was at ``cycle``; it must be asked for in the order of cycles."""
         while len(self._steps) > 1 and self._steps[1][0] <= cycle:
             self._steps.popleft()
         return self._steps[0][1]
@@ -77,11 +77,11 @@ class PortChecker:
 
     def __init__(self, name: str, rules: LinkRules, *, turn_cycles: int | None) -> None:
         self.sent = 0
-        """Filled flits, each counted once."""
+        """Filled flits that were sent, each counted once."""
         self.sent_again = 0
         self.discarded = 0
         self.flits_out = 0
-        """All that were sent, the empty ones included."""
+        """All flits that were sent, the empty ones included."""
         self._name = name
         self._rules = rules
         self._turn = turn_cycles
@@ -92,12 +92,12 @@ class PortChecker:
         self._received = [0] * CHANNELS
         self._taken = [_Past() for _ in range(CHANNELS)]
         self._gap_since: int | None = None
-        """Since when something is missing."""
+        """Cycle since which something that was sent is missing."""
         self._gap_ended = -1
         self._asked: int | None = None
-        """When it was last asked for."""
+        """Cycle in which it was last asked for what is missing."""
         self._owed: int | None = None
-        """When something came again that is to be acknowledged again."""
+        """Cycle in which something came again that is to be acknowledged again."""
         # What goes out.
         self._out = PhitReader()
         self._known = _Known(0, 0, (0,) * CHANNELS, 0, (0,) * CHANNELS, False)
@@ -107,16 +107,16 @@ class PortChecker:
         """The number that the next filled flit has, if it does not go back."""
         self._sent_of = [0] * CHANNELS
         self._heard = False
-        """The other port is there."""
+        """Whether the other port has been heard of."""
         self._acknowledged = _Past()
         self._passed_on = [0] * CHANNELS
         self._asked_back: deque[tuple[int, int]] = deque(maxlen=64)
-        """When the other port asked to go back, and to where."""
+        """Cycles in which the other port asked to go back, and to where."""
         self._must_go_back: tuple[int, int] | None = None
         self._progress = _Past()
-        """When something was acknowledged."""
+        """Cycle in which something was last acknowledged."""
         self._tried = 0
-        """When the oldest flit that is kept was sent."""
+        """Cycle in which the oldest flit that is kept was sent."""
         self._told_acknowledge = 0
         self._told_credits = [0] * CHANNELS
         self._told_by = [0] * CHANNELS

@@ -31,7 +31,7 @@ def compressed(block: bytes) -> bytes:
 
 
 def expanded(stored: bytes, lines: int) -> bytes:
-    """The block of so many lines of which this is stored.
+    """The block of so many lines that ``stored`` was made of.
 
     ``ValueError`` if nothing is stored so.
     """
@@ -52,5 +52,5 @@ def expanded(stored: bytes, lines: int) -> bytes:
 
 
 def _filled(data: bytes) -> bytes:
-    """With zeros up to a whole line."""
+    """``data`` with zeros up to a whole line."""
     return data + bytes(-len(data) % LINE_BYTES)

@@ -60,7 +60,7 @@ class Flit:
     payload: bytes = bytes(PAYLOAD_BYTES)
 
     def encode(self) -> bytes:
-        """As it goes over the wire, the CRC included."""
+        """The bytes of the flit as it goes over the wire, the CRC included."""
         if len(self.payload) != PAYLOAD_BYTES:
             raise ValueError(f"a payload has {PAYLOAD_BYTES} bytes, got {len(self.payload)}")
         header = at = 0

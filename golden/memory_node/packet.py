@@ -19,7 +19,7 @@ _FIELDS = {
     "lines": 2,
     "address": 6,
 }
-"""Bytes of each, the first at the lowest address."""
+"""Bytes of each field, the first at the lowest address."""
 
 
 class Operation(enum.IntEnum):
@@ -63,7 +63,7 @@ class Packet:
 
     @property
     def payloads(self) -> list[bytes]:
-        """Of its flits: the first is the head, the last the tail."""
+        """Payloads of the packet's flits: the first is the head, the last the tail."""
         if len(self.data) % LINE_BYTES:
             raise ValueError(f"data of a packet is whole lines, got {len(self.data)} bytes")
         head = b"".join(

@@ -26,11 +26,11 @@ class PhitReader:
 
     def __init__(self) -> None:
         self._come: bytes | None = None
-        """Of the flit that has begun."""
+        """Bytes that have come of the flit that has begun; None if none has."""
 
     @property
     def within(self) -> bool:
-        """A flit has begun and is not complete."""
+        """Whether a flit has begun and is not complete."""
         return self._come is not None
 
     def read(self, phit: Phit) -> list[Flit | None]:

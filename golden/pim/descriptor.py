@@ -63,9 +63,9 @@ class Form(NamedTuple):
 
     tensors: dict[str, tuple[str, ...]]
     sizes: tuple[str, ...]
-    """Sizes from 1."""
+    """Names of the sizes that are 1 or more."""
     pads: tuple[str, ...] = ()
-    """Sizes from 0."""
+    """Names of the sizes that are 0 or more."""
     alpha: bool = False
 
 
@@ -121,7 +121,7 @@ class Tensor:
     """Where an operand or the result is."""
 
     address_bytes: int = 0
-    """Where in the stack the element is whose indices are all zero."""
+    """Byte address in the stack of the element whose indices are all zero."""
 
     strides: tuple[int, ...] = ()
     """Distances in elements between neighbours along each index; negative and, for operands, zero
@@ -151,7 +151,8 @@ class Plan(NamedTuple):
 
     @property
     def exchanged(self) -> bool:
-        """MATMUL: first vectors are b's columns. CONV2D: they are the filters."""
+        """Whether the first vectors are the second operand's: with MATMUL b's columns, with CONV2D
+        the filters."""
         return bool(self.flags & 1)
 
     @property

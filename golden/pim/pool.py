@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _BEAT_BYTES = 32
-"""What a request of the host reads or writes."""
+"""Bytes that a request of the host reads or writes."""
 
 
 class WorkRefusedError(Exception):
@@ -81,9 +81,9 @@ class _Work:
     descriptor: Descriptor
     account: Account
     banks: list[int] = field(default_factory=list)
-    """Banks at work, empty as long as it waits; they stay known after it."""
+    """Banks at work, empty as long as the work waits; they stay known after it."""
     lacking: int = 0
-    """Units that it takes and that its banks do not have, if the pool chooses them."""
+    """Units that the work takes and its banks do not have, if the pool chooses them."""
     done: bool = False
 
 

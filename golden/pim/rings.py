@@ -19,10 +19,10 @@ _COUNTS = 1 << 16
 
 
 class Memory(Protocol):
-    """Where the rings are."""
+    """The memory in which the rings are."""
 
     def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """Bytes from ``address`` on."""
+        """The bytes from ``address`` on."""
         ...
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
@@ -79,21 +79,21 @@ class Rings:
         return self._memory.read(ring.address(ring.tail), DESCRIPTOR_BYTES).tobytes()
 
     def accept(self, work_id: int) -> None:
-        """The descriptor was accepted as a work."""
+        """Notes that the descriptor was accepted as the work ``work_id``."""
         ring = self.rings[self._turn]
         self._origins[work_id] = ring, ring.tail
         ring.id = work_id
         self._take(Cause.NONE)
 
     def refuse(self, cause: Cause) -> Callable[[], None]:
-        """The descriptor was refused; returns what writes that to its ring."""
+        """Notes that the descriptor was refused; returns what writes that to its ring."""
         ring = self.rings[self._turn]
         descriptor = ring.tail
         self._take(cause)
         return partial(self._write, ring, descriptor, 0, cause)
 
     def complete(self, work_id: int) -> None:
-        """A work has completed: writes that to its ring, whose interrupt becomes pending."""
+        """Writes to its ring that a work has completed; the ring's interrupt becomes pending."""
         self._write(*self._origins.pop(work_id), work_id, Cause.NONE)
 
     def _take(self, cause: Cause) -> None:

@@ -34,7 +34,7 @@ CANONICAL_NAN = 0x7FC00000
 """The bits of every NaN in a result."""
 
 Floats = NDArray[Any]
-"""Of FP32; the type checker takes products of those for doubles."""
+"""Arrays of FP32; the type checker takes products of those for doubles."""
 Values = SimpleNamespace
 """The constants of a rule, as attributes."""
 
@@ -51,9 +51,9 @@ class Reference:
     inputs, outputs, sums
         Names of the tensors that are read, of those that are made, and of the sums.
     exact_constants
-        From hyper-parameters to the constants, in double.
+        Gives the constants, in double, from hyper-parameters.
     formula
-        From the inputs, each by its name, and the constants as ``c`` to outputs and sums.
+        Gives outputs and sums from the inputs, each by its name, and the constants as ``c``.
     subnormals
         ``kept``, or ``flushed``: an operation takes subnormal operands as zeros of the same sign,
         and gives a zero of its sign where the exact result is nearer to zero than 2^-126.
@@ -116,7 +116,7 @@ class Reference:
     def shares(
         self, tensors: Mapping[str, Floats], constants: Mapping[str, np.float32]
     ) -> dict[str, Floats]:
-        """As :meth:`step`, unchecked, but of sums what each parameter adds; all new arrays."""
+        """Outputs, and what each parameter adds to sums; else as :meth:`step`, but unchecked."""
         operands = {name: self._taken(tensors[name]) for name in self.inputs}
         known = {name: self._taken(value) for name, value in constants.items()}
         with np.errstate(all="ignore"):
@@ -128,7 +128,7 @@ class Reference:
         }
 
     def _taken(self, value: Any) -> Any:
-        """As the formula takes it."""
+        """A value as the formula takes it."""
         return value if self.subnormals == "kept" else np.asarray(value).view(_Flushed)
 
 
@@ -141,7 +141,7 @@ def reference(name: str, subnormals: str = "kept") -> Reference:
 
 
 def moment_constants(*, beta1: float, beta2: float, t: float) -> dict[str, float]:
-    """Of the two moments of Adam and its relatives, in double."""
+    """The constants of the two moments of Adam and its relatives, in double."""
     return {
         "beta1": beta1,
         "one_minus_beta1": 1 - beta1,

@@ -1,4 +1,4 @@
-"""A copy, bit for bit."""
+"""The rule ``copy``: a copy of a tensor, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One value everywhere."""
+"""The rule ``fill``: one value everywhere."""
 
 from __future__ import annotations
 

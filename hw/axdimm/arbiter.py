@@ -69,7 +69,7 @@ class Arbiter(wiring.Component):
         A read of the host has its data, or its refusal; for those who want to know how long it
         took, in time or not.
     kernel_busy : In(1)
-        For the status register.
+        The kernel is at work; for the status register.
     run : In(:class:`~hw.axdimm.run_account.RunCountsSignature`)
         The account of the kernel's last run, for the registers.
     """
@@ -249,7 +249,7 @@ class Arbiter(wiring.Component):
         return m
 
     def _connect_registers(self, m: Any, csr: Any, mode: Signal, draining: Signal) -> None:
-        """Registers that show what others hold."""
+        """Connects the registers that show what others hold."""
         memory = self.memory
         for member, value in {
             "status_mode": mode,

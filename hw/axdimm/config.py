@@ -59,7 +59,7 @@ class ModuleConfig:
     """Blocks in each FIFO of a kernel."""
 
     read_latency_fabric_cycles: int = _PAPER_READ_LATENCY
-    """Fixed latency of host reads."""
+    """Fixed latency of host reads in fabric cycles."""
 
     clocking: str = "gated"
     """How the functional units are clocked; see :data:`hw.logic.clocking.CLOCKINGS`."""
@@ -75,8 +75,8 @@ class ModuleConfig:
     """DRAM controller of a channel."""
 
     memory: str = "ddr4"
-    """One of :data:`MEMORIES`. With ``axi4`` the part says no more than the capacity and the clock,
-    and ``controller`` is left as it is."""
+    """What a channel has at its memory's side, one of :data:`MEMORIES`. With ``axi4`` the part says
+    no more than the capacity and the clock, and ``controller`` is left as it is."""
 
     kernel: KernelConfig = field(init=False)
     """The kernel's configuration, which follows from the rest."""

@@ -19,7 +19,7 @@ HOST_ID_WIDTH = 16
 """Bits of an ID: those of a Zynq UltraScale+; who has fewer leaves the upper ones 0."""
 
 _PAGE_BITS = 12
-"""No burst crosses 4 KB (IHI 0022E, A3.4.1)."""
+"""Bits of an address within the 4 KB that no burst crosses (IHI 0022E, A3.4.1)."""
 
 _FIXED, _WRAP = 0b00, 0b10
 _WRAP_LENGTHS = (1, 3, 7, 15)
@@ -177,7 +177,7 @@ class HostAxiPort(wiring.Component):
     """Results come in order, those of writes as well."""
 
     read_latency = 0
-    """None that is fixed."""
+    """Fixed latency of reads in fabric cycles; 0: there is none."""
 
     def __init__(self, *, address_width: int) -> None:
         self._address_width = address_width

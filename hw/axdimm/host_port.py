@@ -27,14 +27,16 @@ __all__ = [
 ]
 
 TAG_BITS = 9
-"""A read's number: eight bits of place in the result memory, one of generation."""
+"""Bits of a read's number: eight for its place in the result memory, one of generation."""
 
 
 MIN_READ_LATENCY = 5
-"""In fabric cycles: with less the answers of the arbiter's own registers would be late."""
+"""Least latency of host reads in fabric cycles: with less the answers of the arbiter's own
+registers would be late."""
 
 MAX_READ_LATENCY = 2 << (TAG_BITS - 1)
-"""In fabric cycles: reads come every second cycle, and each has a place until it is answered."""
+"""Greatest latency of host reads in fabric cycles: they come every second cycle, and each has a
+place until it is answered."""
 
 _SPARE_LINES = 4
 
@@ -131,7 +133,7 @@ class HostPort(wiring.Component):
         check_int("read_latency", read_latency, MIN_READ_LATENCY, MAX_READ_LATENCY)
         check_int("queue_lines", queue_lines, 8, 128)
         self.read_latency = read_latency
-        """For the register that tells."""
+        """Fabric cycles from a read's request to its answer, for the register that tells."""
         self._queue_lines = queue_lines
         self._line_width = line_width(address_width)
         super().__init__(

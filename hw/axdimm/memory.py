@@ -46,7 +46,7 @@ class MemorySignature(wiring.Signature):
     Parameters
     ----------
     addr_width
-        Of the AXI port; addresses are bytes from 0.
+        Width of the AXI port's addresses, which are bytes from 0.
 
     Members
     -------
@@ -62,7 +62,8 @@ class MemorySignature(wiring.Signature):
         What the cycle before was used for: the account of a run in the registers. Without it, the
         times of a run still add up, but mean nothing.
     refreshes, activates, precharges, turns, longest_refresh_gap : In(COUNTER_BITS)
-        For the registers, see :class:`~hw.dram.controller.Ddr4Controller`; 0 if it does not count.
+        Counts for the registers, see :class:`~hw.dram.controller.Ddr4Controller`; 0 if it does not
+        count.
     """
 
     def __init__(self, *, addr_width: int) -> None:

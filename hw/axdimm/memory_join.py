@@ -84,7 +84,7 @@ class KernelGate(wiring.Component):
     Parameters
     ----------
     axi
-        Of both ports.
+        Signature of both ports.
 
     Members
     -------

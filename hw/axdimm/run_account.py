@@ -15,7 +15,7 @@ from hw.dram.interface import SLOT_BITS, SLOTS
 __all__ = ["RUN_COMMANDS", "RUN_TIMES", "RunAccount", "RunCountsSignature"]
 
 RUN_TIMES = {f"{activity.name.lower()}_tck": activity for activity in Activity}
-"""Counts of DRAM clocks in a run, by the activity that they count."""
+"""Names of the counts of DRAM clocks in a run, each with the activity that it counts."""
 
 RUN_COMMANDS = ("activates", "precharges", "refreshes", "turns")
 """Counters of the memory whose share in a run is kept."""
@@ -47,7 +47,7 @@ class RunAccount(wiring.Component):
     running : In(1)
         The run is in progress.
     activity : In(:class:`~hw.dram.activity.Activity`)
-        Of the cycle before.
+        What the cycle before was used for.
     activates, precharges, refreshes, turns : In(COUNTER_BITS)
         The memory's counters.
     o : Out(:class:`RunCountsSignature`)

@@ -60,9 +60,9 @@ class FlowValue:
         self.flow = flow
         """The pipeline that the value belongs to."""
         self.name = name
-        """What messages call it: the name of an input or the formula."""
+        """What messages call the value: the name of an input or the formula."""
         self.stage = stage
-        """Cycles after the inputs when it is ready; ``None`` for a constant, ready always."""
+        """Cycles from the inputs until the value is ready; ``None``: always, as of a constant."""
         self.taps: dict[int | None, Any] = {}
         """The signals that carry the value, by stage; none if nothing takes it."""
         self.negative_of: FlowValue | None = None
@@ -158,9 +158,9 @@ class Placed:
 
     operator: FloatOperator
     stage: int
-    """When it takes its operands."""
+    """Stage at which the operator takes its operands."""
     operands: tuple[Any, ...]
-    """Signals, at ``stage``."""
+    """Signals of the operands at ``stage``."""
     result: FlowValue
 
 

@@ -28,7 +28,7 @@ class UnitSignature(wiring.Signature):
     inputs, constants, outputs
         Names of operands, constants and results.
     width
-        Bits of each.
+        Bits of each operand, constant and result.
 
     Members
     -------
@@ -78,7 +78,7 @@ class FlowUnit(wiring.Component):
     depths
         Stages of operators by their operation, where they are not the default.
     name
-        Of the rule in the name of the Verilog module, by default that of the function.
+        Name of the rule in the name of the Verilog module, by default that of the function.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class FlowUnit(wiring.Component):
             format=format,
             depths=depths,
         )
-        """The pipeline."""
+        """The pipeline that the unit is."""
         self._name = f"{name or rule.__name__}_unit"
         super().__init__(
             UnitSignature(inputs=inputs, constants=constants, outputs=outputs, width=format.width)

@@ -14,7 +14,7 @@ class Activity(enum.Enum, shape=3):
     """A column command is issued: its data take four tCK of the data bus."""
 
     REFRESH = 1
-    """Closed for a refresh, from the decision until rows may be opened again."""
+    """The controller is closed for a refresh, from the decision until rows may be opened again."""
 
     STARVED = 2
     """There is no request; or, if none of the following applies, the manager does not take the data

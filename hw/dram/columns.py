@@ -37,7 +37,8 @@ class ColumnScheduler(wiring.Component):
     spaced : Out(1)
         The spacing of columns lets the oldest request issue.
     bank, column_burst : Out(bank bits), Out(column burst bits)
-        Where: {bank group, bank} and column / 8. ``bank`` is valid whenever ``valid`` is.
+        Where the column command goes: {bank group, bank} and column / 8. ``bank`` is valid whenever
+        ``valid`` is.
     """
 
     def __init__(self, *, geometry: DramGeometry, timing: FabricTiming) -> None:

@@ -42,8 +42,8 @@ class Ddr4Controller(wiring.Component):
     geometry, timing
         Organisation and timing of the part.
     addr_width, id_width
-        Of the AXI port; addresses are bytes of the channel from 0. ``ValueError`` if the capacity
-        does not fit.
+        Widths of the AXI port; addresses are bytes of the channel from 0. ``ValueError`` if the
+        capacity does not fit.
     config
         See :class:`~hw.dram.config.ControllerConfig`.
     read_valid

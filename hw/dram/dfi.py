@@ -23,7 +23,7 @@ _PINS = ("we_n", "cas_n", "ras_n")
 
 _FIRST_PIN = 14
 _ADDRESS_BITS = 13
-"""At the least: up to A12, which says that a burst is one of eight."""
+"""Least bits of the DRAM's address: up to A12, which says that a burst is one of eight."""
 _DESELECTED = 0b111
 
 # JESD79-4, command truth table: WE_n, CAS_n and RAS_n, the first lowest.
@@ -65,7 +65,7 @@ class DfiSignature(wiring.Signature):
     wrdata_en_pN, wrdata_pN, wrdata_mask_pN : Out(1), Out(128), Out(16)
         Two transfers, the first in the lower half. A set bit of the mask keeps its byte.
     rddata_en_pN : Out(1)
-        Of the four clocks from a RD on.
+        1 in the four clocks from a RD on.
     rddata_wN, rddata_valid_wN : In(128), In(1)
         A burst, in the four words of one cycle, any time after its RD; bursts come in order.
     """

@@ -44,7 +44,7 @@ class AxiFrontEnd(wiring.Component):
     axi : In(:class:`~hw.axi.bus.AXI4Signature`)
         512 data bits.
     push, request, room, low : Out(1), Out(request), In(1), In(1)
-        To the request queue; ``low`` lets a run end.
+        Puts a request into the queue; ``low`` lets a run end.
     write_next, write_data, write_mask : In(1), Out(512), Out(64)
         The data of the next line are on ``write_data`` and ``write_mask`` (set bits are not
         written) in the next cycle.

@@ -43,13 +43,13 @@ class RequestQueue(wiring.Component):
     plan_valid, plan, plan_sequence : Out(1), Out(request), Out(SEQUENCE_BITS)
         The next request whose rows are to be prepared.
     plan_next : In(1)
-        Moves on to the one behind it.
+        Moves ``plan`` on to the request behind it.
     prepared : In(1)
         One more request, in order, has its rows open or on the way.
     column_valid, column, column_sequence : Out(1), Out(request), Out(SEQUENCE_BITS)
         The oldest request.
     column_next : In(1)
-        Removes it.
+        Removes the request at ``column``.
     replan : In(1)
         See above; not together with any other event but ``push``.
     level : Out(range(depth + 1))

@@ -54,19 +54,20 @@ class RowScheduler(wiring.Component):
     flush : In(1)
         All banks were precharged; forget the plans. Only with ``hold``.
     plan_valid, plan, plan_sequence : In(1), In(request), In(SEQUENCE_BITS)
-        From the queue, see :class:`~hw.dram.request.RequestQueue`; so are the next three.
+        The queue's next request to prepare, see :class:`~hw.dram.request.RequestQueue`.
     plan_next, prepared : Out(1)
-        To it.
+        Tell the queue to move ``plan`` on, and that one more request has its rows open or on the
+        way.
     column_sequence : In(SEQUENCE_BITS)
-        From it.
+        Number of the queue's oldest request.
     column_bank, column_ready : In(bank bits), Out(1)
         Whether tRCD is over in ``column_bank`` (an index {bank group, bank}).
     column_issue, column_write : In(1)
         A read or write to ``column_bank`` is being issued.
     precharge, precharge_bank : Out(1), Out(bank bits)
-        A command to issue now.
+        A precharge to issue now.
     activate, activate_bank, activate_row : Out(1), Out(bank bits), Out(row bits)
-        Another.
+        An activate to issue now.
     any_open : Out(1)
         Some bank is open or planned to be.
     """

@@ -27,45 +27,45 @@ class CommandTiming:
     """
 
     LONGEST_TCK: ClassVar[int]
-    """Longest distance but for the refresh that the controller can count."""
+    """Longest distance in tCK, but for the refresh, that the controller can count."""
 
     LEAST_CWL: ClassVar[int]
-    """The least ``cwl`` that the controller's registered data path can serve."""
+    """The least ``cwl``, in tCK, that the controller's registered data path can serve."""
 
     tck_ps: int
     """DRAM clock period in picoseconds; carried for reports, no logic depends on it."""
 
     cl: int
-    """CAS latency: read command to first data."""
+    """CAS latency in tCK: read command to first data."""
     cwl: int
-    """CAS write latency: write command to first data."""
+    """CAS write latency in tCK: write command to first data."""
     t_rcd: int
-    """Activate to read or write."""
+    """Activate to read or write, in tCK."""
     t_rp: int
-    """Precharge to activate or refresh."""
+    """Precharge to activate or refresh, in tCK."""
     t_ras: int
-    """Activate to precharge."""
+    """Activate to precharge, in tCK."""
     t_rc: int
-    """Activate to activate of the same bank."""
+    """Activate to activate of the same bank, in tCK."""
     t_ccd_s: int
-    """Read to read, write to write."""
+    """Read to read, write to write, in tCK."""
     t_ccd_l: int
     t_rrd_s: int
-    """Activate to activate of another bank."""
+    """Activate to activate of another bank, in tCK."""
     t_rrd_l: int
     t_faw: int
-    """Window that holds at most four activates."""
+    """Window that holds at most four activates, in tCK."""
     t_wr: int
-    """End of write data to precharge."""
+    """End of write data to precharge, in tCK."""
     t_wtr_s: int
-    """End of write data to read."""
+    """End of write data to read, in tCK."""
     t_wtr_l: int
     t_rtp: int
-    """Read to precharge."""
+    """Read to precharge, in tCK."""
     t_rfc: int
-    """Refresh to any command."""
+    """Refresh to any command, in tCK."""
     t_refi: int
-    """Distance of refreshes: their average, or the longest where none may be postponed."""
+    """Distance of refreshes in tCK: their average, or the longest where none may be postponed."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -136,8 +136,8 @@ class DramTiming(CommandTiming):
 
     @property
     def beside_refresh(self) -> int:
-        """A bank is opened, a burst moves, and the banks are closed, each in fabric cycles; the
-        schedulers take some to turn to it."""
+        """Least time from a refresh's end to the next, in tCK: a bank is opened, a burst moves, and
+        the banks are closed, each in fabric cycles; the schedulers take some to turn to it."""
         longest = max(self.t_ras, self.t_rc - self.t_rp, self.write_to_precharge)
         return self.t_rcd + longest + self.t_rp + _SCHEDULING_TCK
 

@@ -88,4 +88,4 @@ FP32 = FloatFormat(exponent_bits=8, fraction_bits=23)
 """IEEE 754 binary32."""
 
 FP32_FLUSHED = FloatFormat(exponent_bits=8, fraction_bits=23, subnormals=False)
-"""The same with subnormal numbers flushed to zero."""
+"""IEEE 754 binary32 with subnormal numbers flushed to zero."""

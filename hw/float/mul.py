@@ -25,7 +25,7 @@ __all__ = ["FloatMul"]
 
 
 _NARROW_BITS = 17
-"""Of the unsigned operands that an AMD DSP48 multiplies, the narrower one has so many."""
+"""Bits of the narrower of the unsigned operands that an AMD DSP48 multiplies."""
 
 
 class FloatMul(FloatOperator):
@@ -148,7 +148,8 @@ class FloatMul(FloatOperator):
         )
 
     def _flushed(self, m: Module, low: Bits, high: Bits, exponent: Bits, side: Any) -> Bits:
-        """The rest without subnormals: nothing is shifted but the one place that may be missing."""
+        """The rest of the datapath without subnormals: nothing is shifted but the one place that
+        may be missing."""
         fmt = self.format
         bits = fmt.significand_bits
         narrow = min(_NARROW_BITS, bits)

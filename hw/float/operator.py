@@ -46,11 +46,11 @@ class FloatOperator(wiring.Component):
     operands: ClassVar[tuple[str, ...]] = ("a", "b")
     """Names of the operands in order."""
     cuts: ClassVar[Mapping[int, tuple[str, ...]]] = {1: ()}
-    """The depths there are, if they are the same for all formats, each with the cuts of
+    """The pipeline's depths, if they are the same for all formats, each with the cuts of
     :meth:`datapath` that are registers then: one fewer than the depth, since the output register
     comes besides."""
     usual_depth: ClassVar[int | None] = None
-    """The depth unless another is asked for, if it is not the greatest."""
+    """The pipeline's depth unless another is asked for, if it is not the greatest."""
 
     def __init__(self, *, format: FloatFormat = FP32, stages: int | None = None) -> None:
         if not isinstance(format, FloatFormat):
@@ -80,12 +80,12 @@ class FloatOperator(wiring.Component):
 
     @classmethod
     def depths(cls, format: FloatFormat) -> Mapping[int, tuple[str, ...]]:
-        """The depths there are, see :attr:`cuts`."""
+        """The pipeline's depths, see :attr:`cuts`."""
         return cls.cuts
 
     @classmethod
     def default_depth(cls, format: FloatFormat) -> int:
-        """The depth unless another is asked for."""
+        """The pipeline's depth unless another is asked for."""
         return cls.usual_depth or max(cls.depths(format))
 
     def cycles(self, *cuts: str) -> int:

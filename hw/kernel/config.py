@@ -66,7 +66,7 @@ class KernelConfig:
     cycles do not depend on it."""
 
     subnormals: str = "kept"
-    """One of :data:`SUBNORMALS`; the cycles do not depend on it."""
+    """What becomes of subnormal numbers, one of :data:`SUBNORMALS`; cycles do not depend on it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.rules, tuple) or not 1 <= len(self.rules) <= MOST_RULES:
@@ -115,7 +115,7 @@ class KernelConfig:
 
     @property
     def format(self) -> FloatFormat:
-        """In which units and sums compute."""
+        """Format in which units and sums compute."""
         return SUBNORMALS[self.subnormals]
 
     @property
@@ -125,7 +125,7 @@ class KernelConfig:
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """The places for tensors that a rule stores, likewise."""
+        """The places for tensors that a rule stores, named after those that come there."""
         return self._places([rule.outputs for rule in self.update_rules])
 
     @staticmethod

@@ -26,7 +26,7 @@ from hw.stream.fifo import StreamFifo
 __all__ = ["Kernel"]
 
 _SHALLOW_BEATS = 64
-"""FIFOs of so many are made of lookup tables."""
+"""Beats up to which FIFOs are made of lookup tables."""
 
 
 class Kernel(wiring.Component):
@@ -149,7 +149,7 @@ class Kernel(wiring.Component):
         return m
 
     def _take_addresses(self, m: Any, csr: Any, settings: Any) -> None:
-        """From the registers of the selected rule's tensors to its slots."""
+        """Takes the addresses from the registers of the selected rule's tensors to its slots."""
         config = self.config
         with m.Switch(csr.rule_select):
             for number, rule in enumerate(config.update_rules):
@@ -164,7 +164,8 @@ class Kernel(wiring.Component):
                         ]
 
     def _start_movers(self, m: Any, settings: Any, loader: Any, writer: Any) -> None:
-        """A rule without inputs leaves the loader alone, one without outputs the writer."""
+        """Starts loader and writer: a rule without inputs leaves the loader alone, one without
+        outputs the writer."""
         config = self.config
         for mover, tensors, first in (
             (loader, "inputs", 0),
@@ -207,7 +208,7 @@ class Kernel(wiring.Component):
     def _run(
         self, m: Any, csr: Any, settings: Any, loader: Any, lanes: Any, writer: Any, flush: Signal
     ) -> None:
-        """From START to ``done``, and what the registers tell of it."""
+        """Conducts a run from START to ``done``, and what the registers tell of it."""
         cause_of = self._map["status"]["cause"].code
         axi = self.m_axi
         cause = Signal.like(csr.status_cause)

@@ -78,15 +78,15 @@ class Lanes(wiring.Component):
     rule : In(range(rules))
         The rule of the run; must hold still until it is done.
     constants : In(:class:`~hw.kernel.settings.ConstantsSignature`)
-        Likewise.
+        Constants of the rules; must hold still until the run is done.
     last_parameters : In(16)
-        The parameters that are in the last beat, a bit each; likewise.
+        The parameters that are in the last beat, a bit each; must hold still until the run is done.
     i : In(streams of beats, by ``config.loaded``)
-        From the input FIFOs; a rule's inputs are the first ones.
+        Beats from the input FIFOs; a rule's inputs are the first ones.
     o : Out(streams of beats, by ``config.stored``)
-        To the output FIFOs; the room for them being known, ``ready`` is not looked at.
+        Beats to the output FIFOs; the room for them being known, ``ready`` is not looked at.
     sums : Out(32), by the names of the rules' sums
-        Of the last run that had them, see :class:`~hw.kernel.sums.LaneSums`; when ``idle``.
+        Sums of the last run that had them, see :class:`~hw.kernel.sums.LaneSums`; when ``idle``.
     loaded : In(1)
         Pulse: the input FIFOs hold one more complete round.
     freed : Out(1)

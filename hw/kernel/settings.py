@@ -34,7 +34,7 @@ class _Pair(NamedTuple):
 
 
 def _pairs(rule: UpdateRule, first_output: int) -> list[_Pair]:
-    """What must not overlap, by the slots of the tensors."""
+    """The pairs of tensors that must not overlap, by their slots."""
     outputs = [first_output + index for index in range(len(rule.outputs))]
     pairs = [
         _Pair(output, source, name == rule.inputs[source])
@@ -66,7 +66,7 @@ class RunSettings(wiring.Component):
     count : In(COUNT_WIDTH)
         Parameters to update, for ``take``.
     constants : In(:class:`ConstantsSignature`)
-        Of the update rules, for ``take``.
+        Constants of the update rules, for ``take``.
     take : In(1)
         The settings are taken over at the end of the cycle.
     check : In(1)
@@ -77,13 +77,13 @@ class RunSettings(wiring.Component):
     last : Out(1)
         With ``check``: it is the last of the check.
     kept_rule : Out(range(rules))
-        The rule.
+        The rule of the run.
     cycles : Out(8)
         Fabric cycles that the check of the rule takes.
     lines : Out(line), one for each slot
         First line of each tensor.
     kept : Out(:class:`ConstantsSignature`)
-        The constants.
+        The constants of the run.
     rounds : Out(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run.
     last_parameters : Out(16)

@@ -30,11 +30,11 @@ class LaneSums(wiring.Component):
     Parameters
     ----------
     lanes
-        Values a cycle.
+        Values that are added in a cycle.
     format
         FP32, with subnormal numbers or without.
     enable
-        Of the adders, if each register is to have an enable; whoever places the component sees to
+        Enable of the adders, if each register is to have one; whoever places the component sees to
         the registers around them.
 
     Members
@@ -50,7 +50,7 @@ class LaneSums(wiring.Component):
     sum : Out(32)
         The sum of the last run, when ``busy`` has fallen.
     busy : Out(1)
-        From the cycle after ``clear`` until the sum is ready.
+        High from the cycle after ``clear`` until the sum is ready.
     """
 
     def __init__(self, *, lanes: int, format: FloatFormat = FP32, enable: Any = None) -> None:

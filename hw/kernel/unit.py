@@ -37,7 +37,7 @@ class RuleUnit(FlowUnit):
         depths: Mapping[str, int] | None = None,
     ) -> None:
         self.rule = rule
-        """What it computes."""
+        """The update rule that the unit computes."""
         super().__init__(
             rule.formula,
             inputs=rule.inputs,

@@ -37,7 +37,7 @@ class Shared(wiring.Component):
     ) -> None:
         super().__init__(component.signature)
         self.component = component
-        """What is placed."""
+        """The component that is placed."""
         self._name = name
         self._domain = domain
         self._enable = enable

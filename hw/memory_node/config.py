@@ -40,13 +40,13 @@ class MemoryNodeConfig:
     """DRAM of a channel; with another memory its capacity still counts."""
 
     controller: ControllerConfig = field(default_factory=ControllerConfig)
-    """Of each DDR4 channel."""
+    """Configuration of each DDR4 channel's controller."""
 
     link: LinkConfig = LINK_PRESETS["full"]
-    """Each link."""
+    """Configuration of each link."""
 
     interleave_bytes: int = 1024
-    """What goes to one channel before the next, a power of two from 64 to 4096."""
+    """Bytes that go to one channel before the next, a power of two from 64 to 4096."""
 
     requests: int = 16
     """Requests of a link that are taken and not yet answered, a power of two from 2 to 64."""
@@ -100,7 +100,7 @@ class MemoryNodeConfig:
 
     @property
     def channel_bytes(self) -> int:
-        """Memory of a channel."""
+        """Bytes of a channel's memory."""
         return self.part.geometry.capacity_bytes
 
     @property
@@ -110,7 +110,7 @@ class MemoryNodeConfig:
 
     @property
     def group_bytes(self) -> int:
-        """Memory of a group."""
+        """Bytes of a group's memory."""
         return self.group_channels * self.channel_bytes
 
     @property
@@ -125,7 +125,7 @@ class MemoryNodeConfig:
 
     @property
     def axi(self) -> AXI4Signature:
-        """AXI4 of a channel."""
+        """Signature of a channel's AXI4 port."""
         return AXI4Signature(
             addr_width=self.channel_address_bits, data_width=LINE_BITS, id_width=self.id_width
         )

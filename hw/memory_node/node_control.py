@@ -34,7 +34,7 @@ class NodeControl(wiring.Component):
     sent, sent_again, taken, discarded : In(48), one for each link
         Counts of the link port, for the registers.
     memory : Out(:class:`~hw.axi.bus.AXI4Signature`), one for each channel
-        Those of group 0 first.
+        The memory's channels, those of group 0 first.
     """
 
     def __init__(self, config: MemoryNodeConfig) -> None:

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 BEAT_BYTES = 32
-"""What a vault's memory moves in a cycle: 10 GB/s at 312.5 MHz (HMC 2.0)."""
+"""Bytes that a vault's memory moves in a cycle: 10 GB/s at 312.5 MHz (HMC 2.0)."""
 
 STRIPE_BYTES = 512
 """Consecutive bytes of the striped memory that are in one bank: a row in each of two layers, see
@@ -45,22 +45,22 @@ class PimConfig:
     """Units, or pairs of them, in all banks."""
 
     counting: str = "units"
-    """``units``: ``total`` are multipliers and adders together, so that the 121 + 120 of an 11 x 11
-    filter are 54 % of 444 (paper, III-C). ``pairs``: ``total`` of each (paper, IV-D)."""
+    """What ``total`` counts. ``units``: multipliers and adders together, so that the 121 + 120 of
+    an 11 x 11 filter are 54 % of 444 (paper, III-C). ``pairs``: ``total`` of each (paper, IV-D)."""
 
     weights: ThermalWeights = field(default_factory=ThermalWeights)
-    """Shares of corners, edges and inside."""
+    """Shares of the units that banks in corners, at edges and inside get."""
 
     clock_mhz: float = 312.5
     """Clock of units and memory (paper, V-A); what is counted in cycles does not depend on it."""
 
     bank_bytes: int = 1 << 27
-    """Local memory of a bank, and what it has of the striped memory: a power of two from 1 KiB to
-    1 GiB. The default makes 8 GiB of 32 banks, the larger of HMC 2.0's configurations."""
+    """Bytes of a bank's local memory, and of what it has of the striped memory: a power of two from
+    1 KiB to 1 GiB. The default makes 8 GiB of 32 banks, the larger of HMC 2.0's configurations."""
 
     buffer_bytes: int = 65536
-    """Operand buffers of a bank, both halves together: a power of two from 8 KiB to 1 MiB. Half of
-    it is the first operand's, a quarter each the second's and the third's."""
+    """Bytes of a bank's operand buffers, both halves together: a power of two from 8 KiB to 1 MiB.
+    Half of it is the first operand's, a quarter each the second's and the third's."""
 
     state_words: int = 512
     """Intermediate sums that each lane keeps: a power of two from 64 to 4096."""
@@ -137,12 +137,12 @@ class PimConfig:
 
     @property
     def vault_bytes(self) -> int:
-        """Memory of a bank: its local memory, then its stripes."""
+        """Bytes of a bank's memory: its local memory, then its stripes."""
         return 2 * self.bank_bytes
 
     @property
     def local_bytes(self) -> int:
-        """Local memory of all banks; bank i holds the bytes from i · ``bank_bytes``."""
+        """Bytes of the local memory of all banks; bank i holds those from i · ``bank_bytes``."""
         return self.banks * self.bank_bytes
 
     @property
@@ -180,7 +180,7 @@ class PimConfig:
 
     @property
     def vault_gb_per_s(self) -> float:
-        """Peak bandwidth of one bank's memory."""
+        """Peak bandwidth of one bank's memory, in 10^9 bytes a second."""
         return BEAT_BYTES * self.clock_mhz / 1e3
 
 

@@ -22,13 +22,13 @@ class ThermalWeights:
     """
 
     corner: float = 16.0
-    """A bank with two sides on the rim."""
+    """Weight of a bank with two sides on the rim."""
 
     edge: float = 14.0
-    """A bank with one side on the rim."""
+    """Weight of a bank with one side on the rim."""
 
     inside: float = 13.0
-    """A bank with none."""
+    """Weight of a bank with no side on the rim."""
 
     def __post_init__(self) -> None:
         for name, weight in vars(self).items():

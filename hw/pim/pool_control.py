@@ -40,7 +40,7 @@ class PoolControl(wiring.Component):
     config
         The pool.
     geometry
-        Of a vault; ``ValueError`` unless it holds ``vault_bytes``.
+        Organisation of a vault; ``ValueError`` unless it holds ``vault_bytes``.
 
     Members
     -------

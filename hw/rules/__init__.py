@@ -10,7 +10,7 @@ from hw.rules.update_rule import UpdateRule
 __all__ = ["PAPER_RULES", "RULES", "register", "rule"]
 
 PAPER_RULES = ("adam",)
-"""What the paper's kernel computes."""
+"""Names of the rules that the paper's kernel computes."""
 
 RULES: dict[str, UpdateRule] = {}
 """The rules of this folder by their names."""

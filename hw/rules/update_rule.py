@@ -28,7 +28,7 @@ class UpdateRule:
     name
         An identifier; registers, Verilog modules and the driver's calls have it.
     title
-        What it is, in words.
+        What the rule is, in words.
     tensors
         What each tensor holds, in words, by its name.
     inputs, outputs
@@ -119,7 +119,8 @@ class UpdateRule:
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:
-        """What the constants are made of, in the order of their first use."""
+        """Names of the hyper-parameters that the constants are made of, in the order of their first
+        use."""
         codes: dict[str, CodeType] = self.__dict__["_expressions"]
         return tuple(dict.fromkeys(name for code in codes.values() for name in code.co_names))
 

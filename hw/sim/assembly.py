@@ -12,7 +12,7 @@ __all__ = ["Assembly", "PoweredUp", "Wire"]
 
 
 class Wire(NamedTuple):
-    """From an output port to an input port; each is an instance and the port's name in Verilog."""
+    """A wire from an output port to an input port, each an instance and the port's Verilog name."""
 
     source: tuple[str, str]
     target: tuple[str, str]
@@ -29,9 +29,9 @@ class Assembly:
 
     def __init__(self, components: dict[str, wiring.Component], instances: dict[str, str]) -> None:
         self.components = components
-        """By the names of their modules."""
+        """The components by the names of their modules."""
         self.instances = instances
-        """The module of each instance."""
+        """Name of the module of each instance."""
         self.wires: list[Wire] = []
 
     def connect(self, one: tuple[str, str], other: tuple[str, str]) -> None:

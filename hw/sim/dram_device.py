@@ -26,7 +26,7 @@ class Violation(IntEnum):
     RD_CLOSED = 2
     WR_CLOSED = 3
     T_RP = 4
-    """Less than tRP from the precharge, or from when RDA or WRA could precharge the bank."""
+    """Less than tRP passed from the precharge, or from when RDA or WRA could precharge the bank."""
     T_RAS = 5
     T_RC = 6
     T_RCD = 7
@@ -40,7 +40,7 @@ class Violation(IntEnum):
     T_RFC = 15
     REF_OPEN = 16
     T_REFI = 17
-    """More refreshes postponed than may be."""
+    """More refreshes were postponed than may be."""
     T_CCD_S = 18
     T_CCD_L = 19
     READ_TO_WRITE = 20
@@ -48,7 +48,7 @@ class Violation(IntEnum):
     COLUMN_RANGE = 22
     BUS_OVERLAP = 23
     REF_RATE = 24
-    """More than sixteen refreshes within two tREFI, where they can be pulled in."""
+    """More than sixteen refreshes came within two tREFI, where they can be pulled in."""
     ENCODING = 25
 
 
@@ -67,7 +67,7 @@ class DramDevice(wiring.Component):
     timing
         What the checker insists on.
     parameters
-        Of the Verilog module, those that neither of the others gives.
+        Parameters of the Verilog module that neither of the others gives.
 
     Members
     -------
@@ -79,7 +79,7 @@ class DramDevice(wiring.Component):
     violation_code : Out(8)
         A :class:`Violation`.
     violation_tck : Out(48)
-        When, in tCK since the end of reset.
+        When the first violation was, in tCK since the end of reset.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class FirstComeMerge(wiring.Component):
     Parameters
     ----------
     axi
-        Of all three ports.
+        Signature of all three ports.
 
     Members
     -------

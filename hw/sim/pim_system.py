@@ -37,7 +37,7 @@ def pim_system(
     Parameters
     ----------
     config, part
-        Of :class:`~hw.pim.pool.PimPool`.
+        The pool and its vaults, as of :class:`~hw.pim.pool.PimPool`.
     memory_timing
         What the vaults insist on, if not the timing that their controllers keep; to see a
         violation.

@@ -28,7 +28,7 @@ class BlockLoader(BlockMover):
     Members
     -------
     o : Out(stream of lines), one for each tensor
-        To the FIFOs; the room in them being known, ``ready`` is not looked at.
+        Lines to the FIFOs; the room in them being known, ``ready`` is not looked at.
     freed : In(1)
         Pulse: the FIFOs have lost their oldest round, or lose a beat of it in each cycle from the
         next on.

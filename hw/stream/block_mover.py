@@ -23,11 +23,11 @@ class BlockMover(wiring.Component):
     Parameters
     ----------
     channels
-        Those of AXI4 that it has; the first is of addresses.
+        Channels of AXI4 that it has; the first is of addresses.
     members
-        Others.
+        Members beside those below.
     layout
-        Of ``rounds``.
+        Layout of ``rounds``.
     tensors
         Most tensors of a round.
     buffer_blocks
@@ -90,7 +90,7 @@ class BlockMover(wiring.Component):
 
     @property
     def _most_bursts(self) -> int:
-        """Into which the rounds that the FIFOs hold are cut."""
+        """Most bursts into which the rounds that the FIFOs hold are cut."""
         # A block of n pages whose address is no multiple of 4 KB touches n + 1 pages.
         pages = -(-self._layout.block_beats // AXI_BURST_LINES) + 1
         return self._buffer_blocks * self._tensors * pages

@@ -30,7 +30,7 @@ class BlockWriter(BlockMover):
     last_strobes : In(64)
         Byte strobes of the last beat of each tensor; must hold still.
     i : In(stream of lines), one for each tensor
-        From the FIFOs.
+        Lines from the FIFOs.
     filled : In(1)
         Pulse: the FIFOs hold one more complete round.
     stored : Out(1)

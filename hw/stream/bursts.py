@@ -21,7 +21,7 @@ class BurstGenerator(wiring.Component):
     Parameters
     ----------
     layout
-        Of ``rounds``.
+        Layout of ``rounds``.
     tensors
         Most tensors of a round.
     addr_width
@@ -32,7 +32,7 @@ class BurstGenerator(wiring.Component):
     load : In(1)
         Takes over ``lines`` and ``rounds``; only when ``idle``.
     start : In(1)
-        With ``load``: begins.
+        With ``load``: the bursts begin.
     rounds : In(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run; must hold still until the generator is ``idle``.
     last_tensor : In(range(tensors))

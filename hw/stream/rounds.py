@@ -38,7 +38,7 @@ class RoundWalker(wiring.Component):
     Parameters
     ----------
     layout
-        Of ``rounds``.
+        Layout of ``rounds``.
     tensors
         Most tensors of a round.
 

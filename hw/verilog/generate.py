@@ -47,7 +47,7 @@ class Machines(NamedTuple):
     pim: PimConfig
     node: MemoryNodeConfig = MEMORY_NODE_PRESETS["paper"]
     clock_gate_cell: str = "bufgce"
-    """Of the designs that have clock gates, one of :data:`hw.logic.clocking.CLOCK_GATE_CELLS`."""
+    """Cell of the designs' clock gates, one of :data:`hw.logic.clocking.CLOCK_GATE_CELLS`."""
     depths: Mapping[str, int] = {}
     """Stages of operators by their operation, where they are not the default; of the designs of
     :data:`WITH_DEPTHS`."""
@@ -104,7 +104,8 @@ def _changes(config: ModuleConfig) -> list[str]:
 
 
 def _pim_changes(config: PimConfig) -> list[str] | None:
-    """Likewise; None for a configuration that is no preset."""
+    """The options of ``nearmem verilog`` that make a PIM's configuration; None if it is no
+    preset."""
     clocking = [] if config.clocking == "gated" else [f"--clocking {config.clocking}"]
     config = replace(config, clocking="gated")
     preset = next((name for name, each in PIM_PRESETS.items() if each == config), None)
@@ -189,7 +190,7 @@ class Design(NamedTuple):
     component: wiring.Component
     configuration: dict[str, Any]
     options: Sequence[str] | None = ()
-    """Those of ``nearmem verilog`` with which it is made, or None if it cannot be."""
+    """Options of ``nearmem verilog`` with which the design is made, or None if it cannot be."""
 
 
 WITH_DEPTHS: dict[str, Callable[[Machines], Design]] = {
@@ -201,7 +202,7 @@ WITH_DEPTHS: dict[str, Callable[[Machines], Design]] = {
     "fp32_maximum": _operator(FloatMaximum),
     **{f"{name}_unit": _unit(rule) for name, rule in RULES.items()},
 }
-"""Those of :data:`DESIGNS` that are operators and functional units."""
+"""The designs that are operators and functional units, by name."""
 
 DESIGNS: dict[str, Callable[[Machines], Design]] = {
     **WITH_DEPTHS,

@@ -55,12 +55,12 @@ _RESULTS = {
 """Names of results that have none; those of other operators are called ``test``."""
 
 _LONGEST = 80
-"""Characters of an expression that is written inside another one."""
+"""Most characters of an expression that is written inside another one."""
 
 _INDENT = "  "
 
 _LINE = 100
-"""Characters of a line."""
+"""Most characters of a line."""
 
 
 def module_text(
@@ -355,7 +355,7 @@ class _Writer:
     # Cells
 
     def _write_cells(self) -> None:
-        """All but operators and registers."""
+        """Writes all cells but operators and registers."""
         for index, cell in self._cells:
             nets = nets_of(index, 0, width_of(cell))
             name = self._wires[nets[0]][0] if len(nets) and nets[0] in self._wires else ""
@@ -389,7 +389,8 @@ class _Writer:
                     raise NotImplementedError(f"{type(cell).__name__} at {cell.src_loc}")
 
     def _part(self, cell: nir.Part, name: str) -> None:
-        """A slice that begins where a value says; beyond the end there are zeros, or the sign."""
+        """Writes a slice that begins where a value says; beyond the end there are zeros, or the
+        sign."""
         value, stride = self._cells.resolved(cell.value), cell.stride
         offset = [*self._cells.resolved(cell.offset)]
         while len(offset) > 1 and offset[-1] == ZERO:
@@ -503,7 +504,7 @@ class _Writer:
         self._body += [*(f"{line}," for line in lines[:-1]), *lines[-1:], ");"]
 
     def _write_registers(self, taken: set[int]) -> None:
-        """Registers, those together that change under the same conditions."""
+        """Writes registers, those together that change under the same conditions."""
         simple: defaultdict[Any, list[str]] = defaultdict(list)
         chosen: defaultdict[Any, list[tuple[Any, Any, bool]]] = defaultdict(list)
         clocks: dict[Any, Any] = {}

@@ -44,7 +44,7 @@ class Port:
     name: str
     width: int
     direction: str
-    """``"input"`` or ``"output"``."""
+    """Direction of the port: ``"input"`` or ``"output"``."""
 
 
 class VerilogPlatform(SharingPlatform):
@@ -65,15 +65,15 @@ class VerilogPlatform(SharingPlatform):
                 f"clock_gate_cell must be one of {CLOCK_GATE_CELLS}, got {clock_gate_cell!r}"
             )
         self.clock_gate_cell = clock_gate_cell
-        """See the parameter."""
+        """What clock gates are made of, one of :data:`~hw.logic.clocking.CLOCK_GATE_CELLS`."""
         self.components: dict[str, list[wiring.Component]] = {}
-        """By the name of their module; :func:`to_verilog` sees to it that all of a name are the
-        same hardware."""
+        """Components by the name of their module; :func:`to_verilog` sees to it that all of a name
+        are the same hardware."""
         self.files: dict[str, str] = {}
         self.enabled: set[str] = set()
         """Names of the modules all registers of which have an enable, an input ``ce``."""
         self.enable: Signal | None = None
-        """That of the module that is being elaborated, if it is one of them."""
+        """Enable of the module that is being elaborated, if it is among ``enabled``."""
 
     def place(self, shared: Shared, *, name: str, domain: str, enable: Any) -> Instance:
         enable = self.enable if enable is None else enable
@@ -161,7 +161,7 @@ class _Modules:
     def _text(
         self, fragment: Any, component: wiring.Component, name: str, more: Mapping[str, Any]
     ) -> str:
-        """``more`` are inputs beside the ports of the component."""
+        """The text of a module; ``more`` are inputs beside the ports of the component."""
         self._take_out(fragment, {})
         # With the direction left to Amaranth, an output that nothing drives would become an input.
         ports: dict[str, Any] = {
@@ -299,7 +299,8 @@ class _Uses(DomainCollector):
 
 @contextmanager
 def _collecting_rarely() -> Iterator[None]:
-    """Looking for garbage among the millions of objects of netlists takes a third of the time."""
+    """Has Python look for garbage rarely: among the millions of objects of netlists it takes a
+    third of the time."""
     usual = gc.get_threshold()
     gc.set_threshold(max(usual[0], 100_000), *usual[1:])
     try:

@@ -9,7 +9,7 @@ from .device import Axdimm, Configuration
 from .runs import KernelRun, RunResult
 
 AdamResult, AdamRun = RunResult, KernelRun
-"""Of runs of Adam."""
+"""The result of a run of Adam, and the run."""
 
 __all__ = [
     "AdamResult",

@@ -41,8 +41,9 @@ MODE_POLL_FABRIC_CYCLES = 8
 MODE_TIMEOUT_FABRIC_CYCLES = 1_000_000
 RUN_POLL_FABRIC_CYCLES = 256
 RUN_POLL_CHUNK_FABRIC_CYCLES = (50_000, 1_000_000)
-"""Shortest and longest call into the device that follows a run. Who closes it, or looks in, has to
-wait for its end, and a long run should not take many."""
+"""Shortest and longest call into the device, in fabric cycles, by which a run is followed. Who
+closes the channel, or looks in, has to wait for the call's end, and a long run should not take
+many."""
 
 
 class Mode(StrEnum):
@@ -56,7 +57,7 @@ class ModePolicy(StrEnum):
     """What an access does that finds its channel in the other mode, or its kernel at work."""
 
     RAISE = "raise"
-    """:class:`~sw_driver.errors.WrongModeError` or :class:`~sw_driver.errors.BusyError`."""
+    """Raises :class:`~sw_driver.errors.WrongModeError` or :class:`~sw_driver.errors.BusyError`."""
     WAIT = "wait"
     """Waits for the kernel's run and switches the mode."""
 
@@ -113,19 +114,19 @@ class Channel:
             limit_bytes=kernel_window(self._transport.capacity_bytes), stagger=stagger
         )
         self.allocations = allocations
-        """Of all channels."""
+        """Allocations in the DRAM of all the module's channels."""
         self.cache = HostCache(self._transport, number)
         """What the host's cache keeps of the DRAM for programs that use its mapping."""
         self.follower = Worker(f"nearmem-channel{number}")
         self.run: KernelRun | None = None
         self.copied = CopiedBytes()
         self.occupied_until = 0
-        """Simulated time at which the last copy ended."""
+        """Simulated time at which the channel's last copy ended, in fabric cycles."""
         status = self.arbiter.read("status")
         self.mode = _mode_in_force(self.arbiter, status)
         # Another driver, closed during a run, may have left the kernel at work.
         self.unfinished = bool(self.arbiter["status"]["kernel_busy"].extract(status))
-        """The kernel was started, or found running, and has not been seen idle since."""
+        """Whether the kernel was started, or found running, and has not been seen idle since."""
 
     def _identify(self) -> None:
         for name in ("magic", "version"):
@@ -207,7 +208,7 @@ class Channel:
         return self._lock.acquire(blocking=False)
 
     def leave(self) -> None:
-        """See :meth:`try_exclusive`."""
+        """Gives back the lock that :meth:`try_exclusive` took."""
         self._lock.release()
 
     def acquire_for_closing(self) -> None:

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 COPY_CHUNK_BYTES = 1 << 20
-"""What is moved at once: progress is told, and closing takes effect, in between."""
+"""Bytes that a copy moves at once: progress is told, and closing takes effect, in between."""
 
 
 class End:
@@ -43,27 +43,27 @@ class End:
     """
 
     channel: Channel | None = None
-    """Whose DRAM it is in, if any."""
+    """The channel in whose DRAM the bytes are, if any."""
     backdoor = False
-    """Whether link, clock and arbiter take no part."""
+    """Whether the copy is done without link, clock and arbiter."""
 
     def __init__(self, allocation: tuple[AllocationTable[Any], Pointer] | None) -> None:
         self.allocation = allocation
 
     def hold(self, user: str) -> None:
-        """``user`` needs the allocation from now on."""
+        """Notes that the operation ``user`` needs the allocation, so that it cannot be freed."""
         if self.allocation is not None:
             table, pointer = self.allocation
             table.hold(pointer, user)
 
     def release(self, user: str) -> None:
-        """``user`` needs it no more."""
+        """Notes that the operation ``user`` needs the allocation no more."""
         if self.allocation is not None:
             table, pointer = self.allocation
             table.release(pointer, user)
 
     def legs(self, nbytes: int, *, writing: bool) -> Sequence[Leg]:
-        """What the transfer occupies, and for how long at least."""
+        """The schedules that the transfer occupies here, and for how long at least."""
         return ()
 
     def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> None:
@@ -247,7 +247,7 @@ def _move_piece(destination: End, source: End, offset: int, size: int, what: str
 
 
 def _durations(legs: Sequence[Leg], link: Schedule | None, context: Context) -> dict[Schedule, int]:
-    """For how many fabric cycles the transfer occupies what."""
+    """Fabric cycles for which the transfer occupies each schedule."""
     longest_ns = max((leg.duration_ns for leg in legs), default=0.0)
     durations: dict[Schedule, float] = {}
     for leg in legs:

@@ -45,14 +45,14 @@ class Configuration:
     """What a channel says that it was built with."""
 
     capacity_bytes: int
-    """The register windows included."""
+    """Bytes of the channel's address range, the register windows included."""
     lanes: int
-    """Functional units."""
+    """Functional units of the channel's kernel."""
     block_bytes: int
     read_latency_fabric_cycles: int
-    """Of host reads; 0 on an untimed backend."""
+    """Latency of host reads in fabric cycles; 0 on an untimed backend."""
     rules: tuple[str, ...]
-    """Update rules of the kernel."""
+    """Names of the kernel's update rules."""
 
 
 class Axdimm(Copies):
@@ -127,7 +127,7 @@ class Axdimm(Copies):
 
     @property
     def storage(self) -> NvmeStorage:
-        """Registered storage."""
+        """The registered storages as one memory."""
         return self._session.storage
 
     @property

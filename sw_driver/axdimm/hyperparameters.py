@@ -16,7 +16,7 @@ from ..errors import InvalidArgumentError
 __all__ = ["LAST_STEP", "checked_hyperparameters", "rule_constants"]
 
 LAST_STEP = 2**53
-"""Largest step; beyond it a double does not tell steps apart."""
+"""Largest step of an optimizer; beyond it a double does not tell steps apart."""
 
 _ANY = (-math.inf, math.inf, "a number that FP32 can hold")
 _NOT_NEGATIVE = (0.0, math.inf, "a number from 0 on that FP32 can hold")
@@ -24,7 +24,8 @@ _RANGES = {
     **dict.fromkeys(("lr", "eps", "weight_decay", "lr_decay", "momentum", "alpha"), _NOT_NEGATIVE),
     **dict.fromkeys(("beta1", "beta2"), (0.0, 1.0, "a number from 0 to below 1")),
 }
-"""From what value on, below what, and in words; :data:`_ANY` if it is not here."""
+"""Range of hyper-parameters: the least value, what it has to be below, and both in words; of others
+:data:`_ANY`."""
 
 
 def checked_hyperparameters(rule: UpdateRule, given: Mapping[str, Any]) -> dict[str, float]:
@@ -82,7 +83,7 @@ def rule_constants(rule: UpdateRule, hyperparameters: Mapping[str, float]) -> di
 
 
 def _number(name: str, value: object) -> float:
-    """A number in the range of the hyper-parameter."""
+    """``value`` as a number, which is in the range of the hyper-parameter ``name``."""
     least, below, expected = _RANGES.get(name, _ANY)
     try:
         number = float(value)  # type: ignore[arg-type]

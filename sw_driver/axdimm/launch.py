@@ -40,7 +40,7 @@ def launch(
     stream: Stream | None,
     modes: str | None,
 ) -> KernelRun:
-    """See :meth:`~sw_driver.axdimm.device.Axdimm.RunOnAxdimmAsync`."""
+    """Checks and starts a run, see :meth:`~sw_driver.axdimm.device.Axdimm.RunOnAxdimmAsync`."""
     state = session.channel(channel)
     chosen = _rule_of(state, rule)
     tensors = _named_tensors(chosen, tensors)

@@ -18,7 +18,7 @@ from .session import Session, check_flags
 __all__ = ["Copies", "CopyOptions"]
 
 _MEMORIES = {"Host": "host", "Gpu": "gpu", "Nvme": "storage"}
-"""A session's memories, by what the functions call them."""
+"""Attributes of a session that are its memories, by what the functions call them."""
 
 
 class CopyOptions(TypedDict, total=False):
@@ -27,9 +27,10 @@ class CopyOptions(TypedDict, total=False):
     stream: Stream | None
     """Where to queue the copy; without one it is over when the call returns."""
     modes: str | None
-    """See :class:`~sw_driver.axdimm.channel.ModePolicy`; None: the device's."""
+    """What to do in the other mode: a :class:`~sw_driver.axdimm.channel.ModePolicy`; None: the
+    device's."""
     backdoor: bool | None
-    """Past link, clock and arbiter, for what is in the module's DRAM; None: the device's."""
+    """Whether to go past link, clock and arbiter to the module's DRAM; None: the device's."""
 
 
 class Copies:
@@ -57,97 +58,97 @@ class Copies:
         nbytes: int,
         **how: Unpack[CopyOptions],
     ) -> Handle[None]:
-        """Within the host's memory."""
+        """Copies within the host's memory."""
         return self._copy("Host", "Host", dst, src, nbytes, **how)
 
     def MemcpyHost2Axdimm(
         self, dst: AxdimmPointer, src: HostPointer | Any, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Over the host link, with non-temporal stores (paper section 4.1)."""
+        """Copies to the module over the host link, with non-temporal stores (paper section 4.1)."""
         return self._copy("Host", "Axdimm", dst, src, nbytes, **how)
 
     def MemcpyHost2Gpu(
         self, dst: GpuPointer, src: HostPointer | Any, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Over the GPU's link."""
+        """Copies to a GPU over its link."""
         return self._copy("Host", "Gpu", dst, src, nbytes, **how)
 
     def MemcpyHost2Nvme(
         self, dst: NvmePointer, src: HostPointer | Any, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """To storage; the bytes are in the files when the copy has ended."""
+        """Copies to storage; the bytes are in the files when the copy has ended."""
         return self._copy("Host", "Nvme", dst, src, nbytes, **how)
 
     def MemcpyAxdimm2Host(
         self, dst: HostPointer | Any, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Over the host link; never from the host's cache (paper section 4.1)."""
+        """Copies from the module over the host link, never from the host's cache (section 4.1)."""
         return self._copy("Axdimm", "Host", dst, src, nbytes, **how)
 
     def MemcpyAxdimm2Axdimm(
         self, dst: AxdimmPointer, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Twice over the host link: the channels cannot reach each other."""
+        """Copies twice over the host link: the module's channels cannot reach each other."""
         return self._copy("Axdimm", "Axdimm", dst, src, nbytes, **how)
 
     def MemcpyAxdimm2Gpu(
         self, dst: GpuPointer, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Straight over both links: the module's pages are pinned (section 4.3)."""
+        """Copies from the module straight over both links: its pages are pinned (section 4.3)."""
         return self._copy("Axdimm", "Gpu", dst, src, nbytes, **how)
 
     def MemcpyAxdimm2Nvme(
         self, dst: NvmePointer, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Straight from the host link to storage."""
+        """Copies from the module over the host link straight to storage."""
         return self._copy("Axdimm", "Nvme", dst, src, nbytes, **how)
 
     def MemcpyGpu2Host(
         self, dst: HostPointer | Any, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Over the GPU's link."""
+        """Copies from a GPU over its link."""
         return self._copy("Gpu", "Host", dst, src, nbytes, **how)
 
     def MemcpyGpu2Axdimm(
         self, dst: AxdimmPointer, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Straight over both links: the module's pages are pinned (section 4.3)."""
+        """Copies to the module straight over both links: its pages are pinned (section 4.3)."""
         return self._copy("Gpu", "Axdimm", dst, src, nbytes, **how)
 
     def MemcpyGpu2Gpu(
         self, dst: GpuPointer, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Within a GPU's memory or from one to another."""
+        """Copies within a GPU's memory or from one GPU to another."""
         return self._copy("Gpu", "Gpu", dst, src, nbytes, **how)
 
     def MemcpyGpu2Nvme(
         self, dst: NvmePointer, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Straight to storage, as by GPUDirect Storage (section 4.4)."""
+        """Copies from a GPU straight to storage, as by GPUDirect Storage (section 4.4)."""
         return self._copy("Gpu", "Nvme", dst, src, nbytes, **how)
 
     def MemcpyNvme2Host(
         self, dst: HostPointer | Any, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """From storage."""
+        """Copies from storage to the host's memory."""
         return self._copy("Nvme", "Host", dst, src, nbytes, **how)
 
     def MemcpyNvme2Axdimm(
         self, dst: AxdimmPointer, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Straight from storage to the host link."""
+        """Copies straight from storage over the host link to the module."""
         return self._copy("Nvme", "Axdimm", dst, src, nbytes, **how)
 
     def MemcpyNvme2Gpu(
         self, dst: GpuPointer, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Straight from storage, as by GPUDirect Storage (section 4.4)."""
+        """Copies straight from storage to a GPU, as by GPUDirect Storage (section 4.4)."""
         return self._copy("Nvme", "Gpu", dst, src, nbytes, **how)
 
     def MemcpyNvme2Nvme(
         self, dst: NvmePointer, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Within storage or from one to another."""
+        """Copies within storage or from one storage to another."""
         return self._copy("Nvme", "Nvme", dst, src, nbytes, **how)
 
     def _copy(
@@ -177,7 +178,7 @@ class Copies:
         past_link = session.backdoor if backdoor is None else backdoor
 
         def end(kind: str, what: Any, written: bool) -> End:
-            """Raises what is wrong with the pointer or buffer."""
+            """One end of the copy; raises what is wrong with its pointer or buffer."""
             if kind == "Axdimm":
                 channel = session.owner(what)
                 channel.allocations.range(what, size)

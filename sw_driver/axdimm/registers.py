@@ -22,10 +22,10 @@ COUNTERS = tuple(
     for register in arbiter_map().registers
     if [field.name for field in register.fields] == ["count"]
 )
-"""Registers of the arbiter that count."""
+"""Names of the arbiter's registers that count."""
 
 REGISTER_BYTES = 8
-"""A register is the first eight bytes of its line, little endian."""
+"""Bytes of a register: the first eight of its line, little endian."""
 
 
 class RegisterWindow:
@@ -33,9 +33,9 @@ class RegisterWindow:
 
     Parameters
     ----------
-    transport, channel: where.
+    transport, channel: how the channel is reached, and its number.
     base: byte address of the window in the channel.
-    registers: the map.
+    registers: the map of the window.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class RegisterWindow:
 
     @property
     def registers(self) -> tuple[Register, ...]:
-        """The descriptions of all, in the order of their addresses."""
+        """The descriptions of all registers, in the order of their addresses."""
         return self._registers.registers
 
     def address(self, name: str) -> int:

@@ -22,12 +22,12 @@ __all__ = [
 ]
 
 PARAMETER_BYTES = 4
-"""FP32."""
+"""Bytes of a parameter, which is in FP32."""
 
 PARAMETERS_PER_BEAT = LINE_BYTES // PARAMETER_BYTES
 
 BURST_TCK = 4
-"""DRAM clocks that the data of a line take."""
+"""DRAM clocks that the data of a line of 64 bytes take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +38,17 @@ class DramActivity:
     """
 
     data_tck: int
-    """Reads and writes were issued; their data take four clocks each."""
+    """DRAM clocks in which reads and writes were issued, four for the data of each."""
     refresh_tck: int
-    """The controller was closed for refreshes, the precharge before them included."""
+    """DRAM clocks in which the controller was closed for refreshes, with the precharges before."""
     row_tck: int
-    """The oldest request waited for a precharge, an activate or tRCD."""
+    """DRAM clocks in which the oldest request waited for a precharge, an activate or tRCD."""
     turn_around_tck: int
-    """The oldest request waited for the spacing of columns: read to write, tWTR, tCCD_L."""
+    """DRAM clocks in which the oldest request waited for read to write, tWTR or tCCD_L."""
     starved_tck: int
-    """The kernel had no request for the controller, or did not take the data of its reads."""
+    """DRAM clocks in which the kernel had no request, or did not take the data of its reads."""
     idle_tck: int
-    """The kernel asked for nothing yet: it checked its settings."""
+    """DRAM clocks in which the kernel asked for nothing yet: it checked its settings."""
     activates: int
     precharges: int
     refreshes: int
@@ -63,12 +63,12 @@ class DramActivity:
 
     @property
     def times_tck(self) -> dict[str, int]:
-        """The times by name, without the unit."""
+        """The DRAM clocks of each kind, by name without the unit."""
         return {name: getattr(self, f"{name}_tck") for name in DRAM_TIMES}
 
     @property
     def total_tck(self) -> int:
-        """All clocks of the run."""
+        """All DRAM clocks of the run."""
         return sum(self.times_tck.values())
 
     @property
@@ -80,7 +80,7 @@ class DramActivity:
 DRAM_TIMES = tuple(
     item.name.removesuffix("_tck") for item in fields(DramActivity) if item.name.endswith("_tck")
 )
-"""The times of a :class:`DramActivity`, without the unit."""
+"""Names of the kinds of DRAM clocks in a :class:`DramActivity`, without the unit."""
 
 ACTIVITY_REGISTERS = {
     **{f"{name}_tck": f"{name}_tck" for name in DRAM_TIMES},
@@ -98,17 +98,17 @@ class RunResult:
 
     nparams: int
     fabric_cycles: int
-    """From START to DONE; 0 on an untimed backend."""
+    """Fabric cycles from START to DONE; 0 on an untimed backend."""
     beats_read: int
-    """Beats of 64 bytes."""
+    """Beats of 64 bytes that the kernel read."""
     beats_written: int
-    """Beats of 64 bytes."""
+    """Beats of 64 bytes that the kernel wrote."""
     idle_fabric_cycles: int
     """Fabric cycles of the run in which no beat moved; 0 on an untimed backend."""
     activity: DramActivity | None = None
-    """What the DRAM did meanwhile; None on an untimed backend."""
+    """What the DRAM did during the run; None on an untimed backend."""
     sums: Mapping[str, float] = field(default_factory=dict)
-    """The rule's sums over all parameters, FP32 values; of a backend without arithmetic 0."""
+    """The rule's sums over all parameters, as FP32 values; 0 on a backend without arithmetic."""
 
 
 class KernelRun(Handle[RunResult]):
@@ -144,7 +144,7 @@ class KernelRun(Handle[RunResult]):
         self.nparams = nparams
         """Parameters that the run updates."""
         self.kernel_began = 0
-        """Simulated time of START, in fabric cycles."""
+        """Simulated time at which the kernel was started, in fabric cycles."""
 
     @property
     def beats(self) -> int:

@@ -41,7 +41,7 @@ M = TypeVar("M", bound="Memory")
 
 _numbers = itertools.count(1)
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
-"""Closed when the program ends, so that timelines are written and nothing runs on in threads."""
+"""Sessions to close when the program ends, so that timelines are written and threads end."""
 
 
 class Session:
@@ -146,7 +146,7 @@ class Session:
 
     @property
     def storage(self) -> NvmeStorage:
-        """Registered storage."""
+        """The registered storages as one memory."""
         from ..memory.nvme import NvmeStorage
 
         return self._memory("storage", lambda: NvmeStorage(device=self.number))
@@ -178,7 +178,7 @@ class Session:
             return self._channel_streams[state.number]
 
     def new_stream(self, name: str) -> Stream:
-        """Another stream."""
+        """Another stream, called ``name``."""
         self.context.check_open()
         with self._streams_lock:
             return self._add_stream(name)
@@ -249,7 +249,7 @@ class Session:
     # Closing.
 
     def close(self) -> None:
-        """See :meth:`~sw_driver.axdimm.device.Axdimm.close`."""
+        """Closes the device, see :meth:`~sw_driver.axdimm.device.Axdimm.close`."""
         if os.getpid() != self._pid:
             return  # a fork's copy, which has neither threads nor device
         self.context.closing.set()

@@ -18,16 +18,16 @@ __all__ = [
 ]
 
 PAPER_FABRIC_MHZ = 200.0
-"""Paper section 3.1."""
+"""Fabric clock of the paper's module in MHz (section 3.1)."""
 
 PAPER_MPARAMS_PER_S = 789.38
-"""Measured on the AXDIMM, both channels (paper Table 5)."""
+"""Throughput measured on the AXDIMM, both channels, in 10^6 parameters a second (paper Table 5)."""
 
 PAPER_CPU_MPARAMS_PER_S = 140.32
-"""Measured on one core of the paper's host (Table 5)."""
+"""Throughput measured on one core of the paper's host, in 10^6 parameters a second (Table 5)."""
 
 PAPER_EFFICIENCY = 0.863
-"""Of the bandwidth's ceiling (paper Table 5)."""
+"""Share of the bandwidth's ceiling that the AXDIMM reaches (paper Table 5)."""
 
 BYTES_PER_PARAMETER = rule(PAPER_RULES[0]).bytes_per_parameter
 """Memory traffic of a parameter's update in the paper: p, g, m, v are loaded, p, m, v are stored,

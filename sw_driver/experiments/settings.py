@@ -66,7 +66,7 @@ MODULE_KEYS = _keys(
 """The keys of a module's configuration."""
 
 KEYS: Keys = {**MODULE_KEYS, "count": int, "stagger": bool}
-"""Those of a sweep's points: also ``count`` (parameters of each channel) and ``stagger`` (the
+"""The keys of a sweep's points: also ``count`` (parameters of each channel) and ``stagger`` (the
 driver's placement)."""
 
 PIM_KEYS = _keys(
@@ -76,7 +76,7 @@ PIM_KEYS = _keys(
     counting=COUNTINGS,
     clocking=CLOCKINGS,
 )
-"""Those of a PIM's configuration."""
+"""The keys of a PIM's configuration."""
 
 
 def parse_value(name: str, text: str, keys: Keys = KEYS) -> Value:

@@ -29,7 +29,7 @@ CAPACITY_BYTES = 64 << 20
 RUNS_PER_GROUP = 8
 MOST_PARAMETERS = 300_000
 MOST_FABRIC_CYCLES = 400_000
-"""About what a run may take: fewer parameters if there are few lanes."""
+"""Fabric cycles, about, that a run may take: fewer parameters if there are few lanes."""
 
 _DEALT: dict[str, Sequence[Any]] = {
     "preset": ("axdimm", "axdimm_8gbit_x16", "axdimm_ddr4_2400", "tiny"),
@@ -39,25 +39,25 @@ _DEALT: dict[str, Sequence[Any]] = {
     "refresh": (True, True, True, False),
     "rules": tuple(RULES),
 }
-"""What a module always has; few modules see all of it."""
+"""Values of the settings that a module always has; few modules see all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A run."""
+    """One run: a placement of the tensors and a count."""
 
     placement: str
     """How the tensors were placed, for the reader."""
     addresses: dict[str, int]
-    """Of the tensors of the module's rule, by their registers."""
+    """Byte addresses of the tensors of the module's rule, by their registers."""
     count: int
     rest_fabric_cycles: int
-    """Let pass before START."""
+    """Fabric cycles that are let pass before START."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Runs on one module."""
+    """Runs on one module, which share a build of the simulator."""
 
     preset: str
     settings: dict[str, Any]
@@ -81,7 +81,7 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Of the model's fabric cycles, as a share of the RTL's."""
+        """Error of the model's fabric cycles, as a share of the RTL's."""
         return self.model["cycles"] / self.rtl["cycles"] - 1
 
     @property

@@ -25,7 +25,7 @@ _SIGNALS = {
     *_READ_ADDRESS,
     *("rid", "rdata", "rresp", "rlast", "ruser", "rvalid", "rready"),
 }
-"""Of AXI4 and AXI4-Lite (IHI 0022)."""
+"""Names of the signals of AXI4 and AXI4-Lite (IHI 0022)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,11 @@ class AxiBus:
     """An AXI4 or AXI4-Lite bus."""
 
     name: str
-    """What the names of its ports begin with."""
+    """What the names of the bus's ports begin with."""
     is_lite: bool
     is_manager: bool
     widths: Mapping[str, int]
-    """Bits of each of its signals, by the standard's name, in the order of the ports."""
+    """Bits of each of the bus's signals, by the standard's name, in the order of the ports."""
 
 
 def find_buses(ports: Sequence[Mapping[str, Any]]) -> list[AxiBus]:

@@ -31,15 +31,15 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
-"""``name``, ``latency`` (clock cycles or None), each of
-:data:`~sw_driver.fpga.synthesis.RESOURCES`, ``levels`` and ``path``, and ``placed``: a
-dictionary for each seed with ``seed``, ``clock_mhz``, ``used``, ``available`` and ``path``."""
+"""What a design costs: ``name``, ``latency`` (clock cycles or None), each of
+:data:`~sw_driver.fpga.synthesis.RESOURCES`, ``levels`` and ``path``, and ``placed``: a dictionary
+for each seed with ``seed``, ``clock_mhz``, ``used``, ``available`` and ``path``."""
 
 PART = "xczu19eg"
 """The UltraScale+ part that designs are compared with."""
 
 PART_RESOURCES = {"luts": 522_720, "flip_flops": 1_045_440, "dsp48e2": 1_968, "bram18": 2 * 984}
-"""What it has (AMD DS891)."""
+"""Resources of :data:`PART` (AMD DS891)."""
 
 PAPER_UNIT = {"latency": 128, "dsp48e2": 31}
 """A functional unit of the AXDIMM paper (section 3.3), which says no more of it."""

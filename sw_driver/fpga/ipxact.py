@@ -22,7 +22,8 @@ __all__ = ["component_text"]
 
 _NAMESPACE = "http://www.accellera.org/XMLSchema/IPXACT/1685-2014"
 _SIGNALS = ("xilinx.com", "signal", "1.0")
-"""Clock and reset have no bus definition in the standard; these are the ones that tools know."""
+"""Vendor, library and version of bus definitions for clock and reset that tools know; the standard
+has none."""
 
 
 def component_text(
@@ -39,17 +40,17 @@ def component_text(
     Parameters
     ----------
     description
-        Of :func:`hw.verilog.generate.generate`.
+        Description of the design, from :func:`hw.verilog.generate.generate`.
     version
-        Of the component.
+        Version of the component.
     clock_hz
-        Of the design's clock.
+        Frequency of the design's clock.
     buses
-        Its AXI buses.
+        The design's AXI buses.
     registers
         What its subordinate bus, if there is one, leads to.
     sources
-        Its Verilog files.
+        The design's Verilog files.
     """
     return _Component(description, clock_hz, list(buses), registers).text(version, list(sources))
 

@@ -22,9 +22,10 @@ class LongestPath:
 
     levels: int
     """Lookup tables, carry chains (one each, however long) and multiplications
-    (:data:`MULTIPLICATION_LEVELS` each) on it."""
+    (:data:`MULTIPLICATION_LEVELS` each) on the path."""
     cells: tuple[str, ...]
-    """Their names and types, from the register at its beginning to the one at its end."""
+    """Names and types of the path's cells, from the register at its beginning to the one at its
+    end."""
 
 
 class _Registers(NamedTuple):
@@ -41,7 +42,7 @@ class _FlipFlop(NamedTuple):
     data: str
     clock: str
     idle: Mapping[str, tuple[str, ...]]
-    """What other inputs must be tied to, and parameters be."""
+    """What the flip-flop's other inputs must be tied to, and parameters be."""
 
 
 _FLIP_FLOPS = {
@@ -186,7 +187,7 @@ class _Leaf(NamedTuple):
     name: str
     cell: Mapping[str, Any]
     nets: Mapping[str, list[int]]
-    """By port; constants are left out."""
+    """Nets of the cell by port; constants are left out."""
 
 
 def longest_path(modules: Mapping[str, Any], top: str) -> LongestPath:
@@ -246,7 +247,7 @@ def longest_path(modules: Mapping[str, Any], top: str) -> LongestPath:
 
 
 _START = -1
-"""In the place of the net before a register's output."""
+"""Stands for the net before a register's output."""
 
 _CLOCK_PORTS = frozenset({"C", "CLK", "CLKARDCLK", "CLKBWRCLK", "WCLK", "G", "I"})
 """Inputs at which no path ends, since they are clocks."""

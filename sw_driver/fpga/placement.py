@@ -31,10 +31,10 @@ ECP5_RESOURCES = {
     "MULT18X18D": "mult18",
     "DP16KD": "ram18",
 }
-"""What is counted, by the name of nextpnr."""
+"""Our names of the resources that are counted, by nextpnr's."""
 
 DEFAULT_MHZ = 200
-"""What the placer is asked for. It stops caring for a path that is fast enough."""
+"""Clock that the placer is asked for. It stops caring for a path that is fast enough."""
 
 _SCRIPT = "read_verilog design.v wrapper.v; synth_ecp5 -top wrapper -json netlist.json"
 
@@ -50,13 +50,14 @@ class Placement:
 
     seed: int
     clock_mhz: float
-    """The fastest clock between flip-flops; paths from and to pins are left out."""
+    """Fastest clock between flip-flops; paths from and to pins are left out."""
     used: Mapping[str, int]
-    """By the values of :data:`ECP5_RESOURCES`, without the wrapper."""
+    """Resources that the design uses, by the values of :data:`ECP5_RESOURCES`, without the
+    wrapper."""
     available: Mapping[str, int]
-    """The same of the part."""
+    """Resources that the part has, by the values of :data:`ECP5_RESOURCES`."""
     path: tuple[str, ...]
-    """The slowest, cell by cell."""
+    """The slowest path, cell by cell."""
 
 
 def find_nextpnr() -> None:

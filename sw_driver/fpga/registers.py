@@ -49,9 +49,10 @@ class Registers:
     """The registers that a bus of a design leads to."""
 
     text: str
-    """In SystemRDL."""
+    """Description of the registers in SystemRDL."""
     top: AddrmapNode
-    """The same, elaborated; its registers are the design's, or those of the maps within it."""
+    """The elaborated address map; its registers are the design's, or those of the maps within
+    it."""
 
     def blocks(self) -> Iterator[AddrmapNode]:
         """The maps that have registers, in the order of their addresses."""
@@ -75,7 +76,7 @@ class Registers:
             }
 
     def _html(self, name: str) -> str:
-        """A page that loads nothing from elsewhere."""
+        """The register map as an HTML page that loads nothing from elsewhere."""
         root = ET.Element("html", lang="en")
         head, body = child(root, "head"), child(root, "body")
         child(head, "meta", charset="utf-8")
@@ -120,7 +121,7 @@ class Registers:
                 child(row, tag, cell)
 
     def _svd(self, name: str) -> str:
-        """CMSIS-SVD 1.3: a device whose peripherals are the blocks."""
+        """The register map in CMSIS-SVD 1.3: a device whose peripherals are the blocks."""
         schema = "http://www.w3.org/2001/XMLSchema-instance"
         device = ET.Element("device", {"schemaVersion": "1.3", "xmlns:xs": schema})
         device.set("xs:noNamespaceSchemaLocation", "CMSIS-SVD.xsd")

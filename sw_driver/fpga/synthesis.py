@@ -47,7 +47,8 @@ _MODULE = re.compile(r"^(?:\(\*[^\n]*\*\)\n)*module (\w+)\b.*?^endmodule\n", re.
 _INSTANCE = re.compile(r"^  (\w+) (?:#\(.*?\) )?\w+ \(", re.M | re.S)
 
 _PART_CHARACTERS = 250_000
-"""Of Verilog, mapped at once: Yosys in WebAssembly has 4 GB, and 1.3 million take more."""
+"""Characters of Verilog that are mapped at once: Yosys in WebAssembly has 4 GB, and 1.3 million
+take more."""
 
 
 def find_yosys() -> None:

@@ -40,10 +40,10 @@ HYPERPARAMETERS = {
     "weight_decay": 0.01,
     "t": 3,
 }
-"""Of the step that is compared; others are 0.5."""
+"""Hyper-parameters of the step that is compared; others are 0.5."""
 
 _SPECIAL = (0, 1 << 31, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000)
-"""Zeros, subnormal, smallest and largest numbers, infinities, NaN."""
+"""Bits of zeros, subnormal, smallest and largest numbers, infinities, NaN."""
 
 
 class Vector(NamedTuple):
@@ -107,9 +107,9 @@ class KernelRun:
     script: list[Step] = field(default_factory=list)
     """The accesses, one after the other."""
     before: list[bytes] = field(default_factory=list)
-    """The lines of the memory, a power of two of them."""
+    """Lines of the memory before the runs, a power of two of them."""
     after: list[bytes] = field(default_factory=list)
-    """The same when the runs are over."""
+    """Lines of the memory when the runs are over."""
 
 
 def kernel_run(config: KernelConfig) -> KernelRun:
@@ -178,7 +178,8 @@ def kernel_run(config: KernelConfig) -> KernelRun:
 
 
 _LINES = 19
-"""Of a tensor: more than a round of the small configurations, and no whole number of rounds."""
+"""Lines of a tensor: more than a round of the small configurations, and no whole number of
+rounds."""
 
 _COUNT = _LINES * PARAMETERS_PER_BEAT - 4
 """Parameters of a tensor, of which the last line is not full."""

@@ -28,7 +28,7 @@ def _ddr4(name: str, a: str, b: str, gb_per_s: float, source: str) -> Link:
 
 
 def _drives(name: str, a: str, b: str, latency: Figure) -> Link:
-    """A way that could carry all that the drives do."""
+    """A link that could carry all that the drives do."""
     one = FIRECUDA_520["read_gb_per_s"]
     both = replace(one, value=_DRIVES * one.value, source=f"two drives: {one.source}")
     return link(name, a, b, both, latency)

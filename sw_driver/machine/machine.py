@@ -49,7 +49,7 @@ class Machine:
                 _check_name(f"{self.name}: an end of link {link.name}", end, nodes)
 
     def memory(self, name: str) -> Memory:
-        """Raises :class:`MachineError` if there is none of that name; so do the next two."""
+        """The memory of that name; raises :class:`MachineError` if there is none."""
         return self._named("memory", self.memories, name)
 
     def device(self, name: str) -> Device:

@@ -86,7 +86,7 @@ MC_DLA = _catalogue(
         "3.5 and 2.1 (V-B)",
     ),
 )
-"""Table II, and what is fitted."""
+"""The parts of Kwon and Rhu's Table II, with what is fitted."""
 
 _HALF = "half of what the data sheet has for TF32 without sparsity, as 64 is of the V100's 125"
 _NINE_TENTHS = "nine tenths of the lanes' rate, as 14.2 are of 15.75"
@@ -119,11 +119,12 @@ CATALOGUES = {
         ),
     )
 }
-"""By name. Those of today have the paper's number of links, each as fast as two or three."""
+"""Catalogues of parts by name. Those of today have the paper's number of links, each as fast as two
+or three."""
 
 MC_DLA_RTL = "mc_dla_rtl"
-"""As :data:`MC_DLA`, with the rates that the RTL of the paper's memory-node has by the model of its
-cycles; computed when it is asked for."""
+"""Name of the catalogue that is :data:`MC_DLA` with the rates that the RTL of the paper's
+memory-node has by the model of its cycles; computed when it is asked for."""
 
 
 def parts_of(name: str) -> Machine:

@@ -18,7 +18,8 @@ _WARM_PACKETS = 32
 
 @cache
 def link_gb_per_s(config: MemoryNodeConfig) -> float:
-    """What one link reads: packets of 4 KB, one after the other."""
+    """What one link of a memory-node reads, in 10^9 bytes a second: packets of 4 KB, one after the
+    other."""
     packets = 2 * _WARM_PACKETS
     reads = [Request(False, PACKET_LINES * number, PACKET_LINES) for number in range(packets)]
     others: list[list[Request]] = [[] for _ in range(config.group_links - 1)]
@@ -28,8 +29,9 @@ def link_gb_per_s(config: MemoryNodeConfig) -> float:
 
 @cache
 def memory_gb_per_s(config: MemoryNodeConfig) -> float:
-    """What the node's memory moves while all links read and write packets of 4 KB in turn, each in
-    its part of the addresses, from one batch of collected refreshes to the next. A few seconds."""
+    """What a node's memory moves, in 10^9 bytes a second, while all links read and write packets of
+    4 KB in turn, each in its part of the addresses, from one batch of collected refreshes to the
+    next. A few seconds."""
     links = config.group_links
     share = config.group_bytes // LINE_BYTES // PACKET_LINES // links
     period = config.controller.refresh_postpone * config.part.timing.t_refi // 4

@@ -24,7 +24,8 @@ __all__ = [
 ]
 
 MARKS = ("given", "calibrated", "predicted", "assumed")
-"""By a paper or a data sheet; fitted to measurements; by a model that is held to RTL; or none."""
+"""Where figures come from: a paper or a data sheet; a fit to measurements; a model that is held to
+RTL; or none of these."""
 
 SHARINGS = ("duplex", "half")
 
@@ -42,32 +43,33 @@ class Figure:
     value: int | float
     source: str
     mark: str
-    """One of :data:`MARKS`."""
+    """Where the number comes from, one of :data:`MARKS`."""
 
 
 def given(value: int | float, source: str) -> Figure:
-    """From a paper or a data sheet, which ``source`` names."""
+    """A figure from a paper or a data sheet, which ``source`` names."""
     return Figure(value=value, source=source, mark="given")
 
 
 def calibrated(value: int | float, source: str) -> Figure:
-    """Fitted; ``source`` says to what, and with how many free numbers."""
+    """A figure that was fitted; ``source`` says to what, and with how many free numbers."""
     return Figure(value=value, source=source, mark="calibrated")
 
 
 def predicted(value: int | float, source: str) -> Figure:
-    """By a model of the RTL's cycles, which ``source`` names."""
+    """A figure by a model of the RTL's cycles, which ``source`` names."""
     return Figure(value=value, source=source, mark="predicted")
 
 
 def assumed(value: int | float, source: str) -> Figure:
-    """None of these; ``source`` says why it is plausible."""
+    """A figure that is none of these; ``source`` says why it is plausible."""
     return Figure(value=value, source=source, mark="assumed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """Raises :class:`MachineError` for a figure that says too little or is out of its range."""
+    """A named part; raises :class:`MachineError` for a figure that says too little or is out of its
+    range."""
 
     name: str
     least: ClassVar[dict[str, int | float]] = {}
@@ -93,7 +95,7 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(_Part):
-    """Holds so many bytes. Links and devices name it as where they are."""
+    """A memory of so many bytes. Links and devices name it as where they are."""
 
     capacity_bytes: Figure
     least: ClassVar[dict[str, int | float]] = {"capacity_bytes": 1}
@@ -106,9 +108,9 @@ class Device(_Part):
     memory: str
     tflop_per_s: Figure
     gb_per_s: Figure
-    """Between it and its memory, in 10^9 bytes a second."""
+    """Rate between the device and its memory, in 10^9 bytes a second."""
     launch_ns: Figure
-    """Once an operation."""
+    """Nanoseconds that each operation takes besides."""
     least: ClassVar[dict[str, int | float]] = {
         "tflop_per_s": 1e-6,
         "gb_per_s": 1e-3,
@@ -128,17 +130,18 @@ class Link(_Part):
     """Joins two memories or junctions. What writes goes from ``a`` to ``b``; what reads, back."""
 
     a: str
-    """Where what uses the link is, such as the root of a PCIe tree."""
+    """The end of the link where what uses it is, such as the root of a PCIe tree."""
     b: str
-    """What is reached over it, such as a drive."""
+    """The end of the link that is reached over it, such as a drive."""
     read_gb_per_s: Figure
     write_gb_per_s: Figure
-    """In 10^9 bytes a second."""
+    """Rate of writes, from ``a`` to ``b``, in 10^9 bytes a second."""
     latency_ns: Figure
-    """Before the first byte, once a transfer."""
+    """Nanoseconds before the first byte, once a transfer."""
     sharing: str
-    """``duplex``: each direction has its rate. ``half``: one at a time, as on a bus: what a
-    transfer moves, by the rate of its direction, is the share of the time that it has it."""
+    """How the directions share the link. ``duplex``: each direction has its rate. ``half``: one at
+    a time, as on a bus: what a transfer moves, by the rate of its direction, is the share of the
+    time that it has it."""
     least: ClassVar[dict[str, int | float]] = {
         "read_gb_per_s": 1e-3,
         "write_gb_per_s": 1e-3,
@@ -155,7 +158,7 @@ class Link(_Part):
             raise MachineError(f"link {self.name} has {self.a!r} at both ends")
 
     def rate(self, *, writing: bool) -> int:
-        """In bytes a second."""
+        """Rate of the link in one direction, in whole bytes a second."""
         return bytes_per_s(self.write_gb_per_s if writing else self.read_gb_per_s)
 
 
@@ -180,7 +183,7 @@ def bytes_per_s(rate_gb_per_s: Figure) -> int:
 
 
 def settings(part: Memory | Device | Link) -> tuple[str, ...]:
-    """What can be overridden of a part."""
+    """Names of what can be overridden of a part."""
     return tuple(
         field.name for field in fields(part) if field.name in part.least or field.name == "sharing"
     )

@@ -40,4 +40,5 @@ TINY = Machine(
     ),
     junctions=("root",),
 )
-"""A GPU, a host and a disk: 4, 2 and 1 bytes a ns, the host's over a bus of one direction."""
+"""A machine with a GPU, a host and a disk: 4, 2 and 1 bytes a ns, the host's over a bus of one
+direction."""

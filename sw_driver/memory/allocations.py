@@ -16,7 +16,7 @@ __all__ = ["Allocation", "AllocationTable", "checked_channel", "checked_size"]
 P = TypeVar("P", bound=Pointer)
 
 _numbers = itertools.count(1)
-"""Of all tables, so that no pointer into one memory is one into another."""
+"""Numbers of allocations over all tables: no pointer into one memory is one into another."""
 
 
 @dataclass(kw_only=True)
@@ -27,9 +27,9 @@ class Allocation:
     channel: int
     address: int
     nbytes: int
-    """As asked for."""
+    """Bytes that were asked for."""
     users: list[str] = field(default_factory=list)
-    """Operations, queued or in progress, that need it, in words."""
+    """Operations, queued or in progress, that need the allocation, in words."""
 
 
 class AllocationTable(Generic[P]):
@@ -37,7 +37,7 @@ class AllocationTable(Generic[P]):
 
     Parameters
     ----------
-    pointer_class: of the pointers into this memory; others are refused.
+    pointer_class: class of the pointers into this memory; others are refused.
     device: number of the opened device, which its pointers carry.
     source: the function that makes such pointers, for messages.
     """
@@ -105,7 +105,8 @@ class AllocationTable(Generic[P]):
             )
 
     def range(self, pointer: Any, nbytes: int) -> Allocation:
-        """As :meth:`check`, for ``nbytes`` from the pointer on. Raises :class:`RangeError`."""
+        """The allocation as of :meth:`check`; raises :class:`RangeError` if ``nbytes`` from the
+        pointer on are not all in it."""
         allocation = self.check(pointer)
         offset = pointer.address - allocation.address
         if offset < 0 or offset + nbytes > allocation.nbytes:

@@ -18,10 +18,10 @@ __all__ = [
 ]
 
 BANK_BLOCK_BYTES = 16 * 1024
-"""An aligned block of this size lies in one pair of banks (two rows in two bank groups)."""
+"""Bytes of an aligned block that lies in one pair of banks (two rows in two bank groups)."""
 
 BANK_PAIRS = 8
-"""Consecutive blocks cycle through this many pairs of banks, which are all of a channel."""
+"""Pairs of banks of a channel, through which consecutive blocks cycle."""
 
 PAIR_STRIDE = 2
 """Pairs of banks from one staggered tensor to the next.
@@ -43,7 +43,7 @@ class MemoryStatistics:
     largest_free_bytes: int
     """Bytes of the largest allocation that may succeed."""
     allocations: int
-    """Those that have a share here and have not been freed."""
+    """Allocations that have a share here and have not been freed."""
     peak_allocated_bytes: int
     """The most bytes that were ever allocated at once."""
 

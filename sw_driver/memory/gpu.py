@@ -40,7 +40,7 @@ class CudaMemory(PieceMemory[GpuPointer]):
     """
 
     reason: str | None = None
-    """A stand-in says here why it is one."""
+    """Why the memory is a stand-in: None, for it is not one."""
     timing = GpuTiming()
     """Simulated time of transfers, whatever GPU there really is."""
 
@@ -97,7 +97,7 @@ class CudaMemory(PieceMemory[GpuPointer]):
             self._torch.cuda.synchronize(pointer.channel)
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
-        """One: transfers of a GPU in either direction take turns."""
+        """One leg: transfers of a GPU in either direction take turns."""
         duration = self.timing.duration_ns(nbytes, writing=writing)
         return [Leg(self.schedules[pointer.channel], duration)]
 
@@ -141,7 +141,7 @@ class GpuStandIn(MappedMemory[GpuPointer]):
     device: number of the opened device, for its pointers.
     reason: why there is no GPU.
     torch: the module, if it can be used without a GPU.
-    timing: of its transfers.
+    timing: simulated time of its transfers.
     capacity_bytes: of all allocations together.
     """
 
@@ -165,7 +165,7 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         self.schedules = [Schedule("GPU 0 stand-in")]
 
     def tensor(self, pointer: GpuPointer, dtype: Any, count: int | None = None) -> Any:
-        """As :meth:`CudaMemory.tensor`, of a tensor in host memory.
+        """A torch tensor in host memory, else as of :meth:`CudaMemory.tensor`.
 
         Raises, besides, :class:`~sw_driver.errors.GpuError` where PyTorch cannot be used.
         """
@@ -177,7 +177,7 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         return _viewed(pointer, data, dtype)
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
-        """One: transfers in either direction take turns."""
+        """One leg: transfers in either direction take turns."""
         return [Leg(self.schedules[0], self.timing.duration_ns(nbytes, writing=writing))]
 
     def _obtain(self, size: int, channel: int) -> tuple[Any, int]:

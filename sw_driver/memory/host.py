@@ -37,7 +37,7 @@ class PieceMemory(ABC, Generic[P]):
     schedules: Sequence[Schedule] = ()
     channels = 1
     description = ""
-    """What it is, in words."""
+    """What the memory is, in words."""
 
     def __init__(self, name: str, allocations: AllocationTable[P]) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class PieceMemory(ABC, Generic[P]):
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes of the allocations that there are, as asked for."""
+        """Bytes of the allocations not yet freed, as asked for."""
         return sum(map(len, list(self._pieces.values())))
 
     def allocate(self, nbytes: int, channel: int | None = None) -> P:
@@ -178,5 +178,5 @@ class HostMemory(MappedMemory[HostPointer]):
         super().__init__("host", AllocationTable(HostPointer, device=device, source="MallocHost"))
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
-        """None: see the class."""
+        """No legs: host memory adds no simulated time to a copy, see the class."""
         return []

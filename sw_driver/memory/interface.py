@@ -32,15 +32,15 @@ class Memory(Protocol):
     """A memory that copies go to and come from. Any thread may call."""
 
     name: str
-    """As in reports and messages."""
+    """Name of the memory, as in reports and messages."""
 
     @property
     def schedules(self) -> Sequence[Schedule]:
-        """What transfers occupy: its tracks in a timeline."""
+        """The schedules that transfers occupy: the memory's tracks in a timeline."""
         ...
 
     allocations: AllocationTable[Any]
-    """What is allocated."""
+    """The table of what is allocated in the memory."""
 
     def allocate(self, nbytes: int, channel: int | None) -> Pointer:
         """Allocates memory.
@@ -63,7 +63,7 @@ class Memory(Protocol):
         ...
 
     def legs(self, pointer: Any, nbytes: int, *, writing: bool) -> list[Leg]:
-        """What moving ``nbytes`` from or, ``writing``, to ``pointer`` occupies."""
+        """The legs that moving ``nbytes`` from or, ``writing``, to ``pointer`` occupies."""
         ...
 
     def close(self) -> None:

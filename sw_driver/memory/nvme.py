@@ -31,11 +31,11 @@ class _Placed:
     """Where an allocation is, and whether it can be used."""
 
     address: int
-    """Of the pointer to its start."""
+    """Byte address of the pointer to the allocation's start."""
     shares: Sequence[tuple[Storage, int]]
-    """Its storages, and where its share begins on each."""
+    """The storages that the allocation is on, and where its share begins on each."""
     failure: str | None = None
-    """What a write to it has failed with."""
+    """What a write to the allocation has failed with, if one has."""
 
     def pieces(
         self, start: int, data: NDArray[np.uint8]
@@ -80,7 +80,7 @@ class NvmeStorage:
 
     @property
     def schedules(self) -> Sequence[Schedule]:
-        """One for each storage, named ``nvme0`` and so on."""
+        """One schedule for each storage, named ``nvme0`` and so on."""
         return [each.schedule for each in self._storages]
 
     def register(
@@ -97,11 +97,11 @@ class NvmeStorage:
 
         Parameters
         ----------
-        path: of the file or block device.
+        path: path of the file or block device.
         capacity_bytes: how much of it to use, rounded down to 4096. A file that does not exist is
             created and one that is shorter extended, without taking room on the disk before it is
             written. By default all there is.
-        timing: by default that of the paper's drive.
+        timing: of its transfers; by default that of the paper's drive.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class NvmeStorage:
             return number
 
     def statistics(self) -> list[StorageStatistics]:
-        """Of each storage. Also after :meth:`close`."""
+        """Statistics of each storage. Also after :meth:`close`."""
         with self._lock:
             return [each.statistics() for each in self._storages]
 
@@ -222,7 +222,7 @@ class NvmeStorage:
             raise
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
-        """Each storage that has some of the bytes, for as long as its share takes."""
+        """A leg for each storage that has some of the bytes, for as long as its share takes."""
         placed, start = self._find(pointer, nbytes)
         members = len(placed.shares)
         legs = []

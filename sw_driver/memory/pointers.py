@@ -17,7 +17,7 @@ class Pointer:
     """
 
     channel: int
-    """Where it is: see the kinds of pointers."""
+    """Number of the channel, GPU or storage that the pointer is into: see the kinds of pointers."""
     address: int
     """Byte address in the memory it points into."""
     nbytes: int
@@ -38,19 +38,19 @@ class Pointer:
 
 
 class AxdimmPointer(Pointer):
-    """Into the DRAM of the module's channel ``channel``."""
+    """A pointer into the DRAM of the module's channel ``channel``."""
 
 
 class HostPointer(Pointer):
-    """Into memory of the host; ``channel`` is 0."""
+    """A pointer into memory of the host; ``channel`` is 0."""
 
 
 class GpuPointer(Pointer):
-    """Into the memory of GPU ``channel``."""
+    """A pointer into the memory of GPU ``channel``."""
 
 
 class NvmePointer(Pointer):
-    """Into registered storage: device ``channel``, or -1 for striped over several.
+    """A pointer into registered storage: device ``channel``, or -1 for striped over several.
 
     ``address`` counts within the allocation's memory: for a striped one, as if it were one piece.
     """

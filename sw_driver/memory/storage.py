@@ -25,7 +25,7 @@ from sw_driver.runtime.schedule import Schedule
 __all__ = ["BLOCK_BYTES", "Storage", "StorageStatistics"]
 
 BLOCK_BYTES = 4096
-"""What is read or written is a multiple of this, at a multiple of this.
+"""Bytes of a block: what is read or written is a multiple of it, at a multiple of it.
 
 It is a page and at least the logical block of all usual drives, as ``O_DIRECT`` asks for.
 """
@@ -36,13 +36,13 @@ class StorageStatistics(MemoryStatistics):
     """What is allocated on a registered storage, and what has been done with it."""
 
     path: str
-    """Absolute."""
+    """Absolute path of the file or block device."""
     direct: bool
     """Whether transfers go past the page cache."""
     bytes_read: int
-    """By reads that succeeded, without what alignment adds."""
+    """Bytes moved by reads that succeeded, without what alignment adds."""
     bytes_written: int
-    """By writes that succeeded, without what alignment adds."""
+    """Bytes moved by writes that succeeded, without what alignment adds."""
 
 
 class Storage:
@@ -57,7 +57,7 @@ class Storage:
 
     Parameters
     ----------
-    path: of the file or block device.
+    path: path of the file or block device.
     capacity_bytes: to be used of it, whole blocks of :data:`BLOCK_BYTES`. A file that does not
         exist is created, a shorter one is extended. None: all there is.
     timing, schedule: what its transfers take and occupy in simulated time.

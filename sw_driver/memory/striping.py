@@ -10,7 +10,7 @@ from collections.abc import Iterator
 __all__ = ["STRIPE_BYTES", "share_bytes", "stripes"]
 
 STRIPE_BYTES = 128 * 1024
-"""Size of a stripe unit: what lies in one piece on a storage."""
+"""Bytes of a stripe unit, which lies in one piece on a storage."""
 
 
 def stripes(start: int, end: int, members: int) -> Iterator[tuple[int, int, int]]:

@@ -18,11 +18,11 @@ class LinkTiming:
     """
 
     read_gb_per_s: float
-    """From the device, in 10^9 bytes a second."""
+    """Rate from the device, in 10^9 bytes a second."""
     write_gb_per_s: float
-    """To the device, in 10^9 bytes a second."""
+    """Rate to the device, in 10^9 bytes a second."""
     latency_us: float
-    """From the call to the first byte, once a transfer."""
+    """Microseconds from the call to the first byte, once a transfer."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -34,16 +34,15 @@ class LinkTiming:
                 raise ValueError(f"{field.name} is {value!r}: expected a finite number {least}")
 
     def duration_ns(self, nbytes: int, *, writing: bool) -> float:
-        """Time of a transfer of ``nbytes`` from or, ``writing``, to the device."""
+        """Nanoseconds of a transfer of ``nbytes`` from or, ``writing``, to the device."""
         rate_gb_per_s = self.write_gb_per_s if writing else self.read_gb_per_s
         return 1e3 * self.latency_us + nbytes / rate_gb_per_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuTiming(LinkTiming):
-    """Of a V100 on PCIe 3.0 x16 with pinned host memory: see
-    :data:`sw_driver.machine.measured.V100_PCIE`.
-    """
+    """Timing of a V100 on PCIe 3.0 x16 with pinned host memory: see
+    :data:`sw_driver.machine.measured.V100_PCIE`."""
 
     read_gb_per_s: float = V100_PCIE["read_gb_per_s"].value
     write_gb_per_s: float = V100_PCIE["write_gb_per_s"].value
@@ -52,9 +51,8 @@ class GpuTiming(LinkTiming):
 
 @dataclass(frozen=True, kw_only=True)
 class NvmeTiming(LinkTiming):
-    """Of the drive of the paper (Table 3: Seagate FireCuda 520, 2 TB) in the paper's host, whose
-    PCIe 3.0 is the bound: see :data:`sw_driver.machine.measured.FIRECUDA_520`.
-    """
+    """Timing of the paper's drive (Table 3: Seagate FireCuda 520, 2 TB) in the paper's host, whose
+    PCIe 3.0 is the bound: see :data:`sw_driver.machine.measured.FIRECUDA_520`."""
 
     read_gb_per_s: float = FIRECUDA_520["read_gb_per_s"].value
     write_gb_per_s: float = FIRECUDA_520["write_gb_per_s"].value

@@ -20,9 +20,9 @@ class Placement(Enum):
     """Where the pages of a remote allocation go (paper, Figure 10)."""
 
     LOCAL = "local"
-    """To one memory-node, the left one first, as long as it has room."""
+    """Pages go to one memory-node, the left one first, as long as it has room."""
     BW_AWARE = "bw-aware"
-    """To the left and to the right one in turn, so that both move the data."""
+    """Pages go to the left and to the right memory-node in turn, so that both move the data."""
 
 
 class Stretch(NamedTuple):
@@ -30,7 +30,7 @@ class Stretch(NamedTuple):
 
     side: Side
     address: int
-    """In the share of that memory-node."""
+    """Byte address in the share of the memory-node ``side``."""
     nbytes: int
 
 
@@ -84,11 +84,11 @@ class AddressSpace:
         self._remote = Allocator(limit_bytes=2 * share_bytes, granule_bytes=page_bytes)
         self._pages = {side: _Pages(share_bytes // page_bytes) for side in Side}
         self._table: dict[int, tuple[Side, int]] = {}
-        """Of each remote page in use."""
+        """Side and page in the share there of each remote page in use, by its number."""
         self._sizes: dict[int, int] = {}
-        """Bytes asked for, of each allocation by its address."""
+        """Bytes asked for in each allocation, by its address."""
         self._starts: list[int] = []
-        """Their addresses in ascending order."""
+        """Addresses of the allocations in ascending order."""
 
     @property
     def local(self) -> MemoryStatistics:
@@ -105,14 +105,14 @@ class AddressSpace:
         return address >= self._local_bytes
 
     def allocate(self, nbytes: int) -> int:
-        """A place in the device's own memory; raises
-        :class:`~sw_driver.errors.OutOfMemoryError` if there is none."""
+        """Allocates in the device's own memory; raises :class:`~sw_driver.errors.OutOfMemoryError`
+        if there is no room."""
         address = self._local.allocate(_size(nbytes))
         return self._note(address, nbytes)
 
     def allocate_remote(self, nbytes: int, placement: Placement) -> int:
-        """A place in the shares; raises
-        :class:`~sw_driver.errors.OutOfMemoryError` if there is none."""
+        """Allocates in the shares; raises :class:`~sw_driver.errors.OutOfMemoryError` if there is
+        no room."""
         first = self._remote.allocate(_size(nbytes)) // self._page_bytes
         left, right = self._pages[Side.LEFT], self._pages[Side.RIGHT]
         for number in range(-(-nbytes // self._page_bytes)):
@@ -124,7 +124,7 @@ class AddressSpace:
         return self._note(address, nbytes)
 
     def free(self, address: int, *, remote: bool) -> None:
-        """Frees an allocation of this kind."""
+        """Frees the allocation at ``address``, which has to be ``remote`` or not."""
         nbytes = self._sizes.get(address)
         if nbytes is None or self.is_remote(address) != remote:
             kind = "remote" if remote else "local"

@@ -11,10 +11,10 @@ from .packets import LINE_BYTES, PACKET_LINES
 __all__ = ["BLOCK_BYTES", "CompressionStatistics", "compress", "expand"]
 
 BLOCK_BYTES = PACKET_LINES * LINE_BYTES
-"""What is compressed by itself, as it is the most that a packet carries."""
+"""Bytes of a block, which is compressed by itself: the most that a packet carries."""
 
 _MASK_BYTES = 2
-"""Of a line of sixteen words."""
+"""Bytes of the mask of a line: a bit for each of its sixteen words."""
 
 
 @dataclass
@@ -36,19 +36,19 @@ class CompressionStatistics:
             self.moved_back += moved
 
     def since(self, before: CompressionStatistics) -> CompressionStatistics:
-        """What has been counted after ``before`` was taken."""
+        """Statistics of what has been counted after ``before`` was taken."""
         earlier = asdict(before)
         return CompressionStatistics(**{n: v - earlier[n] for n, v in asdict(self).items()})
 
     @property
     def ratio(self) -> float:
-        """How many times as much would have been moved without; 1 before anything has been."""
+        """How many times as much uncompressed copies would have moved; 1 before the first."""
         moved = self.moved_out + self.moved_back
         return (self.bytes_out + self.bytes_back) / moved if moved else 1.0
 
 
 def compress(block: bytes) -> bytes:
-    """What is stored of whole lines; they themselves if that is not less."""
+    """The bytes that are stored for whole lines; ``block`` itself if they are not fewer."""
     words = np.frombuffer(block, np.uint32)
     flags = words != 0
     masks = np.packbits(flags, bitorder="little").tobytes()
@@ -57,7 +57,7 @@ def compress(block: bytes) -> bytes:
 
 
 def expand(stored: bytes, nbytes: int) -> bytes:
-    """The lines of which this is stored; anything if nothing is stored so."""
+    """The ``nbytes`` of lines that ``stored`` was made of; anything if it was made of none."""
     if len(stored) >= nbytes:
         return stored
     used = nbytes // LINE_BYTES * _MASK_BYTES

@@ -19,11 +19,11 @@ from .streams import Stream, Work
 __all__ = ["PAGE_BYTES", "DeviceNode", "Direction"]
 
 PAGE_BYTES = 1 << 16
-"""Of remote memory, unless told otherwise."""
+"""Bytes of a page of remote memory, unless told otherwise."""
 
 
 class Direction(Enum):
-    """Of ``cuda_memcpy_async`` (paper, Table I)."""
+    """Direction of a ``cuda_memcpy_async`` (paper, Table I)."""
 
     LOCAL_TO_REMOTE = "LocalToRemote"
     REMOTE_TO_LOCAL = "RemoteToLocal"
@@ -38,9 +38,9 @@ class DeviceNode:
     Parameters
     ----------
     work
-        Of the network; the same for all its devices.
+        The streams of the network; the same for all its devices.
     placement
-        Of remote allocations, unless told otherwise.
+        Where the pages of remote allocations go, unless told otherwise.
     page_bytes
         See :class:`AddressSpace`.
     """
@@ -67,7 +67,7 @@ class DeviceNode:
         self._default = work.stream(number)
         self._page_bytes = page_bytes
         self._compressed: set[int] = set()
-        """Addresses of such allocations."""
+        """Addresses of the compressed allocations."""
 
     @property
     def local_memory(self) -> MemoryStatistics:
@@ -76,12 +76,12 @@ class DeviceNode:
 
     @property
     def remote_memory(self) -> MemoryStatistics:
-        """How its shares of the memory-nodes are used."""
+        """How the device's shares of the memory-nodes are used."""
         return self._space.remote
 
     @property
     def compression(self) -> CompressionStatistics:
-        """What has been moved of compressed allocations."""
+        """What has been moved of the device's compressed allocations."""
         return replace(self._network.compression(self.number))
 
     def cuda_malloc(self, nbytes: int) -> int:

@@ -18,11 +18,11 @@ from .packets import LINE_BYTES, REQUESTS, Flit, Operation, Packet, Status
 __all__ = ["DmaNetwork", "Ports"]
 
 _LINK_REQUESTS = 8
-"""Reads, and writes, that a link has under way: enough for the time from a request to the end of
-its answer. A node takes twice as many of a link."""
+"""Reads, and as many writes, that a link has under way: enough for the time from a request to the
+end of its answer. A node takes twice as many of a link."""
 
 _EXCHANGE_CYCLES = 32
-"""From one look at what has come to the next: half of the time of a packet."""
+"""Fabric cycles from one look at what has come to the next: half of the time of a packet."""
 
 _TAGS = 1 << 16
 
@@ -55,7 +55,7 @@ class Ports(Protocol):
         ...
 
     def advance(self, cycles: int) -> None:
-        """Lets fabric cycles pass."""
+        """Lets ``cycles`` fabric cycles pass."""
         ...
 
     def cycles(self) -> int:
@@ -70,7 +70,7 @@ class _Request:
     ticket: int
     piece: Piece
     stored: int
-    """Bytes that go over the link."""
+    """Bytes of the packet's data that go over the link."""
 
 
 @dataclass(eq=False)
@@ -78,9 +78,9 @@ class _Link:
     waiting: tuple[deque[_Request], deque[_Request]] = field(
         default_factory=lambda: (deque(), deque())
     )
-    """Reads, and writes: data go in both directions at once."""
+    """Reads, and writes, that wait for the link: data go in both directions at once."""
     under_way: dict[int, _Request] = field(default_factory=dict)
-    """By tag."""
+    """Requests under way, by their tags."""
     coming: dict[int, list[bytes]] = field(default_factory=dict)
     """The payloads of a packet that has not come whole, by virtual channel."""
 
@@ -89,10 +89,9 @@ class _Link:
         return sum(map(len, self.waiting)) + len(self.under_way)
 
     def next(self, unsent: int) -> _Request | None:
-        """What is to be sent where so many flits wait: reads and writes in turn, as far as there
-        are. A write is held back until no more wait than go before the next look: what a read asks
-        would wait behind all data of writes otherwise.
-        """
+        """The request to send where ``unsent`` flits wait: reads and writes in turn, as far as
+        there are. A write is held back until no more flits wait than go before the next look: what
+        a read asks would wait behind all data of writes otherwise."""
         counts = [0, 0]
         for request in self.under_way.values():
             counts[request.piece.write] += 1
@@ -123,22 +122,23 @@ class DmaNetwork:
         self._memories = [np.zeros(ports.local_bytes, np.uint8) for _ in range(ports.devices)]
         self._links = [[_Link() for _ in range(2 * ports.side_links)] for _ in range(ports.devices)]
         self._left: dict[int, int] = {}
-        """Packets of each transfer that are not answered."""
+        """Packets of each transfer that are not answered yet, by ticket."""
         self._refused: dict[int, str] = {}
         self._tickets = 0
         self._tag = 0
         self._stored: dict[tuple[int, Side, int], int] = {}
-        """Bytes of compressed blocks, by device, side and address in the share."""
+        """Bytes that compressed blocks are stored in, by device, side and address in the share."""
         self._compression = [CompressionStatistics() for _ in range(ports.devices)]
         self._abandoned: set[int] = set()
-        """Tags of what was asked again over another link: the node may answer there, too."""
+        """Tags of requests that were made again over another link: the node may answer there,
+        too."""
 
     def local(self, device: int) -> NDArray[np.uint8]:
-        """As of the protocol."""
+        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
         return self._memories[device]
 
     def start(self, device: int, piece: Piece) -> int:
-        """As of the protocol."""
+        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
         self._tickets += 1
         offsets = range(0, piece.nbytes, BLOCK_BYTES)
         self._left[self._tickets] = len(offsets)
@@ -151,7 +151,7 @@ class DmaNetwork:
         return self._tickets
 
     def finished(self, ticket: int) -> bool:
-        """As of the protocol."""
+        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
         if self._left[ticket]:
             return False
         del self._left[ticket]
@@ -161,7 +161,7 @@ class DmaNetwork:
         return True
 
     def advance(self, cycles: int) -> None:
-        """As of the protocol."""
+        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
         before = len(self._left), sum(not left for left in self._left.values())
         while cycles > 0:
             step = min(cycles, _EXCHANGE_CYCLES)
@@ -172,11 +172,11 @@ class DmaNetwork:
                 return
 
     def compression(self, device: int) -> CompressionStatistics:
-        """As of the protocol."""
+        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
         return self._compression[device]
 
     def cycles(self) -> int:
-        """As of the protocol."""
+        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
         return self._ports.cycles()
 
     def _enqueue(self, device: int, request: _Request) -> None:

@@ -15,7 +15,7 @@ __all__ = ["NodeNetwork", "Piece", "Side"]
 
 
 class Side(IntEnum):
-    """Which of its two memory-nodes, seen from the device."""
+    """Which of its two memory-nodes a device means, seen from itself."""
 
     LEFT = 0
     RIGHT = 1
@@ -27,26 +27,26 @@ class Piece:
 
     side: Side
     write: bool
-    """To the memory-node."""
+    """Whether the transfer is to the memory-node; else it is from there."""
     local: int
-    """Byte address in the device's memory; like the other two a multiple of 64."""
+    """Byte address in the device's memory; a multiple of 64, as are ``remote`` and ``nbytes``."""
     remote: int
-    """Byte address in the share."""
+    """Byte address in the device's share of the memory-node."""
     nbytes: int
     compressed: bool = False
-    """In blocks of 4 KB without their zeros: ``remote`` is the start of one, and so is the end, or
-    it is where all that was written ended."""
+    """Whether blocks of 4 KB go without their zeros: ``remote`` is then the start of one, and so is
+    the end, or it is where all that was written ended."""
 
 
 class NodeNetwork(Protocol):
     """Device-nodes and memory-nodes, real or simulated. Time passes in :meth:`advance` only."""
 
     local_bytes: int
-    """Memory of a device-node."""
+    """Bytes of a device-node's memory."""
     share_bytes: int
-    """What each of the two memory-nodes beside a device has for it."""
+    """Bytes that each of the two memory-nodes beside a device has for it."""
     timed: bool
-    """Whether there is a clock."""
+    """Whether the network has a clock."""
 
     def local(self, device: int) -> NDArray[np.uint8]:
         """The memory of device-node ``device``, to be read and written in place."""

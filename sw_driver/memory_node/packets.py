@@ -38,7 +38,7 @@ class Packet(NamedTuple):
     data: bytes = b""
 
     def flits(self) -> list[Flit]:
-        """As it goes over a link."""
+        """The flits of the packet, as they go over a link."""
         head = _HEAD.pack(*self[:7]).ljust(LINE_BYTES, b"\0")
         last = len(self.data) // LINE_BYTES
         lines = (self.data[at : at + LINE_BYTES] for at in range(0, len(self.data), LINE_BYTES))

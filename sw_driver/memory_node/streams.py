@@ -17,7 +17,8 @@ __all__ = ["Event", "Stream", "Work"]
 
 _STEP_CYCLES = 256
 _QUIET_LIMIT_CYCLES = 10_000_000
-"""Without the end of a copy: longer than any takes, retries of links included."""
+"""Fabric cycles without the end of a copy after which a wait is given up: longer than any copy
+takes, retries of links included."""
 
 
 @dataclass(eq=False)
@@ -26,7 +27,7 @@ class _Copy:
     pieces: list[Piece]
     over: Callable[[], None] | None
     tickets: set[int] | None = None
-    """Of the pieces under way; None before the beginning."""
+    """Tickets of the copy's pieces under way; None before the beginning."""
 
 
 @dataclass(eq=False)
@@ -35,16 +36,16 @@ class Event:
 
     work: Work
     cycles: int | None = None
-    """Fabric cycles at which all before it had ended; None until then."""
+    """Fabric cycles at which all before the event had ended; None until then."""
 
     @property
     def happened(self) -> bool:
-        """Whether all before it has ended. Lets no time pass."""
+        """Whether all before the event has ended. Lets no time pass."""
         self.work.carry_on()
         return self.cycles is not None
 
     def synchronize(self) -> None:
-        """Lets time pass until it has happened."""
+        """Lets time pass until the event has happened."""
         self.work.until(lambda: self.cycles is not None)
 
 
@@ -91,7 +92,7 @@ class Stream:
         self._queue.append(_Copy(self.device, pieces, over))
 
     def carry_on(self) -> bool:
-        """Begins and ends what can be; returns whether there was something."""
+        """Begins and ends what can be of the stream; returns whether there was something."""
         moved = False
         while self._queue:
             first = self._queue[0]

@@ -93,7 +93,7 @@ class Work:
     pad_top: int = 0
     pad_left: int = 0
     plan: Plan | None = None
-    """By default the driver makes one when it offers the work."""
+    """How the work is cut; by default the driver plans that when it offers the work."""
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -40,8 +40,8 @@ class Program:
     """
 
     tensors: dict[str, PlacedTensor]
-    """By name; ``x``, ``weights``, ``bias``, ``y``, their gradients with a ``d`` before them, and
-    ``sums`` for what is between two works."""
+    """Tensors by name: ``x``, ``weights``, ``bias``, ``y``, their gradients with a ``d`` before
+    them, and ``sums`` for what is between two works."""
     inputs: tuple[str, ...]
     """What must be written before; a tensor may be among these and be the result, too."""
     result: str

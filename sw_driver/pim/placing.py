@@ -57,7 +57,7 @@ class PlacedTensor:
         )
 
     def view(self, *indices: int) -> PlacedTensor:
-        """These indices in this order, with the others zero."""
+        """The part with these indices in this order, and the others zero."""
         shape, strides = (
             tuple(each[index] for index in indices) for each in (self.shape, self.strides)
         )
@@ -71,8 +71,7 @@ class PlacedTensor:
 
     @property
     def flat(self) -> PlacedTensor:
-        """The same as one line, if the tensor is dense and a descriptor can say so; else its
-        lines."""
+        """The tensor as one line, if it is dense and a descriptor can say so; else its lines."""
         lines = self.lines
         if lines.strides[0] != lines.shape[1] or self.elements > _MOST_COLUMNS:
             return lines
@@ -80,7 +79,8 @@ class PlacedTensor:
 
     @property
     def in_columns(self) -> PlacedTensor:
-        """With a second index, of extent 1: a matrix, or its product, as MATVEC has them."""
+        """The tensor with a second index, of extent 1: a matrix, or its product, as MATVEC has
+        them."""
         shape, strides = (
             (each[0], extent, *each[1:]) for each, extent in ((self.shape, 1), (self.strides, 0))
         )

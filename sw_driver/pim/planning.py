@@ -82,7 +82,7 @@ def _turned(work: Work) -> Work:
 
 
 def units_in_groups(work: Work, units: int) -> int:
-    """As many of ``units`` as make whole groups of the work (``docs/pim-spec.md``, "Groups"), or
+    """How many of ``units`` make whole groups of the work (``docs/pim-spec.md``, "Groups"), or
     all if they make none: of 444 an 11 x 11 filter takes 241."""
     group = _group_units(work)
     return units - units % group if units >= group > 0 else units
@@ -130,7 +130,7 @@ def _ceiling(value: int, part: int) -> int:
 
 
 def _logarithm(value: int) -> int:
-    """Rounded down."""
+    """The logarithm of ``value`` to base 2, rounded down."""
     return value.bit_length() - 1
 
 

@@ -26,20 +26,20 @@ __all__ = ["in_pieces", "split"]
 _LEAST_PIECE = 8
 """Elements of the smallest piece."""
 _START_CYCLES = 320
-"""From the end of the work that it waits for until its lanes are at work, and from their end until
-it completes, together."""
+"""Cycles from the end of the work that a work waits for until its lanes are at work, and from their
+end until it completes, together."""
 _TILE_CYCLES = 45
-"""Between the beginnings of a bank's tiles, at least."""
+"""Cycles between the beginnings of a bank's tiles, at least."""
 _DEAL_CYCLES = 4
-"""From the dealing of a tile to that of the next one."""
+"""Cycles from the dealing of a tile to that of the next one."""
 _BANDWIDTH = 0.5
 """Share of the memories' bandwidth that all banks together reach with vectors of a chunk, one after
 the other."""
 _ROWS_BANDWIDTH = 0.37
 """Share of the bandwidth with vectors that are rows, far from each other."""
 _NARROWER = 0.4
-"""The bandwidth falls with this power of a vector's chunks: those of longer vectors are further
-apart, in fewer memories."""
+"""Power of the chunks of a vector with which the bandwidth falls: longer vectors are further apart,
+in fewer memories."""
 _MOST_CHUNKS = 4
 """Chunks of a piece at most."""
 _VECTORS = 8

@@ -30,7 +30,7 @@ class Completion(NamedTuple):
     """What became of a descriptor."""
 
     descriptor: int
-    """How many had been written to the ring before it, modulo 65536."""
+    """How many descriptors had been written to the ring before this one, modulo 65536."""
     id: int
     """Id of the work, or 0 if the descriptor was refused."""
     cause: int

@@ -86,7 +86,7 @@ class PimTransport(Protocol):
 
 
 def no_memory(what: str, config: PimConfig) -> DeviceFault:
-    """For an access, called ``what``, of which no bank holds some or all bytes."""
+    """The error of an access, called ``what``, of which no bank holds some or all bytes."""
     return DeviceFault(
         f"{what}: the device refused it, no bank holds all of that; ask within "
         f"{config.memory_description}"

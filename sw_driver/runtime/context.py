@@ -21,16 +21,16 @@ class Context:
     """An opened device's clock, its threads' meeting points, and whether it is still open."""
 
     transport: SerializedTransport
-    """Calls of different threads for one channel wait for each other."""
+    """The transport, where calls of different threads for one channel wait for each other."""
     watchdog: Watchdog
     order: TimeOrder
-    """Of the streams."""
+    """The order in simulated time of what the streams ask for."""
     notifier: Worker
-    """Calls back when a handle is done."""
+    """The thread that calls back when a handle is done."""
     gate: Gate
-    """Opens when what is to be queued together is."""
+    """The gate that opens when all that is to be queued together is queued."""
     closing: threading.Event
-    """Set when the device closes."""
+    """Is set when the device closes."""
     timeline: Timeline | None
     """Where what happens is recorded, if it is."""
 

@@ -13,18 +13,20 @@ from ..errors import QueueingError
 __all__ = ["Block", "Gate"]
 
 PAUSE_S = 0.05
-"""Without another operation queued, a program has queued what it queues at once."""
+"""Seconds without another operation queued after which a program has queued what it queues at
+once."""
 LONGEST_PAUSE_S = 0.5
 
 
 class Block:
-    """From the first ``queueing()`` to the end of the last one that began before that end."""
+    """The time from the first ``queueing()`` to the end of the last one that began before that
+    end."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
         self.depth = 0
         self.held: list[Callable[[], None]] = []
-        """What happens at the end, before anything begins that waits for it."""
+        """What happens at the block's end, before anything begins that waits for it."""
 
 
 _inside: ContextVar[tuple[Block, ...]] = ContextVar("inside", default=())

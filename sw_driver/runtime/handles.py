@@ -27,11 +27,11 @@ class Progress:
     done: int
     total: int
     unit: str
-    """``bytes`` or ``parameters``."""
+    """Unit of the progress: ``bytes`` or ``parameters``."""
 
     @property
     def fraction(self) -> float:
-        """From 0 to 1."""
+        """Share of the operation that is done, from 0 to 1."""
         return self.done / self.total if self.total else 1.0
 
 

@@ -21,7 +21,7 @@ class Schedule:
 
     Parameters
     ----------
-    name: of the track in a timeline.
+    name: name of its track in a timeline.
     """
 
     def __init__(self, name: str = "host link") -> None:

@@ -58,7 +58,7 @@ class _FairLock:
 
 
 class SerializedTransport(TransportWrapper):
-    """See :class:`~sw_driver.transport.Transport`.
+    """A transport that any thread may call, see :class:`~sw_driver.transport.Transport`.
 
     The driver, who follows a run and a program that calls the transport itself may so call at any
     time, also while the device is closed.

@@ -26,13 +26,13 @@ class _Entry:
     action: Callable[[], Any]
     channel: int | None
     queued_at: int
-    """The caller's simulated time."""
+    """The caller's simulated time when the operation was queued, in fabric cycles."""
     first: bool = False
-    """The stream was idle when it was queued."""
+    """Whether the stream was idle when the operation was queued."""
     block: Block | None = None
-    """What has to end before it begins, if it is the first."""
+    """What has to end before the operation begins, if it is the first."""
     doomed_by: tuple[Handle[Any], BaseException] | None = None
-    """What failed before it."""
+    """The handle before it that failed, and with what."""
 
 
 class Stream:
@@ -55,11 +55,11 @@ class Stream:
         self._pending: list[_Entry] = []
         self._failure: tuple[Handle[Any], BaseException] | None = None
         self._now = 0
-        """Simulated time at which the last operation ended."""
+        """Simulated time at which the stream's last operation ended, in fabric cycles."""
 
     @property
     def queued(self) -> int:
-        """Operations queued or in progress."""
+        """How many operations are queued or in progress."""
         return len(self._pending)
 
     @property

@@ -32,14 +32,15 @@ from .timeline_picture import PICTURES, draw_timeline
 __all__ = ["MERGED_GAP_FABRIC_CYCLES", "Timeline", "merge_uses", "timeline_file"]
 
 MERGED_GAP_FABRIC_CYCLES = 32
-"""Shorter pauses of a copy on the link are not shown: another channel's accesses to registers.
+"""Pauses of a copy on the link that are shorter, in fabric cycles, are not shown: another channel's
+accesses to registers.
 
 As long as the link carries a channel's lines before another may have it.
 """
 
 _PROCESS = 1
 _FIRST_TRACK = 101
-"""A thread with the number of its process would be shown as the main one."""
+"""Number of the first track: one with the number of its process would be shown as the main one."""
 
 
 def merge_uses(
@@ -72,9 +73,9 @@ class _Track:
     number: int
     description: str
     slices: list[tuple[int, int, str]] = field(default_factory=list)
-    """Begin, end and the rest of the event, as JSON."""
+    """Begin and end of each slice, and the rest of its event, as JSON."""
     instants: list[tuple[int, str]] = field(default_factory=list)
-    """Time and the rest of the event, as JSON."""
+    """Time of each instant, and the rest of its event, as JSON."""
     uses: list[tuple[NDArray[np.int64], str]] = field(default_factory=list)
 
     def all_slices(self) -> list[tuple[int, int, str]]:
@@ -103,7 +104,7 @@ class Timeline:
         self._cycle_ns = 1000 / Fraction(fabric_mhz)
         self._tracks: dict[str, _Track] = {}
         self._values: dict[str, list[tuple[int, int]]] = {}
-        """Of each counter, its values from these times on."""
+        """Values of each counter, each with the time from which on it holds."""
         self._lock = threading.Lock()
 
     def track(self, name: str, description: str = "") -> None:

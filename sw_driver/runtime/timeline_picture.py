@@ -8,7 +8,7 @@ from typing import IO, Any
 __all__ = ["PICTURES", "draw_timeline"]
 
 PICTURES = (".svg", ".png")
-"""How the name of a picture ends."""
+"""How the names of pictures end."""
 
 _COLORS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#bab0ac")
 _HEIGHT = 0.7

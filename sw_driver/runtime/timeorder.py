@@ -13,7 +13,7 @@ from .watchdog import Patience, Watchdog
 __all__ = ["TimeOrder"]
 
 NO_STREAM = 1 << 62
-"""In place of a stream's number, for other threads: among equals they come last."""
+"""Stands in for a stream's number for other threads: among equals they come last."""
 
 
 @dataclass(eq=False)
@@ -21,19 +21,20 @@ class _Work:
     """A stream that has something to do."""
 
     bound: int
-    """It asks for nothing before this time."""
+    """Simulated time, in fabric cycles, before which the stream asks for nothing."""
     channel: int | None
-    """Which its operation is for, if it is one."""
+    """The channel that the stream's operation is for, if it is for one."""
     waits: bool = False
-    """For another, from which it takes its time: nobody need wait for it."""
+    """Whether the stream waits for another, from which it takes its time: nobody need wait for
+    it."""
     waits_for: object = None
-    """What that is, if it is known."""
+    """What the stream waits for, if that is known."""
     turn_at: int | None = None
-    """The time for which it waits for its turn."""
+    """Simulated time, in fabric cycles, for which the stream waits for its turn."""
 
     @property
     def engages(self) -> int | None:
-        """The channel that it may use any time now, if there is one."""
+        """The channel that the stream may use any time now, if there is one."""
         return None if self.waits or self.turn_at is not None else self.channel
 
 
@@ -51,7 +52,7 @@ class TimeOrder:
         self._watchdog = watchdog
         self._changed = threading.Condition()
         self._work: dict[int, _Work] = {}
-        """By the number of the stream."""
+        """Streams that have something to do, by their numbers."""
         self._thread = threading.local()
 
     def adopt(self, stream: int) -> None:

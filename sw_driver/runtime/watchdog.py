@@ -80,7 +80,7 @@ class Watchdog:
 
 
 class Patience:
-    """One wait, in steps of ``step_s`` seconds."""
+    """One wait, in steps of ``step_s`` seconds, that ends when nothing gets on for too long."""
 
     def __init__(self, watchdog: Watchdog, what: str) -> None:
         watchdog.check_process()

@@ -13,7 +13,7 @@ __all__ = ["TransportWrapper"]
 
 
 class TransportWrapper:
-    """Passes everything on; see :class:`~sw_driver.transport.Transport`.
+    """Passes every call on to the transport inside; see :class:`~sw_driver.transport.Transport`.
 
     For those that change some of it: watch, hold up, serialize.
     """

@@ -28,7 +28,7 @@ __all__ = [
 
 
 LIMIT_BYTES = 2 << 30
-"""Builds beyond that are removed, those first that were not used for longest."""
+"""Bytes of builds that are kept; beyond that those are removed that were not used for longest."""
 
 _DONE = ".done"
 _ABOUT = ".about"
@@ -57,7 +57,7 @@ class CachedBuild:
     about: str
     size_bytes: int
     used_at: float
-    """Seconds since the epoch."""
+    """When the build was last used, in seconds since the epoch."""
 
 
 def cached_builds() -> list[CachedBuild]:

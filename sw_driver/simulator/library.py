@@ -37,7 +37,7 @@ C_FLAGS = "-fPIC -fno-semantic-interposition -std=c++17"
 _STORED = Path(__file__).with_name("stored")
 
 HARNESS_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
-"""What a harness may include."""
+"""Headers that a harness may include."""
 
 
 def model_args(top: str, profile: BuildProfile, c_flags: Sequence[str] = ()) -> list[str]:

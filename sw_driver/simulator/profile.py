@@ -13,9 +13,9 @@ class BuildProfile:
     """The compiler's work on a simulator."""
 
     optimization: str
-    """Of what is run in every cycle."""
+    """The compiler's option for what is run in every cycle."""
     once: str
-    """Of what is run once."""
+    """The compiler's option for what is run once."""
     output_split: int
     """Size of Verilator's files, as its ``--output-split``; 0: all is compiled as one."""
     precompiled: bool
@@ -27,8 +27,8 @@ PROFILES = {
     "fast": BuildProfile(optimization="-O2", once="-O0", output_split=20000, precompiled=False),
     "quick": BuildProfile(optimization="-Og", once="-Og", output_split=0, precompiled=True),
 }
-"""``fast`` is the one for use. ``quick`` is for tests, which build many simulators and run each for
-a short time."""
+"""Profiles by name: ``fast`` is the one for use. ``quick`` is for tests, which build many
+simulators and run each for a short time."""
 
 
 def chosen_profile() -> BuildProfile:

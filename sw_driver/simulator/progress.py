@@ -10,7 +10,7 @@ from contextlib import contextmanager
 __all__ = ["Stage", "build_progress"]
 
 Stage = Callable[[str, int, int], None]
-"""Told what is being done, and how many of how many files are; 0 of 0 if it is not of files."""
+"""Is told what is being done, and how many of how many files are; 0 of 0 if it is not of files."""
 
 
 @contextmanager

@@ -38,7 +38,7 @@ DEFINES = [
     "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE=0",
     "-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
 ]  # fmt: skip
-"""Those of Verilator's makefile, for models without tracing and timing."""
+"""Definitions of Verilator's makefile, for models without tracing and timing."""
 
 # Tracing and coroutines are not among them: they need other settings.
 _OBJECTS = [f"verilated{part}.o" for part in ("", "_dpi", "_vpi", "_threads")]

@@ -49,7 +49,7 @@ def modules() -> dict[str, Path]:
 
 
 def hardware_modules() -> set[str]:
-    """Those that describe hardware: modules that import Amaranth."""
+    """Names of the modules that describe hardware: those that import Amaranth."""
     return {
         module
         for module, path in modules().items()

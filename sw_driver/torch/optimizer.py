@@ -38,17 +38,19 @@ __all__ = ["ModuleOptimizer"]
 
 NORM_RULE = "sum_squares"
 CHOICES = {"foreach", "fused", "capturable", "differentiable"}
-"""How PyTorch is to compute, which is not for it to say here."""
+"""Options of how PyTorch is to compute, which mean nothing here."""
 OPTIONAL = {*CHOICES, "maximize", "amsgrad", "nesterov", "centered", "decoupled_weight_decay"}
-"""What a parameter group in a state dict may lack: older versions of PyTorch had not all."""
+"""Options that a parameter group in a state dict may lack: older versions of PyTorch had not
+all."""
 
 Change = tuple[str, Tensor, list[Span]]
-"""Of a shard: a tensor, values of all of it, and which of them the module lacks."""
+"""A change of a shard's tensor: its name, values of all of it, and which of them the module
+lacks."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Update:
-    """What a step does to a parameter."""
+    """What a step does to one parameter."""
 
     parameter: Tensor
     gradient: Tensor
@@ -60,7 +62,7 @@ class _Update:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What parameters of one run have in common."""
+        """The rule and its constants, which the parameters of one run have in common."""
         return self.rule.name, self.constants
 
 
@@ -147,7 +149,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     @property
     def device(self) -> Axdimm:
-        """The module."""
+        """The opened module that computes."""
         assert self._device is not None
         return self._device
 
@@ -284,7 +286,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        """PyTorch's, with its names and layout; tensors are copies, in FP32."""
+        """The state dict as PyTorch has it, with its names and layout; tensors are copies, in
+        FP32."""
         self._settle()
         held, self.state = self.state, defaultdict(dict)
         try:
@@ -336,7 +339,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
     def _check_state(
         self, name: str, parameter: Tensor, state: Mapping[str, Any], rule: UpdateRule
     ) -> None:
-        """Raises ``ValueError`` if it is not what this optimizer has for the parameter."""
+        """Raises ``ValueError`` if ``state`` is not what this optimizer has for the parameter."""
         known = {*self.state_keys.values()} | ({"step"} if self.counts_steps else set())
         for key, value in state.items():
             if key not in known:
@@ -379,7 +382,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         return rule(name)
 
     def _checked(self, rule: UpdateRule, values: Mapping[str, Any], t: int) -> dict[str, float]:
-        """Of ``values``, the rule's hyper-parameters in step ``t``."""
+        """The rule's hyper-parameters in step ``t``, out of ``values``."""
         own = {each: _number(values, each, t) for each in rule.hyperparameters}
         return checked_hyperparameters(rule, own)
 

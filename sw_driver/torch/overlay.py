@@ -42,7 +42,7 @@ CHEAP: tuple[type[nn.Module], ...] = (
 """Layers that are computed faster than their output is moved: the exception of the paper (IV)."""
 
 _REACH = 64
-"""How far before the present one what is prefetched may have been saved."""
+"""How many saved storages before the present one a prefetched one may have been saved."""
 
 
 @dataclass
@@ -50,12 +50,13 @@ class OverlayStatistics:
     """What has been moved since the overlay was made."""
 
     bytes_out: int = 0
-    """To remote memory."""
+    """Bytes moved to remote memory."""
     bytes_back: int = 0
     bytes_recomputed: int = 0
-    """Computed again, not moved."""
+    """Bytes that were computed again instead of moved."""
     compression: CompressionStatistics | None = None
-    """Of all compressed copies of the device, in whole lines; when the overlay has been left."""
+    """Statistics of all compressed copies of the device, in whole lines; once the overlay is
+    left."""
 
 
 class _View(NamedTuple):
@@ -82,11 +83,11 @@ class _Place:
     size: int = 0
     remote: int | None = None
     written: Event | None = None
-    """The end of the copy to there."""
+    """The end of the copy to remote memory."""
     staged: int | None = None
-    """In the device's memory, on its way back."""
+    """Address in the device's memory of the storage on its way back."""
     back: Event | None = None
-    """The end of the copy to there."""
+    """The end of the copy back to the device's memory."""
 
 
 @dataclass(eq=False)
@@ -96,10 +97,10 @@ class _Saved:
     number: int
     place: _Place
     values: torch.Tensor | None = None
-    """All its bytes, while they are there."""
+    """All bytes of the storage, while they are on the device."""
     recipe: _Recipe | None = None
     changed: bool = False
-    """The layer that saved it changed it afterwards."""
+    """Whether the layer that saved the storage changed it afterwards."""
 
 
 @dataclass(eq=False)
@@ -110,9 +111,9 @@ class _Recipe:
     training: bool
     source: _Saved
     view: _View
-    """The layer's input, in the source."""
+    """The layer's input, as a view of the source."""
     random: torch.Tensor | None
-    """State of the random numbers before it."""
+    """State of the random numbers before the layer ran."""
 
     def made(self, values: torch.Tensor) -> torch.Tensor:
         """All bytes of the output's storage, from those of the source.
@@ -186,17 +187,17 @@ class MemoryOverlay:
         self._count = 0
         self._kept: set[StorageWeakRef] = set()
         self._saved: weakref.WeakValueDictionary[Any, _Saved] = weakref.WeakValueDictionary()
-        """By storage and version."""
+        """Saved storages, by storage and version."""
         self._numbered: weakref.WeakValueDictionary[int, _Saved] = weakref.WeakValueDictionary()
         self._makers: dict[Any, tuple[Any, dict[str, Any]]] = {}
-        """Of outputs of cheap layers, by storage and version: those of the input, and the rest of a
-        recipe."""
+        """How outputs of cheap layers are made, by storage and version: those of the input, and the
+        rest of a recipe."""
         self._running: list[tuple[Any, _View, torch.Tensor | None] | None] = []
         """Layers that run now: the input's storage and version, and how it lies there."""
         self._new: list[tuple[_Saved, torch.Tensor]] = []
-        """Saved by the layers that run now."""
+        """Storages that were saved by the layers that run now."""
         self._leaving: deque[tuple[int, Event]] = deque()
-        """Device memory that is being copied from, until when."""
+        """Addresses in device memory that are being copied from, each with the end of the copy."""
         self._coming: weakref.WeakSet[_Saved] = weakref.WeakSet()
         self._unneeded: list[_Place] = []
         self._hooks: list[Any] = []
@@ -371,7 +372,7 @@ class MemoryOverlay:
         self.statistics.bytes_back += place.size
 
     def _land(self, saved: _Saved) -> None:
-        """Waits for what was asked for."""
+        """Waits until a saved storage that was asked for is there."""
         place = saved.place
         assert place.back is not None
         assert place.staged is not None
@@ -402,7 +403,7 @@ class MemoryOverlay:
                 self._collect()
 
     def _collect(self) -> None:
-        """Frees what nobody needs and nothing is copied to or from."""
+        """Frees memory that nobody needs and nothing is copied to or from."""
         while self._leaving and self._leaving[0][1].happened:
             self._device.cuda_free(self._leaving.popleft()[0])
         for place in self._unneeded[:]:

@@ -15,11 +15,11 @@ from sw_driver.transport import LINE_BYTES
 __all__ = ["VALUE_BYTES", "Shard", "Slot", "Span", "common", "merged", "padded"]
 
 VALUE_BYTES = 4
-"""FP32, as all that is on the module."""
+"""Bytes of a value, which is in FP32, as all that is on the module."""
 LINE_VALUES = LINE_BYTES // VALUE_BYTES
 
 ROUND_VALUES = 1 << 16
-"""Of a channel, at most, that are copied in, updated and copied back at once."""
+"""Values of a channel that are copied in, updated and copied back at once, at most."""
 
 Span = tuple[int, int]
 """Values of a shard, from the first to before the second, both at lines."""
@@ -37,7 +37,7 @@ class Slot:
 
     @property
     def span(self) -> Span:
-        """The values, the filling included."""
+        """The slot's values in the shard, the filling included."""
         return self.start, self.start + padded(self.count)
 
     def view(self, values: Tensor, parameter: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class Shard:
             ]
 
     def pointer(self, name: str, channel: int, start: int) -> AxdimmPointer:
-        """Where value ``start`` of a tensor is, which is on that channel."""
+        """Pointer to value ``start`` of a tensor, which is on channel ``channel``."""
         return self._pointers[name][channel] + VALUE_BYTES * (start - self.cuts[channel])
 
 
@@ -141,7 +141,7 @@ def padded(count: int) -> int:
 
 
 def common(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """What is in both."""
+    """The spans of what is both in ``spans`` and in ``others``."""
     others = list(others)
     both = [(max(a, c), min(b, d)) for a, b in spans for c, d in others]
     return [(first, last) for first, last in both if first < last]

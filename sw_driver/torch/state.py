@@ -29,7 +29,7 @@ class ModuleState(MutableMapping[str, Any]):
         self._fetch = fetch
 
     def moved(self, names: set[str]) -> None:
-        """These are on the module now."""
+        """Notes that the tensors ``names`` are on the module now."""
         self.away |= names
         for name in names:
             self.here.pop(name, None)

@@ -30,17 +30,17 @@ class StepReport:
 
     parameters: int
     runs: int
-    """Of the kernels, on all channels."""
+    """Runs of the kernels, on all channels."""
     bytes_to_module: int
     bytes_to_host: int
     total_ns: float | None
-    """From the begin of the first copy to the end of the last."""
+    """Nanoseconds from the begin of the first copy to the end of the last."""
     copy_ns: float | None
-    """In copies, waiting for the link included: of the channel with the most."""
+    """Nanoseconds in copies, waiting for the link included, on the channel with the most."""
     kernel_ns: float | None
-    """In the kernel, from START to DONE: of the channel with the most."""
+    """Nanoseconds in the kernel, from START to DONE, on the channel with the most."""
     results: tuple[tuple[int, RunResult], ...] = ()
-    """Of the runs, with their channels."""
+    """Results of the kernels' runs, with their channels."""
 
 
 @dataclass(kw_only=True)
@@ -50,7 +50,7 @@ class Operations:
     device: Axdimm
     streams: list[Stream]
     queued: list[tuple[int, Handle]] = field(default_factory=list)
-    """With their channels, in their order."""
+    """Handles of what is queued, with their channels, in their order."""
     to_module: int = 0
     to_host: int = 0
 
@@ -90,16 +90,17 @@ class Operations:
 
     @property
     def done(self) -> bool:
-        """Whether all have ended."""
+        """Whether all operations have ended."""
         return all(handle.done for _, handle in self.queued)
 
     @property
     def failed(self) -> bool:
-        """Whether one has failed."""
+        """Whether an operation has failed."""
         return any(handle.failed for _, handle in self.queued)
 
     def wait(self) -> None:
-        """Waits for all. Raises what the first that failed raised, when none is under way."""
+        """Waits for all operations. Raises what the first that failed raised, when none is under
+        way."""
         try:
             for _, handle in self.queued:
                 handle.wait()
@@ -109,7 +110,7 @@ class Operations:
             raise
 
     def recover(self) -> None:
-        """Lets all come to their end, and the streams take more after a failure."""
+        """Lets all operations come to their end, and the streams take more after a failure."""
         for _, handle in self.queued:
             with suppress(Exception):
                 handle.wait()
@@ -117,7 +118,7 @@ class Operations:
             stream.recover()
 
     def report(self, parameters: int) -> StepReport:
-        """What they took, when all have ended."""
+        """What the operations took, when all have ended."""
         copies: Counter[int] = Counter()
         kernels: Counter[int] = Counter()
         for channel, handle in self.queued:
@@ -154,7 +155,7 @@ class StepHandle:
 
     @property
     def done(self) -> bool:
-        """Whether the module is through with it. Never blocks."""
+        """Whether the module is through with the step. Never blocks."""
         return self._operations.done
 
     def wait(self) -> None:

@@ -48,7 +48,7 @@ class Recurrent(nn.Module):
         self.weight = nn.Parameter(torch.zeros(CELLS[config.cell] * config.hidden, config.hidden))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """The last state."""
+        """The last state of the layer."""
         state = cell = inputs[0].new_zeros(self.config.batch, self.config.hidden)
         for given in inputs:
             if self.config.cell == "gru":

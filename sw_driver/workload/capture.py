@@ -48,11 +48,11 @@ _MOVES = frozenset(
     ("embedding", "clone", "copy_", "_to_copy", "cat", "stack", "constant_pad_nd", "index_select",
      "zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like", "fill_", "zero_")
 )  # fmt: skip
-"""They compute nothing."""
+"""Operations that compute nothing."""
 _OVERWRITES = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform_", "random_"))
-"""They do not read what they change."""
+"""Operations that do not read what they change."""
 _GATHERS = frozenset(("embedding", "index_select", "gather", "index"))
-"""They read as much of their first argument as they give."""
+"""Operations that read as much of their first argument as they give."""
 _CHANGED_IN_TRAINING = dict.fromkeys(
     ("native_batch_norm", "cudnn_batch_norm"), ("running_mean", "running_var")
 )
@@ -82,16 +82,18 @@ def capture(
     step
         Takes the model and the batch, and returns the loss.
     name, origin
-        Of the trace; the origin gets rule and versions.
+        Name and origin of the trace; the origin gets rule and versions.
     rule
-        Of :mod:`hw.rules`, with tensors ``p`` and ``g``; what else it reads is optimizer state.
+        Name of a rule of :mod:`hw.rules` with tensors ``p`` and ``g``; what else it reads is
+        optimizer state.
 
     Raises
     ------
     ValueError
         For a rule that is none or updates no parameter.
     RuntimeError
-        Of PyTorch: for a loss without a gradient, and for what depends on the contents of tensors.
+        Raised by PyTorch for a loss without a gradient, and for what depends on the contents of
+        tensors.
     """
     updating = rule_called(rule)
     if not {"p", "g"} <= set(updating.inputs) or "p" not in updating.outputs:
@@ -124,7 +126,7 @@ def capture_shipped(name: str) -> Trace:
 
 @contextmanager
 def _without_mkldnn() -> Iterator[None]:
-    """It makes one operation of a recurrent layer, which no flop counter knows."""
+    """Keeps MKL-DNN off: it makes one operation of a recurrent layer, unknown to flop counters."""
     # Not by the attribute, which PyTorch's test suite freezes, nor by the context manager, which
     # sets flags for GPUs, too.
     before, *_ = torch.backends.mkldnn.set_flags(False)
@@ -221,7 +223,7 @@ class _Recorder(TorchDispatchMode):
             self._add(rule.name, layer, "update", read, written, operators * parameter.numel())
 
     def trace(self, name: str, origin: Mapping[str, Any]) -> Trace:
-        """Of all that was captured."""
+        """The trace of all that was captured."""
         draft = Trace(
             name=name,
             tensors=tuple(self._tensors),
@@ -264,7 +266,7 @@ class _Recorder(TorchDispatchMode):
         return number
 
     def _bytes_of(self, values: Any) -> dict[int, int]:
-        """Of each tensor in ``values`` the bytes that they show of it."""
+        """Bytes that ``values`` show of each tensor in them, by the tensor's number."""
         shown: dict[int, dict[Any, int]] = {}
         for each in _tensors_in(values):
             sizes = [size for size, step in zip(each.shape, each.stride(), strict=True) if step]

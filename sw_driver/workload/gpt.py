@@ -110,5 +110,5 @@ class _Mlp(nn.Module):
 
 
 def _dropout(values: Tensor, share: float) -> Tensor:
-    """As a GPU does it, with a mask of a byte for each; the CPU's has one of FP32."""
+    """Dropout as a GPU does it, with a mask of a byte for each; the CPU's has one of FP32."""
     return torch.native_dropout(values, share, True)[0] if share else values

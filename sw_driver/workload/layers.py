@@ -26,43 +26,43 @@ class Layer:
 
     name: str
     rows: int
-    """For each sample: places of a feature map, or 1."""
+    """Rows of each sample: places of a feature map, or 1."""
     columns: int
     depth: int
     weights: int
-    """The tensor of the trace: time steps share one."""
+    """Id of the weights' tensor in the trace: time steps share one."""
     input: int
-    """The tensor of the trace that it reads: branches share one."""
+    """Id of the tensor in the trace that the layer reads: branches share one."""
     first: bool
-    """Whether that is the network's input, which has no gradient and is there already."""
+    """Whether the layer reads the network's input, which has no gradient and is there already."""
     inputs: int
-    """For each sample, of the tensor that it reads; a convolution reads most of them several
-    times."""
+    """Elements for each sample of the tensor that the layer reads; a convolution reads most of them
+    several times."""
     needs: tuple[int, ...]
     """The layers on whose outputs the input depends, by their indices."""
     between_forward: int
-    """For each sample, read and written by the operations that follow."""
+    """Elements for each sample that the operations that follow move in the forward pass."""
     between_backward: int
 
     @property
     def outputs(self) -> int:
-        """For each sample."""
+        """Elements of the output for each sample."""
         return self.rows * self.columns
 
     @property
     def parameters(self) -> int:
-        """Of its weights."""
+        """Number of the layer's weights."""
         return self.columns * self.depth
 
 
 @cache
 def load_layers(name: str) -> tuple[Layer, ...]:
-    """Of a trace that comes with the package."""
+    """The layers of a trace that comes with the package."""
     return layers_of(load_trace(name))
 
 
 def layers_of(trace: Trace) -> tuple[Layer, ...]:
-    """Of a training step in FP32, whose origin says the batch.
+    """The layers of a training step in FP32, whose origin says the batch.
 
     Raises ``ValueError`` for one whose products are not all of samples with a parameter.
     """
@@ -141,5 +141,5 @@ def _layer(
 
 
 def _sums(trace: Trace, op: Op, sizes: set[int]) -> bool:
-    """Whether it sums gradients of a parameter, which no sample makes larger."""
+    """Whether the operation sums gradients of a parameter, which no sample makes larger."""
     return op.kind == "add" and trace.tensors[op.writes[0]].nbytes in sizes

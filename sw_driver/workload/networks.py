@@ -30,7 +30,7 @@ class GptConfig:
     vocabulary: int = 50304
     """GPT-2's 50257 byte pairs, padded to a multiple of 128."""
     dropout: float = 0.1
-    """Of embeddings, attention and the two sums of a layer: Megatron's default."""
+    """Share that is dropped of embeddings, attention and a layer's two sums: Megatron's default."""
 
     def __post_init__(self) -> None:
         if self.d_model % self.n_heads:
@@ -48,7 +48,7 @@ GPTS = {
     "gpt3-13b": GptConfig(n_layers=40, d_model=5120, n_heads=40, batch=1, context=512),
     "gpt-tiny": GptConfig(n_layers=2, d_model=32, n_heads=2, batch=2, context=16, vocabulary=128),
 }
-"""Table 4 of Kim et al., and a tiny one for tests."""
+"""The GPTs of Table 4 of Kim et al., and a tiny one for tests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class VisionConfig:
 
     network: str
     batch: int = 64
-    """Of a device, if eight share one of 512."""
+    """Images of a device's batch, if eight devices share one of 512."""
 
 
 CELLS = {"vanilla": 1, "lstm": 4, "gru": 3}
@@ -89,4 +89,4 @@ BENCHMARKS = {
 its README shows for these kinds; of its LSTMs with 25 steps 2048 is the next."""
 
 NETWORKS: dict[str, GptConfig | VisionConfig | RecurrentConfig] = {**GPTS, **BENCHMARKS}
-"""All of which traces are shipped."""
+"""All networks of which traces are shipped, by name."""

@@ -23,11 +23,11 @@ class Profile:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the devices."""
         return tuple(self._costs)
 
     def ns(self, op: Op, device: str) -> int:
-        """What ``op`` takes on ``device``.
+        """Nanoseconds that ``op`` takes on ``device``.
 
         Raises ``ValueError`` for a device that is none of :attr:`devices`, and for a cost that is
         no time.

@@ -18,14 +18,14 @@ from sw_driver.runtime.files import write_whole
 __all__ = ["KINDS", "PHASES", "Op", "Tensor", "Trace", "TraceError", "load_trace", "trace_names"]
 
 KINDS = ("parameter", "gradient", "optimizer_state", "activation", "temporary", "input")
-"""What a tensor is.
+"""Kinds of tensors.
 
 An activation is written in the forward pass and used in the backward pass. An input is what else is
 there before the step: the batch, and the model's buffers.
 """
 
 PHASES = ("forward", "backward", "update")
-"""The parts of a step, in their order."""
+"""The parts of a training step, in their order."""
 
 
 class TraceError(ValueError):
@@ -37,12 +37,12 @@ class Tensor:
     """A piece of memory: what views share counts once."""
 
     id: int
-    """Its index in :attr:`Trace.tensors`."""
+    """Index of the tensor in :attr:`Trace.tensors`."""
     nbytes: int
     kind: str
-    """One of :data:`KINDS`."""
+    """Kind of the tensor, one of :data:`KINDS`."""
     name: str = ""
-    """Of a parameter, and of what belongs to it: as the model names it."""
+    """Name of a parameter, and of what belongs to it, in the model."""
     parameter: int | None = None
     """The id of the parameter that a gradient or optimizer state belongs to."""
 
@@ -52,18 +52,18 @@ class Op:
     """An operation: what it reads and writes, and how much work it is. Times are not in it."""
 
     id: int
-    """Its index in :attr:`Trace.ops`."""
+    """Index of the operation in :attr:`Trace.ops`."""
     kind: str
-    """As the framework names it, such as ``mm``; for an update, the rule."""
+    """The operation's name in the framework, such as ``mm``; for an update, the rule."""
     layer: int
-    """Index in :attr:`Trace.layers`."""
+    """Index of the operation's layer in :attr:`Trace.layers`."""
     phase: str
-    """One of :data:`PHASES`."""
+    """Phase of the operation, one of :data:`PHASES`."""
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     flops: int
     nbytes: int
-    """That it has to read and to write at least: each tensor once for each of the two."""
+    """Bytes that the operation has to read and write at least: each tensor once each way."""
 
 
 FORMAT = 1
@@ -80,7 +80,7 @@ class Trace:
     ops: tuple[Op, ...]
     layers: tuple[str, ...]
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """How it was made: model, batch, versions."""
+    """How the trace was made: model, batch, versions."""
 
     def __post_init__(self) -> None:
         for number, tensor in enumerate(self.tensors):
@@ -103,7 +103,7 @@ class Trace:
 
     @cached_property
     def dependencies(self) -> tuple[tuple[int, ...], ...]:
-        """For each operation those that it has to wait for.
+        """For each operation the ids of those that it has to wait for.
 
         The last writer of what it reads or writes, and the readers since of what it writes.
         """
@@ -139,7 +139,8 @@ class Trace:
         write_whole(Path(path), packed.getvalue())
 
     def _columns(self) -> dict[str, Any]:
-        """A list for each field. Tensors' numbers are as differences, alike in layers that are."""
+        """A list for each field of the trace. Tensors' numbers are as differences, alike in layers
+        that are."""
         kinds = list(dict.fromkeys(op.kind for op in self.ops))
         owners = [-1 if each.parameter is None else each.parameter for each in self.tensors]
         return {

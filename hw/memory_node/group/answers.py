@@ -28,7 +28,7 @@ class AnswerMaker(wiring.Component):
     Members
     -------
     node : In(8)
-        Who answers.
+        Number of the node that answers.
     answers : In(stream of :data:`~hw.memory_node.group.layouts.Answer`)
         What to answer; those that are not refused need what follows.
     fetches : In(stream of :class:`~hw.memory_node.group.layouts.Place`)
@@ -45,7 +45,7 @@ class AnswerMaker(wiring.Component):
     answered, done : Out(1)
         Pulse: an answer is made; it is one that was not refused.
     events : Out(:data:`~hw.memory_node.group.layouts.Events`)
-        All but ``line_written``.
+        What happens on the link, but for ``line_written``.
     """
 
     def __init__(self, config: MemoryNodeConfig) -> None:

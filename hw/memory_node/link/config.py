@@ -23,7 +23,7 @@ class LinkConfig:
     """
 
     phit_bytes: int = 72
-    """What the wire carries in a cycle, one of :data:`PHIT_BYTES`."""
+    """Bytes that the wire carries in a cycle, one of :data:`PHIT_BYTES`."""
 
     buffer_flits: int = 128
     """Flits that wait at a receiver, of each virtual channel, 2 to 255: credits are counted modulo
@@ -34,15 +34,15 @@ class LinkConfig:
     the sequence numbers."""
 
     retry_cycles: int = 256
-    """Without progress, after which a receiver asks again and a sender goes back: more than a flit
-    and its acknowledgement take together."""
+    """Cycles without progress after which a receiver asks again and a sender goes back: more than a
+    flit and its acknowledgement take together."""
 
     keepalive_cycles: int = 64
-    """At most from one flit to the next."""
+    """Most cycles from one flit to the next."""
 
     dead_cycles: int = 1 << 16
-    """Without a right flit, after which a link is dead; also from reset on, so that it is to be
-    longer than from the first port's reset to the other's."""
+    """Cycles without a right flit after which a link is dead; also from reset on, so that it is to
+    be longer than from the first port's reset to the other's."""
 
     dead_retries: int = 64
     """Times in a row that a sender goes back without progress until the link is dead, 2 to 255."""
@@ -70,7 +70,7 @@ class LinkConfig:
 
     @property
     def wire(self) -> WireSignature:
-        """A direction of the link."""
+        """Signature of one direction of the link."""
         return WireSignature(phit_bytes=self.phit_bytes)
 
 

@@ -14,7 +14,7 @@ from hw.memory_node.link.wire import CHECKED_BITS
 __all__ = ["FlitCrc"]
 
 _POLYNOMIAL = 0x82F63B78
-"""0x1EDC6F41 (Castagnoli) with the coefficient of x^31 in bit 0."""
+"""The polynomial 0x1EDC6F41 (Castagnoli) with the coefficient of x^31 in bit 0."""
 
 _WORD = 32
 
@@ -33,7 +33,7 @@ class FlitCrc(wiring.Component):
     i : In(544)
         The bytes, the first in the lowest bits.
     o : Out(32)
-        Their CRC.
+        CRC of the bytes.
     """
 
     latency = 2

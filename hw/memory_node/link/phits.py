@@ -22,16 +22,16 @@ class PhitCutter(wiring.Component):
     Parameters
     ----------
     phit_bytes
-        What the wire carries in a cycle.
+        Bytes that the wire carries in a cycle.
 
     Members
     -------
     valid : In(1)
         There is a flit.
     flit : In(576)
-        It.
+        The flit to send.
     wire : Out(:class:`~hw.memory_node.link.wire.WireSignature`)
-        Where it goes.
+        The wire that phits go to.
     """
 
     def __init__(self, *, phit_bytes: int) -> None:
@@ -72,12 +72,12 @@ class PhitAssembler(wiring.Component):
     Parameters
     ----------
     phit_bytes
-        What the wire carries in a cycle.
+        Bytes that the wire carries in a cycle.
 
     Members
     -------
     wire : In(:class:`~hw.memory_node.link.wire.WireSignature`)
-        Where they come from.
+        The wire that phits come from.
     valid : Out(1)
         A flit has come, or another has begun before it was complete.
     complete : Out(1)

@@ -41,9 +41,9 @@ class LinkPort(wiring.Component):
     receive : Out(FlitStream), one a virtual channel
         What the other port sent.
     wire_out : Out(:class:`~hw.memory_node.link.wire.WireSignature`)
-        To the other port.
+        The wire to the other port.
     wire_in : In(:class:`~hw.memory_node.link.wire.WireSignature`)
-        From the other port.
+        The wire from the other port.
     dead : Out(1)
         The link does not work any more; until reset.
     sent : Out(48)

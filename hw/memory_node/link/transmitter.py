@@ -49,9 +49,9 @@ class LinkTransmitter(wiring.Component):
     report : In(Report)
         What to tell the other end.
     due : In(1)
-        There is something new in it.
+        There is something new in ``report``.
     told : Out(1)
-        It is sent.
+        ``report`` is sent.
     gave_up : Out(1)
         ``dead_retries`` times in a row nothing came of going back.
     wire : Out(:class:`~hw.memory_node.link.wire.WireSignature`)

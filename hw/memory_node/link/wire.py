@@ -28,10 +28,10 @@ WireFlit = data.StructLayout(
 
 FLIT_BYTES = WireFlit.size // 8
 CHECKED_BITS = WireFlit["crc"].offset
-"""Those before the CRC."""
+"""Bits of a flit before the CRC, which is over these."""
 
 Heard = data.StructLayout({"valid": 1, "report": Report})
-"""What a right flit told; of one that came a few cycles ago."""
+"""What a right flit told that came a few cycles ago."""
 
 
 class WireSignature(wiring.Signature):
@@ -40,7 +40,7 @@ class WireSignature(wiring.Signature):
     Parameters
     ----------
     phit_bytes
-        What it carries in a cycle.
+        Bytes that the wire carries in a cycle.
 
     Members
     -------

@@ -37,12 +37,12 @@ REGISTERS_AXI = AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CS
 """AXI4-Lite of the registers."""
 
 GROUPS_OFFSET_BYTES = 0x400
-"""Where the registers of group 0 begin."""
+"""Byte offset of the registers of group 0."""
 LINKS_OFFSET_BYTES = 0x800
-"""Where the registers of link 0 begin."""
+"""Byte offset of the registers of link 0."""
 
 PART_BYTES = 128
-"""From one group's or link's registers to those of the next."""
+"""Bytes from one group's or link's registers to those of the next."""
 
 
 def node_text(config: MemoryNodeConfig) -> str:

@@ -33,11 +33,11 @@ class LinkEntry(wiring.Component):
     dead : In(1)
         The link is dead.
     receive : In(FlitStream), one for each virtual channel
-        From the link.
+        Flits from the link.
     requests, responses : Out(FlitStream)
-        For this node, by class.
+        Packets for this node, by class.
     passing : Out(FlitStream), one for each virtual channel
-        For others.
+        Packets for other nodes.
     passed : Out(CHANNELS)
         Pulse: a packet has passed.
     """

@@ -36,11 +36,11 @@ class RingStop(wiring.Component):
     dead : In(sides)
         Links that are dead.
     receive, transmit : In(FlitStream), Out(FlitStream), for each side one a virtual channel
-        From and to the links.
+        Flits from and to the links.
     requests, responses : Out(FlitStream), one for each side
-        For this node.
+        Packets for this node.
     answers : In(FlitStream), one for each side
-        From this node.
+        Answers of this node.
     passed : Out(CHANNELS), one for each side
         Pulse for each virtual channel: a packet that came in on this side has passed.
     """

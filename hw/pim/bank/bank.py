@@ -33,7 +33,7 @@ class PimBank(wiring.Component):
     config
         The pool.
     multipliers, adders
-        Of the bank, 1 to 16 each.
+        Multipliers and adders of the bank, 1 to 16 each.
 
     Members
     -------

@@ -32,7 +32,8 @@ class BankSignature(wiring.Signature):
     multiplications, additions : In(LANE_BITS + 1)
         How many were done in a cycle; those of a work at the latest with ``done``.
     beats_read, beats_written : In(1)
-        The memory has taken a request, likewise.
+        The memory has taken a request to read or to write; those of a work at the latest with
+        ``done``.
     """
 
     def __init__(self, config: PimConfig) -> None:

@@ -37,7 +37,8 @@ class WholeWork:
             name: Signal(jobs.word_bits, name=name)
             for name in ("first_row", "first_channel", "second_row", "second_channel")
         }
-        """From the last element of an operand's row, and of its channel, to the next one."""
+        """Distance from the last element of an operand's row, and of its channel, to the next
+        one."""
         self.above, self.left = (
             Signal(signed(COORDINATE_BITS), name=name) for name in ("above", "left")
         )
@@ -53,7 +54,7 @@ class WholeWork:
         self._columns = wire(m, (work.tap_columns - 1)[:24], "columns")
 
     def sums(self) -> list[Sum]:
-        """Worked out when the work starts."""
+        """Sums that are worked out when the work starts."""
         work = self._work
         return [
             *self._wrap("first", work.first),
@@ -87,7 +88,7 @@ class Tile:
         )
 
     def sums(self) -> list[Sum]:
-        """Worked out when the tile begins."""
+        """Sums that are worked out when the tile begins."""
         fields, work, bases = self.fields, self._work, self.bases
         own = work.elementwise | (work.second_kind == Second.PRIVATE)
         second_index = Mux(own, fields.first, fields.second)
@@ -172,7 +173,7 @@ class Chunk:
         taps_left = Signal(32)
         self.length = Signal(jobs.k_bits, name="length")
         self.complete = Signal(name="complete")
-        """Whether it is the tile's last one."""
+        """Whether the chunk is the tile's last one."""
         m.d.comb += [
             self._channels_left.eq(work.channels - self.channel),
             self._capacity.eq(1 << plan.chunk),
@@ -191,7 +192,7 @@ class Chunk:
         ]
 
     def sums(self) -> list[Sum]:
-        """Worked out when the chunk begins."""
+        """Sums that are worked out when the chunk begins."""
         work, tile = self._work, self._tile
 
         def offsets(nest: Any) -> list[tuple[Any, Any]]:
@@ -285,7 +286,7 @@ class Block:
     def __init__(self, m: Any, jobs: Jobs, work: Any, tile: Tile) -> None:
         self._work, self._word_bits = work, jobs.word_bits
         self.start = Signal(12, name="block")
-        """Number in the tile of the first one."""
+        """Number in the tile of the block's first vector."""
         self.count = Signal(12, name="block_count")
         self.address = Signal(jobs.word_bits, name="block_address")
         self.x = Signal(signed(COORDINATE_BITS), name="block_x")

@@ -27,7 +27,7 @@ _JOBS_AHEAD = 4
 
 
 class Sequencer(wiring.Component):
-    """From tiles to jobs for the loader and for the lanes.
+    """Makes jobs for the loader and for the lanes out of tiles.
 
     A tile of a reduction is worked on in chunks: so many elements of its first vectors are loaded,
     then the same elements of its second vectors, block after block, and each block goes to the
@@ -39,7 +39,7 @@ class Sequencer(wiring.Component):
     Members
     -------
     pairs, adders : In(LANE_BITS + 1)
-        Of the bank: lanes with a multiplier and an adder, and adders. Constant.
+        Lanes of the bank with a multiplier and an adder, and its adders; constant.
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         Holds still from ``start`` to ``done``.
     start : In(1)

@@ -36,7 +36,7 @@ class Amounts:
             return Signal(word, name=name)
 
         self.start = Signal(name="start_amounts")
-        """Begins with a pulse; the words then hold still until ``done``."""
+        """A pulse with which the computation begins; the words then hold still until ``done``."""
         self.done = Signal(name="amounts_done")
         """Pulses when all amounts are there."""
         self.lasts = self._lasts(m, words)
@@ -59,13 +59,13 @@ class Amounts:
         self.chunk_taps = Signal(48, name="chunk_taps")
         """Taps of as many channels as the plan has in a chunk."""
         self.image_start = distance("image_start")
-        """Where the first output's window begins."""
+        """Distance to where the first output's window begins."""
         self.steps = {name: distance(f"step_{name}") for name in ("outer1", "vector")}
         self.steps |= {name: distance(f"step_{name}") for name in ("row", "column")}
         """Strides of an image from output to output, and from tap to tap."""
         self.line_wraps = {name: distance(f"{name}_line_wrap") for name in ("first", "result")}
-        """From the end of a row of outputs, or of SUM's or DOT's columns, to the next one's
-        beginning."""
+        """Distance from the end of a row of outputs, or of SUM's or DOT's columns, to the next
+        one's beginning."""
 
         lists = self._lists(m, words)
         multiplier = SharedMultiplier(m, width=_BITS, lists=lists)

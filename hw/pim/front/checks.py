@@ -28,7 +28,7 @@ _MOST_ELEMENTS = 9
 _MOST_DEPTH = 3
 _MOST_SECONDS = 10
 _MOST_BLOCK = 6
-"""An operand buffer has eight groups of eight vectors."""
+"""Logarithm of a block's most vectors: an operand buffer has eight groups of eight vectors."""
 _LANES = 3
 """The logarithm of the lanes that have a part of a buffer together."""
 _CHUNKS = 5
@@ -53,7 +53,7 @@ class Checks:
         self.levels = self._levels()
         """The logarithm of the places that each result has in a lane's state."""
         self.cause = Signal(CAUSE_BITS)
-        """The lowest, or ``NONE``."""
+        """The lowest of the causes to refuse the work, or ``NONE``."""
 
         known, is_reserved, is_zero = Signal(), Signal(), Signal()
         nonzero = wire(m, Cat(word.any() for word in words.words), "nonzero")
@@ -92,8 +92,8 @@ class Checks:
         return wire(self._m, Cat(opcode == each for each in opcodes).any(), f"is_{name}")
 
     def _levels(self) -> Any:
-        """Bits of a tap's number that are beyond a chunk: as many sums wait from chunk to chunk,
-        and one over the channels."""
+        """Logarithm, rounded up, of the sums that a result keeps: one for each bit of a tap's
+        number beyond a chunk, and one over the channels."""
         beyond = wire(
             self._m, (self._amounts.taps - 1)[:32] >> self._words.plan.chunk[:4], "beyond"
         )
@@ -107,7 +107,7 @@ class Checks:
         return ~low[-1] & (is_local | is_striped)
 
     def _meets_result(self, tensor: str) -> Any:
-        """Right if both are in the stack."""
+        """Whether a tensor meets the result's place; right if both are in the stack."""
         words, amounts = self._words, self._amounts
         bits = (self._config.stack_bytes // 4 - 1).bit_length()
         low, high = amounts.low, amounts.high
@@ -120,13 +120,13 @@ class Checks:
         return self.used[tensor] & meets & ~in_place
 
     def _is_bad_piece(self) -> Any:
-        """An elementwise work's plan, which is a chunk alone."""
+        """Whether an elementwise work's plan, which is a chunk alone, is bad."""
         plan, most = self._words.plan, min(_MOST_ELEMENTS, _logarithm(self._config.second_words))
         bits = plan.as_value()
         return (plan.chunk < _LEAST_CHUNK) | (plan.chunk > most) | bits[len(plan.chunk) :].any()
 
     def _is_bad_plan(self) -> Any:
-        """A reduction's."""
+        """Whether a reduction's plan is bad."""
         config, plan, amounts = self._config, self._words.plan, self._amounts
         first, second = _logarithm(config.first_words), _logarithm(config.second_words)
         chunk, depth, seconds, block = plan.chunk, plan.depth, plan.seconds, plan.block
@@ -149,7 +149,7 @@ class Checks:
 
 
 def _logarithm(value: int) -> int:
-    """Rounded down."""
+    """The logarithm of ``value`` to base 2, rounded down."""
     return value.bit_length() - 1
 
 

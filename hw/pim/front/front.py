@@ -29,7 +29,7 @@ class Front(wiring.Component):
     Parameters
     ----------
     config
-        The pool's.
+        Configuration of the pool.
 
     Members
     -------

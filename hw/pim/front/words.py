@@ -47,7 +47,7 @@ class Words:
                     ]
 
     def field(self, name: str) -> Any:
-        """A field or a size."""
+        """The value of a field or a size."""
         return self.words[field_word(name)]
 
     def element(self, tensor: str) -> Any:

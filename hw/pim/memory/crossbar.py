@@ -43,9 +43,9 @@ class Crossbar(wiring.Component):
     Parameters
     ----------
     shape
-        Of a payload.
+        Shape of a payload.
     inputs, outputs
-        How many, from 1.
+        Numbers of inputs and outputs, from 1.
     name
         Begin of the names of its Verilog modules for an input and for an output.
 
@@ -149,9 +149,9 @@ class _Input(wiring.Component):
     to : Out(range(outputs))
     follows : Out(1)
     payload : Out(width of ``shape``)
-        The first one.
+        The first payload.
     served : In(1)
-        It goes.
+        The first payload goes.
     """
 
     def __init__(self, shape: ShapeLike, outputs: int) -> None:
@@ -191,11 +191,11 @@ class _Output(wiring.Component):
     waiting, following : In(inputs)
         The inputs whose first payload is for this output, and those whose first payload follows.
     grant : Out(inputs)
-        The one that is served, or none.
+        The input that is served, or none.
     mover : Out(range(inputs))
-        The number of the one that was served last, whose payload moves in the cycle after that.
+        The number of the input that was served last, whose payload moves in the cycle after that.
     payload : In(width of ``shape``)
-        What moves.
+        The payload that moves.
     o : Out(stream of ``shape``)
     busy : Out(1)
         Something moves or is in the queue.

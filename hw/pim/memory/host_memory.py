@@ -100,13 +100,13 @@ class HostMemory(wiring.Component):
     -------
     request : In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     response : Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
-        Of the host, and to it.
+        Requests of the host, and responses to it.
     memory_request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     memory_response : In(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
-        To the memory, and of it, in any order.
+        Requests to the memory, and its responses, in any order.
     gate : In(:class:`GateSignature`)
     status : Out(:func:`host_status_layout`)
-        To the registers.
+        What the registers tell of the port.
     """
 
     def __init__(self, config: PimConfig) -> None:

@@ -41,7 +41,7 @@ class MemorySwitch(wiring.Component):
     config
         The banks.
     geometry
-        Of a vault; ``ValueError`` unless it holds ``vault_bytes``.
+        Organisation of a vault; ``ValueError`` unless it holds ``vault_bytes``.
 
     Members
     -------

@@ -37,13 +37,13 @@ PIM_RDL = Path(__file__).parent / "pim.rdl"
 
 REGISTERS_ADDR_WIDTH = 13
 RINGS_OFFSET_BYTES = 0x800
-"""Where the registers of ring 0 begin."""
+"""Byte offset of the registers of ring 0."""
 RING_BYTES = 64
-"""From one ring's registers to those of the next."""
+"""Bytes from one ring's registers to those of the next."""
 SLOTS_OFFSET_BYTES = 0x1000
-"""Where the registers of slot 0 begin."""
+"""Byte offset of the registers of slot 0."""
 SLOT_BYTES = 128
-"""From one slot's registers to those of the next."""
+"""Bytes from one slot's registers to those of the next."""
 
 
 def pool_text(config: PimConfig) -> str:
@@ -60,14 +60,14 @@ addrmap registers {{
 
 @lru_cache
 def busy_window() -> range:
-    """The addresses of the cycles in which each bank was busy."""
+    """The byte addresses of the cycles in which each bank was busy."""
     words = unrolled_registers("pim_pool", PIM_RDL.read_text())["busy"].places
     return range(words[0], words[-1] + 8)
 
 
 @lru_cache
 def kept_window() -> range:
-    """The addresses of the registers of a slot as they were at the last snapshot."""
+    """The byte addresses of the registers of a slot as they were at the last snapshot."""
     start = unrolled_registers("pim_pool", PIM_RDL.read_text())["kept_id"].offset_bytes
     return range(start, start + SLOT_BYTES)
 
@@ -93,7 +93,7 @@ class PoolRegisters(wiring.Component):
     notice : In(config.rings)
         A pulse for each ring: its interrupt becomes pending.
     irq : Out(config.rings)
-        Which are pending and enabled.
+        The interrupts that are pending and enabled.
     status : In(:class:`~hw.pim.work.status.StatusSignature`)
     host : In(:func:`~hw.pim.memory.host_memory.host_status_layout`)
     """

@@ -20,10 +20,10 @@ __all__ = [
 ]
 
 RING_SLOT_BYTES = 256
-"""From one slot of a ring to the next: a descriptor, then a completion."""
+"""Bytes of a slot of a ring: a descriptor, then a completion."""
 
 DESCRIPTOR_BEATS = DESCRIPTOR_WORDS * 4 // BEAT_BYTES
-"""What is read of a slot. The beat after it is a completion's."""
+"""Beats that are read of a slot. The beat after them is a completion's."""
 
 COUNT_BITS = 16
 """Width of the counts of a ring, which go on from their greatest value to 0."""

@@ -44,15 +44,15 @@ class Rings(wiring.Component):
     -------
     settings : In(array of :func:`~hw.pim.rings.layouts.ring_control_layout`)
     status : Out(array of :func:`~hw.pim.rings.layouts.ring_status_layout`)
-        Of and to the registers of each ring.
+        What the registers of each ring say, and what they are told.
     notice : Out(config.rings)
         A pulse for each ring: one more completion is on its way into the memory.
     request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     response : In(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
-        To the memory, and of it, in any order. Always taken.
+        Requests to the memory, and its responses, in any order; always taken.
     descriptor_write : Out(:class:`~hw.pim.front.words.WordWriteSignature`)
     start : Out(1)
-        To the front, which is not busy while it is written.
+        Words for the front, which is not busy while it is written, and its start.
     events : In(:class:`~hw.pim.work.status.WorkEventsSignature`)
     """
 

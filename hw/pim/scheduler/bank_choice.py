@@ -40,7 +40,7 @@ class BankChoice(wiring.Component):
     units : In(UNITS_BITS)
         Units that the work takes.
     busy : Out(1)
-        From the cycle after ``start`` until the choice is made.
+        High from the cycle after ``start`` until the choice is made.
     banks : Out(config.banks)
         The choice, which stays; 0 if the work must wait.
     left : Out(UNITS_BITS)

@@ -23,9 +23,9 @@ class BusyTime(wiring.Component):
     idle : In(banks)
         Banks that work for no work in this cycle.
     bank : In(range(banks))
-        A bank.
+        The bank whose ``cycles`` are shown.
     cycles : Out(COUNTER_BITS)
-        Of that bank, before this cycle.
+        Cycles in which that bank was not idle, before this one.
     """
 
     def __init__(self, banks: int) -> None:

@@ -54,7 +54,7 @@ class Dispenser(wiring.Component):
     owner : In(array of range(config.works))
         The slot of each bank's work, from the cycle after ``start``.
     tile_0, tile_1, ... : Out(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
-        To each bank; after the last tile of a work one with ``end``.
+        Tiles for each bank; after the last one of a work one with ``end``.
     unended : Out(config.banks)
         Banks that have started, and not yet taken ``end``.
     dealt : Out(config.works)

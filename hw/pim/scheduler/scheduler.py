@@ -37,19 +37,19 @@ class Scheduler(wiring.Component):
     start : Out(config.banks)
         A pulse for each bank: it is to work.
     tile_0, tile_1, ... : Out(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
-        To each bank, after its ``start`` until it has taken ``end``. A bank that is ready must stay
-        so until it has its tile.
+        Tiles for each bank, after its ``start`` until it has taken ``end``. A bank that is ready
+        must stay so until it has its tile.
     done : In(config.banks)
         For each bank, after ``end``: it has computed all its tiles, and all its writes have been
         answered. A pulse or longer; what it is before ``end`` has been taken does not matter.
     counts : In(array of :func:`~hw.pim.scheduler.tally.bank_counts_layout`)
         What each bank does in this cycle, ``done``'s at the latest.
     gate : Out(:class:`~hw.pim.memory.host_memory.GateSignature`)
-        To the host's memory port.
+        What the host's memory port is told.
     status : Out(:class:`~hw.pim.work.status.StatusSignature`)
-        To the registers.
+        The state of the pool, for the registers.
     events : Out(:class:`~hw.pim.work.status.WorkEventsSignature`)
-        To the rings.
+        What becomes of works, for the rings.
     """
 
     def __init__(self, config: PimConfig) -> None:

@@ -66,9 +66,10 @@ class WorkTally(wiring.Component):
         Slots whose works are running; a slot's bit rises after ``start`` and falls after
         ``complete``.
     select : In(range(config.works))
-        A slot.
+        The slot whose ``counts`` are shown.
     counts : Out(:func:`~hw.pim.work.status.work_counts_layout`)
-        Of that slot in this cycle; undefined if it has had no work, and ``cycles`` until ``start``.
+        Counts of that slot in this cycle; undefined if it has had no work, and ``cycles`` until
+        ``start``.
     """
 
     def __init__(self, config: PimConfig) -> None:

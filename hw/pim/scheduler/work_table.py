@@ -63,10 +63,10 @@ class WorkTable(wiring.Component):
         Slots of whose works no tile is left, for which more banks have nothing to do.
     gate : Out(:class:`~hw.pim.memory.host_memory.GateSignature`)
     select : In(range(config.works))
-        A slot.
+        The slot of which the next two members tell.
     selected_id : Out(ID_BITS)
     selected_banks : Out(config.banks)
-        Of that slot: the work's id, and the banks on which it runs or ran.
+        The id of the selected slot's work, and the banks on which it runs or ran.
     """
 
     def __init__(self, config: PimConfig) -> None:

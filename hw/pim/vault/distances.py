@@ -36,9 +36,9 @@ class VaultDistances:
     write_to_read: int
     write_to_read_same_layer: int
     read_to_activate: int
-    """Last read of a bank to its next activate, tRAS and tRC included."""
+    """Fabric cycles from a bank's last read to its next activate, tRAS and tRC included."""
     write_to_activate: int
-    """Last write of a bank to its next activate, tRAS and tRC included."""
+    """Fabric cycles from a bank's last write to its next activate, tRAS and tRC included."""
     refresh_to_activate: int
     refresh_interval: int
 
@@ -49,9 +49,9 @@ class VaultDistances:
         return min((cls._with_slot(timing, slot) for slot in slots), key=cls._row_cycles)
 
     def drain_cycles(self, banks: int) -> int:
-        """How long before a refresh of a vault with so many ``banks`` nothing more is activated:
-        what the queue may hold then has a change of direction for every bank, and two more accesses
-        to their stretch of addresses, each after a row cycle."""
+        """Fabric cycles before a refresh of a vault with so many ``banks`` in which nothing more is
+        activated: what the queue may hold then has a change of direction for every bank, and two
+        more accesses to their stretch of addresses, each after a row cycle."""
         turn = max(self.read_to_write, self.write_to_read_same_layer)
         open_banks = min(banks, QUEUE_DEPTH)
         row_cycle = self.activate_to_column + max(self.read_to_activate, self.write_to_activate)

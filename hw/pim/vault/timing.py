@@ -36,12 +36,14 @@ class VaultTiming(CommandTiming):
 
     @property
     def read_to_activate(self) -> int:
-        """Read with precharge to activate of the same bank, if tRAS and tRC do not ask for more."""
+        """Read with precharge to activate of the same bank, in tCK, if tRAS and tRC do not ask for
+        more."""
         return self.t_rtp + self.t_rp
 
     @property
     def write_to_activate(self) -> int:
-        """Write with precharge to activate of the same bank, likewise."""
+        """Write with precharge to activate of the same bank, in tCK, if tRAS and tRC do not ask for
+        more."""
         return self.write_to_precharge + self.t_rp
 
 

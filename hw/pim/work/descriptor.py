@@ -22,10 +22,10 @@ __all__ = [
 ]
 
 DESCRIPTOR_WORDS = 48
-"""Words of 32 bits."""
+"""Words of a descriptor, of 32 bits each."""
 
 TENSORS = ("a", "b", "c", "result")
-"""In the order of their addresses and strides."""
+"""Names of the tensors, in the order of their addresses and strides."""
 
 _ADDRESSES = 4
 _LARGE_SIZES = ("rows", "columns", "length")
@@ -91,17 +91,17 @@ class Cause(IntEnum):
 
 
 def field_word(name: str) -> int:
-    """The word of a field or size."""
+    """Number of the descriptor's word that holds a field or size."""
     return _FIELDS[name]
 
 
 def address_word(tensor: str) -> int:
-    """The lower of the two words of a tensor's address."""
+    """Number of the lower of the two words that hold a tensor's address."""
     return _ADDRESSES + 2 * TENSORS.index(tensor)
 
 
 def stride_word(tensor: str, index: int) -> int:
-    """The word of a tensor's stride for one of its up to four indices."""
+    """Number of the word that holds a tensor's stride for one of its up to four indices."""
     return _STRIDES + 4 * TENSORS.index(tensor) + index
 
 
@@ -114,16 +114,16 @@ class Form(NamedTuple):
     """What an opcode takes."""
 
     tensors: dict[str, tuple[str, ...]]
-    """Each with the sizes over which its indices run."""
+    """The tensors, each with the sizes over which its indices run."""
     sizes: tuple[str, ...]
-    """Sizes from 1."""
+    """Names of the sizes that are 1 or more."""
     pads: tuple[str, ...] = ()
-    """Sizes from 0."""
+    """Names of the sizes that are 0 or more."""
     alpha: bool = False
 
     @property
     def words(self) -> frozenset[int]:
-        """The words that the opcode uses; the others must be zero."""
+        """Numbers of the words that the opcode uses; the others must be zero."""
         fields = ["opcode", "banks", "units", *self.sizes, *self.pads, *["alpha"] * self.alpha]
         return frozenset(
             [

@@ -39,14 +39,14 @@ NO_LINE = (1 << VECTOR_BITS) - 1
 """Length of a walk's line that is longer than any walk."""
 
 COORDINATE_BITS = 42
-"""Signed: a row or column of an image, which may lie far outside of it."""
+"""Width of a signed coordinate: a row or column that may lie far outside of its image."""
 
 
 class Second(enum.Enum, shape=2):
     """The second operand of a reduction."""
 
     NONE = 0
-    """There is none: SUM."""
+    """There is no second operand: SUM."""
     SHARED = 1
     """A vector is used by all lanes."""
     PRIVATE = 2

@@ -29,7 +29,7 @@ class SlotState(enum.Enum, shape=2):
     """The state of the work that has a slot, or had it last."""
 
     NONE = 0
-    """No work has had it."""
+    """No work has had the slot."""
     WAITING = 1
     RUNNING = 2
     COMPLETED = 3
@@ -77,11 +77,11 @@ class StatusSignature(wiring.Signature):
     completed : Out(config.works)
         A bit for each slot: the work that had it last has completed.
     select : In(range(config.works))
-        A slot.
+        The slot whose ``record`` is shown.
     record : Out(:func:`work_record_layout`)
-        Of that slot, in the same cycle.
+        The registers of that slot, in the same cycle.
     bank : In(range(config.banks))
-        A bank.
+        The bank whose ``busy`` is shown.
     busy : Out(COUNTER_BITS)
         Cycles in which that bank was not idle, since reset, in the same cycle.
     """
@@ -113,7 +113,7 @@ class WorkEventsSignature(wiring.Signature):
     completed : Out(1)
         A pulse: a work has completed, its result can be seen.
     completed_id : Out(ID_BITS)
-        With ``completed``: which.
+        With ``completed``: the id of that work.
     """
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ class BackendOptions:
     dram_trace: str | os.PathLike[str] | None = None
     """Where to write the DRAM commands (CSV)."""
     announce: Callable[[str], None] | None = None
-    """Told when the simulator has to be built; None: stderr shows it, with how far it is."""
+    """Is told when the simulator has to be built; None: stderr shows it, with how far it is."""
 
 
 def parse_device(name: str) -> tuple[str, str | None]:

@@ -49,37 +49,38 @@ from sw_driver.transport import (
 __all__ = ["START_LATENCY_FABRIC_CYCLES", "CyclesTransport"]
 
 LINK_CHUNK_LINES = 16
-"""Lines after which another channel may have the link."""
+"""Lines after which another channel may have the host link."""
 LINK_CHUNK_LINES_ALONE = 1024
-"""The same while no other channel asks for it."""
+"""Lines after which another channel may have the host link if none asks for it at present."""
 YIELD_S = 1e-4
-"""For threads that engage no channel to begin what they do at the same simulated time."""
+"""Seconds for which a call waits for threads that begin at the same simulated time without engaging
+a channel."""
 ENGAGED_PATIENCE_S = 10.0
-"""After which a channel that is engaged, but not called, is forgotten, as in the RTL's harness."""
+"""Seconds after which an engaged channel without a call is forgotten, as in the RTL's harness."""
 LINK_PATIENCE_S = 600.0
-"""After which a call gives up waiting for those before it."""
+"""Seconds after which a call gives up waiting for those before it on the host link."""
 NEVER = 1 << 62
 READ_ATTEMPTS = 64
 """How often the host asks for a line that comes late, as in the RTL's harness."""
 
 # Measured on RTL.
 START_LATENCY_FABRIC_CYCLES = 5
-"""From the request that writes a register of the kernel until it takes effect."""
+"""Fabric cycles from the request that writes a register of the kernel until it takes effect."""
 PORT_TO_SAMPLE_FABRIC_CYCLES = 1
-"""From a read's leaving the port until the kernel's register is sampled."""
+"""Fabric cycles from a read's leaving the host port until the kernel's register is sampled."""
 REGISTER_FABRIC_CYCLES = 4
-"""From one access to a register of the kernel to the next: they queue up."""
+"""Fabric cycles from one access to a register of the kernel to the next: they queue up."""
 MODE_TO_DRAINING_FABRIC_CYCLES = {"normal": 2, "acceleration": 1}
-"""From the write of the mode until the side that loses the DRAM has offered its last request."""
+"""Fabric cycles from a mode's write until the side that loses the DRAM offers no more requests."""
 DRAINED_TO_MODE_FABRIC_CYCLES = 1
-"""Until the mode is in force."""
+"""Fabric cycles from when the side that loses the DRAM is idle until the mode is in force."""
 
 SETTLE_FABRIC_CYCLES = 512
-"""After reset, until a channel takes requests, as in the RTL's harness."""
+"""Fabric cycles after reset until a channel takes requests, as in the RTL's harness."""
 
 _KERNEL_COUNTS = {"cycles": "fabric_cycles", "idle_cycles": "idle_fabric_cycles"}
 _RUN_COUNTS = {register: name for name, register in ACTIVITY_REGISTERS.items()}
-"""Registers by what they hold of a prediction, whose counts have the names of DramActivity's."""
+"""Names of a prediction's counts, as in :class:`DramActivity`, by the arbiter's registers."""
 
 
 @dataclass
@@ -87,42 +88,42 @@ class _Clock:
     """The time of a channel, and what its DRAM is like."""
 
     traffic: HostTraffic
-    """Of the host, in normal mode; in acceleration mode that of before."""
+    """The host's traffic in normal mode; in acceleration mode that of the normal mode before."""
     dram: ChannelState
-    """In acceleration mode."""
+    """State of the DRAM in acceleration mode."""
     dram_cycle: int = 0
-    """When ``dram`` is so, in the channel's fabric cycles; the end of a run in progress."""
+    """The channel's fabric cycle in which its DRAM is as ``dram``; the end of a run in progress."""
     fabric_cycles: int = SETTLE_FABRIC_CYCLES
-    """For how long the channel was simulated."""
+    """Fabric cycles for which the channel was simulated."""
     standstill: int = 0
-    """For how many fabric cycles of the module's time it was not."""
+    """Fabric cycles of the module's time in which the channel was not simulated."""
     calling: bool = False
-    """A call is in progress."""
+    """Whether a call for the channel is in progress."""
     engaged: int | None = None
-    """From when on calls may come; others wait for them."""
+    """Module time from which on calls for the channel may come; others wait for them."""
     call_cycle: int = 0
-    """When the first line of the call in progress went over the link."""
+    """Fabric cycle in which the call's first line went over the link; -1 before."""
     call_address: int = 0
     carried_out: dict[int, int] = field(default_factory=dict)
-    """When the call's accesses to registers leave the port, by the line."""
+    """Fabric cycles in which the call's accesses to registers leave the port, by line number."""
     sampled: int = 0
-    """When the access in progress did."""
+    """Fabric cycle in which the access to a register in progress leaves the host port."""
     register_cycle: int = 0
-    """From when the kernel's registers take the next access."""
+    """Fabric cycle from which on the kernel's registers take the next access."""
     switched_cycle: int = 0
-    """From when the mode is in force."""
+    """Fabric cycle from which on the mode last written is in force."""
     run: Prediction | None = None
-    """In progress."""
+    """The kernel's run in progress."""
     last_run: Prediction | None = None
     activates: int = 0
-    """Of runs that are over and of the host before the last switch to normal mode."""
+    """Activates of runs that are over and of the host before the last switch to normal mode."""
     precharges: int = 0
     link_uses: list[tuple[int, int]] = field(default_factory=list)
-    """Begins and ends in the module's time since the driver last asked."""
+    """Uses of the host link since the driver last asked: begins and ends in the module's time."""
 
     @property
     def now(self) -> int:
-        """The module's time."""
+        """The module's time at the channel, in fabric cycles."""
         return self.fabric_cycles + self.standstill
 
 
@@ -333,7 +334,7 @@ class CyclesTransport(GoldenTransport):
                 )
 
     def _next_uses(self, channel: int) -> dict[int, int]:
-        """From when on the other channels may use the link, of those that may."""
+        """Module time from which on each of the other channels that may use the link may do so."""
         uses = {}
         for other, clock in enumerate(self._clocks):
             if other == channel:
@@ -347,7 +348,7 @@ class CyclesTransport(GoldenTransport):
     def _write(
         self, clock: _Clock, channel: int, address: int, nbytes: int
     ) -> Generator[None, None, None]:
-        """Steps of a write."""
+        """The steps of a call that writes lines, for :meth:`_use_link`."""
         for first, count in self._stretches(address, nbytes):
             done = 0
             while done < count:
@@ -359,7 +360,7 @@ class CyclesTransport(GoldenTransport):
     def _read(
         self, clock: _Clock, channel: int, address: int, nbytes: int
     ) -> Generator[None, None, None]:
-        """Steps of a read; what comes late is asked for again when all have been answered."""
+        """The steps of a call that reads lines; late ones are asked for again at the end."""
         wanted = self._stretches(address, nbytes)
         for _ in range(READ_ATTEMPTS):
             late: list[tuple[int, int]] = []
@@ -387,13 +388,13 @@ class CyclesTransport(GoldenTransport):
         )
 
     def _stretches(self, address: int, nbytes: int) -> list[tuple[int, int]]:
-        """First line and number of lines in the DRAM and beyond it."""
+        """First line and number of lines of what is in the DRAM, and of what is beyond it."""
         in_dram = self._dram_bytes(address, nbytes)
         stretches = ((address, in_dram), (address + in_dram, nbytes - in_dram))
         return [(start // LINE_BYTES, size // LINE_BYTES) for start, size in stretches if size]
 
     def _chunk_lines(self, channel: int) -> int:
-        """Lines that the link moves before others are asked."""
+        """Lines that the channel moves over the link before other channels are asked."""
         now = self._clocks[channel].now
         pace = LINK_FABRIC_CYCLES_PER_LINE
         alone = min(self._next_uses(channel).values(), default=NEVER) - now

@@ -62,7 +62,7 @@ class GoldenChannel:
     beats_read: int = 0
     beats_written: int = 0
     sums: dict[str, int] = field(default_factory=dict)
-    """Of the last run, FP32 bits by the names of their registers."""
+    """Sums of the last run: FP32 bits by the names of their registers."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
 
 
@@ -263,7 +263,7 @@ class GoldenTransport(Transport):
         return {}
 
     def _kernel_values(self, state: GoldenChannel, name: str) -> dict[str, int] | None:
-        """Fields that are not simply what was written; None if all are."""
+        """Fields of a kernel's register that are not simply what was written; None if all are."""
         if name == "status":
             failed = state.cause != CAUSES["none"]
             return {"done": int(state.done), "error": int(failed), "cause": state.cause}
@@ -329,7 +329,8 @@ class GoldenTransport(Transport):
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
     ) -> None:
-        """A run was accepted and its results are in memory. For those who care about time."""
+        """Is called when a run was accepted and its results are in memory: for models that keep
+        time."""
 
     def _cause(self, count: int, inputs: dict[str, int], outputs: dict[str, int]) -> str:
         """Name of the first check that the settings fail, or ``none``."""

@@ -73,19 +73,19 @@ class MappedFile:
             self._opened = opened.pop_all()
 
     def load(self, offset: int) -> int:
-        """One read of 8 aligned bytes, little endian."""
+        """Reads 8 aligned bytes, little endian, in one access."""
         return self._words[offset // REGISTER_BYTES]
 
     def store(self, offset: int, value: int) -> None:
-        """One write of 8 aligned bytes, little endian."""
+        """Writes 8 aligned bytes, little endian, in one access."""
         self._words[offset // REGISTER_BYTES] = value
 
     def read(self, offset: int, nbytes: int) -> NDArray[np.uint8]:
-        """Whole lines, by accesses of any width and order."""
+        """Reads whole lines, by accesses of any width and order."""
         return np.frombuffer(self._map, np.uint8, nbytes, offset).copy()
 
     def write(self, offset: int, data: NDArray[np.uint8]) -> None:
-        """Whole lines, by accesses of any width and order."""
+        """Writes whole lines, by accesses of any width and order."""
         np.frombuffer(self._map, np.uint8, data.size, offset)[:] = data
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class MappedTransport(Transport):
 
     Raises
     ------
-    InvalidArgumentError: ``path`` cannot be opened or mapped, or not as so many channels.
+    InvalidArgumentError: ``device`` cannot be opened or mapped, or not as so many channels.
     DeviceInUseError: another program, or this one, has it open.
     """
 

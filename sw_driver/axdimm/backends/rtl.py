@@ -35,7 +35,7 @@ __all__ = ["VerilatedTransport", "build_library", "wave_files"]
 _OK, _TIMEOUT, _VIOLATION, _LATE, _LOST = range(5)
 
 SETTLE_FABRIC_CYCLES = 512
-"""After reset, until the channel takes requests."""
+"""Fabric cycles after reset until a channel takes requests."""
 
 SETTLE_LIMIT_FABRIC_CYCLES = 100_000
 
@@ -143,7 +143,7 @@ class VerilatedTransport:
     def _check(
         self, channel: int, address: int = 0, nbytes: int = 0, *, lines: bool = True
     ) -> None:
-        """Before anything goes to C, which checks nothing."""
+        """Raises what is wrong with a call before it goes to C, which checks nothing."""
         if self._module is None:
             raise ClosedError("the device was closed: open it again")
         check_bytes(self, channel, address, nbytes, lines=lines)
@@ -153,7 +153,7 @@ class VerilatedTransport:
         return getattr(self._library, f"nm_{function}")(self._module, channel, *arguments)
 
     def _begin(self) -> int:
-        """The host's simulated time, of this thread."""
+        """The host's simulated time in the calling thread, in fabric cycles."""
         return getattr(self._host, "now", self._latest)
 
     def _end(self, channel: int, status: int, what: str) -> None:
@@ -254,7 +254,7 @@ class VerilatedTransport:
         return latencies, late.value
 
     def _settle(self, channel: int) -> None:
-        """Until what went over the link before is in the DRAM."""
+        """Lets the channel's time pass until what went over the link before is in the DRAM."""
         status = self._library.nm_settle(self._module, channel, SETTLE_LIMIT_FABRIC_CYCLES)
         if status == _TIMEOUT:
             raise DeviceFault(
@@ -387,7 +387,7 @@ def build_library(
 
 
 def wave_files(wave: Path, channels: int) -> list[Path]:
-    """The waveforms of a module's channels, if ``wave`` is asked for."""
+    """The files of the waveform ``wave``, one for each of a module's channels."""
     if channels == 1:
         return [wave]
     return [VerilatedTransport.part(wave, channel) for channel in range(channels)]
@@ -406,6 +406,7 @@ def _about(config: ModuleConfig, *, wave: bool, arithmetic: bool) -> str:
 
 
 def _untraced(lanes: int) -> str:
-    """All units but the first, which are nine tenths of what a waveform would hold."""
+    """Verilator settings that leave all units but the first out of a waveform, nine tenths of its
+    size."""
     scope = "channel.channel.kernel.lanes.unit_"
     return "".join(f'tracing_off -scope "{scope}{lane}*"\n' for lane in range(1, lanes))

@@ -14,7 +14,7 @@ __all__ = ["DramStorage"]
 
 
 class DramStorage:
-    """Reads and writes them without any time.
+    """Reads and writes the bytes of a channel's DRAM, in no simulated time.
 
     ``lines`` has the shape (lines, 64), in the device's order: by bank group, bank, row and line
     within the row. Addresses are as in :mod:`hw.dram.address_map`.

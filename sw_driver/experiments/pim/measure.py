@@ -104,9 +104,9 @@ class WorkRecord:
     additions: int
     banks: list[int]
     offer_cycle: int
-    """Before its first write; this and the next count like those of :class:`Run`."""
+    """Cycle before the work's first write; like the next one it counts as those of :class:`Run`."""
     seen_cycle: int
-    """When it was seen to have completed."""
+    """Cycle in which the work was seen to have completed."""
     cycles: int | None
     bytes_read: int
     bytes_written: int
@@ -118,24 +118,24 @@ class Run:
 
     records: list[WorkRecord] = field(default_factory=list)
     begins: list[int]
-    """When the first work of each job was offered."""
+    """Cycle of each job in which its first work was offered."""
     ends: list[int]
-    """When the last one was seen to have completed."""
+    """Cycle of each job in which its last work was seen to have completed."""
     simulated_cycles: int = 0
-    """From the first offer to the end."""
+    """Cycles from the first offer to the end."""
     host_seconds: float = 0.0
-    """In which they were simulated."""
+    """Seconds of the host in which the cycles were simulated."""
     busy_cycles: list[int] | None = None
-    """For each bank those in which it had a work, if there is a clock."""
+    """Cycles in which each bank had a work, if there is a clock."""
     shortened: bool = False
-    """Costs are extrapolated from shorter sums, see :mod:`sw_driver.experiments.pim.shortening`."""
+    """Whether costs come from shorter sums, see :mod:`sw_driver.experiments.pim.shortening`."""
     together: tuple[int, int] | None = None
     """Cycles and operations until the first of several jobs was done, if there is a clock."""
     busy_together: list[int] | None = None
-    """``busy_cycles`` until the first of several jobs was done."""
+    """Cycles in which each bank had a work until the first of several jobs was done."""
 
     def cycles(self, jobs: Sequence[int]) -> int:
-        """From the first offer of these jobs to their last completion."""
+        """Cycles from the first offer of these jobs to their last completion."""
         records = [record for record in self.records if record.job in jobs]
         if len(records) == 1:
             return records[0].cycles or 0  # without the time that asking takes

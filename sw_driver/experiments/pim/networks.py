@@ -21,7 +21,7 @@ from ...pim.layers import Convolution, FullyConnected, Layer
 __all__ = ["BATCH", "NETWORKS", "PAIRS", "named_layer"]
 
 BATCH = 32
-"""Images at once."""
+"""Images of a batch."""
 
 
 def _convolution(size: int, channels: int, filters: int, k: int, **others: int) -> Convolution:

@@ -30,13 +30,13 @@ _MOST_FOLLOWED_CYCLES = 10_000_000
 """Cycles of a work that are followed at most where several layers run."""
 
 TILE_CYCLES = 12_000
-"""About how long a tile is in the shorter run."""
+"""Cycles, about, of a tile in the shorter run."""
 
 _TIMES = 1, 3
-"""How many times that in the shorter and in the longer run."""
+"""Length of a tile in the shorter and in the longer run, in multiples of :data:`TILE_CYCLES`."""
 
 _WORTH = 1.2
-"""How many times as long as both runs the whole has to be."""
+"""How many times as long as both shortened runs the whole has to be for them to be worth it."""
 
 
 def worth_shortening(transport: PimTransport, jobs: Sequence[Job]) -> bool:

@@ -70,10 +70,10 @@ PASSES = (
 """Network, layer and pass of what is compared first."""
 
 _REFRESH_CYCLES = 2400
-"""Or a little less: from one refresh of a vault to the next."""
+"""Cycles from one refresh of a vault to the next, or a little less."""
 _START_STEP_CYCLES = 300
 _SEED_STEP_CYCLES = 37
-"""Without a divisor in common with the step of the starts."""
+"""Cycles from a seed's starts to the next one's; no divisor in common with the starts' step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,8 @@ class Comparison:
 
     @property
     def bytes_error(self) -> float:
-        """How far the model's bytes are off. Which bank takes which tile changes them a little."""
+        """How far the model's bytes are off, as a share of the RTL's. Which bank takes which tile
+        changes them a little."""
         rtl, model = (each.bytes_read + each.bytes_written for each in (self.rtl, self.model))
         return model / rtl - 1
 

@@ -20,7 +20,7 @@ from sw_driver.transport import LINE_BYTES
 __all__ = ["INTERVALS_FABRIC_CYCLES", "PATTERNS", "measure_sharing"]
 
 INTERVALS_FABRIC_CYCLES = (2, 16, 64, 256)
-"""Between the host's reads: from all that the link carries to one line in 256 fabric cycles."""
+"""Fabric cycles between the host's reads: from all that the link carries to one line in 256."""
 
 PATTERNS = ("sequential", "random")
 

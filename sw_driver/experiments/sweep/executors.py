@@ -24,7 +24,7 @@ CONNECT_SECONDS = 10
 
 Figures = dict[str, Any]
 Submit = Callable[[Point], Future[Figures]]
-"""Has a point measured."""
+"""A function that has a point measured."""
 
 
 def outcomes(submit: Submit, points: Mapping[str, Point]) -> Iterator[tuple[str, Figures]]:

@@ -33,13 +33,13 @@ _MEASURE = "sw_driver.experiments.sweep.measure"
 
 
 def _tensors(config: ModuleConfig) -> int:
-    """Of the rule that is measured, the kernel's first."""
+    """Number of the tensors of the rule that is measured, the kernel's first."""
     return len(config.kernel.update_rules[0].tensors)
 
 
 @lru_cache
 def sources_key(backend: str) -> str:
-    """Changes with every source on which what ``backend`` measures depends."""
+    """A name that changes with every source on which what ``backend`` measures depends."""
     every = {name: f"{backends.__name__}.{name}" for name in backends.BACKENDS}
     # Of the hardware, the models know the configuration, which is in a point's key as well.
     unused = set() if backend == "rtl" else sources.hardware_modules()
@@ -57,10 +57,10 @@ class Point:
 
     backend: str
     settings: Mapping[str, Value]
-    """By key; ``preset``, ``count`` and ``stagger`` are always there."""
+    """The point's settings by key; ``preset``, ``count`` and ``stagger`` are always there."""
     arithmetic: bool = True
-    """False lets the RTL be built without the units' arithmetic: same cycles, other outputs. The
-    model of the cycles never computes more than those."""
+    """Whether the RTL is built with the units' arithmetic: without it cycles are the same, but
+    outputs are others. The model of the cycles never computes more than those."""
 
     @property
     def count(self) -> int:
@@ -78,8 +78,8 @@ class Point:
         return ", ".join(f"{name}={plain(value)}" for name, value in self.settings.items())
 
     def options(self) -> BackendOptions:
-        """For the backend. Unless the point says otherwise a channel has as much memory as the
-        tensors need, from what a simulated channel has by default up to all of its part."""
+        """Options for the backend. Unless the point says otherwise a channel has as much memory as
+        the tensors need, from what a simulated channel has by default up to all of its part."""
         settings = {
             name: value for name, value in self.settings.items() if name not in _NOT_OPTIONS
         }
@@ -131,8 +131,8 @@ class Point:
         return config
 
     def host_bytes(self) -> int:
-        """Memory of the host that measuring takes, about: the tensors of all channels, and what the
-        golden arithmetic needs for one channel at a time."""
+        """Bytes of the host's memory that measuring takes, about: the tensors of all channels, and
+        what the golden arithmetic needs for one channel at a time."""
         if self.backend == "cycles":
             return 0
         config = self.config()

@@ -45,7 +45,7 @@ FIGURES = (
     "host_seconds",
     "error",
 )
-"""What :func:`measure_point` finds out."""
+"""Names of the figures that :func:`measure_point` finds out."""
 
 
 def measure_step(
@@ -57,7 +57,7 @@ def measure_step(
     is left as it was found.
 
     ``rule``, ``bytes_per_parameter``: what is computed, with how much traffic.
-    ``fabric_cycles``: of the slowest channel.
+    ``fabric_cycles``: those of the slowest channel.
     ``mparams_per_s``: of the module, in 10^6 parameters a second of simulated time.
     ``ceiling_mparams_per_s``: what the DRAM's peak bandwidth allows; ``efficiency`` is the share.
     ``refresh_limit``: the share that refresh leaves in the long run, 1 without refresh.

@@ -29,9 +29,9 @@ MODULES = (
     "argparse", "configparser", "difflib", "doctest", "enum", "functools", "inspect", "ipaddress",
     "mailbox", "optparse", "pickle", "pickletools", "pydoc", "subprocess", "tarfile", "typing",
 )  # fmt: skip
-"""Of the standard library; the last is for testing."""
+"""Modules of the standard library whose source is the text; the last is for testing."""
 MODULE_BYTES = 32 * 1024
-"""Of each, from its beginning."""
+"""Bytes taken of each module's source, from its beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,8 @@ class Text:
 
 
 def load_library_text() -> Text:
-    """The same for a version of Python. Raises ``FileNotFoundError`` if it has no sources."""
+    """The modules' sources, the same for a version of Python. Raises ``FileNotFoundError`` if it
+    has no sources."""
     folder = Path(sysconfig.get_path("stdlib"))
     parts = []
     for name in MODULES:

@@ -36,7 +36,7 @@ __all__ = ["Gpt", "GptSettings", "GptTrainer", "SignedMomentum"]
 
 BYTES = 256
 TEST_STRIDE = 512
-"""Bytes from one window of the test text that is looked at to the next."""
+"""Bytes of the test text from one window that is looked at to the next."""
 
 _OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "adam": ("Adam", {}),
@@ -49,12 +49,12 @@ _OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "rmsprop": ("RMSprop", {}),
     "lion": ("Lion", {"lr": 3e-4}),
 }
-"""For each rule that has one: the class, and arguments that are not the usual ones."""
+"""The optimizer of each rule that has one: its class, and arguments that are not the usual ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GptSettings:
-    """The job. The defaults make 1,032,576 parameters."""
+    """The training job of the GPT. The defaults make 1,032,576 parameters."""
 
     steps: int = 200
     seed: int = 1
@@ -161,7 +161,7 @@ class GptTrainer:
         return sum(parameter.numel() for parameter in self._model.parameters())
 
     def train(self, on_step: Callable[[int, float], None] | None = None) -> TrainingResult:
-        """As :meth:`~sw_driver.experiments.training.trainer.Trainer.train`.
+        """Trains, as :meth:`~sw_driver.experiments.training.trainer.Trainer.train` does.
 
         Losses are the same again on the same kind of CPU with the same Python and PyTorch.
         """
@@ -203,10 +203,11 @@ class GptTrainer:
         return result
 
     def context(self) -> dict[str, Any]:
-        """What the report of this job has besides.
+        """What the report of this job has besides those of other jobs.
 
-        ``losses``: of each step's batch, before the step, on the module and by PyTorch alone.
-        ``torch``: of PyTorch's own optimizer; ``largest_difference`` of a step's two losses.
+        ``losses``: those of each step's batch, before the step, on the module and by PyTorch alone.
+        ``torch``: figures of PyTorch's own optimizer; ``largest_difference`` of a step's two
+            losses.
         ``text``: what was trained on; the last module is for testing.
         ``step_ns``: simulated time of the first step, which copies parameters and state, too, and
         the mean of the others, see :class:`~sw_driver.torch.step.StepReport`.
@@ -282,7 +283,7 @@ class GptTrainer:
                         yield mismatch
 
     def _shares(self, optimizer: ModuleOptimizer) -> list[int]:
-        """Parameters on each channel."""
+        """How many parameters each channel has."""
         shares = [0] * self._device.channels
         for parameter in self._model.parameters():
             for channel, _, values in optimizer.inspect(parameter, "p"):
@@ -340,7 +341,7 @@ class GptTrainer:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Several add in an order that depends on how many they are, and gain little here."""
+    """Has PyTorch use one thread: several add in an order of their own, and gain little."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -357,7 +358,7 @@ def _gradients(model: Gpt, windows: Tensor) -> float:
 
 
 def _times(reports: list[StepReport]) -> dict[str, float] | None:
-    """Means; None without a step or a clock."""
+    """Means of the steps' times in nanoseconds; None without a step or a clock."""
     if not reports or reports[0].total_ns is None:
         return None
     return {

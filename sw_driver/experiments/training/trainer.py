@@ -44,18 +44,18 @@ TRAINING_RULES = tuple(
     for name, rule in RULES.items()
     if "p" in rule.outputs and {*rule.inputs} == {"g", *rule.outputs}
 )
-"""Those that update parameters ``p``, and their own state, by gradients ``g``."""
+"""Names of the rules that update parameters ``p``, and their own state, by gradients ``g``."""
 
 _HYPERPARAMETERS = {"lr": 3e-3, "weight_decay": 1e-4}
-"""Apart from what is usual."""
+"""Hyper-parameters of the training that are not the usual ones."""
 _GRADIENT_LEARNING_RATE = 0.1
-"""Of rules whose step is as long as the gradient: they have neither ``eps``, for they do not divide
-by its size, nor ``beta1``."""
+"""Learning rate of rules whose step is as long as the gradient: they have neither ``eps``, for they
+do not divide by its size, nor ``beta1``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """The job. The defaults pass 90 % test accuracy after about half of the steps."""
+    """The training job. The defaults pass 90 % test accuracy after about half of the steps."""
 
     steps: int = 50
     seed: int = 1
@@ -116,24 +116,24 @@ class ChannelFigures(Share):
     beats_written: int
     idle_fabric_cycles: int
     activity: DramActivity | None
-    """Sum over the runs; None on a backend without a clock."""
+    """Sum of what the DRAM did in the runs; None on a backend without a clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult(Share):
-    """What the job did."""
+    """What the training job did."""
 
     rule: str
-    """That took the steps."""
+    """Name of the update rule that took the steps."""
     timed: bool
     steps: int
     losses: tuple[float, ...]
-    """Of the batch of each step, before the step."""
+    """Loss of each step's batch, before the step."""
     test_accuracy: float
     host_seconds: float
-    """Host time of the training loop, checks included."""
+    """Seconds of host time of the training loop, checks included."""
     device_seconds: float
-    """Host time in which the device worked."""
+    """Seconds of host time in which the device worked."""
     channels: tuple[ChannelFigures, ...]
 
 
@@ -257,7 +257,7 @@ class _Share:
         return {name: own.get(name, value) for name, value in usual.items()}
 
     def wait(self) -> None:
-        """Waits for what is queued. Raises what it ended with."""
+        """Waits for what is queued for the channel. Raises what it ended with."""
         self._stream.wait()
         if self._run is not None:
             self.results.append(self._run.wait())
@@ -298,7 +298,7 @@ class _Share:
         )
 
     def free(self) -> None:
-        """Gives the memory back."""
+        """Frees the share's memory on the device."""
         for pointer in self._tensors.values():
             self._device.FreeAxdimm(pointer)
 
@@ -378,7 +378,7 @@ class Trainer:
         return result
 
     def context(self) -> dict[str, Any]:
-        """What the report of this job has besides."""
+        """What the report of this job has besides those of other jobs."""
         return {"model": "digits"}
 
     @contextmanager

@@ -20,11 +20,11 @@ class GoldenNetwork(DmaNetwork):
     Parameters
     ----------
     devices
-        2 to 128.
+        Number of devices, 2 to 128.
     links
-        Of a node; half of them are on each side.
+        Links of a node; half of them are on each side.
     local_bytes, share_bytes
-        Memory of a device, and of each of the two groups of a memory-node.
+        Bytes of a device's memory, and of each of the two groups of a memory-node.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ _REGISTER_LIMIT_CYCLES = 1000
 """Cycles that an access to a register may take; a sound one takes five."""
 
 _MOST_FLITS = 4096
-"""That are fetched at once."""
+"""Flits that are fetched from the simulator at once, at most."""
 
 _FLIT = np.dtype(
     [("channel", "u1"), ("head", "u1"), ("tail", "u1"), ("", "u1"), ("payload", f"V{LINE_BYTES}")]
@@ -50,13 +50,13 @@ class RtlNetwork(DmaNetwork):
     Parameters
     ----------
     devices
-        2 to 128.
+        Number of devices, 2 to 128.
     config
-        Of the nodes, with two groups.
+        Configuration of the memory-nodes, with two groups.
     local_bytes
-        Memory of a device.
+        Bytes of a device's memory.
     announce
-        Told when the simulator has to be built first.
+        Is told when the simulator has to be built first.
 
     Raises
     ------
@@ -132,18 +132,18 @@ class RtlPorts:
                 node.allocate(group, owner=2 * device, base=0, size=config.group_bytes)
 
     def send(self, device: int, link: int, channel: int, flits: list[Flit]) -> None:
-        """As of :class:`~sw_driver.memory_node.dma.Ports`, like the others."""
+        """See :class:`~sw_driver.memory_node.dma.Ports`."""
         words = np.array(
             [(channel, head, tail, 0, payload) for head, tail, payload in flits], _FLIT
         )
         self._library.nm_send(self._open(), self._link(device, link), words.ctypes.data, len(words))
 
     def unsent(self, device: int, link: int) -> int:
-        """As of the protocol."""
+        """See :class:`~sw_driver.memory_node.dma.Ports`."""
         return self._library.nm_waiting(self._open(), self._link(device, link))
 
     def received(self, device: int, link: int) -> Iterator[tuple[int, Flit]]:
-        """As of the protocol."""
+        """See :class:`~sw_driver.memory_node.dma.Ports`."""
         count = _MOST_FLITS
         while count == _MOST_FLITS:
             count = self._library.nm_receive(
@@ -153,11 +153,11 @@ class RtlPorts:
                 yield channel, Flit(bool(head), bool(tail), payload)
 
     def dead(self, device: int, link: int) -> bool:
-        """As of the protocol."""
+        """See :class:`~sw_driver.memory_node.dma.Ports`."""
         return bool(self._library.nm_dead(self._open(), self._link(device, link)))
 
     def cut(self, device: int, link: int) -> None:
-        """From now on the device hears nothing of a link."""
+        """Cuts a link: from now on the device hears nothing of it."""
         self._library.nm_cut(self._open(), self._link(device, link))
 
     def consistent(self, cycles: int) -> bool:
@@ -166,14 +166,14 @@ class RtlPorts:
         return bool(self._library.nm_consistent(self._open(), cycles))
 
     def advance(self, cycles: int) -> None:
-        """As of the protocol. Raises :class:`~sw_driver.transport.DeviceFault` if the DRAM has seen
-        a violation of its timing."""
+        """See :class:`~sw_driver.memory_node.dma.Ports`. Raises
+        :class:`~sw_driver.transport.DeviceFault` if the DRAM has seen a violation of its timing."""
         self._library.nm_advance(self._open(), cycles)
         if self._library.nm_violated(self._ring):
             raise DeviceFault("a DRAM of a memory-node has seen a violation of its timing")
 
     def cycles(self) -> int:
-        """As of the protocol."""
+        """See :class:`~sw_driver.memory_node.dma.Ports`."""
         return self._library.nm_cycles(self._open())
 
     def close(self) -> None:

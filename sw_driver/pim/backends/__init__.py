@@ -23,7 +23,7 @@ all of a bank, so that hardly a page of it remains untouched.
 
 
 Announce = Callable[[str], None]
-"""Told when something has to be done first that takes its time."""
+"""Is told when something has to be done first that takes its time."""
 
 
 def _open_golden(config: PimConfig, _: Announce | None) -> PimTransport:
@@ -64,7 +64,7 @@ def open_pim(
 ) -> PimTransport:
     """Opens ``backend`` with a stack of ``config``.
 
-    ``dram_trace``: of :class:`~sw_driver.pim.backends.rtl.RtlPim`.
+    ``dram_trace``: see :class:`~sw_driver.pim.backends.rtl.RtlPim`.
 
     Raises :class:`~sw_driver.errors.InvalidArgumentError` for a name that is none, ``ValueError``
     for a trace of another backend than ``rtl``.

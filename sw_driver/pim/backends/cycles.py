@@ -23,24 +23,24 @@ __all__ = ["CyclesPim"]
 
 # Measured on RTL, in cycles.
 ACCESS_CYCLES = 3
-"""For a read or a write of a register."""
+"""Cycles of a read or a write of a register."""
 RING_WRITE_CYCLES = 6
-"""Until all of a descriptor has been asked to be written."""
+"""Cycles until all of a descriptor has been asked to be written."""
 RING_READ_CYCLES = 34
-"""For the host's read of a completion that has just been written."""
+"""Cycles of the host's read of a completion that has just been written."""
 FETCH_CYCLES = 47
-"""From the write of a ring's head until the check of a descriptor that has just been written."""
+"""Cycles from the write of a ring's head until the check of a descriptor just written."""
 NEXT_FETCH_CYCLES = 37
-"""From the end of a check until that of a descriptor that was there."""
+"""Cycles from the end of a check until that of a descriptor that was already there."""
 CHECK_CYCLES = 72
-"""For the check of a descriptor."""
+"""Cycles of the check of a descriptor."""
 ACCEPT_CYCLES = 2
-"""From the end of a descriptor's check until its work is accepted, besides one for each work that
-the pool holds."""
+"""Cycles from the end of a descriptor's check until its work is accepted, besides one for each work
+that the pool holds."""
 REFUSE_CYCLES = 1
-"""From the end of a descriptor's check until it is refused."""
+"""Cycles from the end of a descriptor's check until it is refused."""
 NOTICE_CYCLES = 4
-"""From a work's completion, or a descriptor's refusal, until its ring tells of it."""
+"""Cycles from a work's completion, or a descriptor's refusal, until its ring tells of it."""
 
 
 class CyclesPim(GoldenPim):
@@ -78,7 +78,7 @@ class CyclesPim(GoldenPim):
         """When the descriptor that is being checked is taken, what it says, and why it is
         refused."""
         self._notices: list[tuple[int, Callable[[], None]]] = []
-        """What is written to rings, and when it is there, in this order."""
+        """Writes to rings: when each is there, and what does it, in this order."""
 
     def read_register(self, offset_bytes: int) -> int:
         """Reads a register, which takes time; the rest as in :class:`GoldenPim`."""

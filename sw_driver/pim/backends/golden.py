@@ -58,11 +58,11 @@ class GoldenPim:
         """The bytes of rings, by address, where nothing else is in the memory."""
         self._rings = Rings(config.rings, self)
         self._next: Descriptor | None = None
-        """The next work, which has been checked and finds no room."""
+        """The next work, which has been checked and finds no room in the pool."""
         self._held = [0] * config.works
-        """The work that has each slot."""
+        """Id of the work that has each slot."""
         self._accepted: list[int] = []
-        """Works, oldest first; those that have completed are still among them."""
+        """Ids of works, oldest first; those that have completed are still among them."""
         self._kept = {register.name: 0 for register in slot_map().registers}
         """A slot's registers as they were at the last snapshot."""
 
@@ -131,7 +131,7 @@ class GoldenPim:
         self.write_memory(address_bytes, data)
 
     def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """What the host, or a ring, reads."""
+        """The bytes that the host, or a ring, reads at ``address``."""
         data = self._pool.read(address, nbytes)
         if not self.computes and self._is_of_ring(address):
             places = range(address, address + nbytes)
@@ -139,7 +139,7 @@ class GoldenPim:
         return data
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
-        """Writes what the host, or a ring, gives."""
+        """Writes the bytes that the host, or a ring, gives to ``address``."""
         self._pool.write(address, data)
         if not self.computes and self._is_of_ring(address):
             self._slots |= zip(range(address, address + data.size), data.tolist(), strict=True)
@@ -157,7 +157,7 @@ class GoldenPim:
         return 0
 
     def close(self) -> None:
-        """There is nothing to release."""
+        """Does nothing: there is nothing to release."""
 
     def _is_of_ring(self, address: int) -> bool:
         return any(address in ring.region for ring in self._rings.rings)

@@ -34,7 +34,7 @@ _REGISTER_LIMIT_CYCLES = 1000
 
 _FIRST_STEP_CYCLES = 256
 _LAST_STEP_CYCLES = 4096
-"""Between looks at how a transfer gets on."""
+"""Cycles between looks at how a transfer gets on, at most."""
 
 _CALL_CYCLES = 1 << 16
 """Cycles after which a long wait comes back to Python, where it can be interrupted."""

@@ -32,12 +32,12 @@ _ENDS = {"host": "Host", "module": "Axdimm", "nvme": "Nvme"}
 
 
 class ChannelRoom:
-    """See the module.
+    """Room for tensors on one channel, and the queue of what is done with them; see the module.
 
     Parameters
     ----------
-    device, number: the channel.
-    capacity_bytes: of its memory that may be used, a positive multiple of 64.
+    device, number: the opened module, and which of its channels.
+    capacity_bytes: bytes of the channel that may be used, a positive multiple of 64.
     statistics: where to count.
     """
 
@@ -56,11 +56,11 @@ class ChannelRoom:
         self._statistics = statistics
         self._allocator: Allocator = ChannelAllocator(limit_bytes=capacity_bytes)
         self._resident: dict[Kept, None] = {}
-        """What has room, in the order in which it came."""
+        """Tensors that have room, in the order in which it came."""
         self._runs: deque[KernelRun] = deque()
-        """Whose time has not been counted yet."""
+        """Runs whose time has not been counted yet."""
         self._spare: dict[int, list[NvmePointer]] = {}
-        """Storage that is not used any more, by its size."""
+        """Storage that no tensor uses any more, by its size in bytes."""
 
     # Room.
 
@@ -96,7 +96,7 @@ class ChannelRoom:
                 tensor.here = True
 
     def _rank(self, tensor: Kept) -> tuple[bool, int]:
-        """The least is evicted first."""
+        """Rank of a tensor: the least is evicted first."""
         return not tensor.entry.updated, tensor.used
 
     def _start_afresh(self, wanted: Sequence[Kept]) -> None:
@@ -132,7 +132,7 @@ class ChannelRoom:
         self._leave(tensor)
 
     def forget(self, tensor: Kept) -> None:
-        """Its values are not needed any more, nor is its room here and in storage."""
+        """Gives up a tensor's values, and its room here and in storage."""
         self._leave(tensor)
         tensor.stored = False
         if tensor.slot is not None:
@@ -147,7 +147,8 @@ class ChannelRoom:
         tensor.place, tensor.here = None, False
 
     def slot(self, tensor: Kept) -> NvmePointer:
-        """Its storage, from now on. Raises :class:`OutOfMemoryError`, also if there is none."""
+        """A tensor's storage, allocated now if it has none. Raises :class:`OutOfMemoryError`, also
+        if no storage is registered."""
         if tensor.slot is None and self._spare.get(tensor.nbytes):
             tensor.slot = self._spare[tensor.nbytes].pop()
         if tensor.slot is not None:
@@ -174,14 +175,14 @@ class ChannelRoom:
         return tensor.slot
 
     def free_slot(self, tensor: Kept) -> None:
-        """Frees its storage, which nothing uses."""
+        """Frees a tensor's storage, which nothing uses."""
         if tensor.slot is not None:
             self._device.FreeNvme(tensor.slot)
             self._statistics.nvme_bytes -= tensor.nbytes
             tensor.slot = None
 
     def close(self) -> None:
-        """Frees what no tensor has, when nothing is queued."""
+        """Frees the channel's memory, and storage that no tensor has, when nothing is queued."""
         for slots in self._spare.values():
             for slot in slots:
                 self._device.FreeNvme(slot)
@@ -238,7 +239,7 @@ class ChannelRoom:
         return tensor.writer
 
     def pointer(self, tensor: Kept) -> AxdimmPointer:
-        """Its room."""
+        """The pointer to a tensor's room on the channel."""
         assert tensor.place is not None
         return self.arena + tensor.place
 
@@ -252,5 +253,5 @@ class ChannelRoom:
 
 
 def padded_bytes(nbytes: int) -> int:
-    """What ``nbytes`` take of a channel."""
+    """Bytes that ``nbytes`` take of a channel: whole lines."""
     return -(-nbytes // LINE_BYTES) * LINE_BYTES

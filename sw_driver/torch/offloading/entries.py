@@ -19,27 +19,27 @@ class Kept:
     """A tensor of a store, as it is when all that is queued has been carried out."""
 
     name: str
-    """In words, for messages."""
+    """The tensor in words, for messages."""
     nbytes: int
     entry: Entry
     used: int = 0
-    """The larger, the later."""
+    """Number of the last operation that used the tensor: the larger, the later."""
     place: int | None = None
-    """Offset of its room in the channel's memory, if it has any there."""
+    """Offset of the tensor's room in the channel's memory, if it has any there."""
     here: bool = False
-    """The room has its values."""
+    """Whether the tensor's room on the channel has its values."""
     stored: bool = False
-    """The storage has its values."""
+    """Whether the tensor's storage has its values."""
     slot: NvmePointer | None = None
-    """Its storage, from when it first needed some."""
+    """The tensor's storage, from when it first needed some."""
     writer: Handle[Any] | None = None
-    """What last wrote to its storage."""
+    """The copy that last wrote to the tensor's storage."""
     reader: Handle[Any] | None = None
-    """What last read from its storage beside the channel's stream."""
+    """The copy that last read from the tensor's storage beside the channel's stream."""
 
     @property
     def known(self) -> bool:
-        """Whether it has values."""
+        """Whether the tensor has values."""
         return self.here or self.stored
 
 
@@ -54,13 +54,13 @@ class Entry:
     channel: int
     tensors: dict[str, Kept] = field(default_factory=dict)
     updated: bool = False
-    """In this iteration."""
+    """Whether the parameter was updated in this iteration."""
     squares: KernelRun | None = None
-    """The sum of the gradient's squares, if it was asked for."""
+    """The run that adds up the gradient's squares, if that was asked for."""
 
     @property
     def gradient(self) -> Kept:
-        """What is received for it."""
+        """The tensor that the parameter's gradient is received in."""
         return self.tensors["g"]
 
     @property
@@ -74,17 +74,17 @@ class StoreStatistics:
     """What a store has done. Counted as operations are queued, but for the kernels' times."""
 
     copied_bytes: Counter[str] = field(default_factory=Counter)
-    """By route: ``"host->module"``, with ``host``, ``module`` and ``nvme`` as ends."""
+    """Bytes copied by route: ``"host->module"``, with ``host``, ``module`` and ``nvme`` as ends."""
     evictions: int = 0
     """Tensors with values that had to leave the module."""
     evictions_without_write: int = 0
-    """Those among them that the storage already had as they were."""
+    """Evicted tensors that the storage already had as they were."""
     nvme_bytes: int = 0
-    """Of storage that is allocated."""
+    """Bytes of storage that are allocated."""
     peak_nvme_bytes: int = 0
     peak_module_bytes: list[int] = field(default_factory=list)
-    """Of each channel."""
+    """The most bytes of each channel that were in use."""
     runs: int = 0
-    """Of the kernels."""
+    """Runs of the kernels."""
     kernel_ns: list[float] = field(default_factory=list)
-    """Of each channel, in its kernel; 0 on a backend without a clock."""
+    """Nanoseconds that each channel spent in its kernel; 0 on a backend without a clock."""

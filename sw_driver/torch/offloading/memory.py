@@ -26,8 +26,8 @@ class DeviceMemory(TorchDispatchMode):
 
     Parameters
     ----------
-    limit_bytes: of all that lies in it; None for no limit. Beyond it ``torch.OutOfMemoryError`` is
-        raised, with the bytes asked for, the free ones and the limit.
+    limit_bytes: the most bytes of all that lies in it; None for no limit. Beyond it
+        ``torch.OutOfMemoryError`` is raised, with the bytes asked for, the free ones and the limit.
     kind: of the tensors that count, ``"cpu"`` or ``"cuda"``.
 
     Raises
@@ -48,12 +48,12 @@ class DeviceMemory(TorchDispatchMode):
         self.used_bytes = 0
         self.peak_bytes = 0
         self.relief: Callable[[], None] | None = None
-        """Called when there is no room: may free some."""
+        """Is called when there is no room: may free some."""
         self._alive: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     @property
     def free_bytes(self) -> float:
-        """What is left; infinite without a limit."""
+        """Bytes that are left; infinite without a limit."""
         return float("inf") if self.limit_bytes is None else self.limit_bytes - self.used_bytes
 
     def __torch_dispatch__(

@@ -24,23 +24,24 @@ IN_FLIGHT = 2
 
 @dataclass
 class _Progress:
-    """Of a parameter, in this iteration and before."""
+    """What became of a parameter in this iteration and before."""
 
     held: Held
     group: int
-    """The number of its parameter group."""
+    """The number of the parameter's group."""
     steps: int = 0
-    """Updates that it has had."""
+    """Updates that the parameter has had."""
     gradients: int = 0
-    """That came in this iteration."""
+    """Gradients of the parameter that came in this iteration."""
     hyperparameters: dict[str, float] | None = None
-    """Of its update in this iteration, once that is queued."""
+    """Hyper-parameters of the parameter's update in this iteration, once that is queued."""
     usual: tuple[int, int] | None = None
-    """The most gradients and uses in an iteration that is over."""
+    """The most gradients and uses of the parameter in an iteration that is over."""
 
 
 class OffloadedOptimizer(ModuleOptimizer):
-    """Comes before an optimizer of :mod:`sw_driver.torch` among the bases of :func:`offloaded`.
+    """Keeps parameters in a store; comes before an optimizer of :mod:`sw_driver.torch` among the
+    bases.
 
     A gradient leaves for the module as soon as it is whole, and is gone from the parameter. From
     the second iteration on the update runs when as many gradients have come, and operations been
@@ -54,15 +55,16 @@ class OffloadedOptimizer(ModuleOptimizer):
         self._sent: deque[Any] = deque()
         self._early = getattr(device, "early_updates", False)
         self._clips = False
-        """Whether the norm will be asked for, so that the module adds up squares as they come."""
+        """Whether the gradients' norm will be asked for, so that the module adds up squares as they
+        come."""
         self._scale = 1.0
         super().__init__(params, *args, device=device, **options)
 
     def _attach(self, device: Any) -> None:
-        """The platform is known before the parameters are."""
+        """Does nothing: the platform is known before the parameters are."""
 
     def _check_parameters(self) -> None:
-        """Of those that have just been added: takes them, which are already checked."""
+        """Takes the parameters that have just been added; the platform has checked them."""
         if self._platform is None:
             return
         group, number = self.param_groups[-1], len(self.param_groups) - 1
@@ -194,7 +196,8 @@ class OffloadedOptimizer(ModuleOptimizer):
         self._hooks.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """PyTorch's, with its names and layout; tensors are copies in the host's memory.
+        """The state dict as PyTorch has it, with its names; tensors are copies in the host's
+        memory.
 
         Raises ``RuntimeError`` between ``backward()`` and :meth:`step`.
         """
@@ -215,7 +218,8 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As :meth:`~sw_driver.torch.optimizer.ModuleOptimizer.load_state_dict`.
+        """Takes a state dict, see
+        :meth:`~sw_driver.torch.optimizer.ModuleOptimizer.load_state_dict`.
 
         An iteration that was begun is given up.
         """
@@ -244,7 +248,7 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     @property
     def _tensors(self) -> dict[str, str]:
-        """Of the state: those that the rule has, with PyTorch's names."""
+        """PyTorch's names of the tensors of the state that the rule has, by the rule's names."""
         names = self._platform.tensors
         return {name: key for name, key in self.state_keys.items() if name in names}
 
@@ -300,7 +304,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         held.updated = True
 
     def _checked_progress(self) -> list[tuple[_Progress, dict[str, float]]]:
-        """Of those with gradients, in their order, with their hyper-parameters."""
+        """The parameters that have gradients, in their order, with their hyper-parameters."""
         result = []
         for parameter in (each for group in self.param_groups for each in group["params"]):
             if parameter.grad is not None and parameter.numel():

@@ -76,12 +76,12 @@ class Offloading:
         self.rule = probe.rule_name(group)
         """The name of the update rule."""
         self.tensors = rule(self.rule).tensors
-        """Names of its tensors."""
+        """Names of the update rule's tensors."""
         self._initial = {name: probe.initial(group) for name in self.tensors if name not in "pg"}
         self.memory = DeviceMemory(device_bytes, kind=device)
         self.residency = Residency(store, self.memory, self._add, prefetch)
         self.model: nn.Module | None = None
-        """What :meth:`build` or :meth:`take` returned."""
+        """The model that :meth:`build` or :meth:`take` returned."""
         self._optimizer: OffloadedOptimizer | None = None
         self._hooks: list[Any] = []
         self._entered = ExitStack()
@@ -90,7 +90,7 @@ class Offloading:
 
     @property
     def peak_device_bytes(self) -> int:
-        """The most that lay in the device's memory."""
+        """The most bytes that lay in the device's memory."""
         if self.memory.kind == "cuda":
             return torch.cuda.max_memory_allocated()
         return self.memory.peak_bytes
@@ -218,7 +218,7 @@ class Offloading:
         return self._optimizer
 
     def find(self, parameter: Tensor) -> Held | None:
-        """What is known of an offloaded parameter."""
+        """What is known of an offloaded parameter; None if it is not one."""
         return None if nn.parameter.is_lazy(parameter) else self.residency.find(parameter)
 
     def _has(self, parameter: Tensor) -> bool:

@@ -24,7 +24,7 @@ NOT_COPIED = (
 )
 
 DETACH = torch.ops.aten.detach.default
-"""Mostly of state dicts and programs that look at a parameter, not of the model's computation."""
+"""An operation mostly of state dicts and programs that look at a parameter, not of the model."""
 
 Use = tuple["Held | None", tuple[bool, bool]]
 """A parameter, and how it was used: whether in the backward pass, and whether to be differentiated.
@@ -51,19 +51,20 @@ class Held:
     kind: type[torch.nn.Parameter]
     """The parameter's class before it was held."""
     key: Any = None
-    """In the store, from when it first left the device."""
+    """The parameter's key in the store, from when it first left the device."""
     stateless: bool = False
-    """It was frozen when it was stored, without the optimizer's state."""
+    """Whether the parameter was frozen when it was stored, without the optimizer's state."""
     fetch: Any = None
-    """The handle of the copy that is under way."""
+    """The handle of the copy that fetches the parameter, while it is under way."""
     landing: torch.Tensor | None = None
-    """Host memory that it goes through, to a device that the store cannot write to itself."""
+    """Host memory that the parameter goes through to a device that the store cannot write to
+    itself."""
     dirty: bool = True
-    """An operation has written to it since it was fetched."""
+    """Whether an operation has written to the parameter since it was fetched."""
     updated: bool = False
-    """Its update has been queued in this iteration."""
+    """Whether the parameter's update has been queued in this iteration."""
     uses: int = 0
-    """Operations of this iteration's training that had it among their arguments."""
+    """Operations of this iteration's training that had the parameter among their arguments."""
 
     @property
     def moved(self) -> bool:
@@ -100,19 +101,19 @@ class Residency(TorchDispatchMode):
         self._ahead = ahead
         self._held: dict[int, Held] = {}
         self._kinds: dict[type, type] = {}
-        """By the class of a parameter, that of one that is held."""
+        """The class of a parameter that is held, by its class before."""
         self._resident: dict[Held, None] = {}
         self._current: set[Held] = set()
         self._place = START
         self._followed: dict[tuple[Use, Held | None], Use] = {}
-        """What was used after a use and the parameter before it."""
+        """What was used next after a use and the parameter before it."""
         self.fetches = 0
         self.prefetches = 0
         """Fetches that began before an operation needed them."""
         self.detached_empty = False
-        """``detach()`` then fetches nothing, for what the result is for is known."""
+        """Whether ``detach()`` fetches nothing, because it is known what the result is for."""
         self.building = False
-        """Then nothing leaves by itself, and no order is learnt."""
+        """Whether a model is being built: nothing then leaves by itself, and no order is learnt."""
         memory.relief = self._relieve
 
     def __iter__(self) -> Any:
@@ -136,7 +137,7 @@ class Residency(TorchDispatchMode):
         return held
 
     def values(self, held: Held) -> NDArray[np.float32]:
-        """A copy for the host."""
+        """A copy of a parameter's values for the host."""
         if held in self._resident:
             self._land(held)
             cpu = held.storage.device.type == "cpu"
@@ -187,7 +188,8 @@ class Residency(TorchDispatchMode):
         self._look_ahead(self._next())
 
     def release(self, these: Iterable[Held] | None = None) -> None:
-        """Frees the device's memory of these, or all; what was written goes to the store."""
+        """Frees the device's memory of these parameters, or of all; what was written goes to the
+        store."""
         for held in list(self._resident if these is None else these):
             if held not in self._resident:
                 continue
@@ -285,14 +287,15 @@ class Residency(TorchDispatchMode):
         self.release([held for held in self._resident if held not in self._current])
 
     def _array(self, held: Held) -> NDArray[np.float32]:
-        """The memory that the store copies to. Tensor.numpy() would forbid to free it."""
+        """The memory of a parameter that the store copies to. Tensor.numpy() would forbid to free
+        it."""
         address = (held.flat if held.landing is None else held.landing).data_ptr()
         count = held.nbytes // 4
         return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
 
 
 def _held_kind(residency: Residency, kind: type) -> type:
-    """The class of held parameters: for what reads memory without an operation of PyTorch's.
+    """The class of held parameters of ``kind``, for what reads memory without PyTorch's operations.
 
     Printing does, and ends the program where there is no memory. It takes no room on the device.
     """

@@ -32,12 +32,13 @@ from .entries import Entry, Kept, StoreStatistics
 __all__ = ["Placement", "TensorStore"]
 
 Placement = Literal["round_robin", "by_bytes"]
-"""The channels in turn (paper section 5.2), or the one with the fewest bytes so far."""
+"""How parameters go to channels: in turn (paper section 5.2), or to that with the fewest bytes so
+far."""
 
 Values = NDArray[np.float32]
 
 VALUE_BYTES = 4
-"""FP32, as all that is on the module."""
+"""Bytes of a value, which is in FP32, as all that is on the module."""
 
 
 class TensorStore:
@@ -343,7 +344,7 @@ class TensorStore:
         return held.index(min(held))
 
     def _place(self, room: ChannelRoom, entry: Entry) -> None:
-        """Room for the parameter and its state, or storage, or neither."""
+        """Gives the parameter and its state room or storage, or neither if one finds none."""
         try:
             for tensor in entry.lasting.values():
                 if not room.take(tensor):
@@ -477,7 +478,8 @@ def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, fl
 
 
 def _shape(values: Any) -> tuple[int, ...]:
-    """Of an array of FP32 that holds something."""
+    """The shape of a non-empty array of FP32. Raises :class:`InvalidArgumentError` for anything
+    else."""
     if not isinstance(values, np.ndarray) or values.dtype != np.float32 or not values.size:
         what = (
             f"an array of {values.size} {values.dtype}"

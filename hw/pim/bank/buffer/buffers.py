@@ -71,9 +71,9 @@ class OperandBuffers(wiring.Component):
     Parameters
     ----------
     config
-        Sizes.
+        Configuration of the pool, with the buffers' sizes.
     lanes
-        Of the bank, 1 to 16.
+        Lanes of the bank, 1 to 16.
 
     Members
     -------
@@ -229,7 +229,7 @@ class ResultBuffer:
     config
         The pool.
     lanes
-        Of the bank, 1 to 16.
+        Lanes of the bank, 1 to 16.
     write
         A :class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`. With ``linear``, the results
         written in a cycle are in one row of eight.

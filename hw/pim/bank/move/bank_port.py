@@ -35,7 +35,7 @@ def read_request_layout(config: PimConfig) -> data.StructLayout:
 
 
 def read_response_layout() -> data.StructLayout:
-    """What was read."""
+    """The layout of what was read for the loader."""
     return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": READ_TAG_BITS})
 
 

@@ -46,7 +46,7 @@ class Loader(wiring.Component):
     Members
     -------
     i : In(stream of :attr:`Jobs.load <hw.pim.work.layouts.Jobs.load>`)
-        What it is to fill must be free.
+        Loads to be done; what one is to fill must be free.
     request : Out(stream of :func:`~hw.pim.bank.move.bank_port.read_request_layout`)
     response : In(stream of :func:`~hw.pim.bank.move.bank_port.read_response_layout`)
         ``ready`` is always 1.

@@ -32,12 +32,12 @@ class Storer(wiring.Component):
     config
         The pool.
     lanes
-        Of the bank, 1 to 16.
+        Lanes of the bank, 1 to 16.
 
     Members
     -------
     i : In(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
-        The results must be in the buffer.
+        Results to be stored, which must be in the buffer.
     result : In(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
     request : Out(stream of :func:`~hw.pim.memory.memory_port.write_request_layout`)
     written : In(1)

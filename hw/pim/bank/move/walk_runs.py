@@ -24,14 +24,14 @@ _KEPT = (
 
 
 class RunBase(enum.Enum, shape=2):
-    """From where a run's distance counts."""
+    """Where a run's distance counts from."""
 
     NOTHING = 0
-    """The distance is the address."""
+    """The distance is the address of the run's first element."""
     LAST = 1
-    """From the element before it."""
+    """The distance counts from the element before the run."""
     OUTER = 2
-    """From the first element of the last run with ``NOTHING`` or ``OUTER``."""
+    """The distance counts from the first element of the last run with ``NOTHING`` or ``OUTER``."""
 
 
 class RunSignature(wiring.Signature):

@@ -14,7 +14,8 @@ from hw.pim.work.layouts import Jobs
 __all__ = ["NEAR_BITS", "WalkSetup", "near"]
 
 NEAR_BITS = 18
-"""Signed: a coordinate that is 2 ** 16 wherever it is that or more, beyond every image."""
+"""Width of a coordinate, signed, that is 2 ** 16 wherever it is that or more, beyond every
+image."""
 
 
 def near(coordinate: Any) -> Any:

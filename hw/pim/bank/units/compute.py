@@ -66,7 +66,7 @@ class Compute(wiring.Component):
     config
         Sizes of buffers and state.
     multipliers, adders
-        Of the bank, 1 to 16 each.
+        Multipliers and adders of the bank, 1 to 16 each.
 
     Members
     -------

@@ -37,34 +37,34 @@ _STAGES = 5
 comes."""
 
 PRODUCT_CYCLES = 1 + _STAGES
-"""From ``a`` and ``b`` of a lane to their product: a register and the multiplier."""
+"""Cycles from ``a`` and ``b`` of a lane to their product: a register and the multiplier."""
 
 ADD_CYCLES = 2 + _STAGES
-"""From the addresses of an addition's operands to its sum: memory, a register and the adder."""
+"""Cycles from the addresses of an addition's operands to its sum: memory, register and adder."""
 
 
 class Augend(enum.Enum, shape=2):
     """Where the adder's first operand comes from."""
 
     EVEN = 0
-    """The ring: a product of an even round."""
+    """The first operand is a product of an even round, from the ring."""
     ODD = 1
-    """The ring: one of an odd round."""
+    """The first operand is a product of an odd round, from the ring."""
     PARTIAL = 2
-    """The addition eight cycles earlier or more."""
+    """The first operand is the sum of an addition eight cycles earlier or more."""
     PRODUCT = 3
-    """The multiplier."""
+    """The first operand is the multiplier's product."""
 
 
 class Addend(enum.Enum, shape=2):
     """Where the adder's second operand comes from."""
 
     ODD = 0
-    """The ring: a product of an odd round."""
+    """The second operand is a product of an odd round, from the ring."""
     SUM = 1
-    """The memory of sums."""
+    """The second operand is from the memory of sums."""
     OUTSIDE = 2
-    """The lane's input ``c``."""
+    """The second operand is the lane's input ``c``."""
 
 
 @dataclass(frozen=True)

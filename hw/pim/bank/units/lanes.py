@@ -29,7 +29,7 @@ from hw.pim.work.layouts import BEAT_WORDS, INTERLEAVE, Elementwise, Jobs, Secon
 __all__ = ["READ_CYCLES", "Lanes"]
 
 READ_CYCLES = 2
-"""From the read of factors to their arrival at the lanes."""
+"""Cycles from the read of factors to their arrival at the lanes."""
 
 _ONE = 0x3F800000
 _MINUS_ZERO = 0x80000000
@@ -43,7 +43,7 @@ class Lanes(wiring.Component):
     jobs
         Layouts of the configuration.
     multipliers, adders
-        Of the bank.
+        Multipliers and adders of the bank.
     elements
         Elementwise results a cycle, on that many lanes.
 
@@ -53,16 +53,16 @@ class Lanes(wiring.Component):
     enable : In(1)
         The lanes' clock runs. From registers only; see :class:`~hw.logic.clock_gate.ClockGate`.
     factors : In(:func:`~hw.pim.bank.units.product_issue.factors_layout`)
-        Read in this cycle.
+        The factors to be read in this cycle.
     produced : Out(1)
         Pulse: a round of products begins to arrive in the rings. A reduction's products do so
         8 cycles after ``factors``, those of SUM 3 cycles.
     control : In(:attr:`LaneGeometry.control <hw.pim.bank.units.lane.LaneGeometry.control>`)
-        Of additions; what concerns products is added here.
+        What the lanes do for additions; what concerns products is added here.
     first_0 (and first_1 from 9 lanes on), second, third : \
 Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
-        As of :class:`~hw.pim.bank.units.compute.Compute`. The addend of an elementwise operation is
-        read ``PRODUCT_CYCLES`` after its factors.
+        The operand buffers, as of :class:`~hw.pim.bank.units.compute.Compute`. The addend of an
+        elementwise operation is read ``PRODUCT_CYCLES`` after its factors.
     results : Out(array of 32 bits for each lane)
         What the lanes have added up (or multiplied, if there is no adder).
     """

@@ -26,11 +26,11 @@ class Destination(enum.Enum, shape=2):
     """Where a round's sums go."""
 
     PARTIAL = 0
-    """They are an operand of the next round."""
+    """The sums are an operand of the next round."""
     SUM = 1
-    """They are kept for a later one."""
+    """The sums are kept for a later round."""
     RESULT = 2
-    """They are results."""
+    """The sums are results."""
 
 
 def _place_layout() -> data.StructLayout:
