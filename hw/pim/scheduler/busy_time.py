@@ -1,4 +1,4 @@
-"""For how long each bank has had a work."""
+"""Counts for how long each bank has had a work."""
 
 from __future__ import annotations
 
