@@ -206,8 +206,7 @@ class GptTrainer:
         """What the report of this job has besides those of other jobs.
 
         ``losses``: those of each step's batch, before the step, on the module and by PyTorch alone.
-        ``torch``: figures of PyTorch's own optimizer; ``largest_difference`` of a step's two
-            losses.
+        ``torch``: those of PyTorch's own optimizer; ``largest_difference`` of a step's two losses.
         ``text``: what was trained on; the last module is for testing.
         ``step_ns``: simulated time of the first step, which copies parameters and state, too, and
         the mean of the others, see :class:`~sw_driver.torch.step.StepReport`.
