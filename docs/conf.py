@@ -43,6 +43,8 @@ if find_spec("torch") is None:
 
 API_PACKAGES = ("sw_driver", "golden", "hw")
 """Packages of the API reference."""
+COMMANDS = ("sw_driver", "commands")
+"""What is not in it: ``nearmem --help`` and its pages describe these."""
 
 project = "Nearmem"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
@@ -108,13 +110,14 @@ def write_module_pages(app: Sphinx) -> None:
     for package in API_PACKAGES:
         for source in (ROOT / package).rglob("*.py"):
             parts = source.relative_to(ROOT).with_suffix("").parts
-            if parts[-1] == "__main__":
+            if parts[-1] == "__main__" or parts[:2] == COMMANDS:
                 continue
             if parts[-1] != "__init__":
                 pages[f"{'.'.join(parts)}.rst"] = _module_page(".".join(parts), [])
                 continue
             inside = [path.stem for path in source.parent.glob("[!_]*.py")]
             inside += [path.parent.name for path in source.parent.glob("*/__init__.py")]
+            inside = [each for each in inside if (*parts[:-1], each) != COMMANDS]
             name = ".".join(parts[:-1])
             pages[f"{name}.rst"] = _module_page(name, sorted(inside))
     _write(Path(app.srcdir) / "api" / "registers.md", register_document())

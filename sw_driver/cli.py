@@ -1,6 +1,6 @@
 """The command ``nearmem``.
 
-Each subcommand is a module of :mod:`sw_driver.commands`; what its ``run`` takes can be given on the
+Each subcommand is a module of ``sw_driver.commands``; what its ``run`` takes can be given on the
 command line. Bad input is one line on stderr and status 2, a job that failed is status 1.
 """
 

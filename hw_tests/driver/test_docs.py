@@ -53,6 +53,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_module_has_a_page(site: Path) -> None:
     for source in [*(ROOT / "sw_driver").rglob("*.py"), *(ROOT / "hw").rglob("*.py")]:
         name = ".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if name.startswith("sw_driver.commands"):
+            continue  # `nearmem --help` describes these
         assert (site / "api" / "modules" / f"{name}.html").exists()
 
 
