@@ -25,7 +25,6 @@ class RoundsLayout(data.StructLayout):
     def __init__(self, *, block_beats: int, beats_width: int) -> None:
         block_bits = block_beats.bit_length() - 1
         self.block_beats = block_beats
-        self.beats_width = beats_width
         super().__init__({"last_round": beats_width - block_bits, "tail_beats": block_bits + 1})
 
 

@@ -68,7 +68,6 @@ class Bench:
         self.rng = random.Random(cocotb.RANDOM_SEED)
         self.model = Model()
         self.pulses = self.writes = 0
-        self.last_go = 0
         dut.id_state.value = 0
         for signal in self.told():
             signal.value = 0

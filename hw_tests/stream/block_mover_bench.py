@@ -55,7 +55,6 @@ class Bench:
         self.errors: list[str] = []
         self.hold = False
         """Rounds stay with the loader."""
-        self.most_ahead = 0
 
     async def reset(self) -> None:
         await ClockCycles(self.dut.clk, 3)

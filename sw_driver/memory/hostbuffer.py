@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidArgumentError
-from ..transport import LINE_BYTES
 
-__all__ = ["aligned_bytes", "byte_view", "zeroed_pages"]
+__all__ = ["byte_view", "zeroed_pages"]
 
 
 def byte_view(buffer: Any, nbytes: int | None, *, writable: bool) -> NDArray[np.uint8]:
@@ -51,14 +50,6 @@ def byte_view(buffer: Any, nbytes: int | None, *, writable: bool) -> NDArray[np.
     if isinstance(buffer, np.ndarray):
         return buffer.reshape(-1).view(np.uint8)[:nbytes]
     return np.frombuffer(view.cast("B"), dtype=np.uint8, count=nbytes)
-
-
-def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
-    """Memory at a multiple of :data:`~sw_driver.transport.LINE_BYTES`, with anything in it."""
-    # Of numpy, which asks for huge pages: streaming copies are faster in these.
-    buffer = np.empty(nbytes + LINE_BYTES - 1, np.uint8)
-    begin = -buffer.ctypes.data % LINE_BYTES
-    return buffer[begin : begin + nbytes]
 
 
 def zeroed_pages(nbytes: int) -> NDArray[np.uint8]:

@@ -102,7 +102,6 @@ def verilated_library(
     unused: Sequence[str] = (),
     wave: bool = False,
     announce: Callable[[str], None] | None = None,
-    profile: BuildProfile | None = None,
 ) -> Path:
     """The shared library of a design, built unless one of the same sources is there.
 
@@ -119,13 +118,12 @@ def verilated_library(
     wave: the harness can write waveforms if ``NEARMEM_WAVE`` is defined; such a model is slower.
     announce: told when a build begins and ends, see
         :func:`~sw_driver.simulator.progress.build_progress`; a build takes about a minute.
-    profile: how it is compiled; None: as :func:`~sw_driver.simulator.profile.chosen_profile` says.
 
     Raises
     ------
     BuildError: a tool failed.
     """
-    profile = profile or chosen_profile()
+    profile = chosen_profile()
     arguments = [
         *model_args(top, profile, c_flags), "--exe", "-o", f"lib{top}.so", "-LDFLAGS", LINK,
     ]  # fmt: skip

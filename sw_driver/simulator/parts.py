@@ -42,7 +42,6 @@ def parts_library(
     harness: Path,
     unused: Sequence[str] = (),
     announce: Callable[[str], None] | None = None,
-    profile: BuildProfile | None = None,
 ) -> Path:
     """The shared library of an assembly, built unless one of the same sources is there.
 
@@ -59,13 +58,12 @@ def parts_library(
     unused: packages in ``hw`` without which the assembly can be made.
     announce: told when a build begins and ends, see
         :func:`~sw_driver.simulator.progress.build_progress`; a build takes some minutes.
-    profile: how it is compiled; None: as :func:`~sw_driver.simulator.profile.chosen_profile` says.
 
     Raises
     ------
     BuildError: a tool failed.
     """
-    how = profile or chosen_profile()
+    how = chosen_profile()
 
     def build(folder: Path, stage: Stage) -> None:
         stage("generating Verilog", 0, 0)

@@ -27,7 +27,6 @@ WITHOUT_REFRESH = configure(refresh=False)
 T_RCD = 3  # 11 tCK from slot 1 to slot 0
 T_RP = 3  # 11 tCK from slot 2 to slot 1
 READ_DATA = 4  # CL 11 and four tCK of data
-WRITE_DATA = 2  # CWL 9
 UNIT = 110
 CHECK = 22  # 7 tensors, 3 * 4 pairs of an output and an input, 3 pairs of outputs
 
