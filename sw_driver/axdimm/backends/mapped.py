@@ -57,7 +57,8 @@ class MappedFile:
                 self.nbytes = int(size.read_text(), 0) if size.exists() else os.fstat(file).st_size
                 self._map = opened.enter_context(mmap.mmap(file, self.nbytes))
                 # For an element of it CPython copies eight aligned bytes by one instruction.
-                self._words = opened.enter_context(memoryview(self._map).cast("Q"))
+                whole = self.nbytes // REGISTER_BYTES * REGISTER_BYTES
+                self._words = opened.enter_context(memoryview(self._map)[:whole].cast("Q"))
             except BlockingIOError:
                 raise DeviceInUseError(
                     f"{self.name!r} is open in another program, or in this one: close it there "
