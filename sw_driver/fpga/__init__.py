@@ -1,1 +1,1 @@
-"""A design as a package for FPGA tools: what ``nearmem verilog --package`` writes."""
+"""Designs on an FPGA: packages for its tools, and what is taken, synthesized or placed."""
