@@ -116,7 +116,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return status or 0  # None of --help
     except CycloptsError as error:
         command = " ".join(["nearmem", *(error.command_chain or ())])
-        _complain(Refusal(f"{error} '{command} --help' lists what is possible"))
+        _complain(Refusal(f"{error} ('{command} --help' lists what is possible)"))
         return 2
     except (Refusal, InvalidArgumentError) as refusal:
         _complain(refusal)
