@@ -150,7 +150,7 @@ def test_the_command_says_so_in_one_line(tmp_path: Path, reached: str) -> None:
 def test_an_interrupt_that_a_library_takes_for_its_own_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(_: object) -> int:
+    def interrupted() -> int:
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(WAIT_S)
