@@ -282,12 +282,11 @@ def print_files(options: OutputOptions, files: Iterable[Path]) -> None:
         print("\n".join(["Written:", *(f"  {path}" for path in paths)]))
 
 
-def print_table(table: "Table", console: "Console | None" = None) -> None:
+def print_table(table: "Table") -> None:
     """Prints a table on stdout. What goes into a file is not squeezed into a screen."""
-    if console is None:
-        from rich.console import Console
+    from rich.console import Console
 
-        console = Console()
+    console = Console()
     if not console.is_terminal:
         wide = console.options.update(width=10_000)
         console.width = max(console.width, console.measure(table, options=wide).maximum)
