@@ -382,9 +382,9 @@ def test_clocking_and_cell_are_those_asked_for(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--clocking", "latched"], "clocking must be one of"),
+        (["--clocking", "latched"], 'for --clocking. Choose from: "gated", "enable"'),
         (["--set", "clocking=latched"], "clocking is 'latched': did you mean gated"),
-        (["--cell", "bufg"], "--cell is 'bufg': expected one of model, bufgce, dcca"),
+        (["--cell", "bufg"], '--cell. Choose from: "model", "bufgce", "dcca"'),
         (["--cell", "dcca", "--clocking", "enable"], "there are no clock gates"),
         (["--clocking", "gated", "--set", "clocking=enable"], "say the same thing: leave one out"),
     ],
