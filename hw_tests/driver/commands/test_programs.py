@@ -99,9 +99,8 @@ def test_killed_programs_leave_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), "cycles"]
     killed = 0
     for _ in range(5):
-        (tmp_path / "trace.json").unlink(
-            missing_ok=True
-        )  # of a program that was not killed in time
+        # Of a program that was over before it was killed.
+        (tmp_path / "trace.json").unlink(missing_ok=True)
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
         ) as program:
