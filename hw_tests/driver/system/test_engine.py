@@ -13,7 +13,7 @@ from hw_tests.driver.trace_reader import assert_sound, read_trace
 from sw_driver.machine import MachineError
 from sw_driver.machine.tiny import TINY
 from sw_driver.runtime.timeline import Timeline
-from sw_driver.system.clock import Clock
+from sw_driver.system.clock import Clock, Steps
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import DeadlockError, EngineError, NoRoomError
 
@@ -64,6 +64,19 @@ def test_a_compound_entry_holds_its_queue_until_it_returns() -> None:
     engine.run()
     assert _times(entry, after) == [(3, 3 + 7 + 1100), (1110, 1111)]
     assert seen == [("done", 1110)]
+
+
+def test_a_process_begins_before_what_else_is_due_then() -> None:
+    clock, seen = Clock(), []
+
+    def steps() -> Steps:
+        seen.append("process")
+        yield clock.timeout(0)
+
+    clock.at(0, partial(seen.append, "due before"))
+    clock.process(steps())
+    clock.run()
+    assert seen == ["process", "due before"]
 
 
 def test_what_a_process_raises_ends_the_run() -> None:
