@@ -31,7 +31,7 @@ from sphinx.ext.napoleon import Config
 from sphinx.ext.napoleon.docstring import GoogleDocstring, NumpyDocstring
 from sphinx.util import inspect as sphinx_inspect
 
-from sw_driver import errors
+from sw_driver.device import errors
 from sw_driver.fpga.register_pages import register_document
 
 gc.set_threshold(100_000, 20, 20)  # looking for garbage took a fifth of the time

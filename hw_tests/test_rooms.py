@@ -16,13 +16,14 @@ FLOORS = [
     {"experiments"},
     {"torch"},
     {"axdimm", "memory_node", "pim"},
-    {"fpga", "memory"},
+    {"fpga"},
     {"simulator"},
     {"machine"},
     {"predict", "workload"},
     {"runtime"},
-    {"transport"},
-    {"errors"},
+    {"numbers"},
+    {"device"},
+    {"files"},
 ]
 """The driver's rooms, from what uses others to what others use."""
 

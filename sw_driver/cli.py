@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 
 from .commands import COMMANDS, OPTIONS, Failure, Refusal
 

@@ -10,7 +10,7 @@ from hw.rules import RULES
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, open_backend
-from sw_driver.transport import Transport
+from sw_driver.device.transport import Transport
 
 PRESET = "tiny"
 

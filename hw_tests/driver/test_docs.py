@@ -22,8 +22,9 @@ from matplotlib.textpath import TextPath
 
 import sw_driver
 from hw.kernel.registers import kernel_map
-from sw_driver import cli, errors
+from sw_driver import cli
 from sw_driver.commands import COMMANDS
+from sw_driver.device import errors
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -60,7 +61,7 @@ def test_every_module_has_a_page(site: Path) -> None:
 
 def test_members_are_in_the_order_of_the_source(site: Path) -> None:
     classes = re.findall(r"^class (\w+)", Path(errors.__file__).read_text(), re.MULTILINE)
-    page = (site / "api" / "modules" / "sw_driver.errors.html").read_text()
+    page = (site / "api" / "modules" / "sw_driver.device.errors.html").read_text()
     assert re.findall(r'<dt [^>]*id="sw_driver\.errors\.(\w+)"', page) == classes
 
 

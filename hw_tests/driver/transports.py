@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sw_driver.device.transport import Transport, kernel_window
 from sw_driver.runtime.wrapper import TransportWrapper
-from sw_driver.transport import Transport, kernel_window
 
 __all__ = ["SpoilingTransport", "WatchedTransport"]
 

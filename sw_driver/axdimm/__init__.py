@@ -1,7 +1,6 @@
 """The AXDIMM module as a program sees it: the runtime's API, and the devices behind it."""
 
-from ..memory.allocator import MemoryStatistics
-from ..memory.pointers import AxdimmPointer
+from ..device.memory import AxdimmPointer, MemoryStatistics
 from .backends import BackendOptions, open_backend
 from .backends.mapped import MappedTransport
 from .channel import CopiedBytes, Mode, ModePolicy

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hw.rules.update_rule import UpdateRule
 
-from ..errors import (
+from ..device.errors import (
     BusyError,
     ClosedError,
     DeviceTimeoutError,
@@ -22,13 +22,12 @@ from ..errors import (
     KernelError,
     WrongModeError,
 )
-from ..memory.allocations import AllocationTable
-from ..memory.allocator import ChannelAllocator
-from ..memory.pointers import AxdimmPointer
+from ..device.link import Link
+from ..device.memory import AllocationTable, AxdimmPointer
+from ..device.transport import DeviceTimeout, kernel_window
 from ..runtime.context import Context
-from ..runtime.schedule import Schedule
 from ..runtime.workers import Worker
-from ..transport import DeviceTimeout, kernel_window
+from .allocator import ChannelAllocator
 from .hostcache import HostCache
 from .lines import read_bytes, write_bytes
 from .registers import RegisterWindow, arbiter_registers, kernel_registers, kernel_rules
@@ -57,13 +56,15 @@ class ModePolicy(StrEnum):
     """What an access does that finds its channel in the other mode, or its kernel at work."""
 
     RAISE = "raise"
-    """Raises :class:`~sw_driver.errors.WrongModeError` or :class:`~sw_driver.errors.BusyError`."""
+    """Raises :class:`~sw_driver.device.errors.WrongModeError` or
+    :class:`~sw_driver.device.errors.BusyError`."""
     WAIT = "wait"
     """Waits for the kernel's run and switches the mode."""
 
     @classmethod
     def of(cls, value: str) -> ModePolicy:
-        """The policy called ``value``. Raises :class:`~sw_driver.errors.InvalidArgumentError`."""
+        """The policy called ``value``. Raises
+        :class:`~sw_driver.device.errors.InvalidArgumentError`."""
         try:
             return cls(value)
         except ValueError:
@@ -94,7 +95,7 @@ class Channel:
         context: Context,
         number: int,
         *,
-        link: Schedule,
+        link: Link,
         allocations: AllocationTable[AxdimmPointer],
         stagger: bool,
     ) -> None:

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AxdimmError, ClosedError, RangeError
-from ..memory.allocations import AllocationTable
-from ..memory.interface import Leg, Memory
-from ..memory.pointers import AxdimmPointer, HostPointer, Pointer
+from ..device.errors import AxdimmError, ClosedError, RangeError
+from ..device.link import Leg, Link, reserve_together
+from ..device.memory import AllocationTable, AxdimmPointer, HostPointer, Memory, Pointer
+from ..device.transport import LINE_BYTES, LINK_FABRIC_CYCLES_PER_LINE
 from ..runtime.context import Context
 from ..runtime.handles import Handle
-from ..runtime.schedule import Schedule, reserve_together
-from ..transport import LINE_BYTES, LINK_FABRIC_CYCLES_PER_LINE
 from .channel import Channel, Mode, ModePolicy
 
 __all__ = [
@@ -63,7 +61,7 @@ class End:
             table.release(pointer, user)
 
     def legs(self, nbytes: int, *, writing: bool) -> Sequence[Leg]:
-        """The schedules that the transfer occupies here, and for how long at least."""
+        """The links that the transfer occupies here, and for how long at least."""
         return ()
 
     def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> None:
@@ -214,11 +212,11 @@ def _move(
         context.order.turn(transport.host_time(), handle.what)
         began = reserve_together(durations, transport.host_time())
         transport.set_host_time(began)
-        for schedule, duration in durations.items():
+        for each, duration in durations.items():
             # The link's own uses are recorded line by line, as they happen.
-            if context.timeline is not None and schedule is not link:
+            if context.timeline is not None and each is not link:
                 context.timeline.add(
-                    schedule.name, handle.what, began, began + duration, "transfer", bytes=nbytes
+                    each.name, handle.what, began, began + duration, "transfer", bytes=nbytes
                 )
     for offset in range(0, nbytes, COPY_CHUNK_BYTES):
         if context.closing.is_set():
@@ -246,23 +244,23 @@ def _move_piece(destination: End, source: End, offset: int, size: int, what: str
         destination.write(offset, piece, what)
 
 
-def _durations(legs: Sequence[Leg], link: Schedule | None, context: Context) -> dict[Schedule, int]:
-    """Fabric cycles for which the transfer occupies each schedule."""
+def _durations(legs: Sequence[Leg], link: Link | None, context: Context) -> dict[Link, int]:
+    """Fabric cycles for which the transfer occupies each each."""
     longest_ns = max((leg.duration_ns for leg in legs), default=0.0)
-    durations: dict[Schedule, float] = {}
+    durations: dict[Link, float] = {}
     for leg in legs:
-        if leg.schedule is link:
+        if leg.link is link:
             # Twice if both ends are in the module.
-            durations[leg.schedule] = durations.get(leg.schedule, 0.0) + leg.duration_ns
+            durations[leg.link] = durations.get(leg.link, 0.0) + leg.duration_ns
         else:
             # What could go faster goes at the pace of the slowest.
-            durations[leg.schedule] = longest_ns
+            durations[leg.link] = longest_ns
     cycle_ns = 1000 / context.transport.fabric_mhz
-    return {schedule: math.ceil(value / cycle_ns) for schedule, value in durations.items()}
+    return {each: math.ceil(value / cycle_ns) for each, value in durations.items()}
 
 
 def check_overlap(destination: End, source: End, nbytes: int) -> None:
-    """Raises :class:`~sw_driver.errors.RangeError` if the ends share bytes."""
+    """Raises :class:`~sw_driver.device.errors.RangeError` if the ends share bytes."""
     if isinstance(destination, BufferEnd) and isinstance(source, BufferEnd):
         shared = np.may_share_memory(destination.view[:nbytes], source.view[:nbytes])
         addresses = (destination.view.ctypes.data, source.view.ctypes.data)

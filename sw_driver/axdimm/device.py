@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidArgumentError
-from ..memory.allocations import checked_size
-from ..memory.allocator import MemoryStatistics
-from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
+from ..device.errors import InvalidArgumentError
+from ..device.memory import (
+    AxdimmPointer,
+    GpuPointer,
+    HostPointer,
+    MemoryStatistics,
+    NvmePointer,
+    checked_size,
+)
+from ..device.transport import Transport, kernel_window
 from ..runtime.handles import Handle, check_timeout
 from ..runtime.streams import Stream
-from ..transport import Transport, kernel_window
 from .backends import BackendOptions
 from .channel import Channel, CopiedBytes, Mode, ModePolicy
 from .launch import launch
@@ -32,8 +37,8 @@ from .runs import KernelRun, RunResult
 from .session import Session
 
 if TYPE_CHECKING:
-    from ..memory.host import HostMemory
-    from ..memory.nvme import NvmeStorage
+    from ..device.storage import NvmeStorage
+    from ..device.tensors import HostMemory
 
 __all__ = ["Axdimm", "Configuration"]
 
@@ -237,7 +242,7 @@ class Axdimm(Copies):
     def RegisterStorage(self, device: str | os.PathLike[str], **settings: Any) -> int:
         """Registers a file or block device as NVMe storage; returns its number.
 
-        ``settings`` and exceptions: see :meth:`~sw_driver.memory.nvme.NvmeStorage.register`.
+        ``settings`` and exceptions: see :meth:`~sw_driver.device.storage.NvmeStorage.register`.
         """
         number = self.storage.register(device, **settings)
         self._session.add_tracks(self.storage)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..transport import LINE_BYTES, Transport
+from ..device.transport import LINE_BYTES, Transport
 
 __all__ = ["HostCache"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hw.rules.update_rule import UpdateRule
 
-from ..errors import InvalidArgumentError
+from ..device.errors import InvalidArgumentError
 
 __all__ = ["LAST_STEP", "checked_hyperparameters", "rule_constants"]
 

@@ -12,11 +12,10 @@ import numpy as np
 from hw.rules import RULES
 from hw.rules.update_rule import UpdateRule
 
-from ..errors import InvalidArgumentError, RangeError
-from ..memory.allocations import checked_size
-from ..memory.pointers import AxdimmPointer
+from ..device.errors import InvalidArgumentError, RangeError
+from ..device.memory import AxdimmPointer, checked_size
+from ..device.transport import LINE_BYTES
 from ..runtime.streams import Stream
-from ..transport import LINE_BYTES
 from .channel import Channel, Mode
 from .hyperparameters import checked_hyperparameters, rule_constants
 from .runs import PARAMETER_BYTES, KernelRun, RunResult

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import RangeError
-from ..memory.allocations import checked_size
-from ..memory.hostbuffer import byte_view
-from ..memory.pointers import AxdimmPointer
+from ..device.errors import RangeError
+from ..device.memory import AxdimmPointer, checked_size
+from ..device.tensors import byte_view
 from .channel import Channel, Mode
 
 __all__ = ["MappedView"]

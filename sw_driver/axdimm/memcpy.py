@@ -6,10 +6,9 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from ..errors import InvalidArgumentError
-from ..memory.allocations import checked_size
-from ..memory.hostbuffer import byte_view
-from ..memory.pointers import AxdimmPointer, GpuPointer, HostPointer, NvmePointer
+from ..device.errors import InvalidArgumentError
+from ..device.memory import AxdimmPointer, GpuPointer, HostPointer, NvmePointer, checked_size
+from ..device.tensors import byte_view
 from ..runtime.handles import Handle
 from ..runtime.streams import Stream
 from .copies import BufferEnd, ChannelEnd, End, MemoryEnd, check_overlap, copy

@@ -6,7 +6,7 @@ import difflib
 
 from hw.csr.register_map import Field, Register
 
-from ..errors import InvalidArgumentError
+from ..device.errors import InvalidArgumentError
 from .channel import Channel, Mode
 
 __all__ = ["NamedRegisters"]
@@ -18,8 +18,8 @@ class NamedRegisters:
     A name is ``[WINDOW.]REGISTER[.FIELD]`` as in the register map, such as ``arbiter.status.mode``
     or ``count``; the windows are ``arbiter``, which answers always, and ``kernel``, which answers
     in acceleration mode. Accesses go over the host link and take simulated time. All methods raise
-    :class:`~sw_driver.errors.InvalidArgumentError` for a name that is none or means two, and
-    :class:`~sw_driver.errors.WrongModeError` for the kernel's in normal mode.
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for a name that is none or means two, and
+    :class:`~sw_driver.device.errors.WrongModeError` for the kernel's in normal mode.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -40,8 +40,8 @@ class NamedRegisters:
     def read(self, name: str) -> int | str:
         """A register's 64 bits, or a field; an encoded value that has a name is given by it.
 
-        Also while the kernel runs. Raises :class:`~sw_driver.errors.InvalidArgumentError` for what
-        can only be written.
+        Also while the kernel runs. Raises :class:`~sw_driver.device.errors.InvalidArgumentError`
+        for what can only be written.
         """
         window, register, field = self._found(name)
         if not any(each.sw_readable for each in ([field] if field else register.fields)):
@@ -57,8 +57,9 @@ class NamedRegisters:
     def write(self, name: str, value: int) -> None:
         """Writes a register, or a field of it; its others keep their values.
 
-        Raises :class:`~sw_driver.errors.BusyError` while the kernel runs and
-        :class:`~sw_driver.errors.InvalidArgumentError` for what cannot be written, not with this
+        Raises :class:`~sw_driver.device.errors.BusyError` while the kernel runs and
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for what cannot be written, not with
+        this
         value, or only by the driver: the mode.
         """
         window, register, field = self._found(name)

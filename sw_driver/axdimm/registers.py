@@ -12,8 +12,8 @@ from hw.kernel.config import MOST_RULES
 from hw.kernel.registers import kernel_map
 from hw.rules import RULES
 
-from ..errors import IncompatibleDeviceError
-from ..transport import LINE_BYTES, Transport, arbiter_window, kernel_window
+from ..device.errors import IncompatibleDeviceError
+from ..device.transport import LINE_BYTES, Transport, arbiter_window, kernel_window
 
 __all__ = ["COUNTERS", "RegisterWindow", "arbiter_registers", "kernel_registers", "kernel_rules"]
 
@@ -103,7 +103,7 @@ class RegisterWindow:
         """Reads a register until ``fields`` have the given values; returns its 64 bits.
 
         ``interval`` and ``timeout`` are in fabric cycles. Raises
-        :class:`~sw_driver.transport.DeviceTimeout`.
+        :class:`~sw_driver.device.transport.DeviceTimeout`.
         """
         register = self._registers[name]
         mask = value = 0
@@ -151,7 +151,8 @@ def kernel_registers(
 def kernel_rules(transport: Transport, channel: int) -> tuple[str, ...]:
     """Names of the kernel's update rules, in the order in which its register selects them.
 
-    Raises :class:`~sw_driver.errors.IncompatibleDeviceError` for a rule that is not known here.
+    Raises :class:`~sw_driver.device.errors.IncompatibleDeviceError` for a rule that is not known
+    here.
     """
     arbiter = arbiter_registers(transport, channel)
     count = arbiter.read_field("config", "rules")

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field, fields
 
 from hw.rules.update_rule import UpdateRule
 
+from ..device.transport import LINE_BYTES
 from ..runtime.context import Context
 from ..runtime.handles import Handle
-from ..transport import LINE_BYTES
 
 __all__ = [
     "ACTIVITY_REGISTERS",
@@ -114,9 +114,9 @@ class RunResult:
 class KernelRun(Handle[RunResult]):
     """A run of the kernel; its progress is in parameters.
 
-    ``wait`` also raises :class:`~sw_driver.errors.KernelError`,
-    :class:`~sw_driver.errors.DeviceTimeoutError` when the kernel does not end in an ample number of
-    fabric cycles, and a :class:`~sw_driver.transport.DeviceFault`.
+    ``wait`` also raises :class:`~sw_driver.device.errors.KernelError`,
+    :class:`~sw_driver.device.errors.DeviceTimeoutError` when the kernel does not end in an ample
+    number of fabric cycles, and a :class:`~sw_driver.device.transport.DeviceFault`.
     """
 
     def __init__(

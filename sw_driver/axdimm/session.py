@@ -12,27 +12,27 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..errors import InvalidArgumentError
-from ..memory.allocations import AllocationTable, checked_channel
-from ..memory.pointers import AxdimmPointer
+from ..device.errors import InvalidArgumentError
+from ..device.link import Link
+from ..device.memory import AllocationTable, AxdimmPointer, checked_channel
+from ..device.timeline import Timeline, timeline_file
+from ..device.transport import Transport
 from ..runtime.context import Context
 from ..runtime.gate import Gate
 from ..runtime.handles import Handle
-from ..runtime.schedule import Schedule
 from ..runtime.serialized import SerializedTransport
 from ..runtime.streams import Stream
-from ..runtime.timeline import Timeline, timeline_file
 from ..runtime.timeorder import TimeOrder
 from ..runtime.watchdog import Watchdog
 from ..runtime.workers import Worker
-from ..transport import Transport
 from .backends import BackendOptions, open_backend
 from .channel import LINK_TRACK, Channel, ModePolicy
+from .timing import GpuTiming, NvmeTiming
 
 if TYPE_CHECKING:
-    from ..memory.host import HostMemory
-    from ..memory.interface import Memory
-    from ..memory.nvme import NvmeStorage
+    from ..device.memory import Memory
+    from ..device.storage import NvmeStorage
+    from ..device.tensors import HostMemory
 
 __all__ = ["Session", "check_flags"]
 
@@ -101,7 +101,7 @@ class Session:
             self.allocations: AllocationTable[AxdimmPointer] = AllocationTable(
                 AxdimmPointer, device=self.number, source="MallocAxdimm"
             )
-            shared: dict[str, Any] = {"link": Schedule(LINK_TRACK), "allocations": self.allocations}
+            shared: dict[str, Any] = {"link": Link(LINK_TRACK), "allocations": self.allocations}
             for number in range(self.transport.channels):
                 self.channels.append(Channel(self.context, number, stagger=stagger, **shared))
             self._resources = resources.pop_all()
@@ -133,23 +133,23 @@ class Session:
     @property
     def host(self) -> HostMemory:
         """Memory of the host."""
-        from ..memory.host import HostMemory
+        from ..device.tensors import HostMemory
 
         return self._memory("host", lambda: HostMemory(device=self.number))
 
     @property
     def gpu(self) -> Any:
         """Memory of the GPU, or its stand-in."""
-        from ..memory.gpu import open_gpu
+        from ..device.tensors import open_gpu
 
-        return self._memory("gpu", lambda: open_gpu(device=self.number))
+        return self._memory("gpu", lambda: open_gpu(self.number, GpuTiming()))
 
     @property
     def storage(self) -> NvmeStorage:
         """The registered storages as one memory."""
-        from ..memory.nvme import NvmeStorage
+        from ..device.storage import NvmeStorage
 
-        return self._memory("storage", lambda: NvmeStorage(device=self.number))
+        return self._memory("storage", lambda: NvmeStorage(device=self.number, timing=NvmeTiming()))
 
     def _memory(self, kind: str, opened: Callable[[], M]) -> M:
         """A memory, opened when it is first asked for."""
@@ -164,8 +164,8 @@ class Session:
     def add_tracks(self, memory: Memory) -> None:
         """What is shared in ``memory`` gets tracks in the timeline."""
         if self.context.timeline is not None:
-            for schedule in memory.schedules:
-                self.context.timeline.track(schedule.name, memory.name)
+            for each in memory.links:
+                self.context.timeline.track(each.name, memory.name)
 
     # Streams.
 

@@ -101,7 +101,7 @@ def integer(minimum: int, maximum: int | None = None, metavar: str = "N") -> Par
         expected = f"an integer from {minimum} to {maximum}"
 
     def convert(_: Any, tokens: Sequence[Token]) -> int:
-        from sw_driver.runtime.numbers import parse_integer
+        from sw_driver.numbers import parse_integer
 
         text = tokens[0].value
         value = parse_integer(text)
@@ -169,7 +169,7 @@ class DepthOptions:
         from hw.float.format import FP32
         from hw.verilog.generate import WITH_DEPTHS
         from sw_driver.fpga.cost import OPERATORS
-        from sw_driver.runtime.numbers import parse_integer
+        from sw_driver.numbers import parse_integer
 
         depths: dict[str, int] = {}
         for setting in self.depth:
@@ -222,7 +222,7 @@ def open_device(
     Raises :class:`Refusal` for bad options, else :class:`Failure`.
     """
     from sw_driver.axdimm import Axdimm
-    from sw_driver.errors import AxdimmError
+    from sw_driver.device.errors import AxdimmError
 
     try:
         return Axdimm(backend, options=options, timeline=timeline)
@@ -249,8 +249,8 @@ def driving(*, out_of_memory: str) -> Iterator[None]:
 
     ``out_of_memory`` says what to do when the channels are too small for what was asked for.
     """
-    from sw_driver.errors import AxdimmError, OutOfMemoryError
-    from sw_driver.transport import DeviceFault, DeviceTimeout
+    from sw_driver.device.errors import AxdimmError, OutOfMemoryError
+    from sw_driver.device.transport import DeviceFault, DeviceTimeout
 
     try:
         yield

@@ -68,9 +68,9 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
     """
     from rich.progress import track
 
+    from sw_driver.files import write_whole
     from sw_driver.fpga.placement import find_nextpnr
     from sw_driver.fpga.synthesis import find_yosys
-    from sw_driver.runtime.files import write_whole
     from sw_driver.simulator.processes import kill_started
     from sw_driver.simulator.runtime import BuildError
 
@@ -107,7 +107,7 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
 def _explored(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     from hw.float.format import FP32
     from sw_driver.fpga.cost import OPERATORS
-    from sw_driver.runtime.numbers import check_name
+    from sw_driver.numbers import check_name
 
     for name in names or OPERATORS:
         check_name("the operation", name, OPERATORS)
@@ -119,7 +119,7 @@ def _designs(names: Sequence[str], options: Options) -> Iterator[tuple[Any, ...]
     from hw.axdimm.config import configure
     from hw.pim.config import configure as configure_pim
     from hw.verilog.generate import DESIGNS, Machines
-    from sw_driver.runtime.numbers import check_name
+    from sw_driver.numbers import check_name
 
     with turning(ValueError, into=Refusal):
         machines = Machines(module=configure(**options.settings()), pim=configure_pim("paper"))
@@ -146,8 +146,8 @@ def _measure(job: tuple[str, int | Machines], placing: Mapping[str, int]) -> Row
 def _draw(path: Path, rows: Sequence[Row]) -> None:
     import io
 
+    from sw_driver.files import write_whole
     from sw_driver.fpga.cost import draw_depths
-    from sw_driver.runtime.files import write_whole
 
     buffer = io.StringIO()
     draw_depths(rows).savefig(buffer, format="svg", metadata={"Date": None})

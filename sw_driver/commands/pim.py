@@ -141,7 +141,7 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
 @contextmanager
 def _reported() -> Iterator[None]:
     """Raises what fails as :class:`Refusal` or :class:`Failure`."""
-    from sw_driver.errors import InvalidArgumentError
+    from sw_driver.device.errors import InvalidArgumentError
 
     try:
         with driving(out_of_memory="take a smaller layer or batch, or --most-products"):

@@ -38,8 +38,8 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     """
     from hw.kernel.config import KernelConfig
     from hw.rules import PAPER_RULES
+    from sw_driver.files import write_whole
     from sw_driver.fpga.register_pages import register_document, register_headers
-    from sw_driver.runtime.files import write_whole
 
     with turning(ValueError, into=Refusal):
         rules = tuple(options.rules.split(",")) if options.rules else PAPER_RULES

@@ -58,7 +58,7 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
     from hw.axdimm.config import configure
     from hw.rules import RULES, rule
     from sw_driver.fpga.synthesis import find_yosys, kernel_resources
-    from sw_driver.runtime.numbers import check_name
+    from sw_driver.numbers import check_name
     from sw_driver.simulator.runtime import BuildError
 
     settings = options.settings()

@@ -117,7 +117,7 @@ def _with_rule(options: Options) -> Options:
     if options.optimizer is None:
         return options
     from sw_driver.experiments.training.trainer import TRAINING_RULES
-    from sw_driver.runtime.numbers import check_name, split_entry
+    from sw_driver.numbers import check_name, split_entry
 
     check_name("--optimizer", options.optimizer, TRAINING_RULES)
     if given := [entry for entry in options.set if split_entry(entry)[0] == "rules"]:
@@ -205,7 +205,7 @@ def _train(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.axdimm.backends import module_config
-    from sw_driver.errors import InvalidArgumentError
+    from sw_driver.device.errors import InvalidArgumentError
     from sw_driver.experiments.training.report import (
         activity_table,
         report,
@@ -213,7 +213,7 @@ def _train(
         write_loss_curve,
     )
     from sw_driver.experiments.training.trainer import MismatchError
-    from sw_driver.runtime.files import write_whole
+    from sw_driver.files import write_whole
 
     try:
         trainer = make(device)

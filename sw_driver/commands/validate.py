@@ -41,8 +41,8 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     """
     from rich.progress import track
 
+    from sw_driver.device.transport import DeviceTimeout
     from sw_driver.experiments.validation import compare, draw
-    from sw_driver.transport import DeviceTimeout
 
     comparisons: list[Comparison] = []
     try:

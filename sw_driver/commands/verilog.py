@@ -81,9 +81,9 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
     from rich.progress import track
 
     from hw.verilog.generate import DESIGNS, generate
+    from sw_driver.files import write_whole
     from sw_driver.fpga.synthesis import design_resources, find_yosys
-    from sw_driver.runtime.files import write_whole
-    from sw_driver.runtime.numbers import check_name
+    from sw_driver.numbers import check_name
     from sw_driver.simulator.processes import kill_started
     from sw_driver.simulator.runtime import BuildError
 
@@ -132,7 +132,7 @@ def _machines(options: Options, names: Sequence[str]) -> Machines:
     from hw.memory_node.config import MEMORY_NODE_PRESETS
     from hw.pim.config import configure as configure_pim
     from hw.verilog.generate import Machines
-    from sw_driver.runtime.numbers import check_name, split_entry
+    from sw_driver.numbers import check_name, split_entry
 
     own = {name: getattr(options, name) for name in ("lanes", "block_bytes", "clocking")}
     own = {name: value for name, value in own.items() if value is not None}

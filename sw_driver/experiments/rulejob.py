@@ -12,8 +12,8 @@ from hw.rules import rule as rule_of
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import PARAMETER_BYTES, KernelRun, RunResult
+from sw_driver.device.memory import AxdimmPointer
 from sw_driver.experiments.figures import mparams_per_s
-from sw_driver.memory.pointers import AxdimmPointer
 
 __all__ = ["RuleJob", "hyperparameters_of"]
 

@@ -20,8 +20,8 @@ from hw.pim.config import OPTIONS as PIM_OPTIONS
 from hw.pim.config import configure as configure_pim
 from hw.rules import RULES
 
-from ..errors import InvalidArgumentError
-from ..runtime.numbers import NUMBER_FORMS, check_name, parse_integer, parse_number, split_entry
+from ..device.errors import InvalidArgumentError
+from ..numbers import NUMBER_FORMS, check_name, parse_integer, parse_number, split_entry
 
 __all__ = [
     "KEYS",
@@ -82,9 +82,9 @@ PIM_KEYS = _keys(
 def parse_value(name: str, text: str, keys: Keys = KEYS) -> Value:
     """The value of the key ``name`` that ``text`` stands for.
 
-    ``true`` or ``false``; a number, see :mod:`~sw_driver.runtime.numbers`; or a name, of ``rules``
-    several with commas between them. Raises :class:`~sw_driver.errors.InvalidArgumentError` for
-    anything else.
+    ``true`` or ``false``; a number, see :mod:`~sw_driver.numbers`; or a name, of ``rules``
+    several with commas between them. Raises :class:`~sw_driver.device.errors.InvalidArgumentError`
+    for anything else.
     """
     check_name("a key", name, keys)
     kind, text = keys[name], text.strip()
@@ -107,7 +107,7 @@ def read_settings(config: str | None, entries: Iterable[str], keys: Keys) -> dic
     """The settings of ``--config`` and ``--set``; the latter count where a file has them, too.
 
     ``config`` is the name of a preset or of a TOML file with a value for each key, ``entries`` are
-    ``KEY=VALUE``. Raises :class:`~sw_driver.errors.InvalidArgumentError`.
+    ``KEY=VALUE``. Raises :class:`~sw_driver.device.errors.InvalidArgumentError`.
     """
     texts = _read(config, entries, (), keys)
     return {name: parse_value(name, ",".join(each), keys) for name, each in texts.items()}

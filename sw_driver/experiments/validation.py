@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hw.rules import RULES
 from sw_driver.axdimm.registers import arbiter_registers, kernel_registers
 from sw_driver.axdimm.runs import ACTIVITY_REGISTERS, DRAM_TIMES, PARAMETER_BYTES
-from sw_driver.transport import LINE_BYTES, DeviceTimeout, Transport, kernel_window
+from sw_driver.device.transport import LINE_BYTES, DeviceTimeout, Transport, kernel_window
 
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig

@@ -3,7 +3,7 @@
 The board has PCIe slots (Intel DBS2600CW2), so the GPU is the card, not the SXM2 module that is
 faster. The module's two channels have DRAM of their own, and one DDR4 link to the host (paper 5.2).
 The two drives are one memory, as the driver spreads each allocation over all registered drives
-(:mod:`sw_driver.memory.striping`). GPU and drives reach each other without the host's memory (paper
+(:mod:`sw_driver.device.storage`). GPU and drives reach each other without the host's memory (paper
 4.4), over ``direct``.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from ..runtime.numbers import NUMBER_FORMS, check_name, parse_integer, parse_number
+from ..numbers import NUMBER_FORMS, check_name, parse_integer, parse_number
 from .parts import Device, Figure, Link, MachineError, Memory, assumed, settings
 
 __all__ = ["Hop", "Machine"]
@@ -94,7 +94,7 @@ class Machine:
         """This machine with other values: ``{"gpu.capacity_bytes": "16GiB", "ddr.sharing": ...}``.
 
         A key is the name of a part and of what it has; see :attr:`keys`. Numbers are written as
-        :mod:`sw_driver.runtime.numbers` takes them. What is changed is marked by ``mark``. Raises
+        :mod:`sw_driver.numbers` takes them. What is changed is marked by ``mark``. Raises
         :class:`MachineError` for a key that there is not, or a value that cannot be.
         """
         changed: dict[str, Figure | str] = {}

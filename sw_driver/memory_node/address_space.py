@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from ..errors import InvalidArgumentError, PointerError, RangeError
-from ..memory.allocator import Allocator, MemoryStatistics
+from ..device.errors import InvalidArgumentError, PointerError, RangeError
+from ..device.memory import Allocator, MemoryStatistics
 from .network import Side
 from .packets import LINE_BYTES
 
@@ -105,14 +105,14 @@ class AddressSpace:
         return address >= self._local_bytes
 
     def allocate(self, nbytes: int) -> int:
-        """Allocates in the device's own memory; raises :class:`~sw_driver.errors.OutOfMemoryError`
-        if there is no room."""
+        """Allocates in the device's own memory; raises
+        :class:`~sw_driver.device.errors.OutOfMemoryError` if there is no room."""
         address = self._local.allocate(_size(nbytes))
         return self._note(address, nbytes)
 
     def allocate_remote(self, nbytes: int, placement: Placement) -> int:
-        """Allocates in the shares; raises :class:`~sw_driver.errors.OutOfMemoryError` if there is
-        no room."""
+        """Allocates in the shares; raises :class:`~sw_driver.device.errors.OutOfMemoryError` if
+        there is no room."""
         first = self._remote.allocate(_size(nbytes)) // self._page_bytes
         left, right = self._pages[Side.LEFT], self._pages[Side.RIGHT]
         for number in range(-(-nbytes // self._page_bytes)):

@@ -8,8 +8,8 @@ from enum import Enum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InvalidArgumentError, RangeError
-from ..memory.allocator import MemoryStatistics
+from ..device.errors import InvalidArgumentError, RangeError
+from ..device.memory import MemoryStatistics
 from .address_space import AddressSpace, Placement
 from .compression import BLOCK_BYTES, CompressionStatistics
 from .network import NodeNetwork, Piece
@@ -87,7 +87,7 @@ class DeviceNode:
     def cuda_malloc(self, nbytes: int) -> int:
         """Allocates ``nbytes`` of the device's own memory; the address is a multiple of 64.
 
-        Raises :class:`~sw_driver.errors.OutOfMemoryError`.
+        Raises :class:`~sw_driver.device.errors.OutOfMemoryError`.
         """
         return self._space.allocate(nbytes)
 
@@ -103,8 +103,8 @@ class DeviceNode:
         What is copied to a ``compressed`` one goes over the links without its zeros, in blocks of
         4 KB; it occupies as much.
 
-        Raises :class:`~sw_driver.errors.OutOfMemoryError`, or
-        :class:`~sw_driver.errors.InvalidArgumentError` if pages are not whole blocks.
+        Raises :class:`~sw_driver.device.errors.OutOfMemoryError`, or
+        :class:`~sw_driver.device.errors.InvalidArgumentError` if pages are not whole blocks.
         """
         if compressed and self._page_bytes % BLOCK_BYTES:
             raise InvalidArgumentError(
@@ -140,9 +140,9 @@ class DeviceNode:
         allocation whole blocks are copied: from a multiple of 4096 bytes in it, and as many, or to
         its end. What is copied is what is there when the copy's turn has come.
 
-        Raises :class:`~sw_driver.errors.RangeError`, or
-        :class:`~sw_driver.errors.InvalidArgumentError` for a direction or multiple that is none;
-        then nothing is queued.
+        Raises :class:`~sw_driver.device.errors.RangeError`, or
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for a direction or multiple that is
+        none; then nothing is queued.
         """
         if not isinstance(direction, Direction):
             raise InvalidArgumentError(

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import RemoteMemoryError
+from ..device.errors import RemoteMemoryError
 from .compression import BLOCK_BYTES, CompressionStatistics, compress, expand
 from .network import Piece, Side
 from .packets import LINE_BYTES, REQUESTS, Flit, Operation, Packet, Status

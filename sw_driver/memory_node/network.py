@@ -59,7 +59,7 @@ class NodeNetwork(Protocol):
     def finished(self, ticket: int) -> bool:
         """Whether the transfer is over; asked once more after that, the ticket is unknown.
 
-        Raises :class:`~sw_driver.errors.RemoteMemoryError` if a memory-node refused it.
+        Raises :class:`~sw_driver.device.errors.RemoteMemoryError` if a memory-node refused it.
         """
         ...
 

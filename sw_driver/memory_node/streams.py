@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..errors import DeviceTimeoutError, InvalidArgumentError, RemoteMemoryError
+from ..device.errors import DeviceTimeoutError, InvalidArgumentError, RemoteMemoryError
 from .network import NodeNetwork, Piece
 
 __all__ = ["Event", "Stream", "Work"]
@@ -54,7 +54,7 @@ class Stream:
     """Copies one after the other; those of different streams go on at once.
 
     A copy that a memory-node refused is taken out of its stream, and whoever lets it be carried on
-    gets the :class:`~sw_driver.errors.RemoteMemoryError`.
+    gets the :class:`~sw_driver.device.errors.RemoteMemoryError`.
     """
 
     work: Work
@@ -147,7 +147,7 @@ class Work:
     def until(self, condition: Callable[[], bool]) -> None:
         """Lets time pass until ``condition``.
 
-        Raises :class:`~sw_driver.errors.DeviceTimeoutError` if nothing moves any more.
+        Raises :class:`~sw_driver.device.errors.DeviceTimeoutError` if nothing moves any more.
         """
         moved_at = self.network.cycles()
         while True:

@@ -24,7 +24,7 @@ from hw.pim.work.descriptor import (
     field_word,
     stride_word,
 )
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hw.csr.register_map import Register
 from hw.pim.work.descriptor import FORMS
-from sw_driver.errors import (
+from sw_driver.device.errors import (
     DeviceTimeoutError,
     IncompatibleDeviceError,
     InvalidArgumentError,
@@ -62,8 +62,8 @@ class DataLocation(NamedTuple):
 class Pim:
     """A stack of memory with its pool, over ``transport``. Calls must not overlap.
 
-    Raises :class:`~sw_driver.errors.IncompatibleDeviceError` if the registers say that the device
-    is another one.
+    Raises :class:`~sw_driver.device.errors.IncompatibleDeviceError` if the registers say that the
+    device is another one.
     """
 
     def __init__(self, transport: PimTransport) -> None:
@@ -143,7 +143,7 @@ class Pim:
         return self._offer(replace(args, result=ret, banks=banks, units=units))
 
     def pim_prog(self, *args: object) -> int:
-        """Raises :class:`~sw_driver.errors.InvalidArgumentError`: there is none."""
+        """Raises :class:`~sw_driver.device.errors.InvalidArgumentError`: there is none."""
         raise InvalidArgumentError(
             f"the stack has no programmable PIM (its number would be {self.config.banks}): "
             "offer what is additions and multiplications with pim_fix, compute the rest on the host"
@@ -152,7 +152,7 @@ class Pim:
     def pim_status(self, pim_id: int) -> int:
         """1 if a bank, or the programmable PIM, is busy or not there, 0 if it is idle.
 
-        Raises :class:`~sw_driver.errors.InvalidArgumentError`.
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError`.
         """
         if not 0 <= pim_id <= self.config.banks:
             raise InvalidArgumentError(
@@ -165,7 +165,7 @@ class Pim:
     def work_query(self, work_id: int) -> int:
         """1 if the work has completed, 0 if not.
 
-        Raises :class:`~sw_driver.errors.UnknownWorkError` for an id that was not given out.
+        Raises :class:`~sw_driver.device.errors.UnknownWorkError` for an id that was not given out.
         """
         self._collect()
         if work_id in self._running:
@@ -210,7 +210,7 @@ class Pim:
     def state(self, work_id: int) -> str:
         """``waiting``, ``running`` or ``completed``.
 
-        Raises :class:`~sw_driver.errors.UnknownWorkError` for an id that was not given out.
+        Raises :class:`~sw_driver.device.errors.UnknownWorkError` for an id that was not given out.
         """
         slot, held = self._held(work_id)
         return "completed" if work_id < held else self._state(slot)
@@ -349,7 +349,7 @@ class Pim:
     def write_tensor(self, placed: PlacedTensor, values: NDArray[np.float32]) -> None:
         """Writes ``values``, of the tensor's shape, to its place.
 
-        Raises :class:`~sw_driver.errors.InvalidArgumentError` for another shape or type.
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for another shape or type.
         """
         if values.shape != placed.shape or values.dtype != np.float32:
             raise InvalidArgumentError(

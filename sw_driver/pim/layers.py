@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 
 __all__ = ["Convolution", "FullyConnected", "Layer"]
 
@@ -34,8 +34,8 @@ class Convolution:
     """A 2-D convolution of ``images`` x ``channels`` x ``height`` x ``width`` with ``filters``.
 
     Padding is the same on all sides. With ``groups``, a group of filters sees only its own group of
-    channels. Raises :class:`~sw_driver.errors.InvalidArgumentError` for sizes that do not fit
-    together.
+    channels. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for sizes that do not
+    fit together.
     """
 
     images: int
@@ -141,7 +141,7 @@ class Convolution:
 class FullyConnected:
     """A fully connected layer: ``samples`` vectors of ``inputs`` to as many of ``outputs``.
 
-    Raises :class:`~sw_driver.errors.InvalidArgumentError` for sizes out of range.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for sizes out of range.
     """
 
     samples: int

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hw.pim.work.descriptor import FORMS
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 
 from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
 from .layers import Convolution, FullyConnected, Layer
@@ -111,8 +111,8 @@ def lower(
 
     ``whole_groups``: whether a work is given units in whole groups only.
 
-    Raises :class:`~sw_driver.errors.InvalidArgumentError` for an unknown pass,
-    :class:`~sw_driver.errors.OutOfMemoryError` if the stack is too small.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown pass,
+    :class:`~sw_driver.device.errors.OutOfMemoryError` if the stack is too small.
     """
     if pass_name not in _PASSES:
         raise InvalidArgumentError(

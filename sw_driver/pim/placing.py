@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hw.pim.config import STRIPE_BYTES
 from hw.pim.work.descriptor import FORMS, Opcode
-from sw_driver.errors import OutOfMemoryError
+from sw_driver.device.errors import OutOfMemoryError
 
 from .descriptor import ELEMENT_BYTES, Tensor, Work
 from .ring import ring_place
@@ -128,7 +128,7 @@ class StackMemory:
         """A place for a tensor of ``shape``, dense unless the slices of its first index have a
         stripe's size or more: then these begin in different banks.
 
-        Raises :class:`~sw_driver.errors.OutOfMemoryError`.
+        Raises :class:`~sw_driver.device.errors.OutOfMemoryError`.
         """
         slices, slice_bytes = shape[0], ELEMENT_BYTES * prod(shape[1:])
         first, step_bytes = self._next_bytes, slice_bytes

@@ -9,7 +9,7 @@ import numpy as np
 
 from hw.pim.config import BEAT_BYTES
 from hw.pim.rings.layouts import COUNT_BITS, RING_SLOT_BYTES
-from sw_driver.transport import DeviceFault
+from sw_driver.device.transport import DeviceFault
 
 from .descriptor import DESCRIPTOR_WORDS
 from .registers import PoolRegisters, ring_map

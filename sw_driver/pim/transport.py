@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.transport import DeviceFault
+from sw_driver.device.transport import DeviceFault
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -27,9 +27,9 @@ class PimTransport(Protocol):
     """A stack with its pool. Calls must not overlap.
 
     Every call returns: one that the device does not answer raises
-    :class:`~sw_driver.transport.DeviceTimeout`, and one that it refuses, or in which it breaks its
-    own rules, :class:`~sw_driver.transport.DeviceFault`. It refuses memory that no bank holds, for
-    which :class:`~sw_driver.pim.device.Pim` does not ask it.
+    :class:`~sw_driver.device.transport.DeviceTimeout`, and one that it refuses, or in which it
+    breaks its own rules, :class:`~sw_driver.device.transport.DeviceFault`. It refuses memory that
+    no bank holds, for which :class:`~sw_driver.pim.device.Pim` does not ask it.
     """
 
     name: str

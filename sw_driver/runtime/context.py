@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from ..errors import ClosedError
+from ..device.errors import ClosedError
+from ..device.timeline import Timeline
 from .gate import Gate
 from .serialized import SerializedTransport
-from .timeline import Timeline
 from .timeorder import TimeOrder
 from .watchdog import Watchdog
 from .workers import Worker

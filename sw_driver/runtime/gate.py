@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from ..errors import QueueingError
+from ..device.errors import QueueingError
 
 __all__ = ["Block", "Gate"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from ..errors import ClosedError, InvalidArgumentError, WaitTimeoutError
+from ..device.errors import ClosedError, InvalidArgumentError, WaitTimeoutError
 from .context import Context
 from .gate import Block
 from .watchdog import Patience
@@ -107,11 +107,12 @@ class Handle(Generic[T]):
     def wait(self, timeout: float | None = None) -> T:
         """Waits for the end and returns the result; the caller's simulated time is then the end's.
 
-        Raises what ended the operation otherwise; :class:`~sw_driver.errors.WaitTimeoutError` when
-        it goes on after ``timeout`` seconds of host time (it can then be waited for again);
-        :class:`~sw_driver.errors.DeviceTimeoutError`, with the device's state, when nothing at all
-        gets on for as long as the device's ``stall_timeout_s``; and
-        :class:`~sw_driver.errors.QueueingError` inside the ``queueing()`` that it waits for.
+        Raises what ended the operation otherwise;
+        :class:`~sw_driver.device.errors.WaitTimeoutError` when it goes on after ``timeout`` seconds
+        of host time (it can then be waited for again);
+        :class:`~sw_driver.device.errors.DeviceTimeoutError`, with the device's state, when nothing
+        at all gets on for as long as the device's ``stall_timeout_s``; and
+        :class:`~sw_driver.device.errors.QueueingError` inside the ``queueing()`` that it waits for.
         """
         check_timeout(timeout)
         self._check_wait()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..transport import Transport
+from ..device.transport import Transport
 from .watchdog import Watchdog
 from .wrapper import TransportWrapper
 
@@ -58,7 +58,7 @@ class _FairLock:
 
 
 class SerializedTransport(TransportWrapper):
-    """A transport that any thread may call, see :class:`~sw_driver.transport.Transport`.
+    """A transport that any thread may call, see :class:`~sw_driver.device.transport.Transport`.
 
     The driver, who follows a run and a program that calls the transport itself may so call at any
     time, also while the device is closed.

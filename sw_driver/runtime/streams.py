@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..errors import ClosedError, InvalidArgumentError, StreamFailedError
+from ..device.errors import ClosedError, InvalidArgumentError, StreamFailedError
 from .context import Context
 from .gate import Block
 from .handles import Handle, check_timeout
@@ -40,7 +40,8 @@ class Stream:
 
     An operation begins, in simulated time, when the one before it has ended and not before it was
     queued. When one fails, those behind it are not carried out: their handles raise
-    :class:`~sw_driver.errors.StreamFailedError`, as does queueing more, until :meth:`recover`.
+    :class:`~sw_driver.device.errors.StreamFailedError`, as does queueing more, until
+    :meth:`recover`.
 
     Streams cannot deadlock: one can only wait for what was queued before. Made by
     :meth:`Axdimm.stream` and :meth:`Axdimm.new_stream`; any thread may use it.
@@ -101,8 +102,8 @@ class Stream:
     def wait_for(self, handle: Handle[Any]) -> Handle[None]:
         """Operations queued from now on begin after ``handle`` has ended; it may be another's.
 
-        If it fails, so does the stream. Raises :class:`~sw_driver.errors.InvalidArgumentError` for
-        what is no handle of this device.
+        If it fails, so does the stream. Raises
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no handle of this device.
         """
         context = self._context
         context.check_open()

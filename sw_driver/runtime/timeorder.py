@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..transport import Transport
+from ..device.transport import Transport
 from .watchdog import Patience, Watchdog
 
 __all__ = ["TimeOrder"]
@@ -126,7 +126,7 @@ class TimeOrder:
     def turn(self, fabric_cycle: int, what: str) -> None:
         """Waits until no stream can ask for an earlier time any more.
 
-        Raises :class:`~sw_driver.errors.DeviceTimeoutError` if nothing gets on.
+        Raises :class:`~sw_driver.device.errors.DeviceTimeoutError` if nothing gets on.
         """
         stream = self._own()
         self.reach(fabric_cycle)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from ..errors import ClosedError, DeviceTimeoutError
+from ..device.errors import ClosedError, DeviceTimeoutError
 
 __all__ = ["LOOK_SECONDS", "Patience", "Watchdog"]
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from ..errors import ClosedError
+from ..device.errors import ClosedError
 
 __all__ = ["Worker"]
 

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..transport import Transport
+from ..device.transport import Transport
 
 __all__ = ["TransportWrapper"]
 
 
 class TransportWrapper:
-    """Passes every call on to the transport inside; see :class:`~sw_driver.transport.Transport`.
+    """Passes every call on to the transport inside; see
+    :class:`~sw_driver.device.transport.Transport`.
 
     For those that change some of it: watch, hold up, serialize.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hw.dram.presets import DramPart
 from hw.pim.vault.timing import VaultPart
-from sw_driver.runtime.files import replacing
+from sw_driver.files import replacing
 
 __all__ = ["merge_dram_traces", "trace_head"]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any
 
+from ..device.timeline import Timeline
 from ..machine.machine import Machine
 from ..machine.parts import Link
-from ..runtime.timeline import Timeline
 from .action import Action
 from .clock import Clock, Event, Process, Steps
 from .conservation import check_log

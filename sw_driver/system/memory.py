@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 
-from ..runtime.timeline import Timeline
+from ..device.timeline import Timeline
 from .clock import Clock, Event
 from .errors import EngineError, NoRoomError
 from .log import Held, Log

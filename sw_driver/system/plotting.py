@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from sw_driver.runtime.files import replacing
+from sw_driver.files import replacing
 
 from .reproduction import Cell, Row
 

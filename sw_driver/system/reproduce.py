@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from sw_driver.runtime.files import write_whole
-from sw_driver.runtime.numbers import check_name, split_entry
+from sw_driver.files import write_whole
+from sw_driver.numbers import check_name, split_entry
 
 from .reproduction import Experiment, Progress, page
 
@@ -26,7 +26,7 @@ def reproduce(
     """Makes the experiments of these names, or all of the paper, one after the other.
 
     ``settings`` are changes of the machine, ``KEY=VALUE`` each. Raises
-    :class:`~sw_driver.errors.InvalidArgumentError` for what there is not, at once; and an
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for what there is not, at once; and an
     experiment, when its turn comes, :class:`~sw_driver.machine.parts.MachineError` for settings
     that do not fit and :class:`~sw_driver.system.errors.EngineError` for a machine that is too
     small.

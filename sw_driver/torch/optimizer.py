@@ -27,8 +27,8 @@ from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import module_config, parse_device
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
-from sw_driver.errors import ClosedError, InvalidArgumentError
-from sw_driver.transport import WINDOW_BYTES
+from sw_driver.device.errors import ClosedError, InvalidArgumentError
+from sw_driver.device.transport import WINDOW_BYTES
 
 from .shards import VALUE_BYTES, Shard, Slot, Span, common, merged, padded
 from .state import ModuleState

@@ -20,7 +20,7 @@ from torch.multiprocessing.reductions import (  # pyright: ignore[reportMissingI
     StorageWeakRef,
 )
 
-from sw_driver.errors import OutOfMemoryError
+from sw_driver.device.errors import OutOfMemoryError
 from sw_driver.memory_node import CompressionStatistics, DeviceNode, Direction, Event
 
 __all__ = ["CHEAP", "MemoryOverlay", "OverlayStatistics"]
@@ -146,8 +146,8 @@ class MemoryOverlay:
     what is under way only; when it is full, moves wait for those before them. What is not on the
     CPU, parameters, buffers and small tensors stay where they are.
 
-    Raises :class:`~sw_driver.errors.OutOfMemoryError`, in the forward pass, if remote memory is
-    full, or if a storage does not fit into the device's memory.
+    Raises :class:`~sw_driver.device.errors.OutOfMemoryError`, in the forward pass, if remote memory
+    is full, or if a storage does not fit into the device's memory.
 
     Parameters
     ----------

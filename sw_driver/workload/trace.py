@@ -13,7 +13,7 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from sw_driver.runtime.files import write_whole
+from sw_driver.files import write_whole
 
 __all__ = ["KINDS", "PHASES", "Op", "Tensor", "Trace", "TraceError", "load_trace", "trace_names"]
 

@@ -14,14 +14,14 @@ import pytest
 
 from hw.axdimm.config import configure
 from hw_tests.driver.adam import ADAM
-from sw_driver import errors
 from sw_driver.axdimm import Axdimm, backends
 from sw_driver.axdimm.backends.cycles import CyclesTransport
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.runs import KernelRun
-from sw_driver.memory.host import HostMemory
+from sw_driver.device import errors
+from sw_driver.device.tensors import HostMemory
+from sw_driver.device.transport import Transport, kernel_window
 from sw_driver.runtime.wrapper import TransportWrapper
-from sw_driver.transport import Transport, kernel_window
 
 SECONDS = 60
 COUNT = 20

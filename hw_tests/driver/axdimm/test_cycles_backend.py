@@ -17,8 +17,8 @@ from sw_driver.axdimm.backends.cycles import CyclesTransport
 from sw_driver.axdimm.channel import RUN_POLL_FABRIC_CYCLES
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.axdimm.runs import RunResult
-from sw_driver.runtime.schedule import Schedule
-from sw_driver.transport import DeviceTimeout, Transport, arbiter_window
+from sw_driver.device.link import Link
+from sw_driver.device.transport import DeviceTimeout, Transport, arbiter_window
 
 CONFIG = configure("tiny")
 LINE = 64
@@ -173,7 +173,7 @@ def test_time_without_arithmetic_needs_no_memory() -> None:
 
 def test_the_link_is_never_used_twice() -> None:
     rng = random.Random(5)
-    link = Schedule()
+    link = Link()
     used: list[tuple[int, int]] = []
     for _ in range(200):
         wanted, length = rng.randrange(2000), rng.randint(1, 20)
@@ -185,7 +185,7 @@ def test_the_link_is_never_used_twice() -> None:
 
 
 def test_the_link_gives_the_first_gap_that_is_long_enough() -> None:
-    link = Schedule()
+    link = Link()
     assert link.reserve(10, 10) == 10
     assert link.reserve(30, 10) == 30
     assert link.reserve(0, 10) == 0

@@ -16,8 +16,8 @@ from hw_tests.driver.adam import ADAM
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, cycles, open_backend
 from sw_driver.axdimm.registers import arbiter_registers
+from sw_driver.device.transport import LINE_BYTES, DeviceFault, Transport, arbiter_window
 from sw_driver.predict.axdimm import HostTraffic
-from sw_driver.transport import LINE_BYTES, DeviceFault, Transport, arbiter_window
 
 PRESETS = ("tiny", "axdimm")
 COUNTERS = ("late_reads", "host_reads", "host_writes", "refreshes", "activates", "precharges")

@@ -14,12 +14,12 @@ from hw.verilog.writer import to_verilog
 from hw_tests.axdimm.system import ModuleWithDram
 from hw_tests.bench import run_bench
 from hw_tests.driver.axdimm.test_adam import Update
-from sw_driver import errors
 from sw_driver.axdimm import Axdimm, BackendOptions, MappedTransport, open_backend
 from sw_driver.axdimm.backends import mapped
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.backends.mapped import MappedFile
-from sw_driver.transport import DeviceTimeout, arbiter_window, kernel_window
+from sw_driver.device import errors
+from sw_driver.device.transport import DeviceTimeout, arbiter_window, kernel_window
 
 CAPACITY = 1 << 17
 CHANNELS = 2

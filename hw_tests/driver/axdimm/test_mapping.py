@@ -9,9 +9,9 @@ import pytest
 
 from hw_tests.driver.adam import ADAM, adam_constants, adam_step
 from hw_tests.driver.transports import WatchedTransport
-from sw_driver import errors
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.golden import GoldenTransport
+from sw_driver.device import errors
 
 COUNT = 100
 NBYTES = 4 * COUNT

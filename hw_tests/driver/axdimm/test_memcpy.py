@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from hw_tests.driver.transports import WatchedTransport
-from sw_driver import errors
 from sw_driver.axdimm import Axdimm, copies
-from sw_driver.memory import nvme
+from sw_driver.device import errors
+from sw_driver.device import storage as nvme
 
 KINDS = ("Host", "Axdimm", "Gpu", "Nvme")
 PAIRS = list(product(KINDS, KINDS))

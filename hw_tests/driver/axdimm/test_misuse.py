@@ -13,12 +13,12 @@ import pytest
 from hw_tests.driver.adam import ADAM
 from hw_tests.driver.device_memory import snapshot
 from hw_tests.driver.transports import WatchedTransport
-from sw_driver import errors
 from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.registers import kernel_registers
+from sw_driver.device import errors
+from sw_driver.device.transport import DeviceTimeout, Transport, arbiter_window, kernel_window
 from sw_driver.runtime.wrapper import TransportWrapper
-from sw_driver.transport import DeviceTimeout, Transport, arbiter_window, kernel_window
 
 COUNT = 20
 NBYTES = 4 * COUNT

@@ -13,11 +13,11 @@ import pytest
 from hw.csr.register_map import Field, Register
 from hw_tests.driver.adam import ADAM
 from hw_tests.driver.transports import WatchedTransport
-from sw_driver import errors
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.channel import Channel
 from sw_driver.axdimm.named_registers import NamedRegisters
-from sw_driver.transport import kernel_window
+from sw_driver.device import errors
+from sw_driver.device.transport import kernel_window
 
 MAGIC = 0x4E445841
 

@@ -11,7 +11,7 @@ from hw.kernel.registers import kernel_map
 from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.device_memory import fill, snapshot
 from sw_driver.axdimm.registers import RegisterWindow, arbiter_registers, kernel_registers
-from sw_driver.transport import DeviceFault, Transport, kernel_window
+from sw_driver.device.transport import DeviceFault, Transport, kernel_window
 
 COUNT = 40
 TENSORS = {"p": 0x1000, "g": 0x2000, "m": 0x3000, "v": 0x4000}

@@ -24,9 +24,9 @@ from sw_driver.axdimm import Axdimm, BackendOptions, open_backend
 from sw_driver.axdimm.backends import rtl
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import arbiter_registers
-from sw_driver.runtime.timeline import Timeline
+from sw_driver.device.timeline import Timeline
+from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.simulator.buildcache import cached_build
-from sw_driver.transport import DeviceFault, DeviceTimeout
 
 CONFIG = configure("tiny")
 LINE = 64

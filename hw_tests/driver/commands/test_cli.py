@@ -27,9 +27,9 @@ from sw_driver.axdimm.registers import kernel_registers
 from sw_driver.cli import application, main
 from sw_driver.commands import COMMANDS
 from sw_driver.commands.sim import _refresh_note
+from sw_driver.device.transport import DeviceFault, Transport
 from sw_driver.experiments.training.trainer import TRAINING_RULES
 from sw_driver.simulator.runtime import BuildError
-from sw_driver.transport import DeviceFault, Transport
 
 REPORT_KEYS = {
     "bit_exact",

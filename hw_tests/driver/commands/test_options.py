@@ -16,7 +16,7 @@ from hw.pim.config import configure as configure_pim
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS, read_settings
-from sw_driver.runtime.numbers import parse_integer
+from sw_driver.numbers import parse_integer
 from sw_driver.simulator import buildcache
 
 

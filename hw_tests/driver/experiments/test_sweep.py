@@ -24,7 +24,7 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, module_config
 from sw_driver.axdimm.runs import DRAM_TIMES
 from sw_driver.cli import main
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.experiments import rulejob
 from sw_driver.experiments.settings import parse_value
 from sw_driver.experiments.sweep import executors, grid, measure

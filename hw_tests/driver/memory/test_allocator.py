@@ -6,15 +6,9 @@ import random
 
 import pytest
 
-from sw_driver.errors import OutOfMemoryError
-from sw_driver.memory.allocator import (
-    BANK_BLOCK_BYTES,
-    BANK_PAIRS,
-    PAIR_STRIDE,
-    Allocator,
-    ChannelAllocator,
-    MemoryStatistics,
-)
+from sw_driver.axdimm.allocator import BANK_BLOCK_BYTES, BANK_PAIRS, PAIR_STRIDE, ChannelAllocator
+from sw_driver.device.errors import OutOfMemoryError
+from sw_driver.device.memory import Allocator, MemoryStatistics
 
 LIMIT = 4 << 20
 LINE = 64

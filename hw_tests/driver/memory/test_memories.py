@@ -1,6 +1,6 @@
 """Host and GPU memory: pages of the process, the stand-in, CUDA against a double and a real GPU.
 
-Nothing here needs a GPU. What :class:`~sw_driver.memory.gpu.CudaMemory` asks of PyTorch is
+Nothing here needs a GPU. What :class:`~sw_driver.device.tensors.CudaMemory` asks of PyTorch is
 checked against a double whose CUDA is the host's memory: it shows that copies come after what was
 queued before and that errors become the driver's, not that CUDA behaves as the double does. The
 test with a real GPU is skipped where there is none, and says so.
@@ -27,12 +27,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sw_driver import errors
-from sw_driver.memory.allocations import AllocationTable
-from sw_driver.memory.gpu import CudaMemory, GpuStandIn, import_torch, open_gpu
-from sw_driver.memory.host import HostMemory
-from sw_driver.memory.interface import Memory
-from sw_driver.memory.timing import GpuTiming, LinkTiming, NvmeTiming
+from sw_driver.axdimm.timing import GpuTiming, NvmeTiming
+from sw_driver.device import errors
+from sw_driver.device.link import LinkTiming
+from sw_driver.device.memory import AllocationTable, Memory
+from sw_driver.device.tensors import CudaMemory, GpuStandIn, HostMemory, import_torch, open_gpu
 
 DEVICE = 7
 CAPACITY = 1 << 20
@@ -87,14 +86,16 @@ def double_cuda(torch: Double) -> CudaMemory:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "torch", torch)
         import_torch.cache_clear()
-        memory = open_gpu(DEVICE)
+        memory = open_gpu(DEVICE, GpuTiming())
         import_torch.cache_clear()
     assert isinstance(memory, CudaMemory)
     return memory
 
 
 def stand_in(capacity_bytes: int = CAPACITY) -> GpuStandIn:
-    return GpuStandIn(DEVICE, reason="for the test", capacity_bytes=capacity_bytes)
+    return GpuStandIn(
+        DEVICE, timing=GpuTiming(), reason="for the test", capacity_bytes=capacity_bytes
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -253,7 +254,7 @@ def maps(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[mmap.mmap]:
             alive.add(made)
             return made
 
-    monkeypatch.setattr("sw_driver.memory.hostbuffer.mmap.mmap", Counted)
+    monkeypatch.setattr("sw_driver.device.tensors.mmap.mmap", Counted)
     return alive
 
 
@@ -326,7 +327,7 @@ def test_arrays_out_of_range_are_refused(mapped: Any) -> None:
 def test_host_memory_occupies_nothing() -> None:
     host = HostMemory(DEVICE)
     assert host.name == "host"
-    assert list(host.schedules) == host.legs(host.allocate(64), 64, writing=True) == []
+    assert list(host.links) == host.legs(host.allocate(64), 64, writing=True) == []
     host.close()
 
 
@@ -342,7 +343,7 @@ def test_the_stand_in_says_so_everywhere() -> None:
         "<gpu stand-in (host memory): 1 allocations of 100 bytes, "
         "stand-in in host memory: for the test>"
     )
-    assert [schedule.name for schedule in gpu.schedules] == ["GPU 0 stand-in"]
+    assert [link.name for link in gpu.links] == ["GPU 0 stand-in"]
     for refused in (
         lambda: gpu.allocate(CAPACITY),
         lambda: gpu.allocate(10, 1),
@@ -397,7 +398,7 @@ def torch_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> 
 
 def test_without_pytorch_there_is_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    gpu = open_gpu(DEVICE)
+    gpu = open_gpu(DEVICE, GpuTiming())
     assert isinstance(gpu, GpuStandIn)
     assert gpu.reason == "PyTorch is not installed (pip install -e '.[torch]')"
     assert gpu.reason in repr(gpu)
@@ -419,18 +420,18 @@ def test_with_a_broken_pytorch_there_is_the_stand_in(
     source: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch_that(tmp_path, monkeypatch, source)
-    gpu = open_gpu(DEVICE)
+    gpu = open_gpu(DEVICE, GpuTiming())
     assert isinstance(gpu, GpuStandIn)
     assert re.search(reason, gpu.reason)
     assert gpu.reason in repr(gpu)
     # What PyTorch says to a second attempt in the same process does not hide the cause.
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('initialized only once')")
-    assert open_gpu(DEVICE).reason == gpu.reason
+    assert open_gpu(DEVICE, GpuTiming()).reason == gpu.reason
 
 
 def test_with_pytorch_but_no_gpu_there_is_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", Double(gpus=0))
-    gpu = open_gpu(DEVICE)
+    gpu = open_gpu(DEVICE, GpuTiming())
     assert isinstance(gpu, GpuStandIn)
     assert gpu.reason == "PyTorch 0+double finds no CUDA GPU"
 
@@ -441,15 +442,15 @@ def test_with_a_gpu_that_cannot_be_used_there_is_the_stand_in(
     torch = Double()
     torch.failure = RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable")
     monkeypatch.setitem(sys.modules, "torch", torch)
-    gpu = open_gpu(DEVICE)
+    gpu = open_gpu(DEVICE, GpuTiming())
     assert isinstance(gpu, GpuStandIn)
     assert "busy or unavailable" in gpu.reason
 
 
 def test_pytorch_is_not_imported_before_it_is_asked_for() -> None:
     program = (
-        "import sys; import sw_driver.memory.gpu as gpu;"
-        "from sw_driver.memory.host import HostMemory;"
+        "import sys; import sw_driver.device.tensors as gpu;"
+        "from sw_driver.device.tensors import HostMemory;"
         "HostMemory(1).allocate(64); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
@@ -476,12 +477,12 @@ def test_channels_are_gpus() -> None:
     assert gpu.name == "gpu"
     assert gpu.reason is None
     assert gpu.description == "Double 0, Double 1, Double 2"
-    assert [schedule.name for schedule in gpu.schedules] == ["GPU 0", "GPU 1", "GPU 2"]
+    assert [link.name for link in gpu.links] == ["GPU 0", "GPU 1", "GPU 2"]
     pointer = gpu.allocate(64, 2)
     assert pointer.channel == 2
     gpu.write(pointer, some_bytes(64))
     np.testing.assert_array_equal(read(gpu, pointer, 64), some_bytes(64))
-    assert [leg.schedule for leg in gpu.legs(pointer, 64, writing=True)] == [gpu.schedules[2]]
+    assert [leg.link for leg in gpu.legs(pointer, 64, writing=True)] == [gpu.links[2]]
     with pytest.raises(errors.InvalidArgumentError, match="from 0 to 2"):
         gpu.allocate(64, 3)
     assert repr(gpu) == ("<gpu: 1 allocations of 64 bytes, Double 0, Double 1, Double 2>")
@@ -557,7 +558,7 @@ def test_a_transfer_takes_its_latency_and_its_bytes() -> None:
     gpu = GpuStandIn(DEVICE, reason="for the test", timing=timing)
     pointer = gpu.allocate(1 << 20)
     (leg,) = gpu.legs(pointer, 1_000_000, writing=True)
-    assert leg.schedule is gpu.schedules[0]
+    assert leg.link is gpu.links[0]
     assert leg.duration_ns == pytest.approx(2_000 + 100_000)
     (leg,) = gpu.legs(pointer, 1_000_000, writing=False)
     assert leg.duration_ns == pytest.approx(2_000 + 200_000)
@@ -603,7 +604,7 @@ def test_a_tensor_of_the_stand_in_shares_its_memory() -> None:
         pytest.skip("PyTorch is not installed")
     import torch  # type: ignore[import-not-found]
 
-    gpu = GpuStandIn(DEVICE, reason="for the test", torch=torch)
+    gpu = GpuStandIn(DEVICE, reason="for the test", timing=GpuTiming(), torch=torch)
     pointer = gpu.allocate(403)
     tensor = gpu.tensor(pointer, torch.float32)
     assert tensor.shape == (100,)
@@ -619,7 +620,7 @@ def test_a_tensor_of_the_stand_in_shares_its_memory() -> None:
 
 
 def test_round_trips_on_a_real_gpu() -> None:
-    gpu = open_gpu(DEVICE)
+    gpu = open_gpu(DEVICE, GpuTiming())
     if isinstance(gpu, GpuStandIn):
         pytest.skip(f"no CUDA GPU: {gpu.reason}")
     import torch  # type: ignore[import-not-found]

@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sw_driver.errors import (
+from sw_driver.axdimm.timing import NvmeTiming
+from sw_driver.device.errors import (
     AxdimmError,
     ClosedError,
     DeviceInUseError,
@@ -27,10 +28,9 @@ from sw_driver.errors import (
     OutOfMemoryError,
     StorageError,
 )
-from sw_driver.memory.interface import Memory
-from sw_driver.memory.nvme import NvmeStorage
-from sw_driver.memory.pointers import NvmePointer
-from sw_driver.memory.timing import LinkTiming
+from sw_driver.device.link import LinkTiming
+from sw_driver.device.memory import Memory, NvmePointer
+from sw_driver.device.storage import NvmeStorage
 
 BLOCK = 4096
 STRIPE = 128 * 1024
@@ -51,7 +51,7 @@ def get(memory: NvmeStorage, pointer: NvmePointer, nbytes: int | None = None) ->
 
 @pytest.fixture
 def memory() -> Iterator[NvmeStorage]:
-    memory = NvmeStorage(device=1)
+    memory = NvmeStorage(device=1, timing=NvmeTiming())
     yield memory
     memory.close()
 
@@ -370,7 +370,7 @@ def test_nothing_is_registered_twice(memory: NvmeStorage, tmp_path: Path) -> Non
     hard.hardlink_to(paths[1])
     for path in (paths[1], symbolic, hard):
         for capacity in (None, 8 << 20):
-            for other in (memory, NvmeStorage(device=2)):
+            for other in (memory, NvmeStorage(device=2, timing=NvmeTiming())):
                 with pytest.raises(DeviceInUseError, match=f"{path}' is in use: .*already, by"):
                     other.register(path, capacity_bytes=capacity)
     assert paths[1].stat().st_size == 4 << 20
@@ -379,8 +379,9 @@ def test_nothing_is_registered_twice(memory: NvmeStorage, tmp_path: Path) -> Non
 
 HOLDER = """
 import sys, time
-from sw_driver.memory.nvme import NvmeStorage
-memory = NvmeStorage(device=1)
+from sw_driver.device.storage import NvmeStorage
+from sw_driver.axdimm.timing import NvmeTiming
+memory = NvmeStorage(device=1, timing=NvmeTiming())
 memory.register(sys.argv[1])
 print("ready", flush=True)
 time.sleep(60)
@@ -405,7 +406,10 @@ def test_another_process_locks_its_storage_until_it_is_killed(
 
 
 def test_closing_unlocks_also_while_a_forked_process_lives(tmp_path: Path) -> None:
-    memory, other = NvmeStorage(device=1), NvmeStorage(device=2)
+    memory, other = (
+        NvmeStorage(device=1, timing=NvmeTiming()),
+        NvmeStorage(device=2, timing=NvmeTiming()),
+    )
     [path] = register(memory, tmp_path)
     descriptor = memory._storages[0]._file.fileno()
     with subprocess.Popen(["sleep", "60"], pass_fds=[descriptor]) as child:
@@ -507,14 +511,14 @@ def test_each_storage_is_occupied_for_its_share(memory: NvmeStorage, tmp_path: P
     slow = LinkTiming(read_gb_per_s=2.0, write_gb_per_s=0.5, latency_us=10)
     memory.register(tmp_path / "a", capacity_bytes=4 << 20)
     memory.register(tmp_path / "b", capacity_bytes=4 << 20, timing=slow)
-    assert [each.name for each in memory.schedules] == ["nvme0", "nvme1"]
+    assert [each.name for each in memory.links] == ["nvme0", "nvme1"]
     pointer = memory.allocate(3 * STRIPE)
     legs = memory.legs(pointer + 1000, 2 * STRIPE, writing=True)
-    assert [each.schedule for each in legs] == list(memory.schedules)
+    assert [each.link for each in legs] == list(memory.links)
     durations = [each.duration_ns for each in legs]
     assert durations == pytest.approx([70e3 + STRIPE / 3.45, 10e3 + STRIPE / 0.5])
     [leg] = memory.legs(pointer + STRIPE, 100, writing=False)
-    assert leg.schedule is memory.schedules[1]
+    assert leg.link is memory.links[1]
     assert leg.duration_ns == pytest.approx(10e3 + 50)
     [leg] = memory.legs(memory.allocate(1 << 20, 0), 1 << 20, writing=False)
     assert leg.duration_ns == pytest.approx(70e3 + (1 << 20) / 3.45)
@@ -525,7 +529,7 @@ def test_each_storage_is_occupied_for_its_share(memory: NvmeStorage, tmp_path: P
 
 def test_after_closing_everything_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
-    memory = NvmeStorage(device=1)
+    memory = NvmeStorage(device=1, timing=NvmeTiming())
     paths = register(memory, tmp_path, 3)
     pointer = memory.allocate(4 * STRIPE)
     memory.write(pointer, noise(4 * STRIPE))
@@ -544,7 +548,7 @@ def test_after_closing_everything_is_refused_and_nothing_is_left(tmp_path: Path)
             use()
     assert set(os.listdir("/proc/self/fd")) == before
     assert memory.statistics()[0].bytes_written == 2 * STRIPE
-    again: Memory = NvmeStorage(device=2)
+    again: Memory = NvmeStorage(device=2, timing=NvmeTiming())
     assert isinstance(again, NvmeStorage)
     for path in paths:
         again.register(path)
@@ -552,7 +556,7 @@ def test_after_closing_everything_is_refused_and_nothing_is_left(tmp_path: Path)
 
 
 def test_closing_waits_for_a_transfer(tmp_path: Path, faults: Faults) -> None:
-    memory = NvmeStorage(device=1)
+    memory = NvmeStorage(device=1, timing=NvmeTiming())
     [path] = register(memory, tmp_path)
     pointer = memory.allocate(BLOCK)
     data = noise(BLOCK)
@@ -571,7 +575,7 @@ def test_closing_waits_for_a_transfer(tmp_path: Path, faults: Faults) -> None:
             with pytest.raises(TimeoutError):
                 closing.result(0.05)
             with pytest.raises(AxdimmError):
-                NvmeStorage(device=2).register(path)
+                NvmeStorage(device=2, timing=NvmeTiming()).register(path)
             with pytest.raises(ClosedError):
                 memory.allocate(1)
         finally:

@@ -9,7 +9,7 @@ import pytest
 
 from golden.memory_node.compression import compressed, expanded
 from hw.memory_node.config import MEMORY_NODE_PRESETS
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.backends.rtl import RtlNetwork

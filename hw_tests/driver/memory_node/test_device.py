@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sw_driver.errors import (
+from sw_driver.device.errors import (
     AxdimmError,
     DeviceTimeoutError,
     InvalidArgumentError,

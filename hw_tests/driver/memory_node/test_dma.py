@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from golden.memory_node.node import MemoryNode, PacketFlit
-from sw_driver.errors import RemoteMemoryError
+from sw_driver.device.errors import RemoteMemoryError
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.memory_node.dma import DmaNetwork
 from sw_driver.memory_node.packets import LINE_BYTES, Flit, Operation, Packet

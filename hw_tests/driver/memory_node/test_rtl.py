@@ -10,7 +10,8 @@ import pytest
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw_tests.memory_node.link.formula import fabric_cycles
-from sw_driver.errors import ClosedError, RemoteMemoryError
+from sw_driver.device.errors import ClosedError, RemoteMemoryError
+from sw_driver.device.transport import DeviceFault
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.backends.rtl import RtlNetwork
@@ -18,7 +19,6 @@ from sw_driver.memory_node.dma import DmaNetwork
 from sw_driver.memory_node.packets import LINE_BYTES, Operation, Packet
 from sw_driver.memory_node.streams import Work
 from sw_driver.predict.memory_node import LinkCycles
-from sw_driver.transport import DeviceFault
 
 TINY = MEMORY_NODE_PRESETS["tiny"]
 WIDE = replace(TINY, links=4, link=replace(TINY.link, dead_cycles=1024))

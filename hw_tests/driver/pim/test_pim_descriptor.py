@@ -13,7 +13,7 @@ import pytest
 import golden.pim as golden
 from golden.pim.descriptor import FORMS
 from hw.pim.work.descriptor import PLAN_BITS
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))

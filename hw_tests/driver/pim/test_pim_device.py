@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hw.pim.config import PIM_PRESETS
 from hw.pim.registers.pool_registers import RINGS_OFFSET_BYTES
 from hw_tests.driver.pim.pim_doubles import MisstatingPim, SlowCheckPim, StuckPim
-from sw_driver.errors import (
+from sw_driver.device.errors import (
     DeviceTimeoutError,
     IncompatibleDeviceError,
     InvalidArgumentError,
@@ -22,6 +22,7 @@ from sw_driver.errors import (
     UnknownWorkError,
     WaitTimeoutError,
 )
+from sw_driver.device.transport import DeviceFault
 from sw_driver.pim.backends import PIM_BACKENDS, open_pim
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
@@ -32,7 +33,6 @@ from sw_driver.pim.planning import planned
 from sw_driver.pim.registers import PoolRegisters, pool_map, ring_map
 from sw_driver.pim.ring import Completion, Ring, ring_place
 from sw_driver.pim.transport import QUIET_LIMIT_CYCLES
-from sw_driver.transport import DeviceFault
 
 TAIL = RINGS_OFFSET_BYTES + ring_map()["tail"].offset_bytes
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from golden.pim import tree
 from hw.pim.config import PIM_PRESETS
-from sw_driver.errors import InvalidArgumentError, OutOfMemoryError, RefusedWorkError
+from sw_driver.device.errors import InvalidArgumentError, OutOfMemoryError, RefusedWorkError
 from sw_driver.pim.backends import open_pim
 from sw_driver.pim.descriptor import Opcode
 from sw_driver.pim.device import Pim

@@ -10,7 +10,7 @@ import pytest
 
 from golden.pim import StackMap
 from hw.pim.config import configure
-from sw_driver.errors import OutOfMemoryError
+from sw_driver.device.errors import OutOfMemoryError
 from sw_driver.pim.placing import PlacedTensor, StackMemory
 from sw_driver.pim.ring import ring_place
 

@@ -24,7 +24,8 @@ from hw.pim.config import PIM_PRESETS, configure
 from hw.pim.vault.timing import vault_part
 from hw_tests.pim.bank.bank_works import bank_works
 from hw_tests.pim.overlapping_works import check_overlapping_works, random_floats, words_at
-from sw_driver.errors import ClosedError
+from sw_driver.device.errors import ClosedError
+from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.descriptor import Opcode, Tensor, Work
@@ -33,7 +34,6 @@ from sw_driver.pim.planning import planned
 from sw_driver.pim.registers import PoolRegisters
 from sw_driver.pim.ring import ring_place
 from sw_driver.pim.transport import PimTransport
-from sw_driver.transport import DeviceFault, DeviceTimeout
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 CONFIG = PIM_PRESETS["tiny"]

@@ -16,14 +16,14 @@ import pytest
 
 from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.transports import WatchedTransport
-from sw_driver import errors
 from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.runs import RunResult
+from sw_driver.device import errors
+from sw_driver.device.transport import DeviceTimeout, kernel_window
 from sw_driver.runtime.handles import Handle
 from sw_driver.runtime.streams import Stream
 from sw_driver.runtime.wrapper import TransportWrapper
-from sw_driver.transport import DeviceTimeout, kernel_window
 
 COUNT = 500
 NBYTES = 4 * COUNT

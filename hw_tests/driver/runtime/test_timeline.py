@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hw_tests.driver.trace_reader import Trace, TraceError, assert_sound, overlap, read_trace
-from sw_driver.runtime.timeline import Timeline, merge_uses
+from sw_driver.device.timeline import Timeline, merge_uses
 
 LINK = "host link"
 GAP = 32

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hw_tests.driver.trace_reader import assert_sound, read_trace
-from sw_driver import errors
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.golden import GoldenTransport
+from sw_driver.device import errors
 from sw_driver.runtime.timeorder import TimeOrder
 from sw_driver.runtime.watchdog import Watchdog
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hw_tests.driver.trace_reader import assert_sound, read_trace
+from sw_driver.device.timeline import Timeline
 from sw_driver.machine import MachineError
 from sw_driver.machine.tiny import TINY
-from sw_driver.runtime.timeline import Timeline
 from sw_driver.system.clock import Clock, Steps
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import DeadlockError, EngineError, NoRoomError

@@ -16,9 +16,9 @@ from hw_tests.driver.system.gemm_loops import run as run_loops
 from hw_tests.driver.system.ring_messages import simulate
 from hw_tests.driver.trace_reader import assert_sound, read_trace
 from sw_driver.cli import main
+from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine, MachineError
 from sw_driver.machine.mc_dla import CATALOGUES
-from sw_driver.runtime.timeline import Timeline
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
 from sw_driver.system.mc_dla.collectives import KINDS, Lane, lane_ns, sent_share

@@ -17,7 +17,7 @@ from hw_tests.driver.transports import SpoilingTransport
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.cli import main
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.experiments.training import gpt
 from sw_driver.experiments.training.data import MODULE_BYTES, MODULES, load_library_text
 from sw_driver.experiments.training.gpt import Gpt, GptSettings, GptTrainer

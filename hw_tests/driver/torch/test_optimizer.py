@@ -25,10 +25,10 @@ from torch.optim.optimizer import (
 from golden.rules import reference
 from hw_tests.driver.torch.side_by_side import CASES
 from sw_driver.axdimm import Axdimm, BackendOptions, open_backend
-from sw_driver.errors import AxdimmError, ClosedError, InvalidArgumentError, OutOfMemoryError
+from sw_driver.device.errors import AxdimmError, ClosedError, InvalidArgumentError, OutOfMemoryError
+from sw_driver.device.transport import DeviceFault, kernel_window
 from sw_driver.runtime.wrapper import TransportWrapper
 from sw_driver.torch import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
-from sw_driver.transport import DeviceFault, kernel_window
 
 
 def model(seed: int = 0) -> Any:

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch import nn
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS
-from sw_driver.errors import OutOfMemoryError
+from sw_driver.device.errors import OutOfMemoryError
 from sw_driver.memory_node import DeviceNode, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.backends.rtl import RtlNetwork

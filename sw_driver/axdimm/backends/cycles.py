@@ -28,6 +28,15 @@ from sw_driver.axdimm.backends.golden import (
     golden_settings,
 )
 from sw_driver.axdimm.runs import ACTIVITY_REGISTERS
+from sw_driver.device.link import Link
+from sw_driver.device.transport import (
+    LINE_BYTES,
+    LINK_FABRIC_CYCLES_PER_LINE,
+    DeviceFault,
+    DeviceTimeout,
+    arbiter_window,
+    kernel_window,
+)
 from sw_driver.predict.axdimm import (
     ChannelState,
     HostTraffic,
@@ -35,15 +44,6 @@ from sw_driver.predict.axdimm import (
     Prediction,
     RefreshState,
     predict,
-)
-from sw_driver.runtime.schedule import Schedule
-from sw_driver.transport import (
-    LINE_BYTES,
-    LINK_FABRIC_CYCLES_PER_LINE,
-    DeviceFault,
-    DeviceTimeout,
-    arbiter_window,
-    kernel_window,
 )
 
 __all__ = ["START_LATENCY_FABRIC_CYCLES", "CyclesTransport"]
@@ -149,7 +149,7 @@ class CyclesTransport(GoldenTransport):
         self._read_latency = config.read_latency_fabric_cycles
         self._config["read_latency_fabric_cycles"] = self._read_latency
         self._module = config
-        self._link = Schedule()
+        self._link = Link()
         self._host = threading.local()
         self._latest = 0
         self._link_changed = threading.Condition()
@@ -161,13 +161,13 @@ class CyclesTransport(GoldenTransport):
         ]
 
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         with self._call(channel, address, data.nbytes) as clock:
             self._use_link(channel, self._write(clock, channel, address, data.nbytes))
             super().write_lines(channel, address, data)
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         with self._call(channel, address, nbytes) as clock:
             self._use_link(channel, self._read(clock, channel, address, nbytes))
             return super().read_lines(channel, address, nbytes)
@@ -182,7 +182,7 @@ class CyclesTransport(GoldenTransport):
         interval_fabric_cycles: int,
         timeout_fabric_cycles: int,
     ) -> int:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         state = self._state(channel, address, LINE_BYTES)
         found = 0
 
@@ -227,7 +227,7 @@ class CyclesTransport(GoldenTransport):
             return found
 
     def fabric_cycles(self, channel: int) -> int:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         return self._clocks[channel].fabric_cycles
 
     def now(self, channel: int) -> int:
@@ -235,31 +235,31 @@ class CyclesTransport(GoldenTransport):
         return self._clocks[channel].now
 
     def host_time(self) -> int:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         return getattr(self._host, "now", self._latest)
 
     def set_host_time(self, fabric_cycle: int) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         self._host.now = fabric_cycle
 
     def engage(self, channel: int, fabric_cycle: int) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         with self._link_changed:
             self._clocks[channel].engaged = fabric_cycle
             self._link_changed.notify_all()
 
     def disengage(self, channel: int) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         with self._link_changed:
             self._clocks[channel].engaged = None
             self._link_changed.notify_all()
 
     def record_link(self, record: bool) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         self._record_link = record
 
     def link_uses(self, channel: int) -> NDArray[np.uint64]:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         clock = self._clocks[channel]
         uses, clock.link_uses = clock.link_uses, []
         return np.array(uses, dtype=np.uint64).reshape(-1, 2)

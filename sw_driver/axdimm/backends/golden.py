@@ -21,7 +21,7 @@ from hw.kernel.registers import kernel_map
 from hw.rules import PAPER_RULES, rule
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm.runs import PARAMETER_BYTES, PARAMETERS_PER_BEAT
-from sw_driver.transport import (
+from sw_driver.device.transport import (
     LINE_BYTES,
     WINDOW_BYTES,
     DeviceFault,
@@ -67,10 +67,10 @@ class GoldenChannel:
 
 
 class GoldenTransport(Transport):
-    """A transport to the golden model; see :class:`~sw_driver.transport.Transport`.
+    """A transport to the golden model; see :class:`~sw_driver.device.transport.Transport`.
 
-    A read that nobody would answer raises :class:`~sw_driver.transport.DeviceFault`, a write that
-    nobody would take is dropped; both are counted in the arbiter's registers.
+    A read that nobody would answer raises :class:`~sw_driver.device.transport.DeviceFault`, a write
+    that nobody would take is dropped; both are counted in the arbiter's registers.
 
     Parameters
     ----------

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.errors import ClosedError, DeviceInUseError, InvalidArgumentError
-from sw_driver.transport import (
+from sw_driver.device.errors import ClosedError, DeviceInUseError, InvalidArgumentError
+from sw_driver.device.transport import (
     LINE_BYTES,
     WINDOW_BYTES,
     DeviceTimeout,
@@ -95,7 +95,7 @@ class MappedFile:
 
 
 class MappedTransport(Transport):
-    """A module in the host's address space; see :class:`~sw_driver.transport.Transport`.
+    """A module in the host's address space; see :class:`~sw_driver.device.transport.Transport`.
 
     For hardware with AXI4 ports for its host (``host=axi4``), the channels at consecutive
     addresses. Nothing has a simulated time: counters of the kernel count, all other times are 0.
@@ -138,7 +138,7 @@ class MappedTransport(Transport):
         self._windows = kernel_window(self.capacity_bytes)
 
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """See :class:`~sw_driver.transport.Transport`."""
+        """See :class:`~sw_driver.device.transport.Transport`."""
         source = np.ascontiguousarray(data, dtype=np.uint8).reshape(-1)
         begin, in_memory = self._place(channel, address, source.size)
         if in_memory:
@@ -148,7 +148,7 @@ class MappedTransport(Transport):
             self._map.store(begin + offset, int.from_bytes(register, "little"))
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """See :class:`~sw_driver.transport.Transport`."""
+        """See :class:`~sw_driver.device.transport.Transport`."""
         begin, in_memory = self._place(channel, address, nbytes)
         data = np.zeros(nbytes, np.uint8)
         if in_memory:
@@ -168,7 +168,8 @@ class MappedTransport(Transport):
         interval_fabric_cycles: int,
         timeout_fabric_cycles: int,
     ) -> int:
-        """See :class:`~sw_driver.transport.Transport`; the cycles are told by the host's time."""
+        """See :class:`~sw_driver.device.transport.Transport`; the cycles are told by the host's
+        time."""
         place, _ = self._place(channel, address, LINE_BYTES)
         cycle_s = 1e-6 / self.fabric_mhz
         end = time.monotonic() + timeout_fabric_cycles * cycle_s
@@ -187,11 +188,13 @@ class MappedTransport(Transport):
             time.sleep(min(left, interval_fabric_cycles * cycle_s))
 
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """Raises :class:`~sw_driver.errors.InvalidArgumentError`: hardware has no backdoor."""
+        """Raises :class:`~sw_driver.device.errors.InvalidArgumentError`: hardware has no
+        backdoor."""
         raise self._no_backdoor()
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """Raises :class:`~sw_driver.errors.InvalidArgumentError`: hardware has no backdoor."""
+        """Raises :class:`~sw_driver.device.errors.InvalidArgumentError`: hardware has no
+        backdoor."""
         raise self._no_backdoor()
 
     def _no_backdoor(self) -> InvalidArgumentError:
@@ -202,7 +205,7 @@ class MappedTransport(Transport):
         )
 
     def close(self) -> None:
-        """See :class:`~sw_driver.transport.Transport`."""
+        """See :class:`~sw_driver.device.transport.Transport`."""
         self._closed = True
         self._map.close()
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from hw.axdimm.config import ModuleConfig
 from hw.dram.timing import DramTiming
 from hw.sim.dram_device import Violation
-from sw_driver.errors import ClosedError
-from sw_driver.transport import (
+from sw_driver.device.errors import ClosedError
+from sw_driver.device.transport import (
     LINE_BYTES,
     LINK_FABRIC_CYCLES_PER_LINE,
     DeviceFault,
@@ -174,7 +174,7 @@ class VerilatedTransport:
         raise DeviceFault(f"channel {channel}: the device stopped answering while {what}")
 
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         source = np.ascontiguousarray(data, dtype=np.uint8)
         self._check(channel, address, source.size)
         where = (self._begin(), address // LINE_BYTES)
@@ -183,7 +183,7 @@ class VerilatedTransport:
         self._end(channel, status, f"writing {source.size} bytes at {address:#x}")
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         self._check(channel, address, nbytes)
         data = np.empty(nbytes, dtype=np.uint8)
         late = _u64(0)
@@ -204,7 +204,7 @@ class VerilatedTransport:
         interval_fabric_cycles: int,
         timeout_fabric_cycles: int,
     ) -> int:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         self._check(channel, address, LINE_BYTES)
         last = _u64(0)
         awaited = (self._begin(), address // LINE_BYTES, mask, value)
@@ -264,19 +264,19 @@ class VerilatedTransport:
         self._end(channel, status, "waiting for requests in flight")
 
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         self._check(channel, address, data.size, lines=False)
         self._settle(channel)
         self._storage[channel].write(address, data)
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         self._check(channel, address, nbytes, lines=False)
         self._settle(channel)
         return self._storage[channel].read(address, nbytes)
 
     def fabric_cycles(self, channel: int) -> int:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         return self._call("cycles", channel)
 
     def now(self, channel: int) -> int:
@@ -284,28 +284,28 @@ class VerilatedTransport:
         return self._call("now", channel)
 
     def host_time(self) -> int:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         return self._begin()
 
     def set_host_time(self, fabric_cycle: int) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         self._host.now = fabric_cycle
 
     def engage(self, channel: int, fabric_cycle: int) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         self._call("engage", channel, fabric_cycle)
 
     def disengage(self, channel: int) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         self._call("disengage", channel)
 
     def record_link(self, record: bool) -> None:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         for channel in range(self.channels):
             self._call("link_log", channel, record)
 
     def link_uses(self, channel: int) -> NDArray[np.uint64]:
-        """See :class:`sw_driver.transport.Transport`."""
+        """See :class:`sw_driver.device.transport.Transport`."""
         count = self._call("link_uses", channel, None, 0)
         uses = np.empty((count, 2), dtype=np.uint64)
         if count:
@@ -317,7 +317,7 @@ class VerilatedTransport:
         self._call("bare", channel, fabric_cycles)
 
     def close(self) -> None:
-        """See :class:`sw_driver.transport.Transport`; writes the trace of DRAM commands.
+        """See :class:`sw_driver.device.transport.Transport`; writes the trace of DRAM commands.
 
         Raises ``OSError`` if that could not be written in full; then there is none.
         """

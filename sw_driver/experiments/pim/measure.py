@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw.pim.config import BEAT_BYTES, PimConfig
-from sw_driver.errors import OutOfMemoryError
+from sw_driver.device.errors import OutOfMemoryError
 
 from ...pim.backends import SIMULATED_BANK_BYTES, open_pim
 from ...pim.descriptor import Opcode, Work

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...errors import InvalidArgumentError
+from ...device.errors import InvalidArgumentError
 from ...pim.layers import Convolution, FullyConnected, Layer
 
 __all__ = ["BATCH", "NETWORKS", "PAIRS", "named_layer"]
@@ -91,7 +91,7 @@ PAIRS = (
 def named_layer(network: str, layer: str, *, images: int = BATCH) -> Layer:
     """The layer ``layer`` of ``network`` for a batch of ``images``.
 
-    Raises :class:`~sw_driver.errors.InvalidArgumentError` for names that are not known.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for names that are not known.
     """
     if network not in NETWORKS:
         raise InvalidArgumentError(

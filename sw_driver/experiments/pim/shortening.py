@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...errors import InvalidArgumentError
+from ...device.errors import InvalidArgumentError
 from ...pim.backends.cycles import CyclesPim
 from ...pim.device import Pim
 from .measure import Job, Run, WorkRecord, run_jobs
@@ -43,8 +43,8 @@ def worth_shortening(transport: PimTransport, jobs: Sequence[Job]) -> bool:
     """Whether :func:`run_shortened` is for ``jobs``: one alone that takes the cycle model many
     minutes, and many fewer with shorter sums.
 
-    Raises :class:`~sw_driver.errors.InvalidArgumentError` for one of several that would take it
-    hours.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for one of several that would take
+    it hours.
     """
     if not isinstance(transport, CyclesPim):
         return False

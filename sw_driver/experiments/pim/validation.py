@@ -13,7 +13,7 @@ from golden.pim import Cause, check
 from golden.pim import Descriptor as GoldenDescriptor
 from golden.pim.stack import StackMap
 from hw.pim.work.descriptor import ELEMENTWISE_OPCODES
-from sw_driver.errors import OutOfMemoryError
+from sw_driver.device.errors import OutOfMemoryError
 
 from ...pim.backends.cycles import CyclesPim
 from ...pim.descriptor import Opcode, Tensor, Work

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
+from sw_driver.device.memory import AxdimmPointer
 from sw_driver.experiments.figures import gb_per_s, mparams_per_s
 from sw_driver.experiments.rulejob import RuleJob
 from sw_driver.experiments.study import check_memory
-from sw_driver.memory.pointers import AxdimmPointer
 from sw_driver.runtime.handles import Handle
 
 __all__ = ["measure_parallel"]

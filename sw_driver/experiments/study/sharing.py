@@ -12,10 +12,10 @@ from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import RegisterWindow, kernel_registers
+from sw_driver.device.transport import LINE_BYTES
 from sw_driver.experiments.figures import beats_mparams_per_s, gb_per_s
 from sw_driver.experiments.rulejob import RuleJob
 from sw_driver.experiments.study import check_memory
-from sw_driver.transport import LINE_BYTES
 
 __all__ = ["INTERVALS_FABRIC_CYCLES", "PATTERNS", "measure_sharing"]
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 
 from . import measure
 from .grid import Point, sources_key

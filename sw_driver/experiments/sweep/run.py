@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.experiments.settings import plain
-from sw_driver.runtime.files import replacing
+from sw_driver.files import replacing
 
 from . import executors
 from .grid import Grid, Point

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 
 __all__ = ["ResultStore"]
 

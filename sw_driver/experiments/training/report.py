@@ -17,7 +17,7 @@ from sw_driver.experiments.figures import (
     ceiling_mparams_per_s,
     mparams_per_s,
 )
-from sw_driver.runtime.files import replacing
+from sw_driver.files import replacing
 
 from ..provenance import provenance
 from .trainer import ChannelFigures, Share, TrainingResult

@@ -17,7 +17,7 @@ from hw.rules import rule as rule_of
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import DramActivity, KernelRun, RunResult
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.experiments.rulejob import hyperparameters_of
 
 from .data import CLASSES, PIXELS, Digits
@@ -140,7 +140,7 @@ class TrainingResult(Share):
 def training_rule(device: Axdimm) -> UpdateRule:
     """The rule that ``device`` trains by: its kernels' first.
 
-    Raises :class:`~sw_driver.errors.InvalidArgumentError` if that is none of
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if that is none of
     :data:`TRAINING_RULES`.
     """
     rule = rule_of(device.rules(0)[0])

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hw.memory_node.config import MemoryNodeConfig
-from sw_driver.errors import ClosedError
+from sw_driver.device.errors import ClosedError
+from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.simulator.library import load_library
 from sw_driver.simulator.parts import parts_library
-from sw_driver.transport import DeviceFault, DeviceTimeout
 
 from ..dma import DmaNetwork
 from ..packets import LINE_BYTES, Flit
@@ -167,7 +167,8 @@ class RtlPorts:
 
     def advance(self, cycles: int) -> None:
         """See :class:`~sw_driver.memory_node.dma.Ports`. Raises
-        :class:`~sw_driver.transport.DeviceFault` if the DRAM has seen a violation of its timing."""
+        :class:`~sw_driver.device.transport.DeviceFault` if the DRAM has seen a violation of its
+        timing."""
         self._library.nm_advance(self._open(), cycles)
         if self._library.nm_violated(self._ring):
             raise DeviceFault("a DRAM of a memory-node has seen a violation of its timing")

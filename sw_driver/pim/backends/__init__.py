@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.pim.transport import PimTransport
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def open_pim(
 
     ``dram_trace``: see :class:`~sw_driver.pim.backends.rtl.RtlPim`.
 
-    Raises :class:`~sw_driver.errors.InvalidArgumentError` for a name that is none, ``ValueError``
-    for a trace of another backend than ``rtl``.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a name that is none,
+    ``ValueError`` for a trace of another backend than ``rtl``.
     """
     if backend not in PIM_BACKENDS:
         raise InvalidArgumentError(

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from hw.pim.config import BEAT_BYTES, PimConfig
 from hw.pim.vault.timing import VaultPart, VaultTiming, vault_part
-from sw_driver.errors import ClosedError
+from sw_driver.device.errors import ClosedError
+from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.pim.registers import PoolRegisters
 from sw_driver.pim.transport import QUIET_LIMIT_CYCLES, no_memory
 from sw_driver.simulator.library import load_library
 from sw_driver.simulator.parts import parts_library
 from sw_driver.simulator.traces import trace_head
-from sw_driver.transport import DeviceFault, DeviceTimeout
 
 if TYPE_CHECKING:
     from hw.sim.assembly import Assembly

@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any
 
 from hw.rules import PAPER_RULES, rule
+from sw_driver.device.timeline import Timeline
 from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
 from sw_driver.machine import Figure, Machine, MachineError, calibrated
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
-from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload import Trace, load_trace
 
 from ..clock import Steps

@@ -6,9 +6,9 @@ from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
 
+from sw_driver.device.timeline import Timeline
 from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
-from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload import load_trace
 
 from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, given, predicted

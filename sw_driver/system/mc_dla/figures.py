@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sw_driver.runtime.timeline import Timeline
+from sw_driver.device.timeline import Timeline
 from sw_driver.workload.layers import load_layers
 
 from ..plotting import draw_bars, draw_lines

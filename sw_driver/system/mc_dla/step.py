@@ -15,8 +15,8 @@ from functools import cached_property
 from math import ceil
 from typing import Any
 
+from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine
-from sw_driver.runtime.timeline import Timeline
 from sw_driver.workload.layers import Layer
 
 from ..action import Action

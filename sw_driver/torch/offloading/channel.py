@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from hw.rules import RULES
 from sw_driver.axdimm import Axdimm, AxdimmPointer, KernelRun
-from sw_driver.errors import OutOfMemoryError
-from sw_driver.memory.allocator import Allocator, ChannelAllocator
-from sw_driver.memory.pointers import NvmePointer
+from sw_driver.axdimm.allocator import ChannelAllocator
+from sw_driver.device.errors import OutOfMemoryError
+from sw_driver.device.memory import Allocator, NvmePointer
+from sw_driver.device.transport import LINE_BYTES
 from sw_driver.runtime.handles import Handle
 from sw_driver.runtime.streams import Stream
-from sw_driver.transport import LINE_BYTES
 
 from .entries import Kept, StoreStatistics
 
@@ -154,7 +154,7 @@ class ChannelRoom:
         if tensor.slot is not None:
             return tensor.slot
         what = f"channel {self.number} is full and {tensor.name} cannot go to storage"
-        if not self._device.storage.schedules:
+        if not self._device.storage.links:
             raise OutOfMemoryError(
                 f"{what}, as none is registered: give the store some, or more than "
                 f"{self.capacity_bytes} bytes of the channel",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sw_driver.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 
 __all__ = ["DeviceMemory", "tensors_in"]
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from hw.rules import rule
-from sw_driver.errors import InvalidArgumentError
-from sw_driver.runtime.files import replacing
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.files import replacing
 from sw_driver.torch import ModuleOptimizer
 
 from .memory import DeviceMemory

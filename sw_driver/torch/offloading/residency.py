@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sw_driver.errors import AxdimmError
+from sw_driver.device.errors import AxdimmError
 
 from .memory import DeviceMemory, tensors_in
 

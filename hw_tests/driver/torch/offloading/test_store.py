@@ -18,16 +18,16 @@ from hw_tests.driver.conftest import EVERY_RULE
 from hw_tests.driver.torch.offloading.reference_store import ReferenceStore, same
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import open_backend
-from sw_driver.errors import (
+from sw_driver.device.errors import (
     ClosedError,
     InvalidArgumentError,
     OutOfMemoryError,
     StorageError,
     StreamFailedError,
 )
+from sw_driver.device.transport import DeviceFault, kernel_window
 from sw_driver.runtime.wrapper import TransportWrapper
 from sw_driver.torch.offloading import TensorStore
-from sw_driver.transport import DeviceFault, kernel_window
 
 HYPERPARAMETERS: dict[str, dict[str, Any]] = {
     "adam": {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.01},
@@ -51,7 +51,7 @@ def noise(count: int, seed: int) -> Array:
 
 def registered(device: Axdimm, folder: Path) -> Axdimm:
     """The device with storage in two files."""
-    for number in range(2 - len(device.storage.schedules)):
+    for number in range(2 - len(device.storage.links)):
         device.RegisterStorage(folder / f"nvme{number}", capacity_bytes=4 << 20)
     return device
 
@@ -256,7 +256,7 @@ NBYTES = 4 * COUNT
 
 def filled(device: Axdimm, tensors: int, rules: str, folder: Path) -> TensorStore:
     """A store with room for so many tensors, and parameters a, b and so on with these rules."""
-    if not device.storage.schedules:
+    if not device.storage.links:
         device.RegisterStorage(folder / "nvme", capacity_bytes=1 << 20)
     store = TensorStore(device, capacity_bytes=NBYTES * tensors)
     for key, rule in enumerate(rules.split()):

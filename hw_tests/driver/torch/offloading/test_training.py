@@ -26,7 +26,7 @@ from hw_tests.driver.conftest import EVERY_RULE
 from hw_tests.driver.torch.offloading.models import MODELS, Plain, Shared, Tied, batches, loss_of
 from hw_tests.driver.torch.offloading.reference_store import same
 from sw_driver.axdimm import Axdimm, BackendOptions
-from sw_driver.errors import AxdimmError, InvalidArgumentError, OutOfMemoryError
+from sw_driver.device.errors import AxdimmError, InvalidArgumentError, OutOfMemoryError
 from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
 
 BESIDES = ("sgd", "sum_squares", "fill", "accumulate")

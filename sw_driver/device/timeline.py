@@ -14,22 +14,28 @@ import gzip
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.metadata import version
 from operator import index, itemgetter
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidArgumentError
-from .files import replacing
-from .timeline_picture import PICTURES, draw_timeline
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.files import replacing
 
-__all__ = ["MERGED_GAP_FABRIC_CYCLES", "Timeline", "merge_uses", "timeline_file"]
+__all__ = [
+    "MERGED_GAP_FABRIC_CYCLES",
+    "PICTURES",
+    "Timeline",
+    "draw_timeline",
+    "merge_uses",
+    "timeline_file",
+]
 
 MERGED_GAP_FABRIC_CYCLES = 32
 """Pauses of a copy on the link that are shorter, in fabric cycles, are not shown: another channel's
@@ -147,8 +153,8 @@ class Timeline:
         """Records what one operation used of something that it shares with others.
 
         ``uses`` are begins and ends, shape (n, 2), as from
-        :meth:`sw_driver.transport.Transport.link_uses`. They are shown as slices, all with the same
-        arguments and ``used_fabric_cycles``, the sum; see :func:`merge_uses`. Raises as
+        :meth:`sw_driver.device.transport.Transport.link_uses`. They are shown as slices, all with
+        the same arguments and ``used_fabric_cycles``, the sum; see :func:`merge_uses`. Raises as
         :meth:`add` does.
         """
         if not len(uses):
@@ -314,3 +320,57 @@ def timeline_file(timeline: Any) -> Path:
             f"the timeline {str(timeline)!r} {problem}", timeline=str(timeline)
         )
     return path
+
+
+PICTURES = (".svg", ".png")
+"""How the names of pictures end."""
+
+_COLORS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#bab0ac")
+_HEIGHT = 0.7
+
+
+def draw_timeline(
+    file: IO[bytes],
+    form: str,
+    title: str,
+    tracks: Mapping[str, Sequence[tuple[int, int, str]]],
+) -> None:
+    """Writes a row for each track, with a bar from begin to end of each of its slices.
+
+    Parameters
+    ----------
+    form: ``svg`` or ``png``. The same timeline gives the same bytes.
+    tracks: begin and end in nanoseconds, and the kind, which decides the colour.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    figure = Figure(figsize=(10, 1.6 + 0.45 * max(len(tracks), 1)), layout="constrained")
+    axes = figure.subplots()
+    kinds = sorted({kind for slices in tracks.values() for *_, kind in slices})
+    colors = {kind: _COLORS[number % len(_COLORS)] for number, kind in enumerate(kinds)}
+    for row, slices in enumerate(tracks.values()):
+        for kind, color in colors.items():
+            bars = [(begin / 1e6, (end - begin) / 1e6) for begin, end, of in slices if of == kind]
+            place = (row - _HEIGHT / 2, _HEIGHT)
+            if bars:  # with a white rim, which keeps apart what touches
+                axes.broken_barh(bars, place, color=color, edgecolor="white", linewidth=0.3)
+    axes.set_yticks(range(len(tracks)), list(tracks))
+    axes.set_ylim(len(tracks) - 0.5, -0.5)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("simulated time (ms)")
+    axes.set_title(title)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(
+        handles=[Patch(color=color, label=kind) for kind, color in colors.items()],
+        loc="outside lower center",
+        ncols=max(len(kinds), 1),
+        frameon=False,
+    )
+    # What would differ from one writing to the next, other than the timeline.
+    metadata: dict[str, Any] = {"Date": None} if form == "svg" else {}
+    with rc_context({"svg.hashsalt": "nearmem"}):
+        figure.savefig(file, format=form, dpi=150, metadata=metadata)

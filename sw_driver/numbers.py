@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 
-from ..errors import InvalidArgumentError
+from .device.errors import InvalidArgumentError
 
 __all__ = [
     "NUMBER_FORMS",

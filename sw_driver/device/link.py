@@ -1,4 +1,5 @@
-"""The time of what several operations share: the host link, an NVMe device, the GPU's link."""
+"""What several operations share, and when: links as lists of reserved times, and how long transfers
+take."""
 
 from __future__ import annotations
 
@@ -6,13 +7,20 @@ import threading
 from bisect import bisect_right
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from math import isfinite
 
-__all__ = ["Schedule", "reserve_together"]
+__all__ = [
+    "Leg",
+    "Link",
+    "LinkTiming",
+    "reserve_together",
+]
 
 REMEMBERED_USES = 256
 
 
-class Schedule:
+class Link:
     """Hands out stretches of time, of which no two overlap. Any thread may ask.
 
     Who asks may ask for an earlier time than another has used already; what lies so far back that
@@ -73,12 +81,12 @@ class Schedule:
             del self._starts[0], self._ends[0]
 
 
-def reserve_together(durations: Mapping[Schedule, int], not_before: int) -> int:
-    """Reserves a stretch of each schedule, all from the same time on, and returns that time."""
+def reserve_together(durations: Mapping[Link, int], not_before: int) -> int:
+    """Reserves a stretch of each link, all from the same time on, and returns that time."""
     with ExitStack() as locks:
         # All callers lock in the same order, so that none waits for another in a circle.
-        for schedule in sorted(durations, key=id):
-            locks.enter_context(schedule.lock)
+        for link in sorted(durations, key=id):
+            locks.enter_context(link.lock)
         start = not_before
         while True:
             free = max(
@@ -88,6 +96,43 @@ def reserve_together(durations: Mapping[Schedule, int], not_before: int) -> int:
             if free == start:
                 break
             start = free
-        for schedule, duration in durations.items():
-            schedule.reserve(start, duration)
+        for link, duration in durations.items():
+            link.reserve(start, duration)
         return start
+
+
+@dataclass(frozen=True)
+class Leg:
+    """What a transfer occupies, and for how long; all legs of a transfer begin at once."""
+
+    link: Link
+    duration_ns: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkTiming:
+    """A transfer takes the latency, and then its bytes at the rate.
+
+    Raises ``ValueError`` for a rate that is not above 0, a latency below 0, or either not finite.
+    """
+
+    read_gb_per_s: float
+    """Rate from the device, in 10^9 bytes a second."""
+    write_gb_per_s: float
+    """Rate to the device, in 10^9 bytes a second."""
+    latency_us: float
+    """Microseconds from the call to the first byte, once a transfer."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, least = getattr(self, field.name), "above 0"
+            fits = isinstance(value, int | float) and isfinite(value) and value > 0
+            if field.name == "latency_us":
+                fits, least = fits or value == 0, "at least 0"
+            if not fits:
+                raise ValueError(f"{field.name} is {value!r}: expected a finite number {least}")
+
+    def duration_ns(self, nbytes: int, *, writing: bool) -> float:
+        """Nanoseconds of a transfer of ``nbytes`` from or, ``writing``, to the device."""
+        rate_gb_per_s = self.write_gb_per_s if writing else self.read_gb_per_s
+        return 1e3 * self.latency_us + nbytes / rate_gb_per_s

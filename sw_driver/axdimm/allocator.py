@@ -1,0 +1,53 @@
+"""Allocation of a channel's memory, with its tensors staggered over the banks."""
+
+from __future__ import annotations
+
+from ..device.memory import Allocator
+
+__all__ = ["BANK_BLOCK_BYTES", "BANK_PAIRS", "PAIR_STRIDE", "ChannelAllocator"]
+
+BANK_BLOCK_BYTES = 16 * 1024
+"""Bytes of an aligned block that lies in one pair of banks (two rows in two bank groups)."""
+
+BANK_PAIRS = 8
+"""Pairs of banks of a channel, through which consecutive blocks cycle."""
+
+PAIR_STRIDE = 2
+"""Pairs of banks from one staggered tensor to the next.
+
+A run loads block k of its four tensors and stores block k-1 of three. With the tensors two pairs
+apart the loads lie in pairs of one parity and the stores in pairs of the other, so that no two of
+the seven meet in a bank.
+"""
+
+
+class ChannelAllocator(Allocator):
+    """Hands out the memory of a channel, in 64-byte lines.
+
+    Allocations of :data:`BANK_BLOCK_BYTES` or more start on a bank block and, with ``stagger``,
+    each :data:`PAIR_STRIDE` pairs after the one before it, where space allows; when it does not,
+    any place will do, so staggering never causes an allocation to fail. Of the places that are
+    equally good, the one with the lowest address is taken.
+
+    Parameters
+    ----------
+    limit_bytes: size of the memory, a positive multiple of 64.
+    stagger: whether large allocations rotate over the pairs of banks.
+    """
+
+    def __init__(self, *, limit_bytes: int, stagger: bool = True) -> None:
+        super().__init__(limit_bytes=limit_bytes)
+        self._stagger = stagger
+        self._next_pair = 0
+
+    def _take(self, size: int) -> int | None:
+        address = None
+        if size >= BANK_BLOCK_BYTES:
+            if self._stagger:
+                phase = self._next_pair * BANK_BLOCK_BYTES
+                address = self._take_at(size, period=BANK_PAIRS * BANK_BLOCK_BYTES, phase=phase)
+                if address is not None:
+                    self._next_pair = (self._next_pair + PAIR_STRIDE) % BANK_PAIRS
+            if address is None:
+                address = self._take_at(size, period=BANK_BLOCK_BYTES)
+        return super()._take(size) if address is None else address
