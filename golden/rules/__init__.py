@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from types import SimpleNamespace
@@ -132,6 +133,7 @@ class Reference:
         return value if self.subnormals == "kept" else np.asarray(value).view(_Flushed)
 
 
+@cache
 def reference(name: str, subnormals: str = "kept") -> Reference:
     """The rule called ``name``; ``ValueError`` if there is none."""
     known = [module.name for module in iter_modules(__path__)]

@@ -12,6 +12,7 @@ __all__ = [
     "AxdimmError",
     "BusyError",
     "ClosedError",
+    "DeadlockError",
     "DeviceInUseError",
     "DeviceTimeoutError",
     "GpuError",
@@ -20,7 +21,6 @@ __all__ = [
     "KernelError",
     "OutOfMemoryError",
     "PointerError",
-    "QueueingError",
     "RangeError",
     "RefusedWorkError",
     "RemoteMemoryError",
@@ -126,16 +126,16 @@ class KernelError(AxdimmError):
 
 
 class WaitTimeoutError(AxdimmError, TimeoutError):
-    """The operation did not end in the given seconds of host time; it goes on."""
+    """The operation did not end in the given seconds of host time; it goes on when it is waited for
+    again."""
 
 
 class DeviceTimeoutError(AxdimmError, TimeoutError):
-    """The device did not finish in a number of fabric cycles that is ample for a sound one, or
-    nothing at all got on for ``stall_timeout_s`` seconds of host time.
+    """The device did not finish in a number of cycles that is ample for a sound one.
 
     ``details["state"]`` is the device's state in words. A run was given up: its kernel keeps the
     channel busy until ``PollAxdimm`` has found it idle. For a sound device that is slow pass a
-    larger ``timeout_fabric_cycles`` or ``stall_timeout_s``.
+    larger ``timeout_fabric_cycles``.
     """
 
 
@@ -147,10 +147,11 @@ class StreamFailedError(AxdimmError):
     """
 
 
-class QueueingError(AxdimmError, RuntimeError):
-    """Inside ``queueing()``, the program waits for what begins only when the block ends.
+class DeadlockError(AxdimmError, RuntimeError):
+    """What is waited for cannot happen any more: streams wait for each other, or for what nobody
+    queued, or a callback waits. The message says who waits for what.
 
-    What was queued still begins when the block ends.
+    What was queued stays queued.
     """
 
 
@@ -192,5 +193,7 @@ class RemoteMemoryError(AxdimmError):
     """A memory-node refused a transfer, or cannot be reached.
 
     What was asked of it was not done; other pieces of the same copy may have been. The copy is out
-    of its stream, which goes on.
+    of its stream, which goes on. Its handle raises this whenever it is waited for. So does, once,
+    the first to synchronize with what is behind it: the stream, an event of it, or a stream that
+    waits for such an event.
     """

@@ -1,31 +1,31 @@
-"""What several operations share, and when: links as lists of reserved times, and how long transfers
-take."""
+"""What several operations share, and when: links, and how long transfers over them take."""
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from math import isfinite
 
-__all__ = [
-    "Leg",
-    "Link",
-    "LinkTiming",
-    "reserve_together",
-]
+from .clock import Awaited
+
+__all__ = ["LINK_FABRIC_CYCLES_PER_LINE", "Leg", "Link", "LinkTiming", "first_free_together"]
+
+LINK_FABRIC_CYCLES_PER_LINE = 2
+"""What a line of 64 bytes takes of the AXDIMM's host link: DDR4-800 at 64 bits moves 32 bytes a
+cycle of 200 MHz."""
 
 REMEMBERED_USES = 256
+_NEVER = 1 << 62
 
 
 class Link:
-    """Hands out stretches of time, of which no two overlap. Any thread may ask.
+    """A list of reserved stretches of time, of which no two overlap: the host link, that of a GPU,
+    an NVMe device.
 
     Who asks may ask for an earlier time than another has used already; what lies so far back that
-    it is not remembered is taken to have been in use. Times are integers; simulated fabric cycles
-    wherever the driver uses this.
+    it is not remembered is taken to have been in use. Times are integers, cycles of the device that
+    the link belongs to.
 
     Parameters
     ----------
@@ -34,7 +34,8 @@ class Link:
 
     def __init__(self, name: str = "host link") -> None:
         self.name = name
-        self.lock = threading.RLock()
+        self.last: Awaited | None = None
+        """The last of the operations that have the link one after the other."""
         # Disjoint uses in the order of time: starts and ends go together.
         self._starts: list[int] = []
         self._ends: list[int] = []
@@ -42,29 +43,28 @@ class Link:
 
     def reserve(self, not_before: int, duration: int) -> int:
         """Reserves the first free stretch of that length and returns its start."""
-        with self.lock:
-            start = self.first_free(not_before, duration)
-            self._take(start, start + duration)
-            return start
+        start = self.first_free(not_before, duration)
+        self._take(start, start + duration)
+        return start
 
-    def extend(self, end: int, new_end: int) -> None:
-        """A use that was to end at ``end`` goes on until ``new_end``, or until the next use."""
-        with self.lock:
-            index = bisect_right(self._starts, end)
-            if index < len(self._starts):
-                new_end = min(new_end, self._starts[index])
-            if end < new_end and self.first_free(end, new_end - end) == end:
-                self._take(end, new_end)
+    def grant(self, not_before: int, duration: int, count: int) -> tuple[int, int]:
+        """Reserves up to ``count`` stretches of ``duration`` in a row, as many as the first free
+        place has room for; returns where they start, and how many they are."""
+        start = self.first_free(not_before, duration)
+        index = bisect_right(self._starts, start)
+        free_until = self._starts[index] if index < len(self._starts) else _NEVER
+        granted = min(count, (free_until - start) // duration)
+        self._take(start, start + granted * duration)
+        return start, granted
 
     def first_free(self, not_before: int, duration: int) -> int:
         """The start of the first free stretch of that length."""
-        with self.lock:
-            start = max(not_before, self._remembered_from)
-            index = bisect_right(self._ends, start)
-            while index < len(self._starts) and self._starts[index] < start + duration:
-                start = self._ends[index]
-                index += 1
-            return start
+        start = max(not_before, self._remembered_from)
+        index = bisect_right(self._ends, start)
+        while index < len(self._starts) and self._starts[index] < start + duration:
+            start = self._ends[index]
+            index += 1
+        return start
 
     def _take(self, start: int, end: int) -> None:
         index = bisect_right(self._ends, start)
@@ -81,24 +81,17 @@ class Link:
             del self._starts[0], self._ends[0]
 
 
-def reserve_together(durations: Mapping[Link, int], not_before: int) -> int:
-    """Reserves a stretch of each link, all from the same time on, and returns that time."""
-    with ExitStack() as locks:
-        # All callers lock in the same order, so that none waits for another in a circle.
-        for link in sorted(durations, key=id):
-            locks.enter_context(link.lock)
-        start = not_before
-        while True:
-            free = max(
-                (each.first_free(start, duration) for each, duration in durations.items()),
-                default=start,
-            )
-            if free == start:
-                break
-            start = free
-        for link, duration in durations.items():
-            link.reserve(start, duration)
-        return start
+def first_free_together(durations: Mapping[Link, int], not_before: int) -> int:
+    """The first time from which a stretch of each link is free."""
+    start = not_before
+    while True:
+        free = max(
+            (each.first_free(start, duration) for each, duration in durations.items()),
+            default=start,
+        )
+        if free == start:
+            return start
+        start = free
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hw.logic.line import LINE_BYTES
 from sw_driver.device.errors import (
     BusyError,
     InvalidArgumentError,
@@ -21,7 +21,6 @@ from sw_driver.device.errors import (
     RangeError,
 )
 from sw_driver.device.link import Leg, Link
-from sw_driver.device.transport import LINE_BYTES
 
 __all__ = [
     "Allocation",
@@ -106,7 +105,7 @@ class Allocation:
 
 
 class AllocationTable(Generic[P]):
-    """The allocations of one memory. Any thread may call.
+    """The allocations of one memory.
 
     Parameters
     ----------
@@ -119,7 +118,6 @@ class AllocationTable(Generic[P]):
         self._pointer_class = pointer_class
         self._device = device
         self._source = source
-        self._lock = threading.RLock()
         self._allocations: dict[int, Allocation] = {}
 
     def __len__(self) -> int:
@@ -128,10 +126,9 @@ class AllocationTable(Generic[P]):
     def add(self, *, channel: int, address: int, nbytes: int) -> P:
         """Notes an allocation and returns the pointer to it."""
         number = next(_numbers)
-        with self._lock:
-            self._allocations[number] = Allocation(
-                number=number, channel=channel, address=address, nbytes=nbytes
-            )
+        self._allocations[number] = Allocation(
+            number=number, channel=channel, address=address, nbytes=nbytes
+        )
         return self._pointer_class(
             channel=channel, address=address, nbytes=nbytes, allocation=number, device=self._device
         )
@@ -142,8 +139,7 @@ class AllocationTable(Generic[P]):
         Raises :class:`PointerError`.
         """
         self.check_kind(pointer)
-        with self._lock:
-            allocation = self._allocations.get(pointer.allocation)
+        allocation = self._allocations.get(pointer.allocation)
         if allocation is None:
             raise PointerError(
                 f"allocation {pointer.allocation} at address {pointer.address:#x} of channel "
@@ -197,35 +193,24 @@ class AllocationTable(Generic[P]):
 
         Raises :class:`PointerError`, and :class:`BusyError` while an operation needs it.
         """
-        with self._lock:
-            allocation = self.check(pointer)
-            if pointer.address != allocation.address:
-                raise PointerError(
-                    f"address {pointer.address:#x} is {pointer.address - allocation.address} bytes "
-                    f"into its allocation: free {allocation.address:#x}",
-                    address=pointer.address,
-                    allocation_address=allocation.address,
-                )
-            if allocation.users:
-                raise BusyError(
-                    f"address {pointer.address:#x} on channel {allocation.channel} is in use by "
-                    f"{', '.join(dict.fromkeys(allocation.users))}: wait for the end first",
-                    channel=allocation.channel,
-                    address=pointer.address,
-                    users=tuple(allocation.users),
-                )
-            del self._allocations[allocation.number]
+        allocation = self.check(pointer)
+        if pointer.address != allocation.address:
+            raise PointerError(
+                f"address {pointer.address:#x} is {pointer.address - allocation.address} bytes "
+                f"into its allocation: free {allocation.address:#x}",
+                address=pointer.address,
+                allocation_address=allocation.address,
+            )
+        if allocation.users:
+            raise BusyError(
+                f"address {pointer.address:#x} on channel {allocation.channel} is in use by "
+                f"{', '.join(dict.fromkeys(allocation.users))}: wait for the end first",
+                channel=allocation.channel,
+                address=pointer.address,
+                users=tuple(allocation.users),
+            )
+        del self._allocations[allocation.number]
         return allocation
-
-    def hold(self, pointer: Any, user: str) -> None:
-        """The operation ``user`` needs the allocation until released: it cannot be freed."""
-        with self._lock:
-            self.check(pointer).users.append(user)
-
-    def release(self, pointer: Any, user: str) -> None:
-        """The operation that held the allocation is over."""
-        with self._lock:
-            self.check(pointer).users.remove(user)
 
 
 def checked_size(name: str, value: Any, minimum: int = 0) -> int:
@@ -289,8 +274,6 @@ class Allocator:
     Sizes are rounded up to granules, so that no two allocations share one. Freed ranges are united
     with free neighbours at once. The same calls give the same addresses. A call takes time in
     proportion to the number of free ranges.
-
-    Not safe for use by several threads at once; the driver holds a lock.
 
     Parameters
     ----------
@@ -367,7 +350,7 @@ class Allocator:
 
 
 class Memory(Protocol):
-    """A memory that copies go to and come from. Any thread may call."""
+    """A memory that copies go to and come from. Calls must not overlap."""
 
     name: str
     """Name of the memory, as in reports and messages."""

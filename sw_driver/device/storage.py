@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -98,7 +97,7 @@ class Storage:
     a block device also ``O_EXCL``, which refuses mounted ones) holds until :meth:`close` or the end
     of the process and of those forked from it.
 
-    Any thread may transfer, one at a time; whoever allocates holds a lock.
+    Calls must not overlap.
 
     Parameters
     ----------
@@ -149,7 +148,6 @@ class Storage:
         self.allocator = Allocator(limit_bytes=limit_bytes, granule_bytes=BLOCK_BYTES)
         self._bytes_read = 0
         self._bytes_written = 0
-        self._lock = threading.Lock()
 
     def statistics(self) -> StorageStatistics:
         """Takes the statistics."""
@@ -168,9 +166,8 @@ class Storage:
         :class:`~sw_driver.device.errors.ClosedError`.
         """
         first, blocks = _blocks(offset, destination.size)
-        with self._lock:
-            self._move("read", os.preadv, first, blocks)
-            self._bytes_read += destination.size
+        self._move("read", os.preadv, first, blocks)
+        self._bytes_read += destination.size
         destination[:] = blocks[offset - first : offset - first + destination.size]
 
     def write(self, offset: int, source: NDArray[np.uint8]) -> None:
@@ -184,20 +181,18 @@ class Storage:
         edges = {0} if begin else set[int]()
         if end < blocks.size:
             edges.add(blocks.size - BLOCK_BYTES)
-        with self._lock:
-            for edge in edges:
-                self._move("read", os.preadv, first + edge, blocks[edge : edge + BLOCK_BYTES])
-            blocks[begin:end] = source
-            self._move("write", os.pwritev, first, blocks)
-            self._bytes_written += source.size
+        for edge in edges:
+            self._move("read", os.preadv, first + edge, blocks[edge : edge + BLOCK_BYTES])
+        blocks[begin:end] = source
+        self._move("write", os.pwritev, first, blocks)
+        self._bytes_written += source.size
 
     def close(self) -> None:
-        """Unlocks and closes the file, once no transfer is in progress. Again, it does nothing."""
-        with self._lock:
-            if not self._file.closed:
-                # A forked process has the lock, too, and may go on for longer.
-                fcntl.flock(self._file, fcntl.LOCK_UN)
-                self._file.close()
+        """Unlocks and closes the file. Again, it does nothing."""
+        if not self._file.closed:
+            # A forked process has the lock, too, and may go on for longer.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._file.close()
 
     def _move(
         self, verb: str, call: Callable[..., int], offset: int, blocks: NDArray[np.uint8]
@@ -309,7 +304,7 @@ class NvmeStorage:
     bytes for itself. Its contents are undefined until they are written, and unlike a file's do not
     survive: nothing says after :meth:`close` what was where.
 
-    Any thread may call.
+    Calls must not overlap.
 
     A read that fails leaves its destination as it was. After a write that fails, nobody knows what
     the allocation holds: it cannot be used any more, only freed. All others are as they were.
@@ -329,8 +324,6 @@ class NvmeStorage:
         self._placed: dict[int, _Placed] = {}
         # Striped allocations are on no storage alone, so these addresses are theirs only.
         self._next_striped_address = 0
-        # Never held while bytes are moved.
-        self._lock = threading.Lock()
         self._closed = False
 
     @property
@@ -374,22 +367,20 @@ class NvmeStorage:
         if capacity_bytes is not None:
             capacity_bytes = checked_size("capacity_bytes", capacity_bytes, minimum=BLOCK_BYTES)
             capacity_bytes -= capacity_bytes % BLOCK_BYTES
-        with self._lock:
-            number = len(self._storages)
-            self._storages.append(
-                Storage(
-                    path,
-                    capacity_bytes=capacity_bytes,
-                    timing=timing or self._timing,
-                    link=Link(f"nvme{number}"),
-                )
+        number = len(self._storages)
+        self._storages.append(
+            Storage(
+                path,
+                capacity_bytes=capacity_bytes,
+                timing=timing or self._timing,
+                link=Link(f"nvme{number}"),
             )
-            return number
+        )
+        return number
 
     def statistics(self) -> list[StorageStatistics]:
         """Statistics of each storage. Also after :meth:`close`."""
-        with self._lock:
-            return [each.statistics() for each in self._storages]
+        return [each.statistics() for each in self._storages]
 
     def allocate(self, nbytes: int, channel: int | None = None) -> NvmePointer:
         """Allocates ``nbytes`` bytes.
@@ -408,30 +399,29 @@ class NvmeStorage:
         """
         self._check_open()
         nbytes = checked_size("nbytes", nbytes, minimum=1)
-        with self._lock:
-            numbers = self._numbers(channel)
-            # The share of the first is the largest; the others get as much, so all stay alike.
-            share = share_bytes(nbytes, 0, len(numbers))
-            shares: list[tuple[Storage, int]] = []
-            for number in numbers:
-                storage = self._storages[number]
-                try:
-                    shares.append((storage, storage.allocator.allocate(share)))
-                except OutOfMemoryError as error:
-                    for each, address in shares:
-                        each.allocator.free(address)
-                    raise OutOfMemoryError(
-                        f"no room for {nbytes} bytes: on storage {number}, {error}",
-                        **error.details | {"nbytes": nbytes, "storage": number},
-                    ) from None
-            if len(shares) == 1:
-                number, address = numbers[0], shares[0][1]
-            else:
-                number, address = STRIPED, self._next_striped_address
-                self._next_striped_address += -(-nbytes // BLOCK_BYTES) * BLOCK_BYTES
-            pointer = self.allocations.add(channel=number, address=address, nbytes=nbytes)
-            self._placed[pointer.allocation] = _Placed(address, shares)
-            return pointer
+        numbers = self._numbers(channel)
+        # The share of the first is the largest; the others get as much, so all stay alike.
+        share = share_bytes(nbytes, 0, len(numbers))
+        shares: list[tuple[Storage, int]] = []
+        for number in numbers:
+            storage = self._storages[number]
+            try:
+                shares.append((storage, storage.allocator.allocate(share)))
+            except OutOfMemoryError as error:
+                for each, address in shares:
+                    each.allocator.free(address)
+                raise OutOfMemoryError(
+                    f"no room for {nbytes} bytes: on storage {number}, {error}",
+                    **error.details | {"nbytes": nbytes, "storage": number},
+                ) from None
+        if len(shares) == 1:
+            number, address = numbers[0], shares[0][1]
+        else:
+            number, address = STRIPED, self._next_striped_address
+            self._next_striped_address += -(-nbytes // BLOCK_BYTES) * BLOCK_BYTES
+        pointer = self.allocations.add(channel=number, address=address, nbytes=nbytes)
+        self._placed[pointer.allocation] = _Placed(address, shares)
+        return pointer
 
     def free(self, pointer: Any) -> None:
         """Frees an allocation.
@@ -440,11 +430,8 @@ class NvmeStorage:
         raises, and :class:`~sw_driver.device.errors.ClosedError`.
         """
         self._check_open()
-        with self._lock:
-            for storage, address in self._placed.pop(
-                self.allocations.remove(pointer).number
-            ).shares:
-                storage.allocator.free(address)
+        for storage, address in self._placed.pop(self.allocations.remove(pointer).number).shares:
+            storage.allocator.free(address)
 
     def read(self, pointer: Pointer, destination: NDArray[np.uint8]) -> None:
         """Fills ``destination`` from ``pointer`` on, or leaves it as it is and raises.
@@ -489,7 +476,7 @@ class NvmeStorage:
         return legs
 
     def close(self) -> None:
-        """Closes all storages, which unlocks them, after transfers in progress have ended."""
+        """Closes all storages, which unlocks them."""
         self._closed = True
         for each in self._storages:
             each.close()

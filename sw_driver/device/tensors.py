@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -93,7 +92,7 @@ P = TypeVar("P", bound=Pointer)
 
 
 class PieceMemory(ABC, Generic[P]):
-    """A memory whose allocations are arrays or tensors of bytes. Any thread may call.
+    """A memory whose allocations are arrays or tensors of bytes. Calls must not overlap.
 
     Arrays and tensors of an allocation stay valid after it is freed, since Python keeps the piece
     for them; pointers do not.
@@ -112,7 +111,6 @@ class PieceMemory(ABC, Generic[P]):
     def __init__(self, name: str, allocations: AllocationTable[P]) -> None:
         self.name = name
         self.allocations = allocations
-        self._lock = threading.Lock()
         self._pieces: dict[int, Any] = {}
         self._closed = False
 
@@ -138,11 +136,10 @@ class PieceMemory(ABC, Generic[P]):
         number = checked_channel(
             0 if channel is None else channel, self.channels, f" or None in {self.name}"
         )
-        with self._lock:
-            self._refuse_closed()
-            piece, address = self._obtain(size, number)
-            pointer = self.allocations.add(channel=number, address=address, nbytes=size)
-            self._pieces[pointer.allocation] = piece
+        self._refuse_closed()
+        piece, address = self._obtain(size, number)
+        pointer = self.allocations.add(channel=number, address=address, nbytes=size)
+        self._pieces[pointer.allocation] = piece
         return pointer
 
     def free(self, pointer: Any) -> None:
@@ -151,26 +148,23 @@ class PieceMemory(ABC, Generic[P]):
         Raises what :meth:`~sw_driver.device.memory.AllocationTable.remove` raises, and
         :class:`~sw_driver.device.errors.ClosedError`.
         """
-        with self._lock:
-            self._refuse_closed()
-            del self._pieces[self.allocations.remove(pointer).number]
+        self._refuse_closed()
+        del self._pieces[self.allocations.remove(pointer).number]
 
     def close(self) -> None:
         """Gives up all allocations. Calling it twice does no harm."""
-        with self._lock:
-            self._closed = True
-            self._pieces.clear()
+        self._closed = True
+        self._pieces.clear()
 
     @abstractmethod
     def _obtain(self, size: int, channel: int) -> tuple[Any, int]:
         """A piece of memory and its address."""
 
     def _bytes(self, pointer: P, nbytes: int) -> Any:
-        with self._lock:
-            self._refuse_closed()
-            allocation = self.allocations.range(pointer, nbytes)
-            start = pointer.address - allocation.address
-            return self._pieces[allocation.number][start : start + nbytes]
+        self._refuse_closed()
+        allocation = self.allocations.range(pointer, nbytes)
+        start = pointer.address - allocation.address
+        return self._pieces[allocation.number][start : start + nbytes]
 
     def _elements(self, pointer: P, itemsize: int, count: int | None) -> Any:
         """The bytes of ``count`` elements from ``pointer`` on, by default all there is room for."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -96,7 +95,7 @@ class _Track:
 
 
 class Timeline:
-    """Records what happened when. Any thread may call. Times are simulated fabric cycles from 0 on.
+    """Records what happened when. Calls must not overlap; times are fabric cycles from 0 on.
 
     Parameters
     ----------
@@ -111,16 +110,14 @@ class Timeline:
         self._tracks: dict[str, _Track] = {}
         self._values: dict[str, list[tuple[int, int]]] = {}
         """Values of each counter, each with the time from which on it holds."""
-        self._lock = threading.Lock()
 
     def track(self, name: str, description: str = "") -> None:
         """Adds a track below those that there are; one that is there already stays as it is.
 
         ``description`` goes into the metadata, for example that the track is of a stand-in.
         """
-        with self._lock:
-            number = _FIRST_TRACK + len(self._tracks)
-            self._tracks.setdefault(name, _Track(number, description))
+        number = _FIRST_TRACK + len(self._tracks)
+        self._tracks.setdefault(name, _Track(number, description))
 
     def add(
         self,
@@ -139,8 +136,7 @@ class Timeline:
         """
         begin, end = _times(name, begin_fabric_cycle, end_fabric_cycle)
         label = _label(name, category, arguments)
-        with self._lock:
-            self._find(track).slices.append((begin, end, label))
+        self._find(track).slices.append((begin, end, label))
 
     def add_uses(
         self,
@@ -153,7 +149,7 @@ class Timeline:
         """Records what one operation used of something that it shares with others.
 
         ``uses`` are begins and ends, shape (n, 2), as from
-        :meth:`sw_driver.device.transport.Transport.link_uses`. They are shown as slices, all with
+        :meth:`sw_driver.axdimm.transport.Transport.link_uses`. They are shown as slices, all with
         the same arguments and ``used_fabric_cycles``, the sum; see :func:`merge_uses`. Raises as
         :meth:`add` does.
         """
@@ -164,15 +160,13 @@ class Timeline:
         (joined,) = merge_uses([uses], 1)
         used = int((joined[:, 1] - joined[:, 0]).sum())
         label = _label(name, category, {**arguments, "used_fabric_cycles": used})
-        with self._lock:
-            self._find(track).uses.append((joined, label))
+        self._find(track).uses.append((joined, label))
 
     def instant(self, track: str, name: str, at_fabric_cycle: int, **arguments: object) -> None:
         """Records what took no simulated time. Raises as :meth:`add` does."""
         at, _ = _times(name, at_fabric_cycle, at_fabric_cycle)
         event = (at, _label(name, "instant", arguments))
-        with self._lock:
-            self._find(track).instants.append(event)
+        self._find(track).instants.append(event)
 
     def count(self, counter: str, value: int, at_fabric_cycle: int) -> None:
         """Records what a counter is from that time on; the last value of a time stays.
@@ -180,8 +174,7 @@ class Timeline:
         A counter has a name, not a track. Raises ``ValueError`` for a negative time.
         """
         at, _ = _times(counter, at_fabric_cycle, at_fabric_cycle)
-        with self._lock:
-            self._values.setdefault(counter, []).append((at, index(value)))
+        self._values.setdefault(counter, []).append((at, index(value)))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes what has been recorded so far: a picture, without names, arguments, instants and
@@ -193,7 +186,7 @@ class Timeline:
         ``OSError`` if it cannot be written.
         """
         path = Path(path)
-        with self._lock, replacing(path) as part:
+        with replacing(path) as part:
             if path.suffix in PICTURES:
                 self._draw(part, path.suffix.removeprefix("."))
                 return
