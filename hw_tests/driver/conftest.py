@@ -10,7 +10,7 @@ from hw.rules import RULES
 from hw_tests.driver.transports import WatchedTransport
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, open_backend
-from sw_driver.device.transport import Transport
+from sw_driver.axdimm.transport import Transport
 
 PRESET = "tiny"
 
@@ -37,7 +37,7 @@ def device(watched: WatchedTransport) -> Iterator[Axdimm]:
     """An opened device without allocations, both channels in normal mode."""
     with Axdimm(watched) as device:
         yield device
-        watched.release()
+        watched.held = False
         for channel in range(device.channels):
             device.stream(channel).recover()
             device.WaitAxdimm(channel, timeout=60)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sw_driver.axdimm import Axdimm
-from sw_driver.device.transport import Transport, kernel_window
+from sw_driver.axdimm.transport import Transport, kernel_window
 
 __all__ = ["fill", "settle", "snapshot"]
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hw.rules.update_rule import UpdateRule
 
+from ..device.clock import Awaited, Exclusive, Steps
 from ..device.errors import (
     BusyError,
-    ClosedError,
     DeviceTimeoutError,
     IncompatibleDeviceError,
     InvalidArgumentError,
@@ -24,25 +24,25 @@ from ..device.errors import (
 )
 from ..device.link import Link
 from ..device.memory import AllocationTable, AxdimmPointer
-from ..device.transport import DeviceTimeout, kernel_window
-from ..runtime.context import Context
-from ..runtime.workers import Worker
+from ..device.streams import Handle
+from ..device.timeline import Timeline
+from ..device.transport import DeviceTimeout
 from .allocator import ChannelAllocator
 from .hostcache import HostCache
-from .lines import read_bytes, write_bytes
-from .registers import RegisterWindow, arbiter_registers, kernel_registers, kernel_rules
+from .registers import ChannelRegisters, arbiter_registers, kernel_registers, kernel_rules
 from .runs import ACTIVITY_REGISTERS, PARAMETERS_PER_BEAT, DramActivity, KernelRun, RunResult
+from .transport import Transport, kernel_window, read_bytes, write_bytes
 
 __all__ = ["LINK_TRACK", "Channel", "CopiedBytes", "Mode", "ModePolicy"]
+
+T = TypeVar("T")
 
 LINK_TRACK = "host link"
 MODE_POLL_FABRIC_CYCLES = 8
 MODE_TIMEOUT_FABRIC_CYCLES = 1_000_000
 RUN_POLL_FABRIC_CYCLES = 256
 RUN_POLL_CHUNK_FABRIC_CYCLES = (50_000, 1_000_000)
-"""Shortest and longest call into the device, in fabric cycles, by which a run is followed. Who
-closes the channel, or looks in, has to wait for the call's end, and a long run should not take
-many."""
+"""Shortest and longest time in fabric cycles between looks at how far a run is."""
 
 
 class Mode(StrEnum):
@@ -86,26 +86,32 @@ class CopiedBytes:
 class Channel:
     """A channel; :class:`~sw_driver.axdimm.device.Axdimm` has one for each of the module's.
 
-    Its lock is held for whatever needs the channel to stay as it is, but not while a run is
-    followed: a channel whose kernel runs can be asked for its state.
+    What needs the channel to stay as it is has it for itself, but not while a run is followed: a
+    channel whose kernel runs can be asked for its state.
     """
 
     def __init__(
         self,
-        context: Context,
+        transport: Transport,
         number: int,
         *,
         link: Link,
         allocations: AllocationTable[AxdimmPointer],
         stagger: bool,
+        timeline: Timeline | None,
+        opened: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.number = number
+        self.opened = opened
+        """A call of the device that the channel is of, see
+        :class:`~sw_driver.axdimm.session.Session`."""
         self.track = f"channel {number}"
         self.link = link
         """The host link, by which copies of all channels follow each other."""
-        self._context = context
-        self._transport = context.transport
-        self._lock = threading.RLock()
+        self.domain = transport.domain
+        self._timeline = timeline
+        self._transport = transport
+        self._user = Exclusive(f"what is done on channel {number}")
         self.arbiter = arbiter_registers(self._transport, number)
         self._identify()
         self.rules = kernel_rules(self._transport, number)
@@ -118,9 +124,8 @@ class Channel:
         """Allocations in the DRAM of all the module's channels."""
         self.cache = HostCache(self._transport, number)
         """What the host's cache keeps of the DRAM for programs that use its mapping."""
-        self.follower = Worker(f"nearmem-channel{number}")
         self.run: KernelRun | None = None
-        self.copied = CopiedBytes()
+        self._copied = asdict(CopiedBytes())
         self.occupied_until = 0
         """Simulated time at which the channel's last copy ended, in fabric cycles."""
         status = self.arbiter.read("status")
@@ -151,87 +156,95 @@ class Channel:
                 expected=self._transport.capacity_bytes,
             )
 
-    @property
-    def running(self) -> bool:
-        """Whether a run that somebody follows is in progress."""
-        return self.run is not None and not self.run.done
+    def is_running(self, now: int) -> bool:
+        """Whether a run that somebody follows is in progress at that fabric cycle."""
+        return self.run is not None and (not self.run.over or self.run.ended > now)
 
     # Who may use it.
 
-    @contextmanager
-    def exclusive(self, *, in_time: bool = True) -> Iterator[None]:
-        """The channel for the caller alone; it may have been closed while waiting for it.
+    def take(self, user: object) -> Generator[Awaited, None, None]:
+        """Waits until the channel is free; ``user`` has it from then on, until :meth:`leave`.
 
-        Not ``in_time``, it takes no simulated time.
+        What the user does next follows, in simulated time, what was done here before.
         """
-        if not self._lock.acquire(blocking=False):
-            what = f"channel {self.number}, in use by another call"
-            with self._context.order.blocked():
-                self._context.watchdog.acquire(self._lock, what)
-        try:
-            self._context.check_open()
-            if in_time and not self.running:
-                self._follow_on()
-            yield
-        finally:
-            self._lock.release()
+        while self._user.holder is not None:
+            yield self._user
+        self._user.holder = user
+        if self.run is None or not self.is_running(self.domain.now):
+            before = max(self._transport.now(self.number), self.occupied_until)
+            self.domain.now = max(self.domain.now, before)
 
-    def _follow_on(self) -> None:
-        """What the caller does next follows, in simulated time, what was done here before."""
-        before = max(self._transport.now(self.number), self.occupied_until)
-        if self._transport.host_time() < before:
-            self._transport.set_host_time(before)
+    def leave(self) -> None:
+        """The channel is free for others."""
+        self._user.release(self.domain)
 
-    @contextmanager
-    def in_mode(self, mode: Mode | None, policy: ModePolicy) -> Iterator[None]:
-        """The channel for the caller alone, its kernel idle, and in ``mode`` if one is given.
+    def take_in_mode(
+        self, user: object, mode: Mode | None, policy: ModePolicy
+    ) -> Generator[Awaited | None, None, None]:
+        """As :meth:`take`; the kernel is idle, and in ``mode`` if one is given.
 
         Raises :class:`BusyError` and :class:`WrongModeError`, or waits and switches, by ``policy``.
         """
         while True:
-            with self.exclusive():
-                if policy is ModePolicy.RAISE or not self.running:
-                    self.check_idle()
+            yield from self.take(user)
+            try:
+                if policy is ModePolicy.RAISE or not self.is_running(self.domain.now):
+                    if self.run is not None or self.unfinished:
+                        self.check_idle()
                     if mode is not None:
                         if policy is ModePolicy.WAIT and self.mode is not mode:
-                            self.switch(mode)
-                        self.check_mode(mode)
-                    yield
+                            yield from self.switch(mode)
+                        if self.mode is not mode:
+                            self.check_mode(mode)
                     return
-                run = self.run
-            # Not under the lock, so that others can ask meanwhile.
-            assert run is not None
-            with self._context.order.blocked(on=run):
-                run.await_end()
+            except BaseException:
+                self.leave()
+                raise
+            # Not in the meantime, so that others can ask.
+            self.leave()
+            yield self.run
 
-    def try_exclusive(self) -> bool:
-        """Whether the caller has got the lock, at once; then it has to call :meth:`leave`."""
-        return self._lock.acquire(blocking=False)
+    def use(
+        self, what: str, call: Callable[[], T], *, mode: Mode | None = None, idle: bool = True
+    ) -> T:
+        """Makes a call of the device for the program, which has the channel for itself meanwhile.
 
-    def leave(self) -> None:
-        """Gives back the lock that :meth:`try_exclusive` took."""
-        self._lock.release()
+        With ``idle`` or a ``mode``, raises :class:`BusyError` while the kernel runs and
+        :class:`WrongModeError`.
+        """
+        handle: Handle[T] = Handle(what, self.domain)
 
-    def acquire_for_closing(self) -> None:
-        """Waits for the call in progress and lets no other in."""
-        self._context.watchdog.acquire(self._lock, f"the call in progress on channel {self.number}")
+        def steps() -> Steps:
+            if idle or mode is not None:
+                yield from self.take_in_mode(handle, mode, ModePolicy.RAISE)
+            else:
+                yield from self.take(handle)
+            try:
+                yield
+                return call()
+            finally:
+                self.leave()
+
+        with self.opened():
+            handle.carry_out(steps())
+        return handle.outcome()
 
     def busy(self) -> bool:
-        """Whether a kernel that nobody follows still runs. For the owner of the lock."""
+        """Whether a kernel that nobody follows still runs."""
         # The arbiter answers in both modes, the kernel in one.
         if self.unfinished:
             self.unfinished = bool(self.arbiter.read_field("status", "kernel_busy"))
         return self.unfinished
 
     def check_idle(self) -> None:
-        """Raises :class:`BusyError` while the kernel runs. For the owner of the lock."""
-        if self.running and self.run:
+        """Raises :class:`BusyError` while the kernel runs."""
+        if self.run is not None and self.is_running(self.domain.now):
             raise BusyError(
                 f"channel {self.number} is running {self.run.nparams} parameters: wait first",
                 channel=self.number,
                 nparams=self.run.nparams,
             )
-        if self.busy():
+        if self.unfinished and self.busy():
             what = (
                 "that was in progress when the device was opened, or started past this driver"
                 if self.run is None
@@ -258,18 +271,22 @@ class Channel:
 
     # Modes.
 
-    def set_mode(self, mode: Mode, policy: ModePolicy) -> None:
+    def set_mode(self, mode: Mode, policy: ModePolicy, user: object) -> Steps:
         """Switches to ``mode``, by ``policy`` waiting for the kernel's run."""
-        with self.in_mode(None, policy):
-            self.switch(mode)
-
-    def switch(self, mode: Mode) -> None:
-        """Switches to ``mode``. For the owner of the lock."""
-        began = self._transport.host_time()
-        code = self.arbiter["mode"]["mode"].code(mode)
-        self.arbiter.write({"mode": code << self.arbiter["mode"]["mode"].lsb})
+        yield from self.take_in_mode(user, None, policy)
         try:
-            self.arbiter.poll(
+            yield from self.switch(mode)
+        finally:
+            self.leave()
+
+    def switch(self, mode: Mode) -> Generator[None, None, None]:
+        """Switches to ``mode``. For who has the channel."""
+        yield
+        began = self.domain.now
+        code = self.arbiter["mode"]["mode"].code(mode)
+        self.arbiter.write("mode", code << self.arbiter["mode"]["mode"].lsb)
+        try:
+            yield from self.arbiter.poll_steps(
                 "status",
                 {"mode": code, "draining": 0},
                 interval=MODE_POLL_FABRIC_CYCLES,
@@ -286,25 +303,30 @@ class Channel:
         self.mode = mode
         self.record(f"to {mode} mode", "mode", began, mode=str(mode))
 
-    # The host's accesses. For the owner of the lock.
+    # The host's accesses. For who has the channel.
 
-    def read(self, address: int, nbytes: int, what: str) -> NDArray[np.uint8]:
+    def read(
+        self, address: int, nbytes: int, what: str
+    ) -> Generator[None, None, NDArray[np.uint8]]:
         """Reads bytes over the link, never what the host's cache alone holds."""
-        with self.using_link(what, nbytes):
-            self.cache.flush(address, nbytes)
-            return read_bytes(self._transport, self.number, address, nbytes)
+        with self.using_link(what, nbytes) if self._timeline else nullcontext():
+            if self.cache.held:
+                self.cache.flush(address, nbytes)
+            return (yield from read_bytes(self._transport, self.number, address, nbytes))
 
-    def write(self, address: int, data: NDArray[np.uint8], what: str) -> None:
+    def write(
+        self, address: int, data: NDArray[np.uint8], what: str
+    ) -> Generator[None, None, None]:
         """Writes bytes over the link, past the host's cache."""
-        with self.using_link(what, data.nbytes):
-            self.cache.flush(address, data.size)
-            write_bytes(self._transport, self.number, address, data)
+        with self.using_link(what, data.nbytes) if self._timeline else nullcontext():
+            if self.cache.held:
+                self.cache.flush(address, data.size)
+            yield from write_bytes(self._transport, self.number, address, data)
 
     @contextmanager
     def using_link(self, what: str, nbytes: int) -> Iterator[None]:
-        """Puts the caller's use of the link on its track."""
-        timeline = self._context.timeline
-        if timeline is None:
+        """Puts the use of the link on its track."""
+        if self._timeline is None:
             yield
             return
         self._transport.link_uses(self.number)  # of registers
@@ -312,28 +334,37 @@ class Channel:
             yield
         finally:
             uses = self._transport.link_uses(self.number)
-            timeline.add_uses(LINK_TRACK, what, uses, "link", channel=self.number, bytes=nbytes)
+            arguments = {"channel": self.number, "bytes": nbytes}
+            self._timeline.add_uses(LINK_TRACK, what, uses, "link", **arguments)
 
     def count(self, way: str, nbytes: int) -> None:
         """Counts bytes copied."""
-        self.copied = replace(self.copied, **{way: getattr(self.copied, way) + nbytes})
+        self._copied[way] += nbytes
+
+    @property
+    def copied(self) -> CopiedBytes:
+        """The bytes copied since the device was opened."""
+        return CopiedBytes(**self._copied)
 
     # Runs.
 
-    def start(self, settings: dict[str, int], run: KernelRun) -> None:
-        """Starts the kernel. For the owner of the lock."""
-        self.kernel.write(settings)
+    def start(self, settings: dict[str, int], run: KernelRun) -> Generator[None, None, None]:
+        """Starts the kernel. For who has the channel."""
+        yield
+        self.kernel.write_many(settings)
         self.unfinished = True
         self.run = run
-        self.kernel.write({"control": self.kernel["control"]["start"].mask})
-        run.kernel_began = self._transport.host_time()
+        self.kernel.write("control", self.kernel["control"]["start"].mask)
+        run.kernel_began = self.domain.now
 
-    def follow(self, run: KernelRun, timeout_fabric_cycles: int) -> RunResult:
+    def follow(
+        self, run: KernelRun, timeout_fabric_cycles: int
+    ) -> Generator[None, None, RunResult]:
         """Waits for the kernel. Nobody else has business with the channel meanwhile.
 
-        Raises what ended the run otherwise, see :meth:`~sw_driver.runtime.handles.Handle.wait`.
+        Raises what ended the run otherwise, see :meth:`~sw_driver.device.streams.Handle.wait`.
         """
-        status = self._await_kernel(run, timeout_fabric_cycles)
+        status = yield from self._await_kernel(run, timeout_fabric_cycles)
         fields = self.kernel["status"]
         causes = {code: name for name, code in fields["cause"].encoding}
         code = fields["cause"].extract(status)
@@ -347,6 +378,7 @@ class Channel:
                 nparams=run.nparams,
                 status=status,
             )
+        yield
         sums = {f"sum_{name}": name for name in run.rule.sums}
         counters = self.kernel.read_many(
             ["cycles", "beats_read", "beats_written", "idle_cycles", *sums]
@@ -363,8 +395,8 @@ class Channel:
                 for register, name in sums.items()
             },
         )
-        if self._context.timeline is not None:
-            self._context.timeline.add(
+        if self._timeline is not None:
+            self._timeline.add(
                 self.track,
                 run.what,
                 run.kernel_began,
@@ -376,11 +408,12 @@ class Channel:
             )
         return result
 
-    def _await_kernel(self, run: KernelRun, timeout_fabric_cycles: int) -> int:
+    def _await_kernel(
+        self, run: KernelRun, timeout_fabric_cycles: int
+    ) -> Generator[None, None, int]:
         left = timeout_fabric_cycles
         shortest, longest = RUN_POLL_CHUNK_FABRIC_CYCLES
-        # A beat takes a cycle, so before that it does not end, unless it is refused. Channels that
-        # ask for nothing are simulated side by side, without taking turns at the link.
+        # A beat takes a cycle, so before that it does not end, unless it is refused.
         early = run.beats // RUN_POLL_FABRIC_CYCLES * RUN_POLL_FABRIC_CYCLES
         while True:
             passed = timeout_fabric_cycles - left
@@ -389,15 +422,12 @@ class Channel:
             if passed < early:
                 interval = chunk = min(chunk, early - passed)
             with suppress(DeviceTimeout):
-                status = self.kernel.poll("status", {"busy": 0}, interval=interval, timeout=chunk)
+                status = yield from self.kernel.poll_steps(
+                    "status", {"busy": 0}, interval=interval, timeout=chunk
+                )
                 self.unfinished = False
                 return status
             left -= chunk
-            if self._context.closing.is_set():
-                raise ClosedError(
-                    f"the device was closed during a run of {run.nparams} parameters on "
-                    f"channel {run.channel}"
-                )
             if left <= 0:
                 status = self.kernel.read("status")
                 raise DeviceTimeoutError(
@@ -410,8 +440,8 @@ class Channel:
                     status=status,
                     state=self.describe(),
                 )
+            yield
             run.reach(self._parameters_done(run.rule))
-            self._context.order.reach(self._transport.host_time())
 
     def _parameters_done(self, rule: UpdateRule) -> int:
         """How many parameters of the run in progress are through."""
@@ -430,22 +460,21 @@ class Channel:
 
     def record(self, name: str, category: str, began: int, **arguments: object) -> None:
         """Puts what ends now on the channel's track."""
-        if self._context.timeline is not None:
-            ended = self._transport.host_time()
-            self._context.timeline.add(self.track, name, began, ended, category, **arguments)
+        if self._timeline is not None:
+            self._timeline.add(self.track, name, began, self.domain.now, category, **arguments)
 
     def describe(self) -> str:
         """The driver's view of the channel in words. Asks nobody, so it never blocks."""
         run = "no run"
         if self.run is not None:
             progress = self.run.progress
-            state = "over" if self.run.done else f"{progress.done} of {progress.total} updated"
+            state = "over" if self.run.over else f"{progress.done} of {progress.total} updated"
             run = f"last run of {self.run.nparams} parameters {state}"
         kernel = "kernel not seen idle" if self.unfinished else "kernel idle"
         return f"channel {self.number}: {self.mode} mode, {kernel}, {run}"
 
 
-def _mode_in_force(arbiter: RegisterWindow, status: int) -> Mode:
+def _mode_in_force(arbiter: ChannelRegisters, status: int) -> Mode:
     """The mode that an arbiter's status tells."""
     field = arbiter["status"]["mode"]
     return next(mode for mode in Mode if field.code(mode) == field.extract(status))

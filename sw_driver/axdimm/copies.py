@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..device.errors import AxdimmError, ClosedError, RangeError
-from ..device.link import Leg, Link, reserve_together
-from ..device.memory import AllocationTable, AxdimmPointer, HostPointer, Memory, Pointer
-from ..device.transport import LINE_BYTES, LINK_FABRIC_CYCLES_PER_LINE
-from ..runtime.context import Context
-from ..runtime.handles import Handle
+from ..device.clock import Domain, Steps
+from ..device.errors import AxdimmError, RangeError
+from ..device.link import LINK_FABRIC_CYCLES_PER_LINE, Leg, Link, first_free_together
+from ..device.memory import Allocation, Memory, Pointer
+from ..device.streams import Handle
+from ..device.timeline import Timeline
 from .channel import Channel, Mode, ModePolicy
+from .transport import LINE_BYTES, Transport
 
 __all__ = [
     "COPY_CHUNK_BYTES",
@@ -37,7 +37,8 @@ class End:
 
     Parameters
     ----------
-    allocation: the table that has it, and the pointer; None for memory that nobody allocated.
+    allocation: what the bytes are in; None for memory that nobody allocated.
+    address: that of the first byte.
     """
 
     channel: Channel | None = None
@@ -45,30 +46,19 @@ class End:
     backdoor = False
     """Whether the copy is done without link, clock and arbiter."""
 
-    def __init__(self, allocation: tuple[AllocationTable[Any], Pointer] | None) -> None:
+    def __init__(self, allocation: Allocation | None, address: int) -> None:
         self.allocation = allocation
-
-    def hold(self, user: str) -> None:
-        """Notes that the operation ``user`` needs the allocation, so that it cannot be freed."""
-        if self.allocation is not None:
-            table, pointer = self.allocation
-            table.hold(pointer, user)
-
-    def release(self, user: str) -> None:
-        """Notes that the operation ``user`` needs the allocation no more."""
-        if self.allocation is not None:
-            table, pointer = self.allocation
-            table.release(pointer, user)
+        self.address = address
 
     def legs(self, nbytes: int, *, writing: bool) -> Sequence[Leg]:
         """The links that the transfer occupies here, and for how long at least."""
         return ()
 
-    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> None:
+    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> Steps:
         """Copies bytes from ``offset`` on to ``destination``."""
         raise NotImplementedError
 
-    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> None:
+    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> Steps:
         """Copies ``source`` to the bytes from ``offset`` on."""
         raise NotImplementedError
 
@@ -79,33 +69,37 @@ class BufferEnd(End):
     def __init__(
         self,
         view: NDArray[np.uint8],
-        allocation: tuple[AllocationTable[HostPointer], HostPointer] | None = None,
+        allocation: Allocation | None = None,
     ) -> None:
-        super().__init__(allocation)
+        super().__init__(allocation, 0)
         self.view = view
 
-    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> None:
+    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> Steps:
+        yield from ()
         destination[:] = self.view[offset : offset + destination.size]
 
-    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> None:
+    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> Steps:
+        yield from ()
         self.view[offset : offset + source.size] = source
 
 
 class MemoryEnd(End):
     """An allocation of GPU or NVMe memory."""
 
-    def __init__(self, memory: Memory, pointer: Pointer) -> None:
-        super().__init__((memory.allocations, pointer))
+    def __init__(self, memory: Memory, pointer: Pointer, allocation: Allocation) -> None:
+        super().__init__(allocation, pointer.address)
         self._memory = memory
         self._pointer = pointer
 
     def legs(self, nbytes: int, *, writing: bool) -> Sequence[Leg]:
         return self._memory.legs(self._pointer, nbytes, writing=writing)
 
-    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> None:
+    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> Steps:
+        yield from ()
         self._memory.read(self._pointer + offset, destination)
 
-    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> None:
+    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> Steps:
+        yield from ()
         self._memory.write(self._pointer + offset, source)
 
 
@@ -113,13 +107,17 @@ class ChannelEnd(End):
     """An allocation in the DRAM of a channel."""
 
     def __init__(
-        self, channel: Channel, pointer: AxdimmPointer, context: Context, backdoor: bool
+        self,
+        channel: Channel,
+        address: int,
+        allocation: Allocation,
+        transport: Transport,
+        backdoor: bool,
     ) -> None:
-        super().__init__((channel.allocations, pointer))
+        super().__init__(allocation, address)
         self.channel: Channel = channel
         self.backdoor = backdoor
-        self._pointer = pointer
-        self._transport = context.transport
+        self._transport = transport
 
     def legs(self, nbytes: int, *, writing: bool) -> Sequence[Leg]:
         if self.backdoor:
@@ -128,25 +126,27 @@ class ChannelEnd(End):
         # would end late. How long each really takes is up to the simulated link.
         lines = -(-nbytes // LINE_BYTES)
         cycles = LINK_FABRIC_CYCLES_PER_LINE * lines
-        return (Leg(self.channel.link, cycles * 1000 / self._transport.fabric_mhz),)
+        return (Leg(self.channel.link, cycles * self.channel.domain.cycle_ns),)
 
-    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> None:
-        address = self._pointer.address + offset
+    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> Steps:
+        yield from ()
+        address = self.address + offset
         number, size = self.channel.number, destination.size
         if self.backdoor:
             destination[:] = self._transport.backdoor_read(number, address, size)
             self.channel.count("backdoor_to_host", size)
         else:
-            destination[:] = self.channel.read(address, size, what)
+            destination[:] = yield from self.channel.read(address, size, what)
             self.channel.count("link_to_host", size)
 
-    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> None:
-        address = self._pointer.address + offset
+    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> Steps:
+        yield from ()
+        address = self.address + offset
         if self.backdoor:
             self._transport.backdoor_write(self.channel.number, address, source)
             self.channel.count("backdoor_to_device", source.size)
         else:
-            self.channel.write(address, source, what)
+            yield from self.channel.write(address, source, what)
             self.channel.count("link_to_device", source.size)
 
 
@@ -156,9 +156,9 @@ def copy(
     nbytes: int,
     *,
     policy: ModePolicy,
-    context: Context,
+    timeline: Timeline | None,
     handle: Handle[Any],
-) -> None:
+) -> Steps:
     """Copies ``nbytes`` from the start of ``source`` to that of ``destination``.
 
     The transfer goes straight from one end to the other, as by DMA, at the pace of the slowest of
@@ -169,83 +169,103 @@ def copy(
     """
     if not nbytes:
         return
-    transport = context.transport
-    reached = {end.channel.number: end for end in (destination, source) if end.channel is not None}
-    with ExitStack() as held:
+    domain = handle.domain
+    reached = {
+        end.channel.number: end for end in (destination, source) if isinstance(end, ChannelEnd)
+    }
+    taken: list[ChannelEnd] = []
+    try:
         # All in the order of their numbers, so that two copies cannot wait for each other.
         for _, end in sorted(reached.items()):
-            assert end.channel is not None
-            held.enter_context(end.channel.in_mode(None if end.backdoor else Mode.NORMAL, policy))
-        began = transport.host_time()
+            mode = None if end.backdoor else Mode.NORMAL
+            yield from end.channel.take_in_mode(handle, mode, policy)
+            taken.append(end)
+        began = domain.now
         try:
-            _move(destination, source, nbytes, context, handle)
+            yield from _move(destination, source, nbytes, timeline, handle)
         except AxdimmError as error:
             error.details.setdefault("copied_bytes", handle.progress.done)
             raise
         finally:
-            for _, end in sorted(reached.items()):
-                assert end.channel is not None
-                end.channel.occupied_until = transport.host_time()
-                _record(end, handle, began, nbytes, context)
+            for end in taken:
+                end.channel.occupied_until = domain.now
+                if timeline is not None:
+                    _record(end, handle, began, nbytes, timeline)
+    finally:
+        for end in taken:
+            end.channel.leave()
 
 
-def _record(end: End, handle: Handle[Any], began: int, nbytes: int, context: Context) -> None:
-    if context.timeline is None or end.channel is None:
-        return
+def _record(
+    end: ChannelEnd, handle: Handle[Any], began: int, nbytes: int, timeline: Timeline
+) -> None:
     if end.backdoor:
         what = f"{handle.what}, by the backdoor"
-        context.timeline.instant(end.channel.track, what, began, bytes=nbytes)
+        timeline.instant(end.channel.track, what, began, bytes=nbytes)
         return
     end.channel.record(handle.what, "copy", began, bytes=nbytes)
 
 
 def _move(
-    destination: End, source: End, nbytes: int, context: Context, handle: Handle[Any]
-) -> None:
-    transport = context.transport
-    link = next((end.channel.link for end in (destination, source) if end.channel), None)
-    legs = [*source.legs(nbytes, writing=False), *destination.legs(nbytes, writing=True)]
-    durations = _durations(legs, link, context) if transport.timed else {}
-    longest = max(durations.values(), default=0)
-    began = 0
+    destination: End, source: End, nbytes: int, timeline: Timeline | None, handle: Handle[Any]
+) -> Steps:
+    domain = handle.domain
+    link: Link | None = None
+    durations: dict[Link, int] = {}
+    if domain.timed:
+        link = next((end.channel.link for end in (destination, source) if end.channel), None)
+        legs = [*source.legs(nbytes, writing=False), *destination.legs(nbytes, writing=True)]
+        durations = _durations(legs, link, domain.cycle_ns)
+    longest = began = 0
     if durations:
-        context.order.turn(transport.host_time(), handle.what)
-        began = reserve_together(durations, transport.host_time())
-        transport.set_host_time(began)
-        for each, duration in durations.items():
-            # The link's own uses are recorded line by line, as they happen.
-            if context.timeline is not None and each is not link:
-                context.timeline.add(
+        longest = max(durations.values())
+        # The link's own uses are recorded line by line, as they happen.
+        others = {each: duration for each, duration in durations.items() if each is not link}
+        yield
+        yield from _until_free(others, domain)
+        if link in durations:
+            # How long the one before takes is not known: lines that come late are asked for again.
+            before, link.last = link.last, handle
+            if before is not None:
+                yield before
+                yield from _until_free(others, domain)
+        began = domain.now
+        for each, duration in others.items():
+            each.reserve(began, duration)
+            if timeline is not None:
+                timeline.add(
                     each.name, handle.what, began, began + duration, "transfer", bytes=nbytes
                 )
     for offset in range(0, nbytes, COPY_CHUNK_BYTES):
-        if context.closing.is_set():
-            raise ClosedError(f"the device was closed during {handle.what}, after {offset} bytes")
+        if offset or durations:
+            yield
         size = min(COPY_CHUNK_BYTES, nbytes - offset)
-        _move_piece(destination, source, offset, size, handle.what)
+        yield from _move_piece(destination, source, offset, size, handle.what)
         # The link may have been faster than what is at the other end, or slower.
-        due = began + longest * (offset + size) // nbytes
-        if transport.host_time() < due:
-            transport.set_host_time(due)
-        handle.advance(size)
-    if link is not None and link in durations:
-        # Lines that came late were asked for again, so it took longer than was reserved.
-        link.extend(began + durations[link], transport.host_time())
+        domain.now = max(domain.now, began + longest * (offset + size) // nbytes)
+        handle.reach(offset + size)
 
 
-def _move_piece(destination: End, source: End, offset: int, size: int, what: str) -> None:
+def _until_free(links: Mapping[Link, int], domain: Domain) -> Steps:
+    """Waits until all links are free, each as long as it is needed."""
+    while (free := first_free_together(links, domain.now)) > domain.now:
+        domain.now = free
+        yield
+
+
+def _move_piece(destination: End, source: End, offset: int, size: int, what: str) -> Steps:
     if isinstance(source, BufferEnd):
-        destination.write(offset, source.view[offset : offset + size], what)
+        yield from destination.write(offset, source.view[offset : offset + size], what)
     elif isinstance(destination, BufferEnd):
-        source.read(offset, destination.view[offset : offset + size], what)
+        yield from source.read(offset, destination.view[offset : offset + size], what)
     else:
         piece = np.empty(size, dtype=np.uint8)
-        source.read(offset, piece, what)
-        destination.write(offset, piece, what)
+        yield from source.read(offset, piece, what)
+        yield from destination.write(offset, piece, what)
 
 
-def _durations(legs: Sequence[Leg], link: Link | None, context: Context) -> dict[Link, int]:
-    """Fabric cycles for which the transfer occupies each each."""
+def _durations(legs: Sequence[Leg], link: Link | None, cycle_ns: float) -> dict[Link, int]:
+    """Fabric cycles for which the transfer occupies each link."""
     longest_ns = max((leg.duration_ns for leg in legs), default=0.0)
     durations: dict[Link, float] = {}
     for leg in legs:
@@ -255,7 +275,6 @@ def _durations(legs: Sequence[Leg], link: Link | None, context: Context) -> dict
         else:
             # What could go faster goes at the pace of the slowest.
             durations[leg.link] = longest_ns
-    cycle_ns = 1000 / context.transport.fabric_mhz
     return {each: math.ceil(value / cycle_ns) for each, value in durations.items()}
 
 
@@ -267,15 +286,9 @@ def check_overlap(destination: End, source: End, nbytes: int) -> None:
     elif isinstance(destination, BufferEnd) or isinstance(source, BufferEnd):
         return
     else:
-        assert destination.allocation is not None
-        assert source.allocation is not None
-        one, other = destination.allocation[1], source.allocation[1]
-        addresses = (one.address, other.address)
-        shared = (
-            one.allocation == other.allocation
-            and one.address < other.address + nbytes
-            and other.address < one.address + nbytes
-        )
+        addresses = one, other = destination.address, source.address
+        same = destination.allocation is source.allocation
+        shared = same and one < other + nbytes and other < one + nbytes
     if shared and nbytes:
         raise RangeError(
             f"{nbytes} bytes at {addresses[1]:#x} and at {addresses[0]:#x} overlap: copy by way of "

@@ -1,20 +1,21 @@
 """The device API of the AXDIMM runtime (paper section 4.2, Table 2).
 
 Copies go over the simulated host link unless ``backdoor`` says otherwise. All sizes are bytes.
-Calls for different channels may be made from different threads at once; calls for one channel
-wait for each other.
+Simulated time passes where a program waits: in calls without a stream, in ``wait`` and ``await``;
+what is queued gets on meanwhile. Any thread may call; a call waits for that of another thread.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..device.clock import Clock
 from ..device.errors import InvalidArgumentError
 from ..device.memory import (
     AxdimmPointer,
@@ -24,9 +25,7 @@ from ..device.memory import (
     NvmePointer,
     checked_size,
 )
-from ..device.transport import Transport, kernel_window
-from ..runtime.handles import Handle, check_timeout
-from ..runtime.streams import Stream
+from ..device.streams import Handle, Stream, check_timeout, perform
 from .backends import BackendOptions
 from .channel import Channel, CopiedBytes, Mode, ModePolicy
 from .launch import launch
@@ -35,14 +34,13 @@ from .memcpy import Copies
 from .named_registers import NamedRegisters
 from .runs import KernelRun, RunResult
 from .session import Session
+from .transport import Transport, finished, kernel_window
 
 if TYPE_CHECKING:
     from ..device.storage import NvmeStorage
     from ..device.tensors import HostMemory
 
 __all__ = ["Axdimm", "Configuration"]
-
-STALL_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +72,13 @@ class Axdimm(Copies):
     modes: what an access does that needs the other mode or finds the kernel at work, see
         :class:`~sw_driver.axdimm.channel.ModePolicy`. Each call may choose for itself.
     timeline: where to write, on closing, when what happened in simulated time.
-    stall_timeout_s: host time without any progress after which waiting is given up.
     options: settings of the backend if ``device`` is a name.
+    clock: a clock that other devices share; by default the module has one of its own, and waiting
+        for it lets no time of others pass.
 
     Raises
     ------
-    InvalidArgumentError: no backend has this name, or ``modes``, ``timeline`` or
-        ``stall_timeout_s`` is impossible.
+    InvalidArgumentError: no backend has this name, or ``modes`` or ``timeline`` is impossible.
     IncompatibleDeviceError: what answers is not this driver's device.
     """
 
@@ -92,8 +90,8 @@ class Axdimm(Copies):
         stagger: bool = True,
         modes: str = ModePolicy.RAISE,
         timeline: str | os.PathLike[str] | None = None,
-        stall_timeout_s: float = STALL_TIMEOUT_S,
         options: BackendOptions | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._session = Session(
             device,
@@ -101,8 +99,8 @@ class Axdimm(Copies):
             stagger=stagger,
             modes=modes,
             timeline=timeline,
-            stall_timeout_s=stall_timeout_s,
             options=options,
+            clock=clock,
         )
 
     # What is there.
@@ -114,11 +112,9 @@ class Axdimm(Copies):
 
     @property
     def transport(self) -> Transport:
-        """What the driver drives, for accesses beside the driver's own: any thread may call it.
-
-        Its calls for one channel wait for those of the driver, and the driver's for them.
-        """
-        return self._session.context.transport
+        """What the driver drives: its name, sizes and clock. What is read or written there, past
+        the driver, is for measurements and tests."""
+        return self._session.transport
 
     @property
     def host(self) -> HostMemory:
@@ -137,9 +133,9 @@ class Axdimm(Copies):
 
     @property
     def simulated_ns(self) -> float:
-        """The calling thread's simulated time; 0 on an untimed backend."""
-        transport = self._session.transport
-        return transport.host_time() * 1000 / transport.fabric_mhz
+        """The program's simulated time; 0 on an untimed backend."""
+        domain = self._session.domain
+        return domain.program_now * domain.cycle_ns if domain.timed else 0.0
 
     def mode(self, channel: int) -> Mode:
         """The mode in force when the driver last set it, or opened the device."""
@@ -147,16 +143,14 @@ class Axdimm(Copies):
 
     def memory(self, channel: int) -> MemoryStatistics:
         """How much memory of the channel is allocated and free."""
-        state = self._session.channel(channel)
-        with state.exclusive(in_time=False):
-            return state.allocator.statistics()
+        return self._session.channel(channel).allocator.statistics()
 
     def configuration(self, channel: int) -> Configuration:
         """What the channel's registers say about its build. Raises :class:`BusyError`."""
         state = self._session.channel(channel)
-        with state.exclusive():
-            state.check_idle()
-            values = state.arbiter.read_many(["capacity", "config"])
+        values = state.use(
+            "reading the configuration", lambda: state.arbiter.read_many(["capacity", "config"])
+        )
         fields = state.arbiter["config"].fields
         built: dict[str, Any] = {each.name: each.extract(values["config"]) for each in fields}
         return Configuration(**built | {"capacity_bytes": values["capacity"], "rules": state.rules})
@@ -167,29 +161,29 @@ class Axdimm(Copies):
 
     def copied_bytes(self, channel: int) -> CopiedBytes:
         """How many bytes were copied over the link and through the backdoor."""
-        state = self._session.channel(channel)
-        with state.exclusive(in_time=False):
-            return state.copied
+        return self._session.channel(channel).copied
 
     def describe(self) -> dict[str, Any]:
-        """The driver's view of the device, of what JSON has; waits for calls in progress.
+        """The driver's view of the device, of what JSON has, as far as time has passed.
 
         ``backend``, ``capacity_bytes`` of a channel, ``fabric_mhz``, ``timed``, and in ``channels``
         each channel's ``mode``, ``running`` (whether its kernel is, as far as the driver knows),
         ``rules``, ``fabric_cycles``, ``copied_bytes`` and ``memory``.
         """
-        transport = self.transport
-        channels = [
-            {
-                "mode": str(state.mode),
-                "running": state.running or state.unfinished,
-                "rules": list(state.rules),
-                "fabric_cycles": transport.fabric_cycles(state.number),
-                "copied_bytes": asdict(self.copied_bytes(state.number)),
-                "memory": asdict(self.memory(state.number)),
-            }
-            for state in self._open_session().channels
-        ]
+        session = self._session
+        transport = session.transport
+        with session.opened():
+            channels = [
+                {
+                    "mode": str(state.mode),
+                    "running": state.is_running(session.domain.program_now) or state.unfinished,
+                    "rules": list(state.rules),
+                    "fabric_cycles": transport.fabric_cycles(state.number),
+                    "copied_bytes": asdict(self.copied_bytes(state.number)),
+                    "memory": asdict(self.memory(state.number)),
+                }
+                for state in session.channels
+            ]
         return {
             "backend": transport.name,
             "capacity_bytes": transport.capacity_bytes,
@@ -211,17 +205,18 @@ class Axdimm(Copies):
         there is the channel and all lie below its registers, :class:`BusyError` and
         :class:`WrongModeError`.
         """
-        with self._memory_at(channel, address, nbytes) as state:
-            return state.read(address, nbytes, "peek").tobytes()
+        state = self._memory_at(channel, address, nbytes)
+        read = partial(finished, state.read(address, nbytes, "peek"))
+        return state.use(f"peek of {nbytes} bytes", read, mode=Mode.NORMAL).tobytes()
 
     def poke(self, channel: int, address: int, data: bytes) -> None:
         """Writes bytes of a channel's memory, whoever has them allocated; see :meth:`peek`."""
         source = np.frombuffer(data, dtype=np.uint8)
-        with self._memory_at(channel, address, source.size) as state:
-            state.write(address, source, "poke")
+        state = self._memory_at(channel, address, source.size)
+        write = partial(finished, state.write(address, source, "poke"))
+        state.use(f"poke of {source.size} bytes", write, mode=Mode.NORMAL)
 
-    @contextmanager
-    def _memory_at(self, channel: int, address: int, nbytes: int) -> Iterator[Channel]:
+    def _memory_at(self, channel: int, address: int, nbytes: int) -> Channel:
         state = self._session.channel(channel)
         end = kernel_window(self.transport.capacity_bytes)
         checked_size("address", address, minimum=0)
@@ -234,8 +229,7 @@ class Axdimm(Copies):
                 nbytes=nbytes,
                 end=end,
             )
-        with state.in_mode(Mode.NORMAL, ModePolicy.RAISE):
-            yield state
+        return state
 
     # Memory.
 
@@ -244,9 +238,10 @@ class Axdimm(Copies):
 
         ``settings`` and exceptions: see :meth:`~sw_driver.device.storage.NvmeStorage.register`.
         """
-        number = self.storage.register(device, **settings)
-        self._session.add_tracks(self.storage)
-        return number
+        with self._session.opened():
+            number = self.storage.register(device, **settings)
+            self._session.add_tracks(self.storage)
+            return number
 
     def MallocAxdimm(self, nbytes: int, channel: int) -> AxdimmPointer:
         """Allocates ``nbytes`` of a channel's memory, on a 64-byte line of its own.
@@ -255,7 +250,7 @@ class Axdimm(Copies):
         """
         state = self._session.channel(channel)
         size = checked_size("nbytes", nbytes, minimum=1)
-        with state.exclusive(in_time=False):
+        with self._session.opened():
             address = state.allocator.allocate(size)
             return state.allocations.add(channel=state.number, address=address, nbytes=size)
 
@@ -263,43 +258,46 @@ class Axdimm(Copies):
         """Frees an allocation, given its start.
 
         Raises :class:`PointerError`, and :class:`BusyError` if an operation uses the allocation.
+        Garbage collection in the middle of a call frees at that call's end.
         """
         state = self._session.owner(ptr)
-        with state.exclusive():
-            state.allocator.free(state.allocations.remove(ptr).address)
+        self._session.release(lambda: state.allocator.free(state.allocations.remove(ptr).address))
 
     def MallocHost(self, nbytes: int, channel: int | None = None) -> HostPointer:
         """Allocates memory of the host; ``channel`` is 0 or left out.
 
         Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
         """
-        return self._open_session().host.allocate(nbytes, channel)
+        with self._session.opened():
+            return self._session.host.allocate(nbytes, channel)
 
     def FreeHost(self, ptr: HostPointer) -> None:
         """Frees memory of the host. Raises what :meth:`FreeAxdimm` raises."""
-        self._open_session().host.free(ptr)
+        self._session.release(lambda: self._session.host.free(ptr))
 
     def MallocGpu(self, nbytes: int, channel: int | None = None) -> GpuPointer:
         """Allocates memory of GPU ``channel``, or of its stand-in.
 
         Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
         """
-        return self._open_session().gpu.allocate(nbytes, channel)
+        with self._session.opened():
+            return self._session.gpu.allocate(nbytes, channel)
 
     def FreeGpu(self, ptr: GpuPointer) -> None:
         """Frees memory of a GPU. Raises what :meth:`FreeAxdimm` raises."""
-        self._open_session().gpu.free(ptr)
+        self._session.release(lambda: self._session.gpu.free(ptr))
 
     def MallocNvme(self, nbytes: int, channel: int | None = None) -> NvmePointer:
         """Allocates storage on device ``channel``, or striped over all that are registered.
 
         Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
         """
-        return self._open_session().storage.allocate(nbytes, channel)
+        with self._session.opened():
+            return self._session.storage.allocate(nbytes, channel)
 
     def FreeNvme(self, ptr: NvmePointer) -> None:
         """Frees storage. Raises what :meth:`FreeAxdimm` raises."""
-        self._open_session().storage.free(ptr)
+        self._session.release(lambda: self._session.storage.free(ptr))
 
     def map(self, ptr: AxdimmPointer, nbytes: int) -> MappedView:
         """The module's memory as a program sees it that accesses the mapping itself.
@@ -323,17 +321,6 @@ class Axdimm(Copies):
     def new_stream(self, name: str) -> Stream:
         """Another stream, for example for copies between GPU and storage."""
         return self._session.new_stream(str(name))
-
-    @contextmanager
-    def queueing(self) -> Iterator[None]:
-        """What is queued in idle streams inside begins when the block, and those around it, end.
-
-        Without it, when nothing more was queued for some milliseconds. Inside, what cannot begin is
-        not waited for: its ``wait``, and every call that does not queue behind it, raises
-        :class:`QueueingError`.
-        """
-        with self._open_session().context.gate.queueing():
-            yield
 
     # Modes.
 
@@ -359,18 +346,15 @@ class Axdimm(Copies):
     def _set_mode(
         self, channel: int, mode: Mode, stream: Stream | None, modes: str | None
     ) -> Handle[None]:
-        state = self._session.channel(channel)
-        policy = self._session.policy(modes)
-        self._session.check_stream(stream)
+        session = self._session
+        state = session.channel(channel)
+        policy = session.policy(modes)
+        session.check_stream(stream)
         handle: Handle[None] = Handle(
-            f"switch of channel {state.number} to {mode} mode",
-            self._session.context,
-            total=0,
-            unit="bytes",
+            f"switch of channel {state.number} to {mode} mode", session.domain
         )
-        return self._session.perform(
-            handle, lambda: state.set_mode(mode, policy), stream, state.number
-        )
+        with session.opened():
+            return perform(handle, lambda: state.set_mode(mode, policy, handle), stream)
 
     # Runs.
 
@@ -388,10 +372,10 @@ class Axdimm(Copies):
     ) -> KernelRun:
         """Starts an update rule on ``nparams`` FP32 parameters.
 
-        Returns when the kernel was started, or with ``stream`` at once; the run goes on in a thread
-        of its own. The channel has to be in acceleration mode (or is switched, by ``modes``) and
-        stays in it. The tensors start on 64-byte lines of the channel and may be parts of their
-        allocations; one that the rule loads and stores is updated in place.
+        Returns when the kernel was started, or with ``stream`` at once. The channel has to be in
+        acceleration mode (or is switched, by ``modes``) and stays in it. The tensors start on
+        64-byte lines of the channel and may be parts of their allocations; one that the rule loads
+        and stores is updated in place.
 
         Parameters
         ----------
@@ -411,17 +395,18 @@ class Axdimm(Copies):
         PointerError, RangeError, BusyError, WrongModeError: before anything was started, too. What
             goes wrong later is raised by the handle's ``wait``.
         """
-        return launch(
-            self._session,
-            rule,
-            tensors,
-            nparams,
-            hyperparameters,
-            channel,
-            timeout_fabric_cycles=timeout_fabric_cycles,
-            stream=stream,
-            modes=modes,
-        )
+        with self._session.opened():
+            return launch(
+                self._session,
+                rule,
+                tensors,
+                nparams,
+                hyperparameters,
+                channel,
+                timeout_fabric_cycles=timeout_fabric_cycles,
+                stream=stream,
+                modes=modes,
+            )
 
     def RunAdamOnAxdimmAsync(
         self,
@@ -488,37 +473,31 @@ class Axdimm(Copies):
         return None if state.run is None else state.run.wait(timeout)
 
     def PollAxdimm(self, channel: int) -> bool:
-        """Whether the channel's kernel is idle. Never waits for it.
+        """Whether the channel's kernel is idle. Asks, but does not wait for it.
 
-        A kernel that was found running when the device was opened, or whose run was given up, is
-        asked over the link.
+        To ask takes the simulated time of reading a register. A kernel that was found running when
+        the device was opened, or whose run was given up, is really asked, over the link.
         """
-        state = self._session.channel(channel)
-        if state.running:
-            return False
+        session = self._session
+        state = session.channel(channel)
+        if state.is_running(session.domain.program_now):
+            with session.clock:
+                session.clock.ask(session.domain)
+            return not state.is_running(session.domain.program_now)
         if not state.unfinished:
             return True
-        if not state.try_exclusive():
-            return False
-        try:
-            self._session.context.check_open()
-            return not state.running and not state.busy()
-        finally:
-            state.leave()
+        return not state.use("asking the kernel", state.busy, idle=False)
 
     # Closing.
 
     def close(self) -> None:
-        """Stops following runs, writes the timeline and releases the device and all memories.
+        """Writes the timeline and releases the device and all memories.
 
-        Calls in progress in other threads end first, long copies after the piece in progress; calls
-        that wait for them, later ones and what is queued end with :class:`ClosedError`. Runs go on
-        in the device, their handles' ``wait`` raises :class:`ClosedError` unless they end soon.
+        What is queued or in progress, runs included, ends with :class:`ClosedError`, and so do
+        later calls; a call of another thread is over first.
 
-        Raises :class:`DeviceTimeoutError` if a call in progress does not get on; the device is then
-        refused to all but not released, until it is closed again. Also raises what releasing
-        something raises, when all else has been released, and ``OSError`` if the timeline cannot be
-        written. Closing what is closed does no harm.
+        Raises what releasing something raises, when all else has been released, and ``OSError`` if
+        the timeline cannot be written. Closing what is closed does no harm.
         """
         self._session.close()
 
@@ -535,7 +514,3 @@ class Axdimm(Copies):
             f"<Axdimm on {session.name}: {self.channels} channels of "
             f"{session.transport.capacity_bytes} bytes, copies over the {copies}>"
         )
-
-    def _open_session(self) -> Session:
-        self._session.context.check_open()
-        return self._session

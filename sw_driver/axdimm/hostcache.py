@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..device.transport import LINE_BYTES, Transport
+from .transport import LINE_BYTES, Transport
 
 __all__ = ["HostCache"]
 
@@ -25,24 +25,24 @@ class HostCache:
     def __init__(self, transport: Transport, channel: int) -> None:
         self._transport = transport
         self._number = channel
-        self._held: dict[int, NDArray[np.uint8]] = {}
-        """Lines by their numbers."""
+        self.held: dict[int, NDArray[np.uint8]] = {}
+        """Cached lines by their numbers."""
         self._dirty: set[int] = set()
 
     def holds(self, address: int, nbytes: int) -> bool:
         """Whether all of the bytes are cached."""
-        return all(line in self._held for line in _lines(address, nbytes))
+        return all(line in self.held for line in _lines(address, nbytes))
 
     def load(self, address: int, nbytes: int) -> NDArray[np.uint8]:
         """What is cached of the bytes, however old; the rest is read and kept."""
         lines = _lines(address, nbytes)
-        missing = [line for line in lines if line not in self._held]
+        missing = [line for line in lines if line not in self.held]
         if missing:
             span = (missing[-1] + 1 - missing[0]) * LINE_BYTES
             read = self._transport.read_lines(self._number, missing[0] * LINE_BYTES, span)
             for line in missing:
-                self._held[line] = read.reshape(-1, LINE_BYTES)[line - missing[0]].copy()
-        found = np.concatenate([np.empty(0, np.uint8), *(self._held[line] for line in lines)])
+                self.held[line] = read.reshape(-1, LINE_BYTES)[line - missing[0]].copy()
+        found = np.concatenate([np.empty(0, np.uint8), *(self.held[line] for line in lines)])
         start = address % LINE_BYTES
         return found[start : start + nbytes]
 
@@ -53,7 +53,7 @@ class HostCache:
             offset = line * LINE_BYTES - address
             part = data[max(offset, 0) : offset + LINE_BYTES]
             begin = max(-offset, 0)
-            self._held[line][begin : begin + part.size] = part
+            self.held[line][begin : begin + part.size] = part
             self._dirty.add(line)
 
     def flush(self, address: int, nbytes: int) -> None:
@@ -63,8 +63,8 @@ class HostCache:
         is written back, and it is lost.
         """
         lines = _lines(address, nbytes)
-        for line in sorted(line for line in self._held if line in lines):
-            data = self._held.pop(line)
+        for line in sorted(line for line in self.held if line in lines):
+            data = self.held.pop(line)
             if line in self._dirty:
                 self._dirty.remove(line)
                 self._transport.write_lines(self._number, line * LINE_BYTES, data)

@@ -12,14 +12,15 @@ import numpy as np
 from hw.rules import RULES
 from hw.rules.update_rule import UpdateRule
 
+from ..device.clock import Steps
 from ..device.errors import InvalidArgumentError, RangeError
-from ..device.memory import AxdimmPointer, checked_size
-from ..device.transport import LINE_BYTES
-from ..runtime.streams import Stream
+from ..device.memory import Allocation, AxdimmPointer, checked_size
+from ..device.streams import Handle, Stream
 from .channel import Channel, Mode
 from .hyperparameters import checked_hyperparameters, rule_constants
-from .runs import PARAMETER_BYTES, KernelRun, RunResult
+from .runs import PARAMETER_BYTES, KernelRun
 from .session import Session
+from .transport import LINE_BYTES
 
 __all__ = ["launch"]
 
@@ -39,7 +40,10 @@ def launch(
     stream: Stream | None,
     modes: str | None,
 ) -> KernelRun:
-    """Checks and starts a run, see :meth:`~sw_driver.axdimm.device.Axdimm.RunOnAxdimmAsync`."""
+    """Checks and starts a run, see :meth:`~sw_driver.axdimm.device.Axdimm.RunOnAxdimmAsync`.
+
+    For the owner of the clock.
+    """
     state = session.channel(channel)
     chosen = _rule_of(state, rule)
     tensors = _named_tensors(chosen, tensors)
@@ -61,7 +65,7 @@ def launch(
         )
     policy = session.policy(modes)
     session.check_stream(stream)
-    _check_tensors(state, chosen, tensors, count)
+    users = [each.users for each in _check_tensors(state, chosen, tensors, count)]
     settings = {
         "count": count,
         **{f"{name}_in": tensors[name].address for name in chosen.inputs},
@@ -69,14 +73,13 @@ def launch(
         **{name: int(value.view(np.uint32)) for name, value in constants.items()},
         "rule": state.rules.index(rule),
     }
-    held: list[AxdimmPointer] = []
 
     def release() -> None:
-        for pointer in held:
-            state.allocations.release(pointer, run.what)
+        for each in users:
+            each.remove(run.what)
 
     run = KernelRun(
-        session.context,
+        session.domain,
         rule=chosen,
         channel=state.number,
         nparams=count,
@@ -89,36 +92,29 @@ def launch(
         else timeout_fabric_cycles
     )
 
-    def start_and_follow() -> RunResult:
-        with state.in_mode(Mode.ACCELERATION, policy):
-            state.start(settings, run)
-        return state.follow(run, timeout)
-
-    def follow(began: int) -> None:
-        outcome: RunResult | BaseException
-        session.transport.set_host_time(began)
+    def start() -> Steps:
+        yield from state.take_in_mode(run, Mode.ACCELERATION, policy)
         try:
-            outcome = state.follow(run, timeout)
-        except BaseException as error:  # goes to whoever waits
-            outcome = error
-        run.finish(outcome)
-
-    try:
-        for pointer in tensors.values():
-            state.allocations.hold(pointer, run.what)
-            held.append(pointer)
-        if stream is not None:
-            stream.submit(run, start_and_follow, state.number)
-            return run
-        session.context.gate.check_call(run.what)
-        with state.in_mode(Mode.ACCELERATION, policy):
             run.start()
-            state.start(settings, run)
-            began = session.transport.host_time()
-            state.follower.submit(lambda: follow(began))
+            yield from state.start(settings, run)
+        finally:
+            state.leave()
+
+    def start_and_follow() -> Steps:
+        yield from start()
+        return (yield from state.follow(run, timeout))
+
+    for each in users:
+        each.append(run.what)
+    if stream is not None:
+        stream.submit(run, start_and_follow)
+        return run
+    try:
+        Handle[None](f"start of {run.what}", session.domain).carry_out(start())
     except BaseException as error:
         run.finish(error)
         raise
+    session.clock.begin_now(run, state.follow(run, timeout))
     return run
 
 
@@ -152,10 +148,13 @@ def _named_tensors(rule: UpdateRule, given: Mapping[str, Any]) -> dict[str, Axdi
 
 def _check_tensors(
     state: Channel, rule: UpdateRule, tensors: Mapping[str, AxdimmPointer], count: int
-) -> None:
+) -> list[Allocation]:
+    """The allocations that the tensors are in."""
     nbytes = count * PARAMETER_BYTES
+    allocations = []
     for name, pointer in tensors.items():
         allocation = state.allocations.check(pointer)
+        allocations.append(allocation)
         offset = pointer.address - allocation.address
         if offset < 0 or offset + nbytes > allocation.nbytes:
             held = max(0, allocation.nbytes - offset) // PARAMETER_BYTES if offset >= 0 else 0
@@ -183,6 +182,7 @@ def _check_tensors(
                 addresses=(a.address, b.address),
                 nbytes=nbytes,
             )
+    return allocations
 
 
 def _count_of(nparams: int) -> int:

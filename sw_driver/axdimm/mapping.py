@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,11 @@ from ..device.errors import RangeError
 from ..device.memory import AxdimmPointer, checked_size
 from ..device.tensors import byte_view
 from .channel import Channel, Mode
+from .transport import finished
 
 __all__ = ["MappedView"]
+
+T = TypeVar("T")
 
 
 class MappedView:
@@ -42,23 +44,32 @@ class MappedView:
 
     def load(self, offset: int, nbytes: int) -> NDArray[np.uint8]:
         """Ordinary loads: what the cache holds, and for the rest what the DRAM holds."""
-        with self._access(offset, nbytes, "load") as address:
+
+        def load(address: int) -> NDArray[np.uint8]:
             self._check_reach(address, nbytes)
             return self._channel.cache.load(address, nbytes)
+
+        return self._access(offset, nbytes, "load", load)
 
     def store(self, offset: int, data: Any) -> None:
         """Ordinary stores: into the cache, from where they reach the DRAM some time."""
         view = byte_view(data, None, writable=False)
-        with self._access(offset, view.size, "store") as address:
+
+        def store(address: int) -> None:
             self._check_reach(address, view.size)
             self._channel.cache.store(address, view)
+
+        self._access(offset, view.size, "store", store)
 
     def stream_store(self, offset: int, data: Any) -> None:
         """Non-temporal stores: past the cache. They are in the DRAM when the call returns."""
         view = byte_view(data, None, writable=False)
-        with self._access(offset, view.size, "non-temporal store") as address:
+
+        def store(address: int) -> None:
             self._check_owned()
-            self._channel.write(address, view, "non-temporal store")
+            finished(self._channel.write(address, view, "non-temporal store"))
+
+        self._access(offset, view.size, "non-temporal store", store)
 
     def flush(self, offset: int = 0, nbytes: int | None = None) -> None:
         """CLFLUSH of the lines: written back if a store changed them, then forgotten.
@@ -66,14 +77,12 @@ class MappedView:
         While the kernel has the DRAM, what is written back is lost: the arbiter refuses it.
         """
         size = self._nbytes - checked_size("offset", offset) if nbytes is None else nbytes
-        with self._access(offset, size, "flush") as address:
-            self._channel.cache.flush(address, size)
+        self._access(offset, size, "flush", lambda at: self._channel.cache.flush(at, size))
 
     def fence(self) -> None:
         """SFENCE: returns when non-temporal stores are in the DRAM, where they are already."""
 
-    @contextmanager
-    def _access(self, offset: int, nbytes: int, what: str) -> Iterator[int]:
+    def _access(self, offset: int, nbytes: int, what: str, access: Callable[[int], T]) -> T:
         size = checked_size("nbytes", nbytes)
         if checked_size("offset", offset) + size > self._nbytes:
             raise RangeError(
@@ -83,10 +92,13 @@ class MappedView:
                 mapped_bytes=self._nbytes,
             )
         channel = self._channel
-        with channel.exclusive():
+
+        def call() -> T:
             channel.allocations.range(self._pointer, self._nbytes)
             with channel.using_link(f"cached {what} of {size} bytes", size):
-                yield self._pointer.address + offset
+                return access(self._pointer.address + offset)
+
+        return channel.use(f"cached {what} of {size} bytes", call, idle=False)
 
     def _check_reach(self, address: int, nbytes: int) -> None:
         if not self._channel.cache.holds(address, nbytes):

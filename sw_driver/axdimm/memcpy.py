@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from ..device.errors import InvalidArgumentError
 from ..device.memory import AxdimmPointer, GpuPointer, HostPointer, NvmePointer, checked_size
+from ..device.streams import Handle, Stream, perform
 from ..device.tensors import byte_view
-from ..runtime.handles import Handle
-from ..runtime.streams import Stream
+from .channel import ModePolicy
 from .copies import BufferEnd, ChannelEnd, End, MemoryEnd, check_overlap, copy
 from .session import Session, check_flags
 
@@ -163,11 +164,33 @@ class Copies:
         backdoor: bool | None = None,
     ) -> Handle[None]:
         session = self._session
-        context = session.context
-        context.check_open()
+        with session.clock:
+            return self._queue_copy(
+                source_kind,
+                destination_kind,
+                dst,
+                src,
+                checked_size("nbytes", nbytes),
+                stream,
+                session.modes if modes is None else ModePolicy.of(modes),
+                backdoor,
+            )
+
+    def _queue_copy(
+        self,
+        source_kind: str,
+        destination_kind: str,
+        dst: Any,
+        src: Any,
+        size: int,
+        stream: Stream | None,
+        policy: ModePolicy,
+        backdoor: bool | None,
+    ) -> Handle[None]:
+        session = self._session
+        if session.closed:
+            session.check_open()
         call = f"Memcpy{source_kind}2{destination_kind}"
-        policy = session.policy(modes)
-        size = checked_size("nbytes", nbytes)
         if backdoor is not None:
             check_flags(backdoor=backdoor)
         if backdoor and "Axdimm" not in (source_kind, destination_kind):
@@ -179,16 +202,16 @@ class Copies:
         def end(kind: str, what: Any, written: bool) -> End:
             """One end of the copy; raises what is wrong with its pointer or buffer."""
             if kind == "Axdimm":
-                channel = session.owner(what)
-                channel.allocations.range(what, size)
-                return ChannelEnd(channel, what, context, past_link)
+                allocation = session.allocations.range(what, size)
+                channel = session.channels[allocation.channel]
+                return ChannelEnd(channel, what.address, allocation, session.transport, past_link)
             if kind == "Host" and not isinstance(what, HostPointer):
                 return BufferEnd(byte_view(what, size, writable=written))
             memory = getattr(session, _MEMORIES[kind])
-            memory.allocations.range(what, size)
+            allocation = memory.allocations.range(what, size)
             if kind == "Host":
-                return BufferEnd(memory.array(what, np.uint8, size), (memory.allocations, what))
-            return MemoryEnd(memory, what)
+                return BufferEnd(memory.array(what, np.uint8, size), allocation)
+            return MemoryEnd(memory, what, allocation)
 
         # Pointers first: they are misused more often than buffers.
         if destination_kind == "Host":
@@ -198,28 +221,26 @@ class Copies:
             destination = end(destination_kind, dst, True)
             source = end(source_kind, src, False)
         check_overlap(destination, source, size)
-        session.check_stream(stream)
-        ends = (destination, source)
-        channels = {each.channel.number for each in ends if each.channel}
-        held: list[End] = []
+        if stream is not None:
+            session.check_stream(stream)
+        users = [each.allocation.users for each in (destination, source) if each.allocation]
 
         def release() -> None:
-            for each in held:
-                each.release(handle.what)
+            for each in users:
+                each.remove(handle.what)
 
         handle: Handle[None] = Handle(
-            f"{call} of {size} bytes", context, total=size, unit="bytes", cleanup=release
+            f"{call} of {size} bytes", session.domain, total=size, cleanup=release
         )
-        try:
-            for each in ends:
-                each.hold(handle.what)
-                held.append(each)
-        except BaseException as error:
-            handle.finish(error)
-            raise
-        return session.perform(
-            handle,
-            lambda: copy(destination, source, size, policy=policy, context=context, handle=handle),
-            stream,
-            channels.pop() if len(channels) == 1 else None,
+        for each in users:
+            each.append(handle.what)
+        steps = partial(
+            copy,
+            destination,
+            source,
+            size,
+            policy=policy,
+            timeline=session.timeline,
+            handle=handle,
         )
+        return perform(handle, steps, stream)

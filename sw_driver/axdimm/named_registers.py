@@ -46,9 +46,12 @@ class NamedRegisters:
         window, register, field = self._found(name)
         if not any(each.sw_readable for each in ([field] if field else register.fields)):
             raise InvalidArgumentError(f"{name} can only be written", register=name)
-        with self._channel.exclusive():
+
+        def bits_read() -> int:
             self._check_reachable(window)
-            bits = self._windows[window].read(register.name)
+            return self._windows[window].read(register.name)
+
+        bits = self._channel.use(f"reading {name}", bits_read, idle=False)
         if field is None:
             return bits
         code = field.extract(bits)
@@ -79,15 +82,17 @@ class NamedRegisters:
                 value=value,
                 mask=mask,
             )
-        with self._channel.exclusive():
-            self._channel.check_idle()
+
+        def written() -> None:
             self._check_reachable(window)
             bits = value << shift
             if kept := writable & ~mask:
                 bits |= self._windows[window].read(register.name) & kept
-            self._windows[window].write({register.name: bits})
+            self._windows[window].write(register.name, bits)
             if (window, register.name) == ("kernel", "control"):
                 self._channel.unfinished = True
+
+        self._channel.use(f"writing {name}", written)
 
     def _found(self, name: str) -> tuple[str, Register, Field | None]:
         """The window, the register and, if it is one, the field that ``name`` means."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hw.axdimm.registers import arbiter_map
-from hw.csr.register_map import Register, RegisterMap
+from hw.csr.register_map import RegisterMap
 from hw.kernel.config import MOST_RULES
 from hw.kernel.registers import kernel_map
 from hw.rules import RULES
 
 from ..device.errors import IncompatibleDeviceError
-from ..device.transport import LINE_BYTES, Transport, arbiter_window, kernel_window
+from ..device.registers import RegisterWindow
+from .transport import LINE_BYTES, Transport, arbiter_window, finished, kernel_window
 
-__all__ = ["COUNTERS", "RegisterWindow", "arbiter_registers", "kernel_registers", "kernel_rules"]
+__all__ = ["COUNTERS", "ChannelRegisters", "arbiter_registers", "kernel_registers", "kernel_rules"]
 
 COUNTERS = tuple(
     register.name
@@ -28,8 +30,8 @@ REGISTER_BYTES = 8
 """Bytes of a register: the first eight of its line, little endian."""
 
 
-class RegisterWindow:
-    """The registers of one map in one channel, over the host link.
+class ChannelRegisters(RegisterWindow):
+    """The registers of one map in one channel, over the host link, each in a line of its own.
 
     Parameters
     ----------
@@ -41,32 +43,15 @@ class RegisterWindow:
     def __init__(
         self, transport: Transport, channel: int, *, base: int, registers: RegisterMap
     ) -> None:
+        def read(address: int) -> int:
+            return _values(transport.read_lines(channel, address, LINE_BYTES))[0]
+
+        def write(address: int, value: int) -> None:
+            transport.write_lines(channel, address, _lines([value]))
+
+        super().__init__(registers, read, write, base)
         self._transport = transport
         self._channel = channel
-        self._base = base
-        self._registers = registers
-
-    def __getitem__(self, name: str) -> Register:
-        """The description of the register ``name``; ``KeyError`` if there is none."""
-        return self._registers[name]
-
-    @property
-    def registers(self) -> tuple[Register, ...]:
-        """The descriptions of all registers, in the order of their addresses."""
-        return self._registers.registers
-
-    def address(self, name: str) -> int:
-        """Byte address of the register ``name`` in the channel."""
-        return self._base + self._registers[name].offset_bytes
-
-    def read(self, name: str) -> int:
-        """The register's 64 bits."""
-        line = self._transport.read_lines(self._channel, self.address(name), LINE_BYTES)
-        return int.from_bytes(line[:REGISTER_BYTES].tobytes(), "little")
-
-    def read_field(self, name: str, field: str) -> int:
-        """One field of a register."""
-        return self._registers[name][field].extract(self.read(name))
 
     def read_many(self, names: Sequence[str]) -> dict[str, int]:
         """The 64 bits of several registers; neighbours share a call."""
@@ -75,18 +60,13 @@ class RegisterWindow:
             data = self._transport.read_lines(
                 self._channel, self.address(group[0]), len(group) * LINE_BYTES
             )
-            for name, line in zip(group, data.reshape(-1, LINE_BYTES), strict=True):
-                values[name] = int.from_bytes(line[:REGISTER_BYTES].tobytes(), "little")
+            values.update(zip(group, _values(data), strict=True))
         return values
 
-    def write(self, values: Mapping[str, int]) -> None:
+    def write_many(self, values: Mapping[str, int]) -> None:
         """Writes registers in the order of ``values``; neighbours share a call."""
         for group in self._neighbours(list(values)):
-            lines = [
-                values[name].to_bytes(REGISTER_BYTES, "little").ljust(LINE_BYTES, b"\0")
-                for name in group
-            ]
-            data = np.frombuffer(b"".join(lines), dtype=np.uint8)
+            data = _lines([values[name] for name in group])
             self._transport.write_lines(self._channel, self.address(group[0]), data)
 
     def _neighbours(self, names: Sequence[str]) -> list[list[str]]:
@@ -99,19 +79,21 @@ class RegisterWindow:
             expected_address = self.address(name) + LINE_BYTES
         return groups
 
-    def poll(self, name: str, fields: Mapping[str, int], *, interval: int, timeout: int) -> int:
-        """Reads a register until ``fields`` have the given values; returns its 64 bits.
+    def poll_steps(
+        self, name: str, fields: Mapping[str, int], *, interval: int, timeout: int
+    ) -> Generator[None, None, int]:
+        """Reads a register, in steps, until ``fields`` have the given values; its 64 bits.
 
         ``interval`` and ``timeout`` are in fabric cycles. Raises
         :class:`~sw_driver.device.transport.DeviceTimeout`.
         """
-        register = self._registers[name]
+        register = self[name]
         mask = value = 0
         for field_name, wanted in fields.items():
             field = register[field_name]
             mask |= field.mask
             value |= wanted << field.lsb
-        return self._transport.poll(
+        return self._transport.poll_steps(
             self._channel,
             self.address(name),
             mask,
@@ -120,10 +102,25 @@ class RegisterWindow:
             timeout_fabric_cycles=timeout,
         )
 
+    def poll(self, name: str, fields: Mapping[str, int], *, interval: int, timeout: int) -> int:
+        """Is :meth:`poll_steps`, all at once."""
+        return finished(self.poll_steps(name, fields, interval=interval, timeout=timeout))
 
-def arbiter_registers(transport: Transport, channel: int) -> RegisterWindow:
+
+def _lines(values: Sequence[int]) -> NDArray[np.uint8]:
+    """Lines with registers of these values."""
+    lines = [value.to_bytes(REGISTER_BYTES, "little").ljust(LINE_BYTES, b"\0") for value in values]
+    return np.frombuffer(b"".join(lines), np.uint8)
+
+
+def _values(lines: NDArray[np.uint8]) -> list[int]:
+    """The values of the registers in lines."""
+    return lines.view("<u8")[:: LINE_BYTES // REGISTER_BYTES].tolist()
+
+
+def arbiter_registers(transport: Transport, channel: int) -> ChannelRegisters:
     """The arbiter's registers, which answer in both modes."""
-    return RegisterWindow(
+    return ChannelRegisters(
         transport,
         channel,
         base=arbiter_window(transport.capacity_bytes),
@@ -133,14 +130,14 @@ def arbiter_registers(transport: Transport, channel: int) -> RegisterWindow:
 
 def kernel_registers(
     transport: Transport, channel: int, rules: tuple[str, ...] | None = None
-) -> RegisterWindow:
+) -> ChannelRegisters:
     """The kernel's registers, which answer in acceleration mode.
 
     ``rules`` are those of the kernel; None asks the arbiter for them, see :func:`kernel_rules`.
     """
     if rules is None:
         rules = kernel_rules(transport, channel)
-    return RegisterWindow(
+    return ChannelRegisters(
         transport,
         channel,
         base=kernel_window(transport.capacity_bytes),

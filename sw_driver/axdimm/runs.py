@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field, fields
 
 from hw.rules.update_rule import UpdateRule
 
-from ..device.transport import LINE_BYTES
-from ..runtime.context import Context
-from ..runtime.handles import Handle
+from ..device.clock import Domain
+from ..device.streams import Handle
+from .transport import LINE_BYTES
 
 __all__ = [
     "ACTIVITY_REGISTERS",
@@ -121,7 +121,7 @@ class KernelRun(Handle[RunResult]):
 
     def __init__(
         self,
-        context: Context,
+        domain: Domain,
         *,
         rule: UpdateRule,
         channel: int,
@@ -132,7 +132,7 @@ class KernelRun(Handle[RunResult]):
         step = "" if t is None else f"step {t} of "
         super().__init__(
             f"{step}{rule.title}, {nparams} parameters on channel {channel}",
-            context,
+            domain,
             total=nparams,
             unit="parameters",
             cleanup=cleanup,

@@ -5,29 +5,22 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-import threading
 import traceback
 import weakref
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..device.errors import InvalidArgumentError
+from ..device.clock import Clock, Domain
+from ..device.errors import ClosedError, InvalidArgumentError
 from ..device.link import Link
 from ..device.memory import AllocationTable, AxdimmPointer, checked_channel
+from ..device.streams import Stream
 from ..device.timeline import Timeline, timeline_file
-from ..device.transport import Transport
-from ..runtime.context import Context
-from ..runtime.gate import Gate
-from ..runtime.handles import Handle
-from ..runtime.serialized import SerializedTransport
-from ..runtime.streams import Stream
-from ..runtime.timeorder import TimeOrder
-from ..runtime.watchdog import Watchdog
-from ..runtime.workers import Worker
 from .backends import BackendOptions, open_backend
 from .channel import LINK_TRACK, Channel, ModePolicy
 from .timing import GpuTiming, NvmeTiming
+from .transport import Transport
 
 if TYPE_CHECKING:
     from ..device.memory import Memory
@@ -58,27 +51,19 @@ class Session:
         stagger: bool,
         modes: str,
         timeline: str | os.PathLike[str] | None,
-        stall_timeout_s: float,
         options: BackendOptions | None,
+        clock: Clock | None,
     ) -> None:
         _check_device(device, options)
         check_flags(backdoor=backdoor, stagger=stagger)
         self.backdoor = backdoor
         self.modes = ModePolicy.of(modes)
-        if not isinstance(stall_timeout_s, int | float) or not stall_timeout_s > 0:
-            raise InvalidArgumentError(
-                f"stall_timeout_s is {stall_timeout_s!r}: expected a positive number of seconds",
-                stall_timeout_s=stall_timeout_s,
-            )
         self.number = next(_numbers)
         self.channels: list[Channel] = []
         self.streams: list[Stream] = []
         self._channel_streams: dict[int, Stream] = {}
-        self._streams_lock = threading.Lock()
         self._memories: dict[str, Memory] = {}
-        self._memories_lock = threading.RLock()
-        self._pid = os.getpid()
-        watchdog = Watchdog(stall_timeout_s, self.describe, self._program_waits)
+        self.closed = False
         with ExitStack() as resources:
             if isinstance(device, str):
                 self.transport = open_backend(device, options)
@@ -86,24 +71,24 @@ class Session:
                 self.transport = device
             self.name = device if isinstance(device, str) else device.name
             resources.callback(self._close_memories)
-            transport = SerializedTransport(self.transport, watchdog)
             if isinstance(device, str):
-                resources.callback(transport.close)
-            self.context = Context(
-                transport=transport,
-                watchdog=watchdog,
-                order=TimeOrder(transport, watchdog),
-                notifier=Worker("nearmem-callbacks"),
-                gate=Gate(),
-                closing=threading.Event(),
-                timeline=self._recorder(timeline),
-            )
+                resources.callback(self.transport.close)
+            if clock is not None:
+                self.transport.join(clock)
+            self.domain: Domain = self.transport.domain
+            self.clock: Clock = self.domain.clock
+            self.timeline = self._recorder(timeline)
             self.allocations: AllocationTable[AxdimmPointer] = AllocationTable(
                 AxdimmPointer, device=self.number, source="MallocAxdimm"
             )
             shared: dict[str, Any] = {"link": Link(LINK_TRACK), "allocations": self.allocations}
-            for number in range(self.transport.channels):
-                self.channels.append(Channel(self.context, number, stagger=stagger, **shared))
+            shared |= {"timeline": self.timeline, "opened": self.opened}
+            with self.clock:
+                self.domain.now = self.domain.program_now
+                for number in range(self.transport.channels):
+                    channel = Channel(self.transport, number, stagger=stagger, **shared)
+                    self.channels.append(channel)
+                self.clock.now = max(self.clock.now, self.domain.ticks(self.domain.now))
             self._resources = resources.pop_all()
         _open.add(self)
 
@@ -123,10 +108,6 @@ class Session:
         recorder.track(LINK_TRACK, "both channels")
         self.transport.record_link(True)
         return recorder
-
-    def _program_waits(self) -> None:
-        if not self.context.order.is_stream:
-            self.context.gate.program_waits()
 
     # The memories beside the module's.
 
@@ -153,78 +134,70 @@ class Session:
 
     def _memory(self, kind: str, opened: Callable[[], M]) -> M:
         """A memory, opened when it is first asked for."""
-        with self._memories_lock:
-            if kind not in self._memories:
-                memory = opened()
-                self.context.check_open()
-                self._memories[kind] = memory
-                self.add_tracks(memory)
-            return cast(M, self._memories[kind])
+        if kind not in self._memories:
+            self.check_open()
+            self._memories[kind] = memory = opened()
+            self.add_tracks(memory)
+        return cast(M, self._memories[kind])
 
     def add_tracks(self, memory: Memory) -> None:
         """What is shared in ``memory`` gets tracks in the timeline."""
-        if self.context.timeline is not None:
+        if self.timeline is not None:
             for each in memory.links:
-                self.context.timeline.track(each.name, memory.name)
+                self.timeline.track(each.name, memory.name)
 
     # Streams.
 
     def channel_stream(self, channel: int) -> Stream:
         """The stream of a channel; always the same one."""
         state = self.channel(channel)
-        with self._streams_lock:
-            if state.number not in self._channel_streams:
-                self._channel_streams[state.number] = self._add_stream(f"of channel {state.number}")
-            return self._channel_streams[state.number]
+        if state.number not in self._channel_streams:
+            self._channel_streams[state.number] = self.new_stream(f"of channel {state.number}")
+        return self._channel_streams[state.number]
 
     def new_stream(self, name: str) -> Stream:
         """Another stream, called ``name``."""
-        self.context.check_open()
-        with self._streams_lock:
-            return self._add_stream(name)
+        self.check_open()
+        stream = Stream(name, self.domain)
+        self.streams.append(stream)
+        return stream
 
     def queued_in_order(self, channel: int) -> Stream | None:
         """The stream of a channel if it was ever asked for."""
         return self._channel_streams.get(channel)
 
-    def _add_stream(self, name: str) -> Stream:
-        stream = Stream(name, len(self.streams), self.context)
-        self.streams.append(stream)
-        return stream
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """A call of the device, which is open when those of other threads are over."""
+        with self.clock:
+            self.check_open()
+            yield
 
-    def perform(
-        self,
-        handle: Handle[T],
-        action: Callable[[], T],
-        stream: Stream | None,
-        channel: int | None,
-    ) -> Handle[T]:
-        """Carries out ``action`` now, or queues it."""
-        if stream is not None:
-            stream.submit(handle, action, channel)
-            return handle
-        handle.start()
-        try:
-            self.context.gate.check_call(handle.what)
-            outcome: T | BaseException = action()
-        except BaseException as error:
-            handle.finish(error)
-            raise
-        handle.finish(outcome)
-        return handle
+    def release(self, call: Callable[[], None]) -> None:
+        """Has something freed, see :meth:`~sw_driver.device.clock.Clock.release`."""
+
+        def checked() -> None:
+            self.check_open()
+            call()
+
+        self.clock.release(checked)
 
     # Checks. None of them changes anything.
 
+    def check_open(self) -> None:
+        """Raises :class:`ClosedError` if the device cannot be used any more."""
+        if self.closed:
+            raise ClosedError("the device was closed: open it again")
+
     def channel(self, channel: int) -> Channel:
         """The channel of that number."""
-        self.context.check_open()
+        self.check_open()
         return self.channels[checked_channel(channel, len(self.channels))]
 
     def owner(self, pointer: AxdimmPointer) -> Channel:
         """The channel of ``pointer``, which has to be of this kind and device."""
-        self.context.check_open()
-        self.allocations.check_kind(pointer)
-        return self.channel(pointer.channel)
+        self.check_open()
+        return self.channels[self.allocations.check(pointer).channel]
 
     def policy(self, modes: str | None) -> ModePolicy:
         """What an access does that needs the other mode; None is the device's."""
@@ -238,51 +211,30 @@ class Session:
                 "stream() or new_stream()"
             )
 
-    def describe(self) -> str:
-        """The driver's view of the device in words. Asks nobody, so it never blocks."""
-        channels = "; ".join(channel.describe() for channel in self.channels)
-        queued = ", ".join(
-            f"stream {stream.name}: {stream.queued}" for stream in self.streams if stream.queued
-        )
-        return f"{channels}; queued: {queued or 'nothing'}"
-
     # Closing.
 
     def close(self) -> None:
         """Closes the device, see :meth:`~sw_driver.axdimm.device.Axdimm.close`."""
-        if os.getpid() != self._pid:
-            return  # a fork's copy, which has neither threads nor device
-        self.context.closing.set()
-        self.context.gate.open()
+        if not self.clock.is_forked:
+            self.clock.release(self._close)
+
+    def _close(self) -> None:
+        self.closed = True
         _open.discard(self)
         try:
-            self._end_work()
-            with self._memories_lock:
-                # Each is released though another fails; none is a second time.
-                self._resources.close()
+            for stream in self.streams:
+                stream.close()
+            self.clock.close(self.domain)
+            # Each is released though another fails; none is a second time.
+            self._resources.close()
         finally:
             # Also when closing fails, for what was recorded is worth as much.
             self._write_timeline()
 
-    def _end_work(self) -> None:
-        """Ends all threads, after what they are at."""
-        context = self.context
-        with ExitStack() as locks:
-            for stream in list(self.streams):
-                context.watchdog.until(stream.stop, f"the end of what stream {stream.name} does")
-            for state in self.channels:
-                state.acquire_for_closing()
-                locks.callback(state.leave)
-            for state in self.channels:
-                run = f"the end of the run on channel {state.number}"
-                context.watchdog.until(state.follower.stop, run)
-        # They may be waiting for a channel, and are refused now.
-        context.watchdog.until(context.notifier.stop, "the callbacks in progress")
-
     def _write_timeline(self) -> None:
         path, self._timeline_path = self._timeline_path, None
-        if self.context.timeline is not None and path is not None:
-            self.context.timeline.write(path)
+        if self.timeline is not None and path is not None:
+            self.timeline.write(path)
 
     def _close_memories(self) -> None:
         with ExitStack() as each:

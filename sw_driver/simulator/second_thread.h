@@ -1,8 +1,5 @@
-// A second thread for a simulation in steps, and the choice whether it pays. A process that is
-// forked does not have it, and must neither use nor destroy its copy.
-//
-// Both threads spin while a step lasts, some tens of microseconds at most. Where the second one has
-// no core of its own that costs more than it gains, so both ways are timed now and then.
+// Second threads for a simulation. A process that is forked does not have them, and must neither
+// use nor destroy its copies.
 
 #pragma once
 
@@ -16,6 +13,17 @@
 #include <thread>
 #include <utility>
 
+inline void wait_a_moment(unsigned& spins) {
+    if (++spins % 1024 == 0) std::this_thread::yield();
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// For a simulation in steps.
+//
+// Both threads spin while a step lasts, some tens of microseconds at most. Where the second one has
+// no core of its own that costs more than it gains, so both ways are timed: see Faster.
 class SecondThread {
 public:
     // `share` does the second thread's part of a step.
@@ -36,18 +44,13 @@ public:
         const uint64_t number = step_.load(std::memory_order_relaxed) + 1;
         step_.store(number, std::memory_order_release);
         own();
-        for (unsigned spins = 0; done_.load(std::memory_order_acquire) != number;) wait(spins);
+        for (unsigned spins = 0; done_.load(std::memory_order_acquire) != number;) {
+            wait_a_moment(spins);
+        }
     }
 
 private:
     enum State { kAsleep, kAwake, kOver };
-
-    static void wait(unsigned& spins) {
-        if (++spins % 1024 == 0) std::this_thread::yield();
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#endif
-    }
 
     void awaken(State state) {
         {
@@ -67,7 +70,7 @@ private:
             for (unsigned spins = 0; state_.load(std::memory_order_acquire) == kAwake;) {
                 const uint64_t number = step_.load(std::memory_order_acquire);
                 if (number == seen) {
-                    wait(spins);
+                    wait_a_moment(spins);
                     continue;
                 }
                 share_();
@@ -84,6 +87,78 @@ private:
     std::atomic<State> state_{kAsleep};
     alignas(64) std::atomic<uint64_t> step_{0};
     alignas(64) std::atomic<uint64_t> done_{0};
+    std::thread thread_;
+};
+
+// For parts of which each is done by the thread that is free, and takes longer than to wake the
+// second one. That is waited for only if it has begun a part: it may have no core of its own.
+class Helper {
+public:
+    // `part` does the part of that number.
+    explicit Helper(std::function<void(unsigned)> part)
+        : part_(std::move(part)), thread_([this] { run(); }) {}
+
+    ~Helper() {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            over_ = true;
+        }
+        woken_.notify_one();
+        thread_.join();
+    }
+
+    // Does `own` and the parts below `parts`; returns when all are done.
+    template <typename Own> void share(unsigned parts, Own&& own) {
+        undone_.store(parts, std::memory_order_relaxed);
+        left_.store(parts);
+        if (asleep_.load()) {
+            { const std::lock_guard<std::mutex> lock(mutex_); }
+            woken_.notify_one();
+        }
+        own();
+        while (take_part()) {
+        }
+        for (unsigned spins = 0; undone_.load(std::memory_order_acquire) != 0;) {
+            wait_a_moment(spins);
+        }
+    }
+
+private:
+    static constexpr std::chrono::microseconds kAwake{100};
+
+    bool take_part() {
+        unsigned left = left_.load();
+        do {
+            if (left == 0) return false;
+        } while (!left_.compare_exchange_weak(left, left - 1));
+        part_(left - 1);
+        undone_.fetch_sub(1, std::memory_order_release);
+        return true;
+    }
+
+    void run() {
+        for (;;) {
+            const auto sleep_at = std::chrono::steady_clock::now() + kAwake;
+            bool taken = false;
+            for (unsigned spins = 0; !taken && std::chrono::steady_clock::now() < sleep_at;) {
+                taken = take_part();
+                wait_a_moment(spins);
+            }
+            if (taken) continue;
+            std::unique_lock<std::mutex> lock(mutex_);
+            asleep_.store(true);
+            woken_.wait(lock, [this] { return over_ || left_.load() != 0; });
+            asleep_.store(false);
+            if (over_) return;
+        }
+    }
+
+    std::function<void(unsigned)> part_;
+    std::mutex mutex_;
+    std::condition_variable woken_;
+    std::atomic<bool> asleep_{false};
+    bool over_ = false;
+    std::atomic<unsigned> left_{0}, undone_{0};
     std::thread thread_;
 };
 

@@ -195,7 +195,7 @@ def test_one_channel_copies_while_the_other_runs(device: Axdimm, watched: Watche
     update = Update(device, 0, 64, rng)
     update.upload(memory)
     device.SetArbiterAcc(0)
-    watched.hold()
+    watched.held = True
     run = device.RunAdamOnAxdimmAsync(
         **update.tensors, nparams=64, **update.hyperparameters, channel=0
     )
@@ -206,7 +206,7 @@ def test_one_channel_copies_while_the_other_runs(device: Axdimm, watched: Watche
     device.MemcpyAxdimm2Host(back, pointer, 1000)
     assert np.array_equal(back, data)
     assert not run.done
-    watched.release()
+    watched.held = False
     run.wait(timeout=60)
     device.SetArbiterNormal(0)
 

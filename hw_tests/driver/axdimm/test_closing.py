@@ -1,192 +1,162 @@
-"""Closing the device while other threads use it."""
+"""Closing the device while it is used: by other threads, within a call, and what fails to close."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from hw.axdimm.config import configure
 from hw_tests.driver.adam import ADAM
-from sw_driver.axdimm import Axdimm, backends
-from sw_driver.axdimm.backends.cycles import CyclesTransport
+from hw_tests.driver.transports import Bytes, TransportWrapper, WatchedTransport
+from sw_driver.axdimm import Axdimm, AxdimmPointer, backends
 from sw_driver.axdimm.backends.golden import GoldenTransport
-from sw_driver.axdimm.runs import KernelRun
 from sw_driver.device import errors
 from sw_driver.device.tensors import HostMemory
-from sw_driver.device.transport import Transport, kernel_window
-from sw_driver.runtime.wrapper import TransportWrapper
 
 SECONDS = 60
 COUNT = 20
+NBYTES = 4 * COUNT
 
 
-class _HeldTransport(TransportWrapper):
-    """Holds up the next write from ``held_from`` on; refuses whatever comes after closing."""
+class _Interposed(TransportWrapper):
+    """Calls something in the middle of the next write; nothing may come after closing."""
 
-    def __init__(self, inner: Transport | None = None) -> None:
-        super().__init__(inner or GoldenTransport(capacity_bytes=1 << 20))
-        self.held_from: int | None = None
-        self.holding = threading.Event()
-        self.go_on = threading.Event()
-        self.read_during_a_write = False
-        self.closed_during_a_call = False
-        self._calls = 0
-        self._closed = False
+    def __init__(self) -> None:
+        super().__init__(GoldenTransport(capacity_bytes=1 << 20))
+        self.interpose: Callable[[], object] | None = None
+        self.closed = False
 
-    def write_lines(self, channel: int, address: int, data: np.ndarray) -> None:
-        assert not self._closed
-        self._calls += 1
-        if self.held_from is not None and address >= self.held_from:
-            self.held_from = None
-            self.holding.set()
-            assert self.go_on.wait(SECONDS)
-        super().write_lines(channel, address, data)
-        self._calls -= 1
-
-    def read_lines(self, channel: int, address: int, nbytes: int) -> np.ndarray:
-        assert not self._closed
-        self.read_during_a_write |= self._calls > 0
-        return super().read_lines(channel, address, nbytes)
-
-    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
-        assert not self._closed
-        return super().poll(channel, address, mask, value, **times)
+    def write_steps(self, channel: int, address: int, data: Bytes) -> Generator[None, None, None]:
+        call, self.interpose = self.interpose, None
+        if call is not None:
+            call()
+        yield
+        assert not self.closed
+        yield from super().write_steps(channel, address, data)
 
     def close(self) -> None:
-        self.closed_during_a_call |= self._calls > 0
-        self._closed = True
+        self.closed = True
         super().close()
 
 
-class _Scene:
-    """A device whose transport it owns, and threads."""
-
-    def __init__(self, transport: _HeldTransport, device: Axdimm, pool: ThreadPoolExecutor) -> None:
-        self.transport = transport
-        self.device = device
-        self._pool = pool
-        self.tensors = {name: device.MallocAxdimm(4 * COUNT, 0) for name in "pmvg"}
-
-    def copy(self) -> None:
-        """A copy into channel 0."""
-        self.device.MemcpyHost2Axdimm(self.tensors["p"], bytes(4 * COUNT), 4 * COUNT)
-
-    def run(self) -> KernelRun:
-        """A run on channel 0."""
-        return self.device.RunAdamOnAxdimmAsync(**self.tensors, nparams=COUNT, **ADAM, channel=0)
-
-    def held(self, call: Callable[[], Any], held_from: int = 0) -> Future[Any]:
-        """Begins ``call`` in a thread; returns when it is held up in a write."""
-        self.transport.held_from = held_from
-        future = self._pool.submit(call)
-        assert self.transport.holding.wait(SECONDS)
-        return future
-
-    def close(self) -> Future[None]:
-        """Begins to close in a thread; returns when calls are refused."""
-        future = self._pool.submit(self.device.close)
-        deadline = time.monotonic() + SECONDS
-        while time.monotonic() < deadline:
-            try:
-                self.device.mode(0)
-            except errors.ClosedError:
-                return future
-        raise TimeoutError("the device does not close")
-
-    def begin(self, call: Callable[[], Any]) -> Future[Any]:
-        """Begins ``call`` in a thread."""
-        return self._pool.submit(call)
-
-
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Scene]:
-    transport = _HeldTransport()
+def transport(monkeypatch: pytest.MonkeyPatch) -> _Interposed:
+    transport = _Interposed()
     monkeypatch.setitem(backends.BACKENDS, "golden", lambda options: transport)
+    return transport
+
+
+def copy(device: Axdimm, pointer: AxdimmPointer, **how: Any) -> Any:
+    return device.MemcpyHost2Axdimm(pointer, bytes(NBYTES), NBYTES, **how)
+
+
+def test_closing_waits_for_another_threads_call(transport: _Interposed) -> None:
     device = Axdimm("golden")
-    with ThreadPoolExecutor(20) as pool:
-        yield _Scene(transport, device, pool)
-        transport.go_on.set()
-    device.close()
+    pointer = device.MallocAxdimm(NBYTES, 0)
+    begun, go_on = threading.Event(), threading.Event()
 
+    def hold() -> None:
+        begun.set()
+        assert go_on.wait(SECONDS)
 
-def test_accesses_beside_the_driver_wait_for_its_own(scene: _Scene) -> None:
-    copy = scene.held(scene.copy)
-    reading = scene.begin(lambda: scene.device.transport.read_lines(0, 0, 64))
-    with pytest.raises(TimeoutError):
-        reading.result(0.05)
-    scene.transport.go_on.set()
-    copy.result(SECONDS)
-    reading.result(SECONDS)
-    assert not scene.transport.read_during_a_write
-
-
-def test_closing_waits_for_a_call_in_flight(scene: _Scene) -> None:
-    copy = scene.held(scene.copy)
-    closing = scene.close()
-    with pytest.raises(TimeoutError):
-        closing.result(0.05)
-    scene.transport.go_on.set()
-    copy.result(SECONDS)
-    closing.result(SECONDS)
-    assert not scene.transport.closed_during_a_call
+    transport.interpose = hold
+    with ThreadPoolExecutor(3) as pool:
+        copying = pool.submit(copy, device, pointer)
+        assert begun.wait(SECONDS)
+        closing = [pool.submit(device.close) for _ in range(2)]
+        with pytest.raises(TimeoutError):
+            closing[0].result(0.05)
+        assert not transport.closed
+        go_on.set()
+        copying.result(SECONDS)
+        for each in closing:
+            each.result(SECONDS)
+    assert transport.closed
     with pytest.raises(errors.ClosedError):
-        scene.copy()
+        copy(device, pointer)
 
 
-def test_a_call_that_waits_while_the_device_is_closed_is_refused(scene: _Scene) -> None:
-    device, pointer = scene.device, scene.tensors["p"]
-    calls: list[Callable[[], Any]] = [
-        scene.copy,
-        scene.run,
-        lambda: device.MemcpyAxdimm2Host(bytearray(64), pointer, 64),
-        lambda: device.MemcpyAxdimm2Host(bytearray(64), pointer, 64, backdoor=True),
-        lambda: device.SetArbiterAcc(0),
-        lambda: device.SetArbiterNormal(0),
-        lambda: device.MallocAxdimm(64, 0),
-        lambda: device.FreeAxdimm(pointer),
-        lambda: device.memory(0),
-        lambda: device.configuration(0),
-        lambda: device.copied_bytes(0),
-        lambda: device.describe(),
-        lambda: device.registers(0).read("arbiter.id"),
-        lambda: device.peek(0, 0, 64),
-    ]
-    copy = scene.held(scene.copy)
-    waiting = [scene.begin(call) for call in calls]
-    time.sleep(0.1)  # until they wait: should one come late, it is refused all the same
-    closing = scene.close()
-    scene.transport.go_on.set()
-    copy.result(SECONDS)
-    for future in waiting:
+CALLS: dict[str, Callable[[Axdimm, AxdimmPointer], Any]] = {
+    "copy": copy,
+    "by the backdoor": lambda device, pointer: copy(device, pointer, backdoor=True),
+    "queued copy": lambda device, pointer: copy(device, pointer, stream=device.stream(0)),
+    "run": lambda device, pointer: device.RunAdamOnAxdimmAsync(
+        pointer, pointer, pointer, pointer, COUNT, *ADAM.values(), 0
+    ),
+    "mode": lambda device, pointer: device.SetArbiterAcc(0),
+    "malloc": lambda device, pointer: device.MallocAxdimm(64, 0),
+    "malloc of the host": lambda device, pointer: device.MallocHost(64),
+    "free": lambda device, pointer: device.FreeAxdimm(pointer),
+    "configuration": lambda device, pointer: device.configuration(0),
+    "describe": lambda device, pointer: device.describe(),
+    "registers": lambda device, pointer: device.registers(0).read("arbiter.id"),
+    "peek": lambda device, pointer: device.peek(0, 0, 64),
+    "mapping": lambda device, pointer: device.map(pointer, 64).load(0, 64),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+def test_what_is_closed_within_a_call_is_closed_at_its_end(
+    transport: _Interposed, call: Callable[[Axdimm, AxdimmPointer], Any]
+) -> None:
+    """As by garbage collection, which comes at any time."""
+    device = Axdimm("golden")
+    pointer = device.MallocAxdimm(NBYTES, 0)
+    transport.interpose = device.close
+    assert not transport.closed
+    copy(device, pointer)
+    with pytest.raises(errors.ClosedError):
+        call(device, pointer)
+    assert transport.closed
+
+
+def test_what_is_freed_within_a_call_is_free_after_it(transport: _Interposed) -> None:
+    """As by garbage collection."""
+    device = Axdimm("golden")
+    pointer, other = (device.MallocAxdimm(NBYTES, 0) for _ in range(2))
+    host = device.MallocHost(NBYTES)
+    before = device.memory(0).allocations
+    transport.interpose = lambda: (device.FreeAxdimm(other), device.FreeHost(host))
+    copy(device, pointer)
+    assert device.memory(0).allocations == before - 1
+    with pytest.raises(errors.PointerError, match="was freed"):
+        device.FreeHost(host)
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_a_callback_closes_the_device_during_a_copy(transport: _Interposed, queued: bool) -> None:
+    device = Axdimm("golden")
+    pointers = [device.MallocAxdimm(NBYTES, channel) for channel in range(2)]
+    copy(device, pointers[0], stream=device.stream(0)).add_done_callback(device.close)
+    with pytest.raises(errors.ClosedError, match="the device was closed"):
+        copy(device, pointers[1], stream=device.stream(1) if queued else None).wait()
+    assert transport.closed
+
+
+def test_closing_ends_what_is_queued_or_in_progress() -> None:
+    transport = WatchedTransport(GoldenTransport())
+    device = Axdimm(transport)
+    tensors = {name: device.MallocAxdimm(NBYTES, 0) for name in "pmvg"}
+    device.SetArbiterAcc(0)
+    transport.held = True
+    run = device.RunAdamOnAxdimmAsync(**tensors, nparams=COUNT, **ADAM, channel=0)
+    stream = device.stream(0)
+    queued = [device.SetArbiterNormal(0, stream=stream, modes="wait") for _ in range(3)]
+    assert not queued[0].done
+    device.close()
+    with pytest.raises(errors.ClosedError, match=f"during .*{COUNT} parameters"):
+        run.wait()
+    for handle in queued:
+        with pytest.raises(errors.ClosedError, match="before switch of channel 0"):
+            handle.wait()
+    for call in (lambda: device.SetArbiterNormal(0, stream=stream), lambda: stream.wait_for(run)):
         with pytest.raises(errors.ClosedError):
-            future.result(SECONDS)
-    closing.result(SECONDS)
-
-
-def test_a_run_that_starts_while_the_device_is_closed_has_its_handle(scene: _Scene) -> None:
-    scene.device.SetArbiterAcc(0)
-    starting = scene.held(scene.run, held_from=kernel_window(scene.transport.capacity_bytes))
-    closing = scene.close()
-    time.sleep(0.1)
-    scene.transport.go_on.set()
-    assert starting.result(SECONDS).wait(SECONDS).nparams == COUNT
-    closing.result(SECONDS)
-    assert not scene.transport.closed_during_a_call
-
-
-def test_two_threads_may_close(scene: _Scene) -> None:
-    copy = scene.held(scene.copy)
-    closing = [scene.close(), scene.begin(scene.device.close)]
-    scene.transport.go_on.set()
-    for future in (copy, *closing):
-        future.result(SECONDS)
+            call()
+    stream.wait()
 
 
 def _fail(*arguments: object, **options: object) -> None:
@@ -198,12 +168,12 @@ def test_what_fails_to_close_keeps_nothing_else_open(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: type
 ) -> None:
     trace = tmp_path / "trace.json"
-    device = Axdimm("cycles:tiny", timeline=trace)
-    device.MallocHost(64)
-    device.RegisterStorage(tmp_path / "storage", capacity_bytes=1 << 20)
-    device.SetArbiterAcc(0)
     with monkeypatch.context() as broken:
         broken.setattr(what, "close", _fail)
+        device = Axdimm("cycles:tiny", timeline=trace)
+        device.MallocHost(64)
+        device.RegisterStorage(tmp_path / "storage", capacity_bytes=1 << 20)
+        device.SetArbiterAcc(0)
         with pytest.raises(errors.AxdimmError, match="no end"):
             device.close()
     assert "to acceleration mode" in trace.read_text()
@@ -212,23 +182,3 @@ def test_what_fails_to_close_keeps_nothing_else_open(
     assert not trace.exists()
     with Axdimm("cycles:tiny") as device:
         device.RegisterStorage(tmp_path / "storage")
-
-
-def test_closing_can_be_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    trace = tmp_path / "trace.json"
-    transport = _HeldTransport(CyclesTransport(configure("tiny")))
-    monkeypatch.setitem(backends.BACKENDS, "cycles", lambda options: transport)
-    device = Axdimm("cycles", timeline=trace, stall_timeout_s=0.1)
-    pointer = device.MallocAxdimm(64, 0)
-    device.SetArbiterAcc(1)
-    transport.held_from = 0
-    with ThreadPoolExecutor(1) as pool:
-        copy = pool.submit(device.MemcpyHost2Axdimm, pointer, bytes(64), 64)
-        assert transport.holding.wait(SECONDS)
-        with pytest.raises(errors.DeviceTimeoutError, match="call in progress on channel 0"):
-            device.close()
-        assert "to acceleration mode" in trace.read_text()
-        transport.go_on.set()
-        copy.result(SECONDS)
-    device.close()
-    assert not transport.closed_during_a_call

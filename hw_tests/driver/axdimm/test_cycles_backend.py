@@ -17,8 +17,9 @@ from sw_driver.axdimm.backends.cycles import CyclesTransport
 from sw_driver.axdimm.channel import RUN_POLL_FABRIC_CYCLES
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.axdimm.runs import RunResult
+from sw_driver.axdimm.transport import Transport, arbiter_window
 from sw_driver.device.link import Link
-from sw_driver.device.transport import DeviceTimeout, Transport, arbiter_window
+from sw_driver.device.transport import DeviceTimeout
 
 CONFIG = configure("tiny")
 LINE = 64

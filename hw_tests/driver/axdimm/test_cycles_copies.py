@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -14,9 +13,17 @@ import pytest
 
 from hw_tests.driver.adam import ADAM
 from sw_driver.axdimm import Axdimm
-from sw_driver.axdimm.backends import BackendOptions, cycles, open_backend
+from sw_driver.axdimm.backends import BackendOptions, open_backend
 from sw_driver.axdimm.registers import arbiter_registers
-from sw_driver.device.transport import LINE_BYTES, DeviceFault, Transport, arbiter_window
+from sw_driver.axdimm.transport import (
+    LINE_BYTES,
+    LINK_CHUNK_LINES,
+    LINK_FABRIC_CYCLES_PER_LINE,
+    Transport,
+    arbiter_window,
+)
+from sw_driver.device.streams import Handle
+from sw_driver.device.transport import DeviceFault
 from sw_driver.predict.axdimm import HostTraffic
 
 PRESETS = ("tiny", "axdimm")
@@ -234,77 +241,52 @@ def test_an_interval_may_end_before_a_refresh_that_was_decided_on(parameters: in
     assert outcomes[1] == outcomes[0]
 
 
-def test_a_channel_that_is_engaged_goes_first() -> None:
-    """Its calls come in time however late the host makes them."""
-    transport = open_backend("cycles:tiny")
-    nbytes = 1 << 12
-    begin = max(transport.now(channel) for channel in range(2))
-    for channel in range(2):
-        transport.engage(channel, begin)
-    other = threading.Thread(target=copy_at, args=(transport, begin + 8, None, 1, True, nbytes))
-    other.start()
-    other.join(timeout=0.2)
-    assert other.is_alive()
-    copy_at(transport, begin, None, 0, True, nbytes)
-    other.join(timeout=60)
-    assert not other.is_alive()
-    assert transport.now(0) - begin < 2 * 2 * nbytes // LINE_BYTES
-    assert transport.now(1) - begin == 2 * 2 * nbytes // LINE_BYTES
-
-
-def test_a_channel_that_stays_engaged_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycles, "ENGAGED_PATIENCE_S", 0.01)
-    transport = open_backend("cycles:tiny")
-    transport.engage(0, transport.now(1))
-    copy_at(transport, transport.now(1) + 100, None, 1, True, LINE_BYTES)
-    assert transport.now(0) < transport.now(1)
-
-
-def copy_at(
-    transport: Transport,
-    begin: int,
-    ready: threading.Barrier | None,
-    channel: int,
-    write: bool,
-    nbytes: int,
-) -> None:
-    """A copy that begins at ``begin`` and, in the host's time, when all are ready."""
-    transport.set_host_time(begin)
-    if ready is not None:
-        ready.wait(timeout=60)
-    if write:
-        transport.write_lines(channel, 0, np.zeros(nbytes, np.uint8))
-    else:
-        transport.read_lines(channel, 0, nbytes)
-    transport.disengage(channel)
+def copy_at_once(
+    transport: Transport, begin: int, writes: tuple[bool, bool], nbytes: int
+) -> list[int]:
+    """Copies on both channels from ``begin`` on; when each is over."""
+    domain, data = transport.domain, np.zeros(nbytes, np.uint8)
+    copies: list[Handle[None]] = [Handle(f"copy on channel {each}", domain) for each in range(2)]
+    with domain.clock as clock:
+        clock.now = begin
+        for channel, write in enumerate(writes):
+            steps = (
+                transport.write_steps(channel, 0, data)
+                if write
+                else transport.read_steps(channel, 0, nbytes)
+            )
+            clock.begin_now(copies[channel], steps)
+        for each in copies:
+            clock.run(each)
+            each.outcome()
+    return [each.ended for each in copies]
 
 
 @pytest.mark.parametrize("writes", [(False, False), (False, True), (True, True)])
 def test_copies_of_both_channels_share_the_link(
     pair: tuple[Transport, Transport], writes: tuple[bool, bool]
 ) -> None:
-    """Both channels are engaged, or it would be the host's decision which thread is first."""
-    totals = []
     nbytes = 1 << 18 if pair[0].capacity_bytes <= 1 << 20 else 1 << 21
+    totals = []
     for transport in pair:
         begin = max(transport.now(channel) for channel in range(2))
-        ready = threading.Barrier(2)
-        threads = [
-            threading.Thread(
-                target=copy_at, args=(transport, begin, ready, channel, writes[channel], nbytes)
-            )
-            for channel in range(2)
-        ]
-        for channel in range(2):
-            transport.engage(channel, begin)
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=60)
-            assert not thread.is_alive()
-        totals.append(max(transport.now(channel) for channel in range(2)) - begin)
+        totals.append(max(copy_at_once(transport, begin, writes, nbytes)) - begin)
     assert totals[1] == pytest.approx(totals[0], rel=0.01)
     assert totals[1] >= 2 * 2 * nbytes // LINE_BYTES
+
+
+def test_channels_take_turns_at_the_link() -> None:
+    transport = open_backend("cycles:tiny")
+    begin = max(transport.now(channel) for channel in range(2))
+    nbytes = 1 << 12
+    transport.record_link(True)
+    first, second = copy_at_once(transport, begin, (True, True), nbytes)
+    whole = 2 * 2 * nbytes // LINE_BYTES
+    turn = LINK_FABRIC_CYCLES_PER_LINE * LINK_CHUNK_LINES
+    assert second - begin == whole
+    assert first - begin == whole - turn
+    uses = transport.link_uses(0).tolist()
+    assert uses == [[at, at + turn] for at in range(begin, first, 2 * turn)]
 
 
 def test_uses_of_the_link_are_recorded_and_disjoint() -> None:

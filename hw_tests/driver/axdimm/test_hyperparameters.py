@@ -15,8 +15,8 @@ from golden.rules import reference
 from hw.rules import RULES, rule
 from sw_driver.axdimm.hyperparameters import LAST_STEP, checked_hyperparameters, rule_constants
 from sw_driver.axdimm.registers import kernel_registers
+from sw_driver.axdimm.transport import Transport
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.device.transport import Transport
 
 LARGEST = float(np.finfo(np.float32).max)
 SMALLEST = float(np.finfo(np.float32).smallest_subnormal)

@@ -18,8 +18,9 @@ from sw_driver.axdimm import Axdimm, BackendOptions, MappedTransport, open_backe
 from sw_driver.axdimm.backends import mapped
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.backends.mapped import MappedFile
+from sw_driver.axdimm.transport import arbiter_window, kernel_window
 from sw_driver.device import errors
-from sw_driver.device.transport import DeviceTimeout, arbiter_window, kernel_window
+from sw_driver.device.transport import DeviceTimeout
 
 CAPACITY = 1 << 17
 CHANNELS = 2

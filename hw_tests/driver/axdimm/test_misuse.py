@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,13 +12,13 @@ import pytest
 
 from hw_tests.driver.adam import ADAM
 from hw_tests.driver.device_memory import snapshot
-from hw_tests.driver.transports import WatchedTransport
+from hw_tests.driver.transports import Bytes, TransportWrapper, WatchedTransport
 from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.registers import kernel_registers
+from sw_driver.axdimm.transport import Transport, arbiter_window, kernel_window
 from sw_driver.device import errors
-from sw_driver.device.transport import DeviceTimeout, Transport, arbiter_window, kernel_window
-from sw_driver.runtime.wrapper import TransportWrapper
+from sw_driver.device.transport import DeviceTimeout
 
 COUNT = 20
 NBYTES = 4 * COUNT
@@ -32,7 +32,7 @@ def refused(
     running: tuple[int, ...] = (),
 ) -> Iterator[None]:
     """Expects ``exception`` with ``numbers`` in its message, and that nothing changes."""
-    watched = device.transport.inner
+    watched = device.transport
     assert isinstance(watched, WatchedTransport)
     idle = [channel for channel in range(device.channels) if channel not in running]
 
@@ -270,7 +270,7 @@ def test_what_a_running_kernel_forbids(
     device: Axdimm, watched: WatchedTransport, ready: dict[str, Any]
 ) -> None:
     other = device.MallocAxdimm(64, 0)
-    watched.hold()
+    watched.held = True
     run = device.RunAdamOnAxdimmAsync(**ready)
     assert not run.done
     assert not device.PollAxdimm(0)
@@ -296,7 +296,7 @@ def test_what_a_running_kernel_forbids(
         run.wait(timeout=0.01)
     with refused(device, errors.WaitTimeoutError, COUNT, 0.01, running=(0,)):
         device.WaitAxdimm(0, timeout=0.01)
-    watched.release()
+    watched.held = False
     assert run.wait(timeout=60).nparams == COUNT
     assert device.WaitAxdimm(0) == run.wait()
     assert device.PollAxdimm(0)
@@ -319,18 +319,20 @@ class _StuckTransport(TransportWrapper):
 
     stuck = False
 
-    def read_lines(self, channel: int, address: int, nbytes: int):
-        data = super().read_lines(channel, address, nbytes)
+    def read_steps(self, channel: int, address: int, nbytes: int) -> Generator[None, None, Bytes]:
+        data = yield from super().read_steps(channel, address, nbytes)
         if self.stuck and address == kernel_window(self.capacity_bytes) + 0x40:
             data[0] |= 1
         if self.stuck and address == arbiter_window(self.capacity_bytes) + 0x80:
             data[0] |= 4
         return data
 
-    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
+    def poll_steps(
+        self, channel: int, address: int, mask: int, value: int, **times: Any
+    ) -> Generator[None, None, int]:
         if self.stuck and address == kernel_window(self.capacity_bytes) + 0x40:
             raise DeviceTimeout("busy")
-        return super().poll(channel, address, mask, value, **times)
+        return (yield from super().poll_steps(channel, address, mask, value, **times))
 
 
 def test_a_kernel_that_never_finishes_is_given_up() -> None:
@@ -342,8 +344,12 @@ def test_a_kernel_that_never_finishes_is_given_up() -> None:
         run = device.RunAdamOnAxdimmAsync(
             **pointers, nparams=COUNT, **ADAM, channel=0, timeout_fabric_cycles=12345
         )
-        with pytest.raises(errors.DeviceTimeoutError, match=r"12345 fabric cycles.*0x"):
+        with pytest.raises(errors.DeviceTimeoutError, match=r"12345 fabric cycles.*0x") as caught:
             run.wait(timeout=60)
+        assert caught.value.details["state"] == (
+            f"channel 0: acceleration mode, kernel not seen idle, last run of {COUNT} parameters "
+            f"0 of {COUNT} updated"
+        )
         assert not device.PollAxdimm(0)
         with pytest.raises(errors.BusyError, match=rf"{COUNT} parameters.*PollAxdimm\(0\)"):
             device.SetArbiterNormal(0)
@@ -388,8 +394,8 @@ def test_the_driver_finds_a_kernel_at_work(backend: Transport) -> None:
         device.SetArbiterAcc(0)
         settings = {f"{name}_in": 4 * 4096 * number for number, name in enumerate("pgmv")}
         settings |= {f"{name}_out": settings[f"{name}_in"] for name in "pmv"}
-        window.write({"count": count, **settings})
-        window.write({"control": 1})
+        window.write_many({"count": count, **settings})
+        window.write("control", 1)
     with Axdimm(backend) as device:
         if backend.timed:
             assert not device.PollAxdimm(0)
@@ -408,7 +414,10 @@ def test_the_driver_finds_a_kernel_at_work(backend: Transport) -> None:
 class _UnswitchingTransport(TransportWrapper):
     """No mode is seen to switch."""
 
-    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
+    def poll_steps(
+        self, channel: int, address: int, mask: int, value: int, **times: Any
+    ) -> Generator[None, None, int]:
+        yield from ()
         raise DeviceTimeout("draining")
 
 
@@ -423,8 +432,10 @@ def test_a_switch_that_takes_too_long_is_given_up() -> None:
 class _FailingTransport(TransportWrapper):
     """A kernel that ends with a cause."""
 
-    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
-        result = super().poll(channel, address, mask, value, **times)
+    def poll_steps(
+        self, channel: int, address: int, mask: int, value: int, **times: Any
+    ) -> Generator[None, None, int]:
+        result = yield from super().poll_steps(channel, address, mask, value, **times)
         return result | 0x74 if address == kernel_window(self.capacity_bytes) + 0x40 else result
 
 
@@ -444,7 +455,8 @@ def test_errors_of_the_kernel_have_their_names() -> None:
 class _OtherDevice(TransportWrapper):
     """Something else answers."""
 
-    def read_lines(self, channel: int, address: int, nbytes: int):
+    def read_steps(self, channel: int, address: int, nbytes: int) -> Generator[None, None, Bytes]:
+        yield from ()
         return np.zeros(nbytes, dtype=np.uint8)
 
 

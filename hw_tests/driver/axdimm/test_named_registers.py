@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,8 +15,8 @@ from hw_tests.driver.transports import WatchedTransport
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.channel import Channel
 from sw_driver.axdimm.named_registers import NamedRegisters
+from sw_driver.axdimm.transport import kernel_window
 from sw_driver.device import errors
-from sw_driver.device.transport import kernel_window
 
 MAGIC = 0x4E445841
 
@@ -145,13 +144,12 @@ def test_the_other_fields_of_a_register_keep_their_values() -> None:
         def read(self, name: str) -> int:
             return self.held
 
-        def write(self, values: dict[str, int]) -> None:
-            self.held = values["three"]
+        def write(self, name: str, value: int) -> None:
+            assert name == "three"
+            self.held = value
 
     window, empty = Window(), SimpleNamespace(registers=())
-    channel = SimpleNamespace(
-        arbiter=window, kernel=empty, exclusive=nullcontext, check_idle=lambda: None
-    )
+    channel = SimpleNamespace(arbiter=window, kernel=empty, use=lambda what, call, **idle: call())
     registers = NamedRegisters(cast(Channel, channel))
     registers.write("three.b", 9)
     assert window.held == 0x00903  # what cannot be written is not

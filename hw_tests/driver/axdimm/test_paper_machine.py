@@ -26,7 +26,7 @@ def device() -> Iterator[Axdimm]:
 
 
 def transport_of(device: Axdimm) -> VerilatedTransport:
-    transport = device.transport.inner
+    transport = device.transport
     assert isinstance(transport, VerilatedTransport)
     return transport
 

@@ -10,8 +10,9 @@ import pytest
 from hw.kernel.registers import kernel_map
 from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.device_memory import fill, snapshot
-from sw_driver.axdimm.registers import RegisterWindow, arbiter_registers, kernel_registers
-from sw_driver.device.transport import DeviceFault, Transport, kernel_window
+from sw_driver.axdimm.registers import ChannelRegisters, arbiter_registers, kernel_registers
+from sw_driver.axdimm.transport import Transport, kernel_window
+from sw_driver.device.transport import DeviceFault
 
 COUNT = 40
 TENSORS = {"p": 0x1000, "g": 0x2000, "m": 0x3000, "v": 0x4000}
@@ -21,16 +22,16 @@ CONSTANTS = adam_constants(lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_dec
 def set_mode(transport: Transport, channel: int, name: str) -> None:
     arbiter = arbiter_registers(transport, channel)
     code = arbiter["mode"]["mode"].code(name)
-    arbiter.write({"mode": code})
+    arbiter.write("mode", code)
     arbiter.poll("status", {"mode": code, "draining": 0}, interval=4, timeout=100_000)
 
 
 @pytest.fixture
-def kernel(backend: Transport) -> Iterator[RegisterWindow]:
+def kernel(backend: Transport) -> Iterator[ChannelRegisters]:
     """The registers of channel 0's kernel, in acceleration mode, with settings that are fine."""
     set_mode(backend, 0, "acceleration")
     window = kernel_registers(backend, 0)
-    window.write(settings())
+    window.write_many(settings())
     yield window
     window.poll("status", {"busy": 0}, interval=16, timeout=1_000_000)
     set_mode(backend, 0, "normal")
@@ -46,9 +47,9 @@ def settings(**changes: int) -> dict[str, int]:
     }
 
 
-def run(kernel: RegisterWindow) -> dict[str, int]:
+def run(kernel: ChannelRegisters) -> dict[str, int]:
     """Starts and returns the fields of the status at the end."""
-    kernel.write({"control": 1})
+    kernel.write("control", 1)
     status = kernel.poll("status", {"busy": 0}, interval=16, timeout=1_000_000)
     return {field.name: field.extract(status) for field in kernel["status"].fields}
 
@@ -86,19 +87,19 @@ def refusals(capacity_bytes: int) -> dict[str, tuple[str, dict[str, int]]]:
 
 
 @pytest.mark.parametrize("case", list(refusals(1 << 20)))
-def test_settings_that_are_refused(backend: Transport, kernel: RegisterWindow, case: str) -> None:
+def test_settings_that_are_refused(backend: Transport, kernel: ChannelRegisters, case: str) -> None:
     name, changes = refusals(backend.capacity_bytes)[case]
     memory = snapshot(backend)[0]
     run(kernel)
     done_before = kernel.read_many(["cycles", "beats_read", "beats_written"])
     backend.backdoor_write(0, 0, memory)
-    kernel.write(settings(**changes))
+    kernel.write_many(settings(**changes))
     status = run(kernel)
     assert (status["error"], status["cause"]) == (1, cause(name))
     assert kernel.read_many(list(done_before)) == done_before
     assert np.array_equal(snapshot(backend)[0], memory)
     # The next run with good settings is not affected.
-    kernel.write(settings())
+    kernel.write_many(settings())
     status = run(kernel)
     assert (status["done"], status["error"], status["cause"]) == (1, 0, cause("none"))
 
@@ -113,10 +114,10 @@ def test_settings_that_are_refused(backend: Transport, kernel: RegisterWindow, c
     ids=["in place", "elsewhere", "just beside"],
 )
 def test_settings_that_are_accepted(
-    backend: Transport, kernel: RegisterWindow, changes: dict[str, int]
+    backend: Transport, kernel: ChannelRegisters, changes: dict[str, int]
 ) -> None:
     memory = fill(backend, np.random.default_rng(2))[0]
-    kernel.write(settings(**changes))
+    kernel.write_many(settings(**changes))
     status = run(kernel)
     assert (status["done"], status["error"], status["cause"]) == (1, 0, cause("none"))
     expected = memory.copy()
@@ -127,46 +128,46 @@ def test_settings_that_are_accepted(
     assert np.array_equal(snapshot(backend)[0], expected)
 
 
-def test_settings_are_taken_over_at_start(backend: Transport, kernel: RegisterWindow) -> None:
+def test_settings_are_taken_over_at_start(backend: Transport, kernel: ChannelRegisters) -> None:
     memory = fill(backend, np.random.default_rng(3))[0]
-    kernel.write({"control": 1})
-    kernel.write(dict.fromkeys(settings(), 0))
+    kernel.write("control", 1)
+    kernel.write_many(dict.fromkeys(settings(), 0))
     kernel.poll("status", {"busy": 0, "error": 0}, interval=16, timeout=1_000_000)
     assert np.array_equal(snapshot(backend)[0], expected_memory(memory))
 
 
-def test_start_during_a_run(backend: Transport, kernel: RegisterWindow) -> None:
+def test_start_during_a_run(backend: Transport, kernel: ChannelRegisters) -> None:
     if not backend.timed:
         pytest.skip("without a clock a run is over when START returns")
     memory = fill(backend, np.random.default_rng(4))[0]
-    kernel.write({"control": 1})
+    kernel.write("control", 1)
     status = run(kernel)
     assert (status["done"], status["error"]) == (1, 1)
     assert status["cause"] == cause("start_while_busy")
     assert np.array_equal(snapshot(backend)[0], expected_memory(memory))
 
 
-def test_settings_read_back(kernel: RegisterWindow) -> None:
+def test_settings_read_back(kernel: ChannelRegisters) -> None:
     assert kernel.read_many(list(settings())) == settings()
-    kernel.write({"count": (1 << 64) - 1})
+    kernel.write("count", (1 << 64) - 1)
     assert kernel.read("count") == (1 << 40) - 1
 
 
-def test_registers_that_are_read_only_stay(backend: Transport, kernel: RegisterWindow) -> None:
+def test_registers_that_are_read_only_stay(backend: Transport, kernel: ChannelRegisters) -> None:
     run(kernel)
     names = ["status", "beats_read", "beats_written"]
     before = kernel.read_many(names)
-    kernel.write(dict.fromkeys(names, (1 << 64) - 1))
+    kernel.write_many(dict.fromkeys(names, (1 << 64) - 1))
     assert kernel.read_many(names) == before
     arbiter = arbiter_registers(backend, 0)
     names = ["id", "capacity", "config"]
     before = arbiter.read_many(names)
-    arbiter.write(dict.fromkeys(names, (1 << 64) - 1))
+    arbiter.write_many(dict.fromkeys(names, (1 << 64) - 1))
     assert arbiter.read_many(names) == before
 
 
 def test_the_host_cannot_reach_the_dram_in_acceleration_mode(
-    backend: Transport, kernel: RegisterWindow
+    backend: Transport, kernel: ChannelRegisters
 ) -> None:
     arbiter = arbiter_registers(backend, 0)
     before = arbiter.read_many(["refused", "host_reads", "host_writes"])
@@ -187,11 +188,11 @@ def test_the_host_cannot_reach_the_dram_in_acceleration_mode(
 def test_the_kernel_cannot_be_reached_in_normal_mode(backend: Transport) -> None:
     set_mode(backend, 1, "acceleration")
     kernel = kernel_registers(backend, 1)
-    kernel.write({"count": 77})
+    kernel.write("count", 77)
     set_mode(backend, 1, "normal")
     memory = backend.backdoor_read(1, 0, backend.capacity_bytes)
     refused = arbiter_registers(backend, 1).read("refused")
-    kernel.write({"count": 78})
+    kernel.write("count", 78)
     assert arbiter_registers(backend, 1).read("refused") == refused + 1
     with pytest.raises(DeviceFault):
         kernel.read("count")

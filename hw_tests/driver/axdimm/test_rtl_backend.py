@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
-import threading
+import os
+import time
+import warnings
 from collections import Counter
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +20,15 @@ from numpy.typing import NDArray
 
 from golden.dram_timing import check_trace
 from hw.axdimm.config import configure
-from hw_tests.driver.adam import ADAM
+from hw.axdimm.registers import arbiter_map
+from hw.csr.register_map import RegisterMap
+from hw.kernel.registers import kernel_map
+from hw_tests.driver.adam import ADAM, adam_constants, adam_step
 from hw_tests.driver.trace_reader import assert_sound, read_trace
-from hw_tests.driver.transports import WatchedTransport
-from sw_driver.axdimm import Axdimm, BackendOptions, open_backend
-from sw_driver.axdimm.backends import rtl
+from sw_driver.axdimm.backends import BackendOptions, open_backend, rtl
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
-from sw_driver.axdimm.registers import arbiter_registers
+from sw_driver.axdimm.transport import arbiter_window, kernel_window
+from sw_driver.device.clock import Operation, Steps
 from sw_driver.device.timeline import Timeline
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.simulator.buildcache import cached_build
@@ -31,6 +36,9 @@ from sw_driver.simulator.buildcache import cached_build
 CONFIG = configure("tiny")
 LINE = 64
 PARAMETERS = 1500
+
+ARBITER = arbiter_map()
+KERNEL = kernel_map(CONFIG.rules)
 
 
 def test_files_may_be_named_by_strings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,22 +50,117 @@ def test_files_may_be_named_by_strings(monkeypatch: pytest.MonkeyPatch) -> None:
         }
 
 
+class Program(Operation):
+    """What one user of the module does; keeps what comes of it."""
+
+    outcome: Any = None
+
+    def finish(self, outcome: Any) -> None:
+        self.outcome = outcome
+        super().finish(outcome)
+
+
+def carry_out(transport: VerilatedTransport, *programs: Steps) -> list[Program]:
+    """Carries out all of them at once."""
+    clock = transport.domain.clock
+    begun = []
+    for number, steps in enumerate(programs):
+        program = Program(f"program {number}", transport.domain)
+        program.steps = steps
+        program.number = next(clock.numbers)
+        clock.begin(program, clock.now)
+        begun.append(program)
+    for program in begun:
+        clock.run(program)
+        if isinstance(program.outcome, BaseException):
+            raise program.outcome
+    clock.now = max(program.time for program in begun)
+    return begun
+
+
+def address_of(transport: VerilatedTransport, registers: RegisterMap, name: str) -> int:
+    """Byte address of a register in a channel."""
+    window = kernel_window if registers is KERNEL else arbiter_window
+    return window(transport.capacity_bytes) + registers[name].offset_bytes
+
+
+def count_of(transport: VerilatedTransport, channel: int, name: str) -> int:
+    """What a counter of the arbiter reads."""
+    line = transport.read_lines(channel, address_of(transport, ARBITER, name), LINE)
+    return int.from_bytes(line[:8].tobytes(), "little")
+
+
+def write_register(
+    transport: VerilatedTransport, channel: int, registers: RegisterMap, name: str, value: int
+) -> Generator[None, None, None]:
+    line = np.frombuffer(value.to_bytes(LINE, "little"), np.uint8)
+    yield from transport.write_steps(channel, address_of(transport, registers, name), line)
+
+
+def switch(transport: VerilatedTransport, channel: int, mode: int) -> Steps:
+    yield from write_register(transport, channel, ARBITER, "mode", mode)
+    fields = ARBITER["status"]
+    yield from transport.poll_steps(
+        channel,
+        address_of(transport, ARBITER, "status"),
+        fields["mode"].mask | fields["draining"].mask,
+        mode << fields["mode"].lsb,
+        interval_fabric_cycles=20,
+        timeout_fabric_cycles=5000,
+    )
+
+
+def run_steps(
+    transport: VerilatedTransport,
+    channel: int,
+    tensors: Mapping[str, NDArray[np.float32]],
+    interval_fabric_cycles: int = 200,
+) -> Steps:
+    """A run of Adam on one channel, with copies before and after; returns the parameters."""
+    parameters = tensors["p"].size
+    nbytes = -(-4 * parameters // LINE) * LINE
+    places = {name: index * nbytes for index, name in enumerate(tensors)}
+    for name, values in tensors.items():
+        data = np.zeros(nbytes, np.uint8)
+        data[: values.nbytes] = values.view(np.uint8)
+        yield from transport.write_steps(channel, places[name], data)
+    yield from switch(transport, channel, 1)
+    constants = adam_constants(**ADAM)
+    settings = {
+        "count": parameters,
+        **{f"{name}_in": place for name, place in places.items()},
+        **{f"{name}_out": places[name] for name in "pmv"},
+        **{name: int(value.view(np.uint32)) for name, value in constants.items()},
+        "rule": 0,
+        "control": KERNEL["control"]["start"].mask,
+    }
+    for name, value in settings.items():
+        yield from write_register(transport, channel, KERNEL, name, value)
+    yield from transport.poll_steps(
+        channel,
+        address_of(transport, KERNEL, "status"),
+        KERNEL["status"]["busy"].mask,
+        0,
+        interval_fabric_cycles=interval_fabric_cycles,
+        timeout_fabric_cycles=10**6,
+    )
+    yield from switch(transport, channel, 0)
+    found = yield from transport.read_steps(channel, places["p"], nbytes)
+    return found.view(np.float32)[:parameters]
+
+
+def adam_tensors(channel: int, parameters: int = PARAMETERS) -> dict[str, NDArray[np.float32]]:
+    rng = np.random.default_rng(7 + channel)
+    return {name: rng.random(parameters, dtype=np.float32) for name in "pmvg"}
+
+
 def run_adam(transport: VerilatedTransport) -> None:
     """A run on every channel at once, with copies before and after."""
-    rng = np.random.default_rng(7)
-    with Axdimm(transport) as device:
-        runs = []
-        for channel in range(device.channels):
-            pointers = [device.MallocAxdimm(4 * PARAMETERS, channel) for _ in "pmvg"]
-            for pointer in pointers:
-                values = rng.random(PARAMETERS, dtype=np.float32)
-                device.MemcpyHost2Axdimm(pointer, values, values.nbytes)
-            device.SetArbiterAcc(channel)
-            runs.append(device.RunAdamOnAxdimmAsync(*pointers, PARAMETERS, *ADAM.values(), channel))
-        for run in runs:
-            run.wait(timeout=60)
-        for channel in range(device.channels):
-            device.SetArbiterNormal(channel)
+    tensors = [adam_tensors(channel) for channel in range(transport.channels)]
+    runs = [run_steps(transport, channel, each) for channel, each in enumerate(tensors)]
+    for given, run in zip(tensors, carry_out(transport, *runs), strict=True):
+        expected, _, _ = adam_step(**given, constants=adam_constants(**ADAM))
+        assert run.outcome.tobytes() == expected.tobytes()
 
 
 COUNTED = {"refreshes": ("REF",), "activates": ("ACT",), "precharges": ("PRE", "PREA")}
@@ -79,27 +182,32 @@ def read_counters(transport: VerilatedTransport, times: int) -> list[Reading]:
     """Reads the counters of commands again and again while nothing but refreshes happens."""
     readings = []
     for channel in range(transport.channels):
-        registers = arbiter_registers(transport, channel)
         for _ in range(times):
             for name in COUNTED:
                 begin = transport.fabric_cycles(channel)
-                count = registers.read_field(name, "count")
+                count = count_of(transport, channel, name)
                 end = transport.fabric_cycles(channel)
                 readings.append(Reading(channel, name, begin, end, count))
     return readings
 
 
 def let_time_pass(transport: VerilatedTransport, channel: int, fabric_cycles: int) -> None:
-    """Polls for the other mode, which never comes."""
     with pytest.raises(DeviceTimeout):
-        transport.poll(
-            channel,
-            transport.capacity_bytes - 4096 + 0x80,
-            1,
-            1,
-            interval_fabric_cycles=200,
-            timeout_fabric_cycles=fabric_cycles,
-        )
+        carry_out(transport, await_other_mode(transport, channel, fabric_cycles))
+
+
+def await_other_mode(
+    transport: VerilatedTransport, channel: int, fabric_cycles: int, interval: int = 200
+) -> Steps:
+    """Polls for the other mode, which never comes."""
+    return transport.poll_steps(
+        channel,
+        address_of(transport, ARBITER, "status"),
+        1,
+        1,
+        interval_fabric_cycles=interval,
+        timeout_fabric_cycles=fabric_cycles,
+    )
 
 
 def test_dram_trace_keeps_the_standard(tmp_path: Path) -> None:
@@ -108,9 +216,8 @@ def test_dram_trace_keeps_the_standard(tmp_path: Path) -> None:
     run_adam(transport)
     counts = []
     for channel in range(transport.channels):
-        registers = arbiter_registers(transport, channel)
         names = ("host_reads", "host_writes")
-        counts.append({name: registers.read_field(name, "count") for name in names})
+        counts.append({name: count_of(transport, channel, name) for name in names})
     readings = read_counters(transport, times=8)
     transport.close()
 
@@ -197,27 +304,9 @@ def test_link_carries_a_line_in_two_fabric_cycles(transport: VerilatedTransport)
 def test_link_is_shared_by_channels_that_copy_at_once(transport: VerilatedTransport) -> None:
     lines = 2048
     data = [np.random.default_rng(i).integers(0, 256, lines * LINE, np.uint8) for i in range(2)]
-    start = threading.Barrier(2)
-    begin = max(transport.now(0), transport.now(1))
-
-    def copy(channel: int) -> None:
-        # The same moment for both, so that their copies compete.
-        transport.poll(
-            channel,
-            transport.capacity_bytes - 4096,
-            0,
-            0,
-            interval_fabric_cycles=1,
-            timeout_fabric_cycles=1000,
-        )
-        start.wait()
-        transport.write_lines(channel, 0, data[channel])
-
-    threads = [threading.Thread(target=copy, args=(channel,)) for channel in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    begin = transport.now(0)
+    assert transport.now(1) == begin
+    carry_out(transport, *(transport.write_steps(i, 0, data[i]) for i in range(2)))
     end = max(transport.now(0), transport.now(1))
     # Alone, a copy takes two cycles a line; both together cannot be faster than the link.
     assert end - begin >= 2 * 2 * lines
@@ -227,7 +316,7 @@ def test_link_is_shared_by_channels_that_copy_at_once(transport: VerilatedTransp
     transport.close()
 
 
-def test_one_threads_calls_follow_each_other(transport: VerilatedTransport) -> None:
+def test_calls_follow_each_other(transport: VerilatedTransport) -> None:
     transport.write_lines(0, 0, np.zeros(1000 * LINE, np.uint8))
     transport.write_lines(1, 0, np.zeros(LINE, np.uint8))
     assert transport.now(1) >= transport.now(0)
@@ -241,9 +330,8 @@ def test_late_reads_are_repeated(transport: VerilatedTransport) -> None:
     transport.write_lines(0, 0, data)
     assert (transport.read_lines(0, 0, data.size) == data).all()
     assert transport.late_reads[0] > 0, "no refresh met a read: the test is too short"
-    registers = arbiter_registers(transport, 0)
-    assert registers.read_field("late_reads", "count") == transport.late_reads[0]
-    assert registers.read_field("overflows", "count") == 0
+    assert count_of(transport, 0, "late_reads") == transport.late_reads[0]
+    assert count_of(transport, 0, "overflows") == 0
     transport.close()
 
 
@@ -263,35 +351,22 @@ def test_uses_of_the_link_are_logged(transport: VerilatedTransport, tmp_path: Pa
     transport.write_lines(0, 0, data)
     assert transport.link_uses(0).shape == (0, 2), "logged unasked"
     transport.record_link(True)
-    # As many watchers as threads: they count for themselves.
-    watched = [WatchedTransport(transport) for _ in range(transport.channels)]
-    start = threading.Barrier(transport.channels)
-    uses: list[list[NDArray[np.uint64]]] = [[] for _ in watched]
+    uses: list[list[NDArray[np.uint64]]] = [[] for _ in range(transport.channels)]
 
-    def use(channel: int) -> None:
-        registers = arbiter_registers(watched[channel], channel)
-        start.wait()
-        watched[channel].write_lines(channel, 0, data)
+    def use(channel: int) -> Steps:
+        yield from transport.write_steps(channel, 0, data)
         uses[channel].append(transport.link_uses(channel))
-        for _ in range(100):
-            registers.read_field("refreshes", "count")
-            watched[channel].read_lines(channel, 0, lines * LINE // 4)
-            if transport.late_reads[channel]:
-                break
-        uses[channel].append(transport.link_uses(channel))
+        yield from transport.read_steps(channel, 0, data.size)
 
-    threads = [threading.Thread(target=use, args=(channel,)) for channel in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    carry_out(transport, *(use(channel) for channel in range(transport.channels)))
+    for channel in range(transport.channels):
+        # Alone, with no pauses in which there could be a refresh.
+        transport.read_lines(channel, 0, 2 * data.size)
+        uses[channel].append(transport.link_uses(channel))
     assert all(transport.late_reads), "no read was repeated: the test is too short"
     for channel, (writing, reading) in enumerate(uses):
         assert np.diff(writing).sum() == 2 * lines
-        for taken in (writing, reading):
-            assert (taken[1:, 0] > taken[:-1, 1]).all(), "not joined"
-        moved = watched[channel].link_lines + transport.late_reads[channel]
-        assert np.diff(writing).sum() + np.diff(reading).sum() == 2 * moved
+        assert np.diff(reading).sum() == 2 * (3 * lines + transport.late_reads[channel])
         assert reading[:, 1].max() <= transport.now(channel)
     assert_disjoint([np.concatenate(own) for own in uses])
 
@@ -331,25 +406,13 @@ def test_each_poll_uses_the_link_for_a_line(transport: VerilatedTransport) -> No
 
 
 def test_a_channel_left_behind_does_not_use_the_link_twice(transport: VerilatedTransport) -> None:
-    """What is too far back to be remembered was in use, for a thread whose time is still then."""
+    """What is too far back to be remembered was in use, for who asks for an earlier time."""
     transport.record_link(True)
-    begin, resume = threading.Event(), threading.Event()
-
-    def lag() -> None:
-        transport.write_lines(1, 0, np.zeros(LINE, np.uint8))
-        begin.set()
-        assert resume.wait(60)
-        transport.write_lines(1, 0, np.zeros(4096 * LINE, np.uint8))
-
-    thread = threading.Thread(target=lag)
-    thread.start()
-    assert begin.wait(60)
-    for _ in range(20):
-        let_time_pass(transport, 0, 1)
-        transport.write_lines(0, 0, np.zeros(16 * LINE, np.uint8))
+    transport.write_lines(1, 0, np.zeros(LINE, np.uint8))
+    left = transport.domain.now
     let_time_pass(transport, 0, 300 * 200)
-    resume.set()
-    thread.join()
+    transport.domain.now = left
+    transport.write_lines(1, 0, np.zeros(4096 * LINE, np.uint8))
     ahead, behind = (transport.link_uses(channel) for channel in range(2))
     assert_disjoint([ahead, behind])
     # What is remembered leaves room between the polls.
@@ -359,18 +422,104 @@ def test_a_channel_left_behind_does_not_use_the_link_twice(transport: VerilatedT
 
 def test_polling_ends(transport: VerilatedTransport) -> None:
     before = transport.fabric_cycles(0)
+    steps = await_other_mode(transport, 0, 5000, interval=100)
     with pytest.raises(DeviceTimeout, match="after 5000 fabric cycles, awaited 0x1"):
-        transport.poll(
-            0,
-            transport.capacity_bytes - 4096 + 0x80,
-            1,
-            1,
-            interval_fabric_cycles=100,
-            timeout_fabric_cycles=5000,
-        )
+        carry_out(transport, steps)
     assert transport.fabric_cycles(0) - before >= 5000
     transport.close()
     transport.close()
+
+
+def test_nothing_simulated_depends_on_the_window(tmp_path: Path) -> None:
+    """Two runs on two channels, copies before and after, and one while the other's run goes on."""
+
+    def observed(window_fabric_cycles: int) -> tuple[Any, ...]:
+        trace = tmp_path / f"{window_fabric_cycles}.csv"
+        transport = VerilatedTransport(config=CONFIG, dram_trace=trace)
+        transport.WINDOW_FABRIC_CYCLES = window_fabric_cycles
+        transport.record_link(True)
+        tensors = [adam_tensors(channel) for channel in range(2)]
+        both = carry_out(
+            transport,
+            run_steps(transport, 0, tensors[0], interval_fabric_cycles=5000),
+            run_steps(transport, 1, adam_tensors(1, 700), interval_fabric_cycles=130),
+        )
+        copied = np.random.default_rng(5).integers(0, 256, 1000 * LINE, np.uint8)
+
+        def copy() -> Steps:
+            yield from transport.write_steps(1, 0, copied)
+            return (yield from transport.read_steps(1, 0, copied.size))
+
+        one = carry_out(transport, run_steps(transport, 0, tensors[1]), copy())
+        assert one[1].outcome.tobytes() == copied.tobytes()
+        transport.rest(0, transport.now(0) + 3000)
+        transport.rest(1, transport.now(1) + 20_000)
+        bytes_in_dram = [transport.backdoor_read(i, 0, 1 << 18).tobytes() for i in range(2)]
+        transport.rest(1, transport.now(1) + 1500)
+        stamps = [(transport.now(i), transport.fabric_cycles(i)) for i in range(2)]
+        uses = [transport.link_uses(i).tolist() for i in range(2)]
+        ends = [(program.time, program.outcome.tobytes()) for program in (*both, *one)]
+        late = [*transport.late_reads]
+        transport.close()
+        return ends, stamps, uses, late, bytes_in_dram, trace.read_text()
+
+    first = observed(64)
+    assert first == observed(1000)
+    assert first == observed(4096)
+
+
+def test_time_passes_in_steps(transport: VerilatedTransport) -> None:
+    """What rests long is simulated a window at a time, and has its logical time before that."""
+    before = transport.now(0), transport.fabric_cycles(0)
+    transport.rest(0, before[0] + 10 * transport.WINDOW_FABRIC_CYCLES)
+    assert transport.now(0) - before[0] == 10 * transport.WINDOW_FABRIC_CYCLES
+    assert transport.fabric_cycles(0) - before[1] == 10 * transport.WINDOW_FABRIC_CYCLES
+    assert len(list(transport.catch_up(0))) == 10
+    assert transport.domain.now == transport.now(0)
+    assert list(transport.catch_up(0)) == []
+    transport.close()
+
+
+def test_a_call_that_is_given_up_leaves_nothing_behind(transport: VerilatedTransport) -> None:
+    data = np.random.default_rng(3).integers(0, 256, 64 * LINE, np.uint8)
+    transport.write_lines(0, 0, data)
+    other = Program("another", transport.domain)
+    other.steps = transport.write_steps(1, 0, data)
+    clock = transport.domain.clock
+    clock.begin(other, transport.domain.now)
+    reading = transport.read_steps(0, 32 * LINE, 32 * LINE)
+    next(reading)
+    transport.domain.clock.horizon = transport.domain.now
+    next(reading)  # sixteen lines are asked for, not answered
+    reading.close()
+    assert (transport.read_lines(0, 0, 16 * LINE) == data[: 16 * LINE]).all()
+    clock.run(other)
+    assert (transport.read_lines(1, 0, data.size) == data).all()
+    transport.close()
+
+
+def test_a_forked_process_goes_on_without_the_second_thread() -> None:
+    transport = VerilatedTransport(config=CONFIG)
+    run_adam(transport)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            run_adam(transport)
+            transport.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    run_adam(transport)
+    transport.close()
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ended == (0, 0):
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
 
 
 @pytest.mark.parametrize("window", [None, (550, 600)])

@@ -148,13 +148,13 @@ def test_an_unknown_rule_is_another_device() -> None:
 
 def test_a_rule_beyond_those_there_is_refused_by_the_kernel() -> None:
     transport = GoldenTransport(rules=("sgd", "copy"))
-    arbiter_registers(transport, 0).write({"mode": 1})
+    arbiter_registers(transport, 0).write("mode", 1)
     kernel = kernel_registers(transport, 0)
-    kernel.write({"count": 16, "x_in": 0, "y_out": 64, "rule": 2, "control": 1})
+    kernel.write_many({"count": 16, "x_in": 0, "y_out": 64, "rule": 2, "control": 1})
     causes = dict(kernel["status"]["cause"].encoding)
     assert kernel.read_field("status", "cause") == causes["no_rule"]
     # The other rule's addresses, unaligned here, do not matter.
-    kernel.write({"p_in": 1, "rule": 1, "control": 1})
+    kernel.write_many({"p_in": 1, "rule": 1, "control": 1})
     assert kernel.read_field("status", "cause") == causes["none"]
     assert kernel.read("beats_written") == 1
 

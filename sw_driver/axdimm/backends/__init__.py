@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sw_driver.axdimm.transport import Transport
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.device.transport import Transport
 
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig

@@ -21,16 +21,16 @@ from hw.kernel.registers import kernel_map
 from hw.rules import PAPER_RULES, rule
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm.runs import PARAMETER_BYTES, PARAMETERS_PER_BEAT
-from sw_driver.device.transport import (
+from sw_driver.axdimm.transport import (
     LINE_BYTES,
     WINDOW_BYTES,
-    DeviceFault,
-    DeviceTimeout,
     Transport,
     arbiter_window,
     check_bytes,
     kernel_window,
 )
+from sw_driver.device.clock import Domain
+from sw_driver.device.transport import DeviceFault, DeviceTimeout
 
 from ..registers import COUNTERS, REGISTER_BYTES
 
@@ -67,7 +67,7 @@ class GoldenChannel:
 
 
 class GoldenTransport(Transport):
-    """A transport to the golden model; see :class:`~sw_driver.device.transport.Transport`.
+    """A transport to the golden model; see :class:`~sw_driver.axdimm.transport.Transport`.
 
     A read that nobody would answer raises :class:`~sw_driver.device.transport.DeviceFault`, a write
     that nobody would take is dropped; both are counted in the arbiter's registers.
@@ -105,6 +105,7 @@ class GoldenTransport(Transport):
                 f"capacity_bytes is {capacity_bytes!r}, expected a power of two of at least "
                 f"{4 * WINDOW_BYTES}"
             )
+        self.domain = Domain(mhz=fabric_mhz)
         self.channels = channels
         self.capacity_bytes = capacity_bytes
         self.fabric_mhz = fabric_mhz
@@ -113,6 +114,11 @@ class GoldenTransport(Transport):
         self._rules = [rule(name) for name in rules]
         self._identifiers = {f"rule_{n}": each.identifier for n, each in enumerate(self._rules)}
         self._kernel = kernel_map(rules)
+        self._places = {
+            each.name: {register.offset_bytes: register.name for register in each.registers}
+            for each in (_ARBITER, self._kernel)
+        }
+        """Names of the registers by their offsets, of both maps."""
         self._arithmetic = arithmetic
         self._states = [GoldenChannel(number, self._memory()) for number in range(channels)]
         self._dram_end = kernel_window(capacity_bytes)
@@ -204,10 +210,8 @@ class GoldenTransport(Transport):
                 return None
             base = self._dram_end
             registers = self._kernel
-        for register in registers.registers:
-            if register.offset_bytes == address - base:
-                return registers, register.name
-        return None
+        name = self._places[registers.name].get(address - base)
+        return None if name is None else (registers, name)
 
     def _refuse_read(self, state: GoldenChannel, channel: int, address: int) -> None:
         state.counts["refused"] += 1

@@ -1,23 +1,21 @@
 // Runs the Verilated channels of a module in the calling process.
 //
-// Each channel is a model of its own with a clock of its own, so that two host threads can run two
-// channels at once. What they share is the host link, which carries one line in two fabric cycles;
-// each line has its place on one time line, and a channel that asks for a time that another has
-// used gets the next free one. Of channels that use the link at once, the one whose simulated time
-// is behind goes first; one that has not begun yet is not waited for.
+// Each channel is a model of its own with a clock of its own. What they share is the host link, of
+// which the driver says who has it when. A channel is due to be simulated up to some time, at which
+// the driver sees it, and may be behind, or ahead if nobody will ask for it before it wakes; while a
+// call works on one channel, a second thread works on others, up to the same time. What is simulated
+// does not depend on that.
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <memory>
-#include <mutex>
-#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
 #include <verilated.h>
 #ifdef NEARMEM_WAVE
 #include <verilated_fst_c.h>
@@ -26,22 +24,20 @@
 #include "Vchannel.h"
 #include "Vchannel___024root.h"
 #include "command_trace.h"
+#include "second_thread.h"
 
 namespace {
 
 constexpr uint64_t kLinkCyclesPerLine = NEARMEM_LINK_CYCLES_PER_LINE;
-constexpr uint64_t kLinkChunkLines = 16;
-constexpr unsigned kReadAttempts = 64;
 constexpr uint64_t kRoomLimitCycles = 1000000;
-constexpr size_t kRememberedUses = 256;
-constexpr std::chrono::seconds kEngagedPatience{10};
+constexpr uint64_t kWorthwhileCycles = 8;  // for the second thread
 constexpr size_t kLineBytes = 64;
 
 // As in hw/dram/interface.py.
 enum Command { kNop, kAct, kPre, kPrea, kRd, kWr, kRef };
 constexpr const char* kCommandNames[] = {"NOP", "ACT", "PRE", "PREA", "RD", "WR", "REF"};
 
-enum Status { kOk = 0, kTimeout = 1, kViolation = 2, kLate = 3, kLost = 4, kFailed = 5 };
+enum Status { kOk = 0, kTimeout = 1, kViolation = 2, kLost = 3, kFailed = 4 };
 
 class Channel {
 public:
@@ -99,12 +95,14 @@ public:
         for (int i = 0; i < 8; ++i) clock();
         top_->rst = 0;
         clock();  // until the reset's register has it: see hw/sim/channel.py
-        cycles_ = 0;
+        cycles_ = due_ = 0;
     }
 
     void bare(uint64_t cycles) {
+        catch_up();
         for (uint64_t i = 0; i < cycles; ++i) clock();
         cycles_ += cycles;
+        due_ = now();
     }
 
     // One fabric cycle.
@@ -112,7 +110,78 @@ public:
         clock();
         ++cycles_;
         if (__builtin_expect(trace_.on(), 0)) trace_commands();
+        if (answered() && !asked_.empty()) take_answer();
     }
+
+    // The channel is to be simulated until then, now or later.
+    void rest(uint64_t until) { due_ = std::max(until, now()); }
+    uint64_t behind() const { return std::max(due_, now()) - now(); }
+    void catch_up(uint64_t cycles = UINT64_MAX) {
+        for (cycles = std::min(cycles, behind()); cycles != 0; --cycles) tick();
+    }
+
+    // Nobody asks for the channel before that time, until which its clock runs; 0: it is asked for.
+    void wake(uint64_t time) { wake_ = time; }
+    // Up to where the channel can be simulated while another one is, up to `limit`.
+    uint64_t reach(uint64_t limit) const {
+        return std::max(due_, std::min(wake_, limit));
+    }
+    void run_until(uint64_t time) {
+        while (now() < time) tick();
+    }
+
+    // The channel's clock stands still until then.
+    void stand_still(uint64_t until) {
+        catch_up();
+        if (now() < until) time_offset_ += until - now();
+        due_ = now();
+    }
+
+    // What was asked for before is not waited for any more.
+    void forget() {
+        for (Asked& asked : asked_) asked.target = nullptr;
+        late_.clear();
+    }
+
+    // Writes lines from `source`, or asks for those that go to `target`, from `start` on.
+    bool put(uint64_t start, uint64_t line, const uint8_t* source, uint64_t lines) {
+        return transfer(start, lines, [&](uint64_t i) {
+            request(line + i, source + i * kLineBytes);
+        });
+    }
+    bool ask(uint64_t start, uint64_t line, uint8_t* target, uint64_t lines) {
+        return transfer(start, lines, [&](uint64_t i) {
+            asked_.push_back({line + i, target + i * kLineBytes});
+            request(line + i, nullptr);
+        });
+    }
+
+    // Whether all that was asked for has been answered in time.
+    bool await_answers() {
+        for (unsigned i = 0; i <= read_latency_ && !asked_.empty(); ++i) tick();
+        due_ = now();
+        return asked_.empty();
+    }
+
+    // Whether nothing is in flight between host and DRAM, at the latest after that many cycles.
+    bool settle(uint64_t limit) {
+        catch_up();
+        for (; limit != 0 && !idle(); --limit) tick();
+        due_ = now();
+        return idle();
+    }
+
+    // A host that opens rows itself would wait for them; see hw/axdimm/host_link.py.
+    template <typename Idle> bool wait_for_room(Idle idle) {
+        for (uint64_t i = 0; !ready(); ++i) {
+            if (i == kRoomLimitCycles) return false;
+            idle();
+        }
+        return true;
+    }
+
+    // First and number of the lines of each stretch of answers that came late.
+    std::vector<std::pair<uint64_t, uint64_t>>& late_lines() { return late_; }
 
     void request(uint64_t line, const uint8_t* write_data) {
         top_->link_req_valid = 1;
@@ -138,11 +207,44 @@ public:
         return reinterpret_cast<uint8_t*>(&top_->rootp->NEARMEM_STORAGE[0]);
     }
 
-    // Simulated time of the module at which this channel's clock stood at zero.
-    uint64_t time_offset = 0;
-    uint64_t now() const { return time_offset + cycles_; }
+    // Of the module's time: how far the channel is simulated, and how far it is to be.
+    uint64_t now() const { return time_offset_ + cycles_; }
+    uint64_t due() const { return due_; }
+    uint64_t due_cycles() const { return due_ - time_offset_; }
+    void arrive() { due_ = now(); }
 
 private:
+    struct Asked {
+        uint64_t line;
+        uint8_t* target;  // null if nobody waits for it any more
+    };
+
+    template <typename Request> bool transfer(uint64_t start, uint64_t lines, Request request) {
+        while (now() < start) tick();
+        bool room = true;
+        for (uint64_t i = 0; i < lines && room; ++i) {
+            room = wait_for_room([this] { tick(); });
+            if (!room) break;
+            request(i);
+            tick();
+        }
+        due_ = now();
+        return room;
+    }
+
+    void take_answer() {
+        const Asked asked = asked_.front();
+        asked_.pop_front();
+        if (!asked.target) return;
+        if (!late()) {
+            std::memcpy(asked.target, answer(), kLineBytes);
+        } else if (!late_.empty() && late_.back().first + late_.back().second == asked.line) {
+            ++late_.back().second;
+        } else {
+            late_.push_back({asked.line, 1});
+        }
+    }
+
     void clock() {
         top_->clk = 1;
         top_->eval();
@@ -197,7 +299,10 @@ private:
 
     unsigned index_;
     unsigned read_latency_;
-    uint64_t cycles_ = 0;
+    uint64_t cycles_ = 0, due_ = 0, wake_ = 0;
+    uint64_t time_offset_ = 0;  // time of the module at which the channel's clock stood at zero
+    std::deque<Asked> asked_;
+    std::vector<std::pair<uint64_t, uint64_t>> late_;
     std::unique_ptr<VerilatedContext> context_;
     std::unique_ptr<Vchannel> top_;
     CommandTrace trace_;
@@ -208,214 +313,55 @@ private:
 #endif
 };
 
-// The link, shared by the channels of a module.
-class Link {
+class Module {
 public:
-    explicit Link(unsigned channels) : users_(channels) {}
-
-    void enter(unsigned channel, uint64_t now) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        users_[channel].active = true;
-        users_[channel].now = now;
-        changed_.notify_all();
+    Module(unsigned count, unsigned read_latency) {
+        for (unsigned i = 0; i < count; ++i) channels_.emplace_back(new Channel(i, read_latency));
     }
 
-    // The channel will not ask for the link before `time`: others need not wait for it until then,
-    // so that both simulate at once.
-    void promise(unsigned channel, uint64_t time) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        users_[channel].now = std::max(users_[channel].now, time);
-        changed_.notify_all();
-    }
+    bool own_process() const { return getpid() == process_; }
+    unsigned count() const { return channels_.size(); }
+    Channel& operator[](unsigned index) { return *channels_[index]; }
 
-    void leave(unsigned channel, uint64_t now) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        users_[channel].active = false;
-        users_[channel].now = std::max(users_[channel].now, now);
-        changed_.notify_all();
-    }
-
-    // The host will use the channel from `time` on: others wait for it as for one that is using the
-    // link. Not for ever, since it is the host's program that has to go on.
-    void engage(unsigned channel, uint64_t time) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        users_[channel].engaged = true;
-        users_[channel].now = std::max(users_[channel].now, time);
-        changed_.notify_all();
-    }
-
-    void disengage(unsigned channel) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        users_[channel].engaged = false;
-        changed_.notify_all();
-    }
-
-    // Grants up to `lines` lines in a row, as many as the first free time has room for; returns when
-    // they start and how many they are. Waits while another channel that is using the link could
-    // still ask for an earlier time.
-    std::pair<uint64_t, uint64_t> grant(unsigned channel, uint64_t now, uint64_t lines) {
-        std::unique_lock<std::mutex> lock(mutex_);
-        users_[channel].now = now;
-        changed_.notify_all();
-        const auto before = [&](unsigned other) {
-            const User& user = users_[other];
-            return other != channel && (user.active || user.engaged) &&
-                   (user.now < now || (user.now == now && other < channel));
-        };
-        const auto first = [&] {
-            for (unsigned other = 0; other < users_.size(); ++other) {
-                if (before(other)) return false;
-            }
-            return true;
-        };
-        while (!changed_.wait_for(lock, kEngagedPatience, first)) {
-            for (unsigned other = 0; other < users_.size(); ++other) {
-                if (before(other)) users_[other].engaged = false;
-            }
-        }
-        uint64_t start = now;
-        for (unsigned other = 0; other < users_.size(); ++other) {
-            if (other != channel) start = std::max(start, users_[other].forgotten_until);
-        }
-        uint64_t free_until = UINT64_MAX;
-        for (bool moved = true; moved;) {
-            moved = false;
-            free_until = UINT64_MAX;
-            for (unsigned other = 0; other < users_.size(); ++other) {
-                if (other == channel) continue;
-                for (const Use& use : users_[other].uses) {
-                    if (use.begin < start + kLinkCyclesPerLine && start < use.end) {
-                        start = use.end;
-                        moved = true;
-                    } else if (use.begin > start) {
-                        free_until = std::min(free_until, use.begin);
-                    }
+    // Does `work`, which simulates a channel for about that many cycles. Others are simulated
+    // meanwhile, up to `limit` at most, before which nobody asks for anything.
+    template <typename Work>
+    void beside_others(unsigned index, uint64_t cycles, uint64_t limit, Work&& work) {
+        behind_.clear();
+        if (cycles >= kWorthwhileCycles && cores_ > 1 && own_process()) {
+            for (unsigned other = 0; other < count(); ++other) {
+                Channel& channel = *channels_[other];
+                if (other == index || channel.reach(limit) < channel.now() + kWorthwhileCycles) {
+                    continue;
                 }
+                behind_.push_back(&channel);
             }
         }
-        lines = std::min(lines, (free_until - start) / kLinkCyclesPerLine);
-        const uint64_t length = kLinkCyclesPerLine * lines;
-        User& self = users_[channel];
-        append(self.uses, {start, start + length});
-        if (self.logging) append(self.log, {start, start + length});
-        self.now = start + length;
-        forget();
-        changed_.notify_all();
-        return {start, lines};
-    }
-
-    // Keeps what is granted to a channel until it is taken; or no longer, and drops what is there.
-    void log(unsigned channel, bool enable) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        users_[channel].logging = enable;
-        users_[channel].log.clear();
-    }
-
-    // Moves all of a channel's log to `buffer`, begin and end of each use, if there is room for so
-    // many; returns how many there are.
-    uint64_t take_log(unsigned channel, uint64_t* buffer, uint64_t capacity) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        std::vector<Use>& log = users_[channel].log;
-        const uint64_t count = log.size();
-        if (count <= capacity) {
-            for (const Use& use : log) {
-                *buffer++ = use.begin;
-                *buffer++ = use.end;
-            }
-            log.clear();
+        if (behind_.empty()) {
+            work();
+            return;
         }
-        return count;
+        limit_ = limit;
+        if (!helper_) {
+            helper_.reset(new Helper(
+                [this](unsigned part) { behind_[part]->run_until(behind_[part]->reach(limit_)); }));
+        }
+        helper_->share(behind_.size(), work);
     }
 
 private:
-    struct Use {
-        uint64_t begin, end;
-    };
-    struct User {
-        bool active = false;
-        bool engaged = false;
-        uint64_t now = 0;
-        std::deque<Use> uses;  // in order of time, none touching the next
-        uint64_t forgotten_until = 0;
-        bool logging = false;
-        std::vector<Use> log;  // likewise
-    };
-
-    template <typename Uses>
-    static void append(Uses& uses, Use use) {
-        if (!uses.empty() && uses.back().end == use.begin) {
-            uses.back().end = use.end;
-        } else {
-            uses.push_back(use);
-        }
-    }
-
-    // Drops what no channel can ask for any more. One that the host leaves alone for long keeps
-    // its time; what lies so far back that it exceeds the limit is taken to have been in use.
-    void forget() {
-        uint64_t earliest = UINT64_MAX;
-        for (const User& user : users_) earliest = std::min(earliest, user.now);
-        for (User& user : users_) {
-            while (!user.uses.empty() &&
-                   (user.uses.front().end <= earliest || user.uses.size() > kRememberedUses)) {
-                user.forgotten_until = user.uses.front().end;
-                user.uses.pop_front();
-            }
-        }
-    }
-
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::vector<User> users_;
+    const pid_t process_ = getpid();
+    const unsigned cores_ = std::thread::hardware_concurrency();
+    std::vector<std::unique_ptr<Channel>> channels_;
+    std::vector<Channel*> behind_;
+    uint64_t limit_ = 0;
+    std::unique_ptr<Helper> helper_;  // the last, so that it ends first
 };
 
-struct Module {
-    Module(unsigned count, unsigned read_latency) : link(count) {
-        for (unsigned i = 0; i < count; ++i) channels.emplace_back(new Channel(i, read_latency));
-    }
-    std::vector<std::unique_ptr<Channel>> channels;
-    Link link;
-};
-
-// One use of the link by one channel, from the host's time `not_before`.
-class Session {
-public:
-    Session(Module& module, unsigned index, uint64_t not_before)
-        : channel(*module.channels[index]), link_(module.link), index_(index) {
-        // A channel's clock stands still while the host leaves it alone.
-        if (channel.now() < not_before) channel.time_offset += not_before - channel.now();
-        link_.enter(index, channel.now());
-    }
-    ~Session() { link_.leave(index_, channel.now()); }
-
-    // Waits for the link; returns with the channel's time at the start of the granted lines, which
-    // may be fewer than were asked for.
-    template <typename Idle>
-    uint64_t acquire(uint64_t lines, Idle idle) {
-        const auto [start, granted] = link_.grant(index_, channel.now(), lines);
-        while (channel.now() < start) idle();
-        return granted;
-    }
-
-    // See Link::promise; counted from the channel's time.
-    void promise(uint64_t cycles) { link_.promise(index_, channel.now() + cycles); }
-
-    // A host that opens rows itself would wait for them; see hw/axdimm/host_link.py.
-    template <typename Idle>
-    bool wait_for_room(Idle idle) {
-        for (uint64_t i = 0; !channel.ready(); ++i) {
-            if (i == kRoomLimitCycles) return false;
-            idle();
-        }
-        return true;
-    }
-
-    Channel& channel;
-
-private:
-    Link& link_;
-    unsigned index_;
-};
+// What has become of a call.
+int status(const Channel& channel, bool answered) {
+    return channel.violated() ? kViolation : answered ? kOk : kLost;
+}
 
 }  // namespace
 
@@ -423,137 +369,110 @@ extern "C" {
 
 Module* nm_open(unsigned channels, unsigned read_latency) {
     Module* module = new Module(channels, read_latency);
-    for (auto& channel : module->channels) channel->reset();
+    for (unsigned index = 0; index < channels; ++index) (*module)[index].reset();
     return module;
 }
 
-// Whether all of the traces has been written.
+// Whether all of the traces has been written. In a process that was forked there is nothing to
+// close: the second thread is the other one's.
 int nm_close(Module* module) {
+    if (!module->own_process()) return kOk;
     bool whole = true;
-    for (auto& channel : module->channels) whole &= channel->close_files();
+    for (unsigned index = 0; index < module->count(); ++index) {
+        whole &= (*module)[index].close_files();
+    }
     delete module;
     return whole ? kOk : kFailed;
 }
 
 int nm_trace(Module* module, unsigned index, const char* path) {
-    return module->channels[index]->open_trace(path) ? kOk : kFailed;
+    return (*module)[index].open_trace(path) ? kOk : kFailed;
 }
 
 int nm_wave(Module* module, unsigned index, const char* path, uint64_t half_cycle_ps,
             uint64_t from, uint64_t until) {
-    Channel& channel = *module->channels[index];
-    return channel.open_wave(path, half_cycle_ps, from, until) ? kOk : kFailed;
+    return (*module)[index].open_wave(path, half_cycle_ps, from, until) ? kOk : kFailed;
 }
 
-uint64_t nm_cycles(Module* module, unsigned index) { return module->channels[index]->cycles(); }
-uint64_t nm_now(Module* module, unsigned index) { return module->channels[index]->now(); }
-uint8_t* nm_storage(Module* module, unsigned index) { return module->channels[index]->storage(); }
-
-// See Link::log.
-void nm_link_log(Module* module, unsigned index, int enable) {
-    module->link.log(index, enable != 0);
-}
-
-// See Link::take_log.
-uint64_t nm_link_uses(Module* module, unsigned index, uint64_t* buffer, uint64_t capacity) {
-    return module->link.take_log(index, buffer, capacity);
-}
+uint64_t nm_cycles(Module* module, unsigned index) { return (*module)[index].due_cycles(); }
+uint64_t nm_now(Module* module, unsigned index) { return (*module)[index].due(); }
+uint64_t nm_behind(Module* module, unsigned index) { return (*module)[index].behind(); }
+uint8_t* nm_storage(Module* module, unsigned index) { return (*module)[index].storage(); }
 
 int nm_violation(Module* module, unsigned index, uint64_t* tck) {
-    const Channel& channel = *module->channels[index];
+    const Channel& channel = (*module)[index];
     *tck = channel.violation_tck();
     return channel.violated() ? static_cast<int>(channel.violation_code()) : -1;
 }
 
-void nm_engage(Module* module, unsigned index, uint64_t time) { module->link.engage(index, time); }
-void nm_disengage(Module* module, unsigned index) { module->link.disengage(index); }
+// See the functions of Channel.
+void nm_rest(Module* module, unsigned index, uint64_t until) { (*module)[index].rest(until); }
+void nm_wake(Module* module, unsigned index, uint64_t time) { (*module)[index].wake(time); }
+void nm_stand_still(Module* module, unsigned index, uint64_t until) {
+    (*module)[index].stand_still(until);
+}
+void nm_forget(Module* module, unsigned index) { (*module)[index].forget(); }
 
-// Lets time pass.
-void nm_idle(Module* module, unsigned index, uint64_t cycles) {
-    for (uint64_t i = 0; i < cycles; ++i) module->channels[index]->tick();
+int nm_catch_up(Module* module, unsigned index, uint64_t cycles) {
+    Channel& channel = (*module)[index];
+    cycles = std::min(cycles, channel.behind());
+    module->beside_others(index, cycles, channel.now() + cycles, [&] { channel.catch_up(cycles); });
+    return status(channel, true);
 }
 
-// Lets time pass until nothing is in flight between host and DRAM.
 int nm_settle(Module* module, unsigned index, uint64_t limit) {
-    Channel& channel = *module->channels[index];
-    for (uint64_t i = 0; !channel.idle(); ++i) {
-        if (i == limit) return kTimeout;
-        channel.tick();
-    }
-    return channel.violated() ? kViolation : kOk;
+    Channel& channel = (*module)[index];
+    if (!channel.settle(limit)) return kTimeout;
+    return status(channel, true);
 }
 
 // Nothing but the clock, with no look at anything: what the simulator itself can do.
-void nm_bare(Module* module, unsigned index, uint64_t cycles) {
-    module->channels[index]->bare(cycles);
+void nm_bare(Module* module, unsigned index, uint64_t cycles) { (*module)[index].bare(cycles); }
+
+int nm_put(Module* module, unsigned index, uint64_t start, uint64_t line, const uint8_t* source,
+           uint64_t lines) {
+    Channel& channel = (*module)[index];
+    const uint64_t cycles = start - channel.now() + kLinkCyclesPerLine * lines;
+    bool done = false;
+    module->beside_others(index, cycles, channel.due(),
+                          [&] { done = channel.put(start, line, source, lines); });
+    return status(channel, done);
 }
 
-int nm_write(Module* module, unsigned index, uint64_t not_before, uint64_t line,
-             const uint8_t* data, uint64_t lines) {
-    Session session(*module, index, not_before);
-    Channel& channel = session.channel;
-    for (uint64_t done = 0; done < lines;) {
-        const uint64_t chunk = session.acquire(std::min(kLinkChunkLines, lines - done),
-                                               [&] { channel.tick(); });
-        for (uint64_t i = 0; i < chunk; ++i, ++done) {
-            if (!session.wait_for_room([&] { channel.tick(); })) return kLost;
-            channel.request(line + done, data + done * kLineBytes);
-            channel.tick();
-        }
-        if (channel.violated()) return kViolation;
-    }
-    return kOk;
+int nm_ask(Module* module, unsigned index, uint64_t start, uint64_t line, uint8_t* target,
+           uint64_t lines) {
+    Channel& channel = (*module)[index];
+    const uint64_t cycles = start - channel.now() + kLinkCyclesPerLine * lines;
+    bool done = false;
+    module->beside_others(index, cycles, channel.due(),
+                          [&] { done = channel.ask(start, line, target, lines); });
+    return status(channel, done);
 }
 
-int nm_read(Module* module, unsigned index, uint64_t not_before, uint64_t line, uint8_t* data,
-            uint64_t lines, uint64_t* late_reads) {
-    Session session(*module, index, not_before);
-    Channel& channel = session.channel;
-    std::vector<uint64_t> wanted(lines), late;
-    for (uint64_t i = 0; i < lines; ++i) wanted[i] = i;
-    for (unsigned attempt = 0; attempt < kReadAttempts && !wanted.empty(); ++attempt) {
-        uint64_t asked = 0, answered = 0;
-        late.clear();
-        auto take = [&] {
-            if (!channel.answered() || answered == asked) return;
-            const uint64_t place = wanted[answered++];
-            if (channel.late()) {
-                late.push_back(place);
-            } else {
-                std::memcpy(data + place * kLineBytes, channel.answer(), kLineBytes);
-            }
-        };
-        auto idle = [&] {
-            channel.tick();
-            take();
-        };
-        while (asked < wanted.size()) {
-            const uint64_t chunk =
-                session.acquire(std::min<uint64_t>(kLinkChunkLines, wanted.size() - asked), idle);
-            for (uint64_t i = 0; i < chunk; ++i) {
-                if (!session.wait_for_room(idle)) return kLost;
-                channel.request(line + wanted[asked++], nullptr);
-                take();
-                idle();
-            }
-        }
-        for (uint64_t i = 0; i < channel.read_latency() + 1 && answered < asked; ++i) idle();
-        if (channel.violated()) return kViolation;
-        if (answered < asked) return kLost;
-        *late_reads += late.size();
-        wanted.swap(late);
+// Also says how many stretches of lines came late, see nm_late.
+int nm_answers(Module* module, unsigned index, uint64_t* late) {
+    Channel& channel = (*module)[index];
+    const bool done = channel.await_answers();
+    *late = channel.late_lines().size();
+    return status(channel, done);
+}
+
+// First and number of the lines of each stretch; forgets them.
+void nm_late(Module* module, unsigned index, uint64_t* lines) {
+    for (const auto& [first, count] : (*module)[index].late_lines()) {
+        *lines++ = first;
+        *lines++ = count;
     }
-    return wanted.empty() ? kOk : kLate;
+    (*module)[index].late_lines().clear();
 }
 
 // Asks for `count` lines, `interval` cycles apart or as soon as there is room. For each read, the
 // cycles until its data reached the arbiter, in time or not; data are not looked at, late reads not
-// repeated. Nothing else may use the channel's link.
-int nm_stream(Module* module, unsigned index, uint64_t not_before, uint64_t count,
-              const uint64_t* lines, const uint8_t* writes, uint64_t interval,
-              uint32_t* latencies, uint64_t* late_reads) {
-    Session session(*module, index, not_before);
-    Channel& channel = session.channel;
+// repeated. Nothing else may use the link.
+int nm_stream(Module* module, unsigned index, uint64_t count, const uint64_t* lines,
+              const uint8_t* writes, uint64_t interval, uint32_t* latencies,
+              uint64_t* late_reads) {
+    Channel& channel = (*module)[index];
     const std::vector<uint8_t> data(kLineBytes, 0x5a);
     std::deque<uint64_t> asked;
     auto take = [&] {
@@ -564,12 +483,13 @@ int nm_stream(Module* module, unsigned index, uint64_t not_before, uint64_t coun
     };
     auto idle = [&] {
         channel.tick();
+        channel.arrive();
         take();
     };
+    channel.catch_up();
     for (uint64_t i = 0; i < count; ++i) {
         const uint64_t began = channel.cycles();
-        session.acquire(1, idle);
-        if (!session.wait_for_room(idle)) return kLost;
+        if (!channel.wait_for_room(idle)) return kLost;
         if (!writes[i]) asked.push_back(channel.cycles());
         channel.request(lines[i], writes[i] ? data.data() : nullptr);
         take();
@@ -583,32 +503,6 @@ int nm_stream(Module* module, unsigned index, uint64_t not_before, uint64_t coun
     // The last reads are answered, late or not, when their time is over.
     for (uint64_t i = 0; i < channel.read_latency(); ++i) idle();
     return kOk;
-}
-
-int nm_poll(Module* module, unsigned index, uint64_t not_before, uint64_t line, uint64_t mask,
-            uint64_t value, uint64_t interval, uint64_t timeout, uint64_t* last) {
-    Session session(*module, index, not_before);
-    Channel& channel = session.channel;
-    const uint64_t start = channel.cycles();
-    for (;;) {
-        session.acquire(1, [&] { channel.tick(); });
-        if (!session.wait_for_room([&] { channel.tick(); })) return kLost;
-        const uint64_t asked = channel.cycles();
-        channel.request(line, nullptr);
-        session.promise(channel.read_latency() - 1);
-        while (!channel.answered()) {
-            channel.tick();
-            if (channel.cycles() - asked > 4 * channel.read_latency()) return kLost;
-        }
-        if (!channel.late()) {
-            std::memcpy(last, channel.answer(), sizeof *last);
-            if ((*last & mask) == value) return kOk;
-        }
-        if (channel.cycles() - start >= timeout) return kTimeout;
-        session.promise(interval);
-        for (uint64_t i = 0; i < interval && !channel.violated(); ++i) channel.tick();
-        if (channel.violated()) return kViolation;
-    }
 }
 
 }  // extern "C"

@@ -12,15 +12,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.device.errors import ClosedError, DeviceInUseError, InvalidArgumentError
-from sw_driver.device.transport import (
+from sw_driver.axdimm.transport import (
     LINE_BYTES,
     WINDOW_BYTES,
-    DeviceTimeout,
     Transport,
     check_bytes,
+    finished,
     kernel_window,
 )
+from sw_driver.device.clock import OTHERS_FIRST, Domain, Steps
+from sw_driver.device.errors import ClosedError, DeviceInUseError, InvalidArgumentError
+from sw_driver.device.transport import DeviceTimeout
 
 from ..registers import REGISTER_BYTES
 
@@ -95,7 +97,7 @@ class MappedFile:
 
 
 class MappedTransport(Transport):
-    """A module in the host's address space; see :class:`~sw_driver.device.transport.Transport`.
+    """A module in the host's address space; see :class:`~sw_driver.axdimm.transport.Transport`.
 
     For hardware with AXI4 ports for its host (``host=axi4``), the channels at consecutive
     addresses. Nothing has a simulated time: counters of the kernel count, all other times are 0.
@@ -125,6 +127,7 @@ class MappedTransport(Transport):
     ) -> None:
         self.channels = channels
         self.fabric_mhz = fabric_mhz
+        self.domain = Domain(mhz=fabric_mhz)
         self._closed = False
         self._map = device if isinstance(device, MappedFile) else MappedFile(device)
         self.capacity_bytes = self._map.nbytes // channels if channels > 0 else 0
@@ -138,7 +141,7 @@ class MappedTransport(Transport):
         self._windows = kernel_window(self.capacity_bytes)
 
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """See :class:`~sw_driver.device.transport.Transport`."""
+        """See :class:`~sw_driver.axdimm.transport.Transport`."""
         source = np.ascontiguousarray(data, dtype=np.uint8).reshape(-1)
         begin, in_memory = self._place(channel, address, source.size)
         if in_memory:
@@ -148,7 +151,7 @@ class MappedTransport(Transport):
             self._map.store(begin + offset, int.from_bytes(register, "little"))
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """See :class:`~sw_driver.device.transport.Transport`."""
+        """See :class:`~sw_driver.axdimm.transport.Transport`."""
         begin, in_memory = self._place(channel, address, nbytes)
         data = np.zeros(nbytes, np.uint8)
         if in_memory:
@@ -158,7 +161,12 @@ class MappedTransport(Transport):
             data[offset : offset + REGISTER_BYTES] = np.frombuffer(register, np.uint8)
         return data
 
-    def poll(
+    def poll(self, channel: int, address: int, mask: int, value: int, **times: int) -> int:
+        """See :class:`~sw_driver.axdimm.transport.Transport`; the cycles are told by the host's
+        time."""
+        return finished(self.poll_steps(channel, address, mask, value, **times))
+
+    def poll_steps(
         self,
         channel: int,
         address: int,
@@ -167,9 +175,8 @@ class MappedTransport(Transport):
         *,
         interval_fabric_cycles: int,
         timeout_fabric_cycles: int,
-    ) -> int:
-        """See :class:`~sw_driver.device.transport.Transport`; the cycles are told by the host's
-        time."""
+    ) -> Steps:
+        """See :meth:`poll`. Meanwhile other channels are asked, too."""
         place, _ = self._place(channel, address, LINE_BYTES)
         cycle_s = 1e-6 / self.fabric_mhz
         end = time.monotonic() + timeout_fabric_cycles * cycle_s
@@ -186,6 +193,7 @@ class MappedTransport(Transport):
                     f"{mask:#x}"
                 )
             time.sleep(min(left, interval_fabric_cycles * cycle_s))
+            yield OTHERS_FIRST
 
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """Raises :class:`~sw_driver.device.errors.InvalidArgumentError`: hardware has no
@@ -205,7 +213,7 @@ class MappedTransport(Transport):
         )
 
     def close(self) -> None:
-        """See :class:`~sw_driver.device.transport.Transport`."""
+        """See :class:`~sw_driver.axdimm.transport.Transport`."""
         self._closed = True
         self._map.close()
 

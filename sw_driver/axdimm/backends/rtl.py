@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import json
-import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,15 @@ from numpy.typing import NDArray
 from hw.axdimm.config import ModuleConfig
 from hw.dram.timing import DramTiming
 from hw.sim.dram_device import Violation
-from sw_driver.device.errors import ClosedError
-from sw_driver.device.transport import (
+from sw_driver.axdimm.transport import (
     LINE_BYTES,
     LINK_FABRIC_CYCLES_PER_LINE,
-    DeviceFault,
-    DeviceTimeout,
+    TimedTransport,
     check_bytes,
 )
+from sw_driver.device.clock import Domain
+from sw_driver.device.errors import ClosedError
+from sw_driver.device.transport import DeviceFault
 
 from ...simulator.library import load_library, verilated_library
 from ...simulator.traces import merge_dram_traces
@@ -32,7 +32,7 @@ from .storage import DramStorage
 
 __all__ = ["VerilatedTransport", "build_library", "wave_files"]
 
-_OK, _TIMEOUT, _VIOLATION, _LATE, _LOST = range(5)
+_OK, _TIMEOUT, _VIOLATION = range(3)
 
 SETTLE_FABRIC_CYCLES = 512
 """Fabric cycles after reset until a channel takes requests."""
@@ -55,12 +55,11 @@ HARNESS = Path(__file__).with_name("harness.cpp")
 _u64 = ctypes.c_uint64
 
 
-class VerilatedTransport:
-    """The module's RTL, one model a channel, run by the threads that call.
+class VerilatedTransport(TimedTransport):
+    """The module's RTL, one model a channel.
 
-    A channel's clock stands still while no call is made for it. A thread's calls follow each other
-    in simulated time also when they are for different channels; what several threads do at once
-    shares the host link by simulated time.
+    Time that a channel lets pass is simulated when its state is needed, or before that, by a second
+    thread of the host, while another channel is simulated.
 
     Parameters
     ----------
@@ -77,8 +76,10 @@ class VerilatedTransport:
     BuildError: the simulator cannot be built.
     """
 
-    timed = True
     name = "rtl"
+
+    WINDOW_FABRIC_CYCLES = 4096
+    """Fabric cycles that are simulated in a step; nothing simulated depends on it."""
 
     def __init__(
         self,
@@ -92,14 +93,18 @@ class VerilatedTransport:
         arithmetic: bool = True,
         shared: bool = False,
     ) -> None:
+        super().__init__(config.channels)
+        self.domain = Domain(
+            mhz=config.fabric_mhz, question_cycles=config.read_latency_fabric_cycles
+        )
         self.config = config
-        self.channels = config.channels
         self.capacity_bytes = config.capacity_bytes
         self.fabric_mhz = config.fabric_mhz
         self.subnormals = config.subnormals
         self.late_reads = [0] * config.channels
         """Host reads that came late and were repeated, of each channel."""
         self._dram_trace = dram_trace
+        self._files = wave is not None or dram_trace is not None
         self._library = load_library(
             build_library(
                 config,
@@ -115,8 +120,8 @@ class VerilatedTransport:
         # For a transport that nobody closes. Not at the program's end, when others close it.
         self._finalizer = weakref.finalize(self, self._library.nm_close, self._module)
         self._finalizer.atexit = False
-        self._host = threading.local()
-        self._latest = 0
+        # What answers are written to, by channel.
+        self._targets: list[list[NDArray[np.uint8]]] = [[] for _ in range(self.channels)]
         geometry = config.part.geometry
         self._storage: list[DramStorage] = []
         for channel in range(config.channels):
@@ -133,7 +138,7 @@ class VerilatedTransport:
                 times = (round(500_000 / config.fabric_mhz), *(wave_window or (0, 2**64 - 1)))
                 if self._library.nm_wave(self._module, channel, str(path).encode(), *times):
                     raise ValueError(f"cannot write the waveform {str(wave)!r}")
-            self._library.nm_idle(self._module, channel, SETTLE_FABRIC_CYCLES)
+            self._pass(channel, SETTLE_FABRIC_CYCLES)
 
     @staticmethod
     def part(path: Path, channel: int) -> Path:
@@ -152,16 +157,16 @@ class VerilatedTransport:
         self._check(channel)
         return getattr(self._library, f"nm_{function}")(self._module, channel, *arguments)
 
-    def _begin(self) -> int:
-        """The host's simulated time in the calling thread, in fabric cycles."""
-        return getattr(self._host, "now", self._latest)
-
-    def _end(self, channel: int, status: int, what: str) -> None:
-        now = self._library.nm_now(self._module, channel)
-        self._host.now = max(self._begin(), now)
-        self._latest = max(self._latest, now)
-        if status in (_OK, _TIMEOUT):
+    def _do(self, channel: int, what: str, function: str, *arguments: Any) -> None:
+        """Makes a call, described by ``what``, and raises what has become of it."""
+        status = self._call(function, channel, *arguments)
+        if status == _OK:
             return
+        if status == _TIMEOUT:
+            raise DeviceFault(
+                f"channel {channel}: requests still in flight after "
+                f"{SETTLE_LIMIT_FABRIC_CYCLES} fabric cycles"
+            )
         if status == _VIOLATION:
             tck = _u64()
             code = self._library.nm_violation(self._module, channel, ctypes.byref(tck))
@@ -169,54 +174,66 @@ class VerilatedTransport:
                 f"channel {channel}: DRAM rule {Violation(code).name} broken at tCK {tck.value}, "
                 f"while {what}; the simulation is not to be trusted from there on"
             )
-        if status == _LATE:
-            raise DeviceFault(f"channel {channel}: host reads stayed late while {what}")
         raise DeviceFault(f"channel {channel}: the device stopped answering while {what}")
 
-    def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """See :class:`sw_driver.device.transport.Transport`."""
+    def forget(self, channel: int) -> None:
+        """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
+        if self._targets[channel]:
+            self._call("forget", channel)
+            self._targets[channel].clear()
+
+    def put(self, channel: int, start: int, line: int, data: NDArray[np.uint8]) -> None:
+        """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
         source = np.ascontiguousarray(data, dtype=np.uint8)
-        self._check(channel, address, source.size)
-        where = (self._begin(), address // LINE_BYTES)
+        what = f"writing {source.size} bytes at {LINE_BYTES * line:#x}"
         lines = source.size // LINE_BYTES
-        status = self._call("write", channel, *where, source.ctypes.data, lines)
-        self._end(channel, status, f"writing {source.size} bytes at {address:#x}")
+        self._do(channel, what, "put", start, line, source.ctypes.data, lines)
 
-    def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """See :class:`sw_driver.device.transport.Transport`."""
-        self._check(channel, address, nbytes)
-        data = np.empty(nbytes, dtype=np.uint8)
-        late = _u64(0)
-        where = (self._begin(), address // LINE_BYTES)
-        lines = nbytes // LINE_BYTES
-        status = self._call("read", channel, *where, data.ctypes.data, lines, ctypes.byref(late))
-        self.late_reads[channel] += late.value
-        self._end(channel, status, f"reading {nbytes} bytes at {address:#x}")
-        return data
+    def ask(self, channel: int, start: int, line: int, target: NDArray[np.uint8]) -> None:
+        """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
+        self._targets[channel].append(target)
+        what = f"reading {target.size} bytes at {LINE_BYTES * line:#x}"
+        lines = target.size // LINE_BYTES
+        self._do(channel, what, "ask", start, line, target.ctypes.data, lines)
 
-    def poll(
-        self,
-        channel: int,
-        address: int,
-        mask: int,
-        value: int,
-        *,
-        interval_fabric_cycles: int,
-        timeout_fabric_cycles: int,
-    ) -> int:
-        """See :class:`sw_driver.device.transport.Transport`."""
-        self._check(channel, address, LINE_BYTES)
-        last = _u64(0)
-        awaited = (self._begin(), address // LINE_BYTES, mask, value)
-        times = (interval_fabric_cycles, timeout_fabric_cycles)
-        status = self._call("poll", channel, *awaited, *times, ctypes.byref(last))
-        self._end(channel, status, f"polling {address:#x}")
-        if status == _TIMEOUT:
-            raise DeviceTimeout(
-                f"channel {channel}: register at {address:#x} read {last.value:#x} after "
-                f"{timeout_fabric_cycles} fabric cycles, awaited {value:#x} in the bits {mask:#x}"
-            )
-        return last.value
+    def answers(self, channel: int) -> list[tuple[int, int]]:
+        """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
+        count = _u64()
+        self._do(channel, "answering the host", "answers", ctypes.byref(count))
+        self._targets[channel].clear()
+        if not count.value:
+            return []
+        stretches = np.empty((count.value, 2), dtype=np.uint64)
+        self._call("late", channel, stretches.ctypes.data)
+        self.late_reads[channel] += int(stretches[:, 1].sum())
+        return [(first, lines) for first, lines in stretches.tolist()]
+
+    def rest(self, channel: int, until: int) -> None:
+        """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
+        self._call("rest", channel, until)
+
+    def stand_still(self, channel: int, until: int) -> None:
+        """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
+        self._call("stand_still", channel, until)
+
+    def wake(self, channel: int, at: int | None) -> None:
+        """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
+        super().wake(channel, at)
+        if self._module is not None:
+            self._call("wake", channel, at or 0)
+
+    def catch_up(self, channel: int) -> Generator[None, None, None]:
+        """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
+        while self._call("behind", channel):
+            # Others that are let rest meanwhile are simulated beside this one.
+            self.domain.now = self.now(channel)
+            yield
+            self._do(channel, "waiting", "catch_up", self.WINDOW_FABRIC_CYCLES)
+
+    def _pass(self, channel: int, fabric_cycles: int) -> None:
+        """Lets the channel's time pass, and simulates it."""
+        self._call("rest", channel, self.now(channel) + fabric_cycles)
+        self._call("catch_up", channel, self._call("behind", channel))
 
     def stream(
         self,
@@ -229,7 +246,8 @@ class VerilatedTransport:
         """Asks for a line at each address, read or written, for measurements.
 
         The requests are ``interval_fabric_cycles`` apart, more where the channel has no room. What
-        is read is thrown away; what is written is a pattern.
+        is read is thrown away; what is written is a pattern. Nothing else may use the link at that
+        time.
 
         Returns the latency of each read in fabric cycles, from its request to the arrival of its
         data at the arbiter, and how many of the reads were too late for the host.
@@ -249,86 +267,53 @@ class VerilatedTransport:
         late = _u64(0)
         asked = (lines.size, lines.ctypes.data, is_write.ctypes.data, interval_fabric_cycles)
         found = (latencies.ctypes.data, ctypes.byref(late))
-        status = self._call("stream", channel, self._begin(), *asked, *found)
-        self._end(channel, status, f"streaming {lines.size} lines")
+        self._begin(channel)
+        self._do(channel, f"streaming {lines.size} lines", "stream", *asked, *found)
+        self.domain.now = self.now(channel)
         return latencies, late.value
 
     def _settle(self, channel: int) -> None:
         """Lets the channel's time pass until what went over the link before is in the DRAM."""
-        status = self._library.nm_settle(self._module, channel, SETTLE_LIMIT_FABRIC_CYCLES)
-        if status == _TIMEOUT:
-            raise DeviceFault(
-                f"channel {channel}: requests still in flight after "
-                f"{SETTLE_LIMIT_FABRIC_CYCLES} fabric cycles"
-            )
-        self._end(channel, status, "waiting for requests in flight")
+        what = "waiting for requests in flight"
+        self._do(channel, what, "settle", SETTLE_LIMIT_FABRIC_CYCLES)
 
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """See :class:`sw_driver.device.transport.Transport`."""
+        """See :class:`sw_driver.axdimm.transport.Transport`."""
         self._check(channel, address, data.size, lines=False)
         self._settle(channel)
         self._storage[channel].write(address, data)
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """See :class:`sw_driver.device.transport.Transport`."""
+        """See :class:`sw_driver.axdimm.transport.Transport`."""
         self._check(channel, address, nbytes, lines=False)
         self._settle(channel)
         return self._storage[channel].read(address, nbytes)
 
     def fabric_cycles(self, channel: int) -> int:
-        """See :class:`sw_driver.device.transport.Transport`."""
+        """See :class:`sw_driver.axdimm.transport.Transport`."""
         return self._call("cycles", channel)
 
     def now(self, channel: int) -> int:
-        """The module's time at the channel, in fabric cycles, idle time included."""
+        """See :class:`sw_driver.axdimm.transport.Transport`."""
         return self._call("now", channel)
-
-    def host_time(self) -> int:
-        """See :class:`sw_driver.device.transport.Transport`."""
-        return self._begin()
-
-    def set_host_time(self, fabric_cycle: int) -> None:
-        """See :class:`sw_driver.device.transport.Transport`."""
-        self._host.now = fabric_cycle
-
-    def engage(self, channel: int, fabric_cycle: int) -> None:
-        """See :class:`sw_driver.device.transport.Transport`."""
-        self._call("engage", channel, fabric_cycle)
-
-    def disengage(self, channel: int) -> None:
-        """See :class:`sw_driver.device.transport.Transport`."""
-        self._call("disengage", channel)
-
-    def record_link(self, record: bool) -> None:
-        """See :class:`sw_driver.device.transport.Transport`."""
-        for channel in range(self.channels):
-            self._call("link_log", channel, record)
-
-    def link_uses(self, channel: int) -> NDArray[np.uint64]:
-        """See :class:`sw_driver.device.transport.Transport`."""
-        count = self._call("link_uses", channel, None, 0)
-        uses = np.empty((count, 2), dtype=np.uint64)
-        if count:
-            self._call("link_uses", channel, uses.ctypes.data, count)
-        return uses
 
     def run_bare(self, channel: int, fabric_cycles: int) -> None:
         """Lets the channel's clock run, with nothing else done: the simulator's own speed."""
         self._call("bare", channel, fabric_cycles)
 
     def close(self) -> None:
-        """See :class:`sw_driver.device.transport.Transport`; writes the trace of DRAM commands.
+        """See :class:`sw_driver.axdimm.transport.Transport`; writes the trace of DRAM commands.
 
         Raises ``OSError`` if that could not be written in full; then there is none.
         """
         if self._module is None:
             return
-        if self._dram_trace is not None:
+        if self._files:
             # All channels' traces end at the same time, so that refreshes seem to be missing in
             # none of them.
             cycles = [self.fabric_cycles(channel) for channel in range(self.channels)]
             for channel, done in enumerate(cycles):
-                self._library.nm_idle(self._module, channel, max(cycles) - done)
+                self._pass(channel, max(cycles) - done if self._dram_trace is not None else 0)
         self._storage.clear()
         status = self._finalizer()
         self._module = None

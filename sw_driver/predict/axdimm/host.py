@@ -11,7 +11,7 @@ from collections import deque
 from typing import NamedTuple
 
 from hw.axdimm.config import ModuleConfig
-from sw_driver.device.transport import LINK_FABRIC_CYCLES_PER_LINE
+from sw_driver.device.link import LINK_FABRIC_CYCLES_PER_LINE
 
 from ..dram.channel import Channel, ChannelState
 from ..dram.refresh import LONG_AGO, RefreshClock, RefreshState
