@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 __all__ = ["STRIPE_BYTES", "StackMap"]
 
@@ -19,12 +20,12 @@ class StackMap:
     banks: int
     bank_bytes: int
 
-    @property
+    @cached_property
     def local(self) -> range:
         """Bytes of the local memory."""
         return range(self.banks * self.bank_bytes)
 
-    @property
+    @cached_property
     def striped_banks(self) -> int:
         """Banks that the striped memory is in."""
         banks = 1
@@ -32,7 +33,7 @@ class StackMap:
             banks *= 2
         return banks
 
-    @property
+    @cached_property
     def striped(self) -> range:
         """Bytes of the striped memory."""
         banks = self.striped_banks

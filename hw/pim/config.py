@@ -109,7 +109,7 @@ class PimConfig:
             weights=self.weights,
         )
 
-    @property
+    @cached_property
     def banks(self) -> int:
         """Banks of the stack, numbered row by row."""
         return self.rows * self.columns
@@ -140,23 +140,23 @@ class PimConfig:
         """Bytes of a bank's memory: its local memory, then its stripes."""
         return 2 * self.bank_bytes
 
-    @property
+    @cached_property
     def local_bytes(self) -> int:
         """Bytes of the local memory of all banks; bank i holds those from i · ``bank_bytes``."""
         return self.banks * self.bank_bytes
 
-    @property
+    @cached_property
     def striped_start_bytes(self) -> int:
         """Address of the striped memory: that of the local memory's end, or beyond it if the
         number of banks is no power of two."""
         return self.bank_bytes << (self.banks - 1).bit_length()
 
-    @property
+    @cached_property
     def striped_banks(self) -> int:
         """Banks that hold the striped memory in turn, the first ones: a power of two."""
         return 1 << self.banks.bit_length() - 1
 
-    @property
+    @cached_property
     def stack_bytes(self) -> int:
         """The end of the striped memory, and of the address space."""
         return self.striped_start_bytes + self.striped_banks * self.bank_bytes

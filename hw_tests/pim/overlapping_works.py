@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.pim import Descriptor, Pool, account
+from sw_driver.device.clock import finished
 from sw_driver.pim.device import Pim
 from sw_driver.pim.registers import PoolRegisters
 
@@ -61,7 +62,7 @@ def check_overlapping_works(pim: Pim, works: Sequence[Descriptor], seed: int) ->
                 assert counters.bytes_read % 32 == counters.bytes_written % 32 == 0
                 assert counters.bytes_read >= 4, work
                 assert counters.bytes_written >= 4 * prod(work.extents("result")), work
-                worked |= registers.slot(work_id % config.works, "banks")
+                worked |= registers.slots[work_id % config.works].read_field("banks")
             # One that was asked for earlier may have completed before these, and the next work
             # would take its slot; not so if none had completed.
             if completed:
@@ -74,7 +75,7 @@ def check_overlapping_works(pim: Pim, works: Sequence[Descriptor], seed: int) ->
     for work in works:
         banks |= finish(config.works - 1)
         pim._ring.write(np.frombuffer(work.encode(), "<u4").tolist())
-        cause, number = pim._settle()
+        cause, number = finished(pim._settle())
         assert cause == "none", work
         pim._running.add(number)
         running[number] = work

@@ -27,14 +27,16 @@ from hw_tests.pim.overlapping_works import check_overlapping_works
 from hw_tests.pim.plans import planned
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack
+from sw_driver.device.clock import Domain
 from sw_driver.pim.device import Pim
+from sw_driver.pim.transport import PimTransport
 
 PARAMETERS = bench_parameters()
 
 _PERIOD_NS = 2
 
 
-class BenchTransport:
+class BenchTransport(PimTransport):
     """A :class:`~sw_driver.pim.transport.PimTransport` over the members of ``dut``."""
 
     name = "bench"
@@ -43,6 +45,7 @@ class BenchTransport:
 
     def __init__(self, dut: Any, config: PimConfig, pause: float) -> None:
         self.config = config
+        self.domain = Domain()
         self._dut = dut
         self._registers = LiteMaster(dut, "s_axi", dut.clk)
         self._request = memory_request_layout(config, tag_bits=HOST_TAG_BITS)

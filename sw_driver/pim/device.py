@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hw.csr.register_map import Register
+from hw.csr.bank import CSR_DATA_WIDTH
+from hw.pim.registers.pool_registers import busy_window
 from hw.pim.work.descriptor import FORMS
+from sw_driver.device.clock import Clock, Domain, Exclusive, Steps
 from sw_driver.device.errors import (
+    ClosedError,
     DeviceTimeoutError,
     IncompatibleDeviceError,
     InvalidArgumentError,
@@ -20,22 +24,27 @@ from sw_driver.device.errors import (
     UnknownWorkError,
     WaitTimeoutError,
 )
+from sw_driver.device.registers import RegisterWindow
+from sw_driver.device.streams import Handle
 
 from .descriptor import ELEMENT_BYTES, Tensor, Work, banks_of
 from .placing import PlacedTensor
 from .planning import planned, units_in_groups
-from .registers import PoolRegisters, pool_map, ring_map, slot_map
+from .registers import PoolRegisters, pool_map, ring_map
 from .ring import Ring, ring_place
 from .transport import QUIET_LIMIT_CYCLES, PimTransport
 
 __all__ = ["Counters", "DataLocation", "Pim"]
 
-_CHECK_LIMIT_CYCLES = 100_000
-"""Cycles that the check of a descriptor may take; a sound one takes some hundreds."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
-_CHECK_STEP_CYCLES = 16
-_FIRST_STEP_CYCLES = 64
-_LAST_STEP_CYCLES = 4096
+_WAIT = (64, 4096, 4096, QUIET_LIMIT_CYCLES)
+"""Cycles of the first step of a wait, of its longest, from a look at the pool's counters to the
+next, which takes time too, and without a change of any after which it is given up."""
+
+_CHECK = (16, 16, 100_000, 100_000)
+"""The same for the check of a descriptor; of a sound one it takes some hundreds."""
 
 
 class Counters(NamedTuple):
@@ -59,23 +68,52 @@ class DataLocation(NamedTuple):
     outputs: list[int]
 
 
+def _at_once(method: Callable[Concatenate[Pim, P], T]) -> Callable[Concatenate[Pim, P], T]:
+    """Makes a method a call that is a single step."""
+
+    @wraps(method)
+    def call(self: Pim, *args: P.args, **kwargs: P.kwargs) -> T:
+        def steps() -> Steps:
+            yield from ()
+            return method(self, *args, **kwargs)
+
+        return self._call(method.__name__.removeprefix("_"), steps())
+
+    return call
+
+
 class Pim:
-    """A stack of memory with its pool, over ``transport``. Calls must not overlap.
+    """A stack of memory with its pool, over ``transport``. Any thread may call it.
+
+    Each call begins at the program's time, or later, and the program goes on at its end; others on
+    the same clock get on until then.
 
     Raises :class:`~sw_driver.device.errors.IncompatibleDeviceError` if the registers say that the
     device is another one.
+
+    Parameters
+    ----------
+    transport: the stack; no call of another ``Pim`` over it may be under way.
+    clock: the clock that it shares with other devices, on which it has had its time from the
+        beginning; None: it keeps its own.
     """
 
-    def __init__(self, transport: PimTransport) -> None:
+    def __init__(self, transport: PimTransport, clock: Clock | None = None) -> None:
         self.transport = transport
         self.config = transport.config
+        if clock is not None:
+            asked = transport.domain.question_cycles
+            transport.domain = Domain(clock, mhz=self.config.clock_mhz, question_cycles=asked)
+        self._domain = transport.domain
+        self._turn = Exclusive("the PIM")
+        self._closed = False
+        self._ring_place = ring_place(self.config)
         self._registers = PoolRegisters(transport)
         self._offered: dict[int, tuple[int, Work]] = {}
         """The works that were accepted, with their ids, by slot."""
         self._running: set[int] = set()
         """Ids of the works whose completion has not been seen."""
-        self._check_identity()
-        self._ring = Ring(transport, 0, ring_place(self.config))
+        self._open()
 
     def __enter__(self) -> Pim:
         return self
@@ -85,6 +123,12 @@ class Pim:
 
     def close(self) -> None:
         """Releases the device. Calling it twice does no harm."""
+        if not self._domain.clock.is_forked:
+            self._domain.clock.release(self._close)
+
+    def _close(self) -> None:
+        self._closed = True
+        self._domain.clock.close(self._domain)
         self.transport.close()
 
     # The low-level API of the paper (Table III).
@@ -116,31 +160,28 @@ class Pim:
         banks, units = 0, num_pim
         if pim_ids is not None:
             ids = list(pim_ids)
-            if whole_groups:
-                raise InvalidArgumentError(
-                    f"pim_ids are {ids}, with whole_groups: banks that are named are taken as they "
-                    "are; give None and a number of units, or leave whole_groups out",
-                    pim_ids=ids,
-                    num_pim=num_pim,
-                )
-            if num_pim < 1 or len(ids) != num_pim or len(set(ids)) != num_pim:
-                raise InvalidArgumentError(
-                    f"pim_ids are {ids}: expected num_pim = {num_pim} different banks, one at "
-                    "least, or None to leave the choice to the pool",
-                    pim_ids=ids,
-                    num_pim=num_pim,
-                )
             # A bank that the stack does not have is for the pool to refuse, if a bit can say it.
-            for bank in ids:
-                if not 0 <= bank < 32:
-                    raise InvalidArgumentError(
-                        f"there is no bank {bank}: expected 0 to {self.config.banks - 1}",
-                        pim_id=bank,
-                    )
+            strange = [bank for bank in ids if not 0 <= bank < 32]
+            problem = None
+            if whole_groups:
+                problem = (
+                    f"pim_ids are {ids}, with whole_groups: banks that are named are taken as they "
+                    "are; give None and a number of units, or leave whole_groups out"
+                )
+            elif not 1 <= num_pim == len(ids) == len(set(ids)):
+                problem = (
+                    f"pim_ids are {ids}: expected num_pim = {num_pim} different banks, one at "
+                    "least, or None to leave the choice to the pool"
+                )
+            elif strange:
+                problem = f"there is no bank {strange[0]}: expected 0 to {self.config.banks - 1}"
+            if problem is not None:
+                raise InvalidArgumentError(problem, pim_ids=ids, num_pim=num_pim)
             banks, units = sum(1 << bank for bank in ids), 0
         elif whole_groups:
             units = units_in_groups(args, num_pim)
-        return self._offer(replace(args, result=ret, banks=banks, units=units))
+        work = replace(args, result=ret, banks=banks, units=units)
+        return self._call("pim_fix", self._offer(work))
 
     def pim_prog(self, *args: object) -> int:
         """Raises :class:`~sw_driver.device.errors.InvalidArgumentError`: there is none."""
@@ -149,6 +190,7 @@ class Pim:
             "offer what is additions and multiplications with pim_fix, compute the rest on the host"
         )
 
+    @_at_once
     def pim_status(self, pim_id: int) -> int:
         """1 if a bank, or the programmable PIM, is busy or not there, 0 if it is idle.
 
@@ -160,19 +202,31 @@ class Pim:
                 f"{self.config.banks} for the programmable PIM",
                 pim_id=pim_id,
             )
-        return 1 - (self.idle >> pim_id & 1)
+        return self._asked(1 - (self._registers.pool.read_field("idle") >> pim_id & 1))
 
+    @_at_once
     def work_query(self, work_id: int) -> int:
         """1 if the work has completed, 0 if not.
 
         Raises :class:`~sw_driver.device.errors.UnknownWorkError` for an id that was not given out.
         """
-        self._collect()
+        return self._asked(self._work_query(work_id))
+
+    def _asked(self, answer: int) -> int:
+        """The answer to a question: without a clock a work completes after each, so that a loop
+        that asks ends."""
+        if not self.transport.timed:
+            self.transport.advance(1)
+        return answer
+
+    def _work_query(self, work_id: int) -> int:
+        self._running.difference_update(self._ring.completed())
         if work_id in self._running:
             return 0
         offered, _ = self._offered.get(work_id % self.config.works, (None, None))
-        return int(offered == work_id or self.state(work_id) == "completed")
+        return int(offered == work_id or self._state(work_id) == "completed")
 
+    @_at_once
     def work_info(self, work_id: int) -> tuple[list[int], DataLocation]:
         """The banks that a work runs or ran on (none while it waits), and where its data is.
 
@@ -181,15 +235,16 @@ class Pim:
         UnknownWorkError: the id was not given out, or not to this program, or another work has
             taken the slot.
         """
-        slot, held = self._held(work_id)
-        self._check_current(work_id, held)
-        offered, work = self._offered.get(slot, (None, None))
+        number = work_id % self.config.works
+        slot = self._registers.slots[number]
+        self._check_id(work_id, slot, current=True)
+        offered, work = self._offered.get(number, (None, None))
         if work is None or offered != work_id:
             raise UnknownWorkError(
                 f"work {work_id} was not offered by this program, which does not know its tensors",
                 work_id=work_id,
             )
-        banks = self._registers.slot(slot, "banks")
+        banks = slot.read_field("banks")
         inputs, outputs = map(work.span, work.operands), [work.span("result")]
         location = DataLocation(*(banks_of(each, self.config) for each in (inputs, outputs)))
         return [bank for bank in range(self.config.banks) if banks >> bank & 1], location
@@ -197,24 +252,30 @@ class Pim:
     # Registers.
 
     @property
+    @_at_once
     def idle(self) -> int:
         """A bit for each bank, 1 if it works for no work; above them that of the programmable PIM,
         which is 0."""
-        return self._registers.pool("idle")
+        return self._asked(self._registers.pool.read_field("idle"))
 
     @property
+    @_at_once
     def cause(self) -> str:
         """Why the last work that was offered was refused, or ``none``."""
         return self._ring.cause
 
-    def state(self, work_id: int) -> str:
+    def _state(self, work_id: int) -> str:
         """``waiting``, ``running`` or ``completed``.
 
         Raises :class:`~sw_driver.device.errors.UnknownWorkError` for an id that was not given out.
         """
-        slot, held = self._held(work_id)
-        return "completed" if work_id < held else self._state(slot)
+        slot = self._registers.slots[work_id % self.config.works]
+        completed = work_id < self._check_id(work_id, slot)
+        return "completed" if completed else slot.read_name("state")
 
+    state = _at_once(_state)
+
+    @_at_once
     def counters(self, work_id: int) -> Counters:
         """The counters of a work, all of one cycle; they stay until another takes its slot.
 
@@ -222,18 +283,19 @@ class Pim:
         ------
         UnknownWorkError: the id was not given out, or another work has taken the slot.
         """
-        self._registers.keep(work_id % self.config.works)
-        held = self._registers.kept("id")
-        self._check_given_out(work_id, held)
-        self._check_current(work_id, held)
-        values = {name: self._registers.kept(name) for name in Counters._fields}
+        self._registers.pool.write("snapshot", work_id % self.config.works)
+        kept = self._registers.kept
+        self._check_id(work_id, kept, current=True)
+        values = {name: kept.read_field(name) for name in Counters._fields}
         counters = Counters(**values)
         return counters if self.transport.timed else counters._replace(cycles=None)
 
+    @_at_once
     def busy_cycles(self) -> list[int]:
         """For each bank the cycles since reset in which it had a work; 0 without a clock. Reading
         them takes time."""
-        return [self._registers.busy_cycles(bank) for bank in range(self.config.banks)]
+        places = busy_window()[:: CSR_DATA_WIDTH // 8][: self.config.banks]
+        return list(map(self.transport.read_register, places))
 
     @property
     def has_offered(self) -> bool:
@@ -247,7 +309,7 @@ class Pim:
         self.wait_any([work_id], timeout_cycles=timeout_cycles)
 
     def wait_any(self, work_ids: Sequence[int], *, timeout_cycles: int | None = None) -> list[int]:
-        """Lets time pass until some of the works have completed; returns these.
+        """Lets time pass until some of the works have completed; returns these. Of none it is [].
 
         Raises
         ------
@@ -255,54 +317,72 @@ class Pim:
         DeviceTimeoutError: nothing has happened in the pool for ``QUIET_LIMIT_CYCLES``.
         UnknownWorkError: an id was not given out.
         """
+
+        def completed() -> list[int]:
+            return [work_id for work_id in work_ids if self._work_query(work_id)]
+
+        if not work_ids:
+            return []
+        works = ", ".join(f"work {work_id}" for work_id in work_ids)
+        return self._call("wait_any", self._until(completed, works, _WAIT, timeout_cycles))
+
+    def _until(
+        self,
+        found: Callable[[], object],
+        what: str,
+        pace: tuple[int, int, int, int],
+        timeout_cycles: int | None = None,
+    ) -> Steps:
+        """Lets time pass, after those who are behind, until something is found; returns that."""
+        step, last, look, limit = pace
         passed = quiet = unseen = 0
-        step = _FIRST_STEP_CYCLES
         before = None
-        while not (done := [work_id for work_id in work_ids if self.work_query(work_id)]):
-            waited = f"waiting for {', '.join(f'work {work_id}' for work_id in work_ids)}"
+        while not (result := found()):
             if timeout_cycles is not None:
                 if passed >= timeout_cycles:
                     raise WaitTimeoutError(
-                        f"{waited}: none has completed after {passed} cycles, the timeout is "
-                        f"{timeout_cycles}; they go on; {self.describe()}",
-                        work_ids=list(work_ids),
+                        f"waiting for {what}: none has completed after {passed} cycles, the "
+                        f"timeout is {timeout_cycles}; they go on; {self._describe()}",
                         timeout_cycles=timeout_cycles,
-                        state=self.describe(),
+                        state=self._describe(),
                     )
                 step = min(step, timeout_cycles - passed)
-            # Seldom: to read it takes time, too.
-            if unseen >= _LAST_STEP_CYCLES:
-                progress = self._registers.progress(self.config.works)
+            if unseen >= look:
+                progress = self._registers.progress()
                 quiet = quiet + unseen if progress == before else 0
                 before, unseen = progress, 0
-                if quiet >= QUIET_LIMIT_CYCLES:
+                if quiet >= limit:
                     raise DeviceTimeoutError(
-                        f"{waited}: nothing has happened for {quiet} cycles, the limit is "
-                        f"{QUIET_LIMIT_CYCLES}; {self.describe()}",
-                        work_ids=list(work_ids),
-                        limit_cycles=QUIET_LIMIT_CYCLES,
-                        state=self.describe(),
+                        f"waiting for {what}: nothing has happened for {quiet} cycles, the limit "
+                        f"is {limit}; {self._describe()}",
+                        limit_cycles=limit,
+                        state=self._describe(),
                     )
                 # Time does not stop for a work that completed meanwhile.
                 continue
+            self._domain.now = self.transport.cycles()
+            yield
             self.transport.advance(step)
             passed += step
             unseen += step
-            step = min(2 * step, _LAST_STEP_CYCLES)
-        return done
+            step = min(2 * step, last)
+        return result
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         """The pool's state in words, for messages."""
         works = [
-            f"work {self._registers.slot(slot, 'id')} {self._state(slot)}"
-            f" ({self._registers.slot(slot, 'multiplications_left')} multiplications,"
-            f" {self._registers.slot(slot, 'additions_left')} additions left)"
-            for slot in range(self.config.works)
-            if self._state(slot) in ("waiting", "running")
+            f"work {slot.read_field('id')} {slot.read_name('state')}"
+            f" ({slot.read_field('multiplications_left')} multiplications,"
+            f" {slot.read_field('additions_left')} additions left)"
+            for slot in self._registers.slots
+            if slot.read_name("state") in ("waiting", "running")
         ]
+        idle = self._registers.pool.read_field("idle")
         return (
-            f"banks idle {self.idle:#x}, last cause {self.cause}; {', '.join(works) or 'no work'}"
+            f"banks idle {idle:#x}, last cause {self._ring.cause}; {', '.join(works) or 'no work'}"
         )
+
+    describe = _at_once(_describe)
 
     # Memory.
 
@@ -316,22 +396,17 @@ class Pim:
         RangeError: they do not fit into the stack, or meet the driver's ring, which is at its
             end.
         """
-        if not values.flags.c_contiguous:
-            raise InvalidArgumentError(
-                f"the values, of shape {values.shape}, are not contiguous: copy them first",
-                shape=values.shape,
-            )
-        self._check_range(address_bytes, values.nbytes)
-        place = ring_place(self.config)
-        if _meet(range(address_bytes, address_bytes + values.nbytes), place):
-            raise RangeError(
-                f"{values.nbytes} bytes at {address_bytes:#x} meet the driver's ring, "
-                f"{place.start:#x} to {place.stop - 1:#x}: write elsewhere",
-                address_bytes=address_bytes,
-                bytes=values.nbytes,
-                stack_bytes=self.config.stack_bytes,
-            )
-        self.transport.write_memory(address_bytes, values.reshape(-1).view(np.uint8))
+        self._call("write_memory", self._write([(address_bytes, values)]))
+
+    def _write(self, blocks: Iterable[tuple[int, NDArray[np.generic]]]) -> Steps:
+        for address_bytes, values in blocks:
+            if not values.flags.c_contiguous:
+                raise InvalidArgumentError(
+                    f"the values, of shape {values.shape}, are not contiguous: copy them first",
+                    shape=values.shape,
+                )
+            self._check_range(address_bytes, values.nbytes, writes=True)
+            yield from self.transport.write_steps(address_bytes, values.reshape(-1).view(np.uint8))
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
         """Bytes of the stack; of a work's result all or nothing.
@@ -343,8 +418,11 @@ class Pim:
         InvalidArgumentError: the address or the size is not a multiple of 4.
         RangeError: they are not within the stack.
         """
+        return self._call("read_memory", self._read(address_bytes, nbytes))
+
+    def _read(self, address_bytes: int, nbytes: int) -> Steps:
         self._check_range(address_bytes, nbytes)
-        return self.transport.read_memory(address_bytes, nbytes)
+        return (yield from self.transport.read_steps(address_bytes, nbytes))
 
     def write_tensor(self, placed: PlacedTensor, values: NDArray[np.float32]) -> None:
         """Writes ``values``, of the tensor's shape, to its place.
@@ -358,21 +436,56 @@ class Pim:
                 shape=values.shape,
                 dtype=str(values.dtype),
             )
-        for index, address in placed.blocks():
-            self.write_memory(address, np.ascontiguousarray(values[index]))
+        blocks = (
+            (address, np.ascontiguousarray(values[index])) for index, address in placed.blocks()
+        )
+        self._call("write_tensor", self._write(blocks))
 
     def read_tensor(self, placed: PlacedTensor) -> NDArray[np.float32]:
         """The tensor's values."""
         values = np.empty(placed.shape, np.float32)
-        for index, address in placed.blocks():
-            block = values[index]
-            data = self.read_memory(address, block.nbytes)
-            values[index] = data.view(np.float32).reshape(block.shape)
+
+        def steps() -> Steps:
+            for index, address in placed.blocks():
+                block = values[index]
+                data = yield from self._read(address, block.nbytes)
+                values[index] = data.view(np.float32).reshape(block.shape)
+
+        self._call("read_tensor", steps())
         return values
 
-    def _check_identity(self) -> None:
+    # Calls.
+
+    def _call(self, name: str, steps: Steps) -> Any:
+        """Carries out what is one call of the clock."""
+        call: Handle[Any] = Handle(f"the PIM's {name}", self._domain)
+        with self._domain.clock:
+            if self._closed:
+                raise ClosedError("the PIM was closed: open it again")
+            call.carry_out(self._in_turn(steps))
+        return call.result
+
+    def _in_turn(self, steps: Steps) -> Steps:
+        """The steps, from the program's time on. Another thread's may be under way if a callback
+        has it call."""
+        domain, transport, turn = self._domain, self.transport, self._turn
+        while not turn.over:
+            yield turn
+        turn.holder = steps
+        try:
+            yield from domain.catch_up(transport.cycles, transport.advance)
+            return (yield from steps)
+        finally:
+            domain.now = transport.cycles()
+            turn.release(domain)
+
+    # The rest is for calls.
+
+    @_at_once
+    def _open(self) -> None:
         expected = {field.name: field.reset for field in pool_map()["identity"].fields}
-        found = {name: self._registers.pool("identity", name) for name in expected}
+        pool = self._registers.pool
+        found = {name: pool.read_field("identity", name) for name in expected}
         if found != expected:
             raise IncompatibleDeviceError(
                 f"the device identifies itself with {found}, this driver was written for "
@@ -380,8 +493,8 @@ class Pim:
                 found=found,
             )
         names = ("rows", "columns", "works", "units", "rings")
-        has = {name: self._registers.pool("geometry", name) for name in names}
-        has["bank_bytes"] = self._registers.pool("bank_memory")
+        has = {name: pool.read_field("geometry", name) for name in names}
+        has["bank_bytes"] = pool.read_field("bank_memory")
         said = {name: getattr(self.config, name) for name in has}
         if has != said:
             raise IncompatibleDeviceError(
@@ -390,8 +503,9 @@ class Pim:
                 found=has,
                 expected=said,
             )
+        self._ring = Ring(self.transport, 0, self._ring_place)
 
-    def _check_range(self, address_bytes: int, nbytes: int) -> None:
+    def _check_range(self, address_bytes: int, nbytes: int, *, writes: bool = False) -> None:
         if address_bytes % ELEMENT_BYTES or nbytes % ELEMENT_BYTES:
             raise InvalidArgumentError(
                 f"{nbytes} bytes at {address_bytes:#x}: address and size must be multiples of "
@@ -399,19 +513,26 @@ class Pim:
                 address_bytes=address_bytes,
                 bytes=nbytes,
             )
+        place = self._ring_place
         if not self.config.holds(address_bytes, nbytes):
-            raise RangeError(
-                f"{nbytes} bytes at {address_bytes:#x} are not within "
-                f"{self.config.memory_description}",
-                address_bytes=address_bytes,
-                bytes=nbytes,
-                stack_bytes=self.config.stack_bytes,
+            problem = f"are not within {self.config.memory_description}"
+        elif writes and _meet(range(address_bytes, address_bytes + nbytes), place):
+            problem = (
+                f"meet the driver's ring, {place.start:#x} to {place.stop - 1:#x}: write elsewhere"
             )
+        else:
+            return
+        raise RangeError(
+            f"{nbytes} bytes at {address_bytes:#x} {problem}",
+            address_bytes=address_bytes,
+            bytes=nbytes,
+            stack_bytes=self.config.stack_bytes,
+        )
 
-    def _offer(self, work: Work) -> int:
+    def _offer(self, work: Work) -> Steps:
         work = planned(work, self.config)
         words = work.encode()
-        place = ring_place(self.config)
+        place = self._ring_place
         if work.opcode in FORMS and _meet(work.span("result"), place):
             raise RefusedWorkError(
                 f"the result meets the driver's ring, {place.start:#x} to {place.stop - 1:#x}, the "
@@ -420,7 +541,7 @@ class Pim:
                 work=work,
             )
         if self._is_full():
-            self._collect()
+            self._running.difference_update(self._ring.completed())
         if self._is_full():
             raise RefusedWorkError(
                 f"the pool is full: {len(self._running)} works have not completed, and it holds "
@@ -429,7 +550,7 @@ class Pim:
                 work=work,
             )
         self._ring.write(words)
-        cause, work_id = self._settle()
+        cause, work_id = yield from self._settle()
         if cause == "none":
             self._offered[work_id % self.config.works] = work_id, work
             self._running.add(work_id)
@@ -442,65 +563,29 @@ class Pim:
             work=work,
         )
 
+    def _settle(self) -> Steps:
+        """Waits until the descriptor is taken, for as long as works of others fill the pool; gives
+        the cause, and the id."""
+        return self._until(self._ring.taken, "the check of a descriptor", _CHECK)
+
     def _is_full(self) -> bool:
         return len(self._running) >= self.config.works or self._ring.is_full
 
-    def _collect(self) -> None:
-        """Takes note of the works that have completed."""
-        self._running.difference_update(self._ring.completed())
-
-    def _settle(self) -> tuple[str, int]:
-        """Waits until the descriptor is taken; the cause, and the id. That may last for as long as
-        works of others fill the pool."""
-        passed = 0
-        before = None
-        while (taken := self._ring.taken()) is None:
-            if passed >= _CHECK_LIMIT_CYCLES:
-                progress = self._registers.progress(self.config.works)
-                if progress == before:
-                    raise DeviceTimeoutError(
-                        f"the check of a descriptor has not ended after {passed} cycles in which "
-                        f"nothing has happened; {self.describe()}",
-                        limit_cycles=_CHECK_LIMIT_CYCLES,
-                        state=self.describe(),
-                    )
-                before, passed = progress, 0
-            self.transport.advance(_CHECK_STEP_CYCLES)
-            passed += _CHECK_STEP_CYCLES
-        return taken
-
-    def _held(self, work_id: int) -> tuple[int, int]:
-        """The slot of the work ``work_id``, and the id of the work that has it now."""
-        slot = work_id % self.config.works
-        held = self._registers.slot(slot, "id")
-        self._check_given_out(work_id, held)
-        return slot, held
-
-    def _check_given_out(self, work_id: int, held: int) -> None:
+    def _check_id(self, work_id: int, slot: RegisterWindow, *, current: bool = False) -> int:
+        """The id of the work that has the slot of ``work_id``, which that must be if ``current``;
+        raises :class:`~sw_driver.device.errors.UnknownWorkError`."""
+        held = slot.read_field("id")
         if not self.config.works <= work_id <= held:
-            raise UnknownWorkError(
-                f"the pool has not given out the id {work_id}; the last of its slot is {held}",
-                work_id=work_id,
-                last=held,
-            )
-
-    def _check_current(self, work_id: int, held: int) -> None:
-        if held != work_id:
-            raise UnknownWorkError(
+            problem = f"the pool has not given out the id {work_id}; the last of its slot is {held}"
+        elif current and held != work_id:
+            problem = (
                 f"work {work_id} has completed, and work {held} has taken its slot: ask before "
-                f"{self.config.works} more works are offered",
-                work_id=work_id,
-                last=held,
+                f"{self.config.works} more works are offered"
             )
-
-    def _state(self, slot: int) -> str:
-        return _name(slot_map()["state"], self._registers.slot(slot, "state"))
+        else:
+            return held
+        raise UnknownWorkError(problem, work_id=work_id, last=held)
 
 
 def _meet(one: range, other: range) -> bool:
     return one.start < other.stop and other.start < one.stop
-
-
-def _name(register: Register, value: int) -> str:
-    names = {code: name for name, code in register.fields[0].encoding}
-    return names.get(value, f"unknown ({value})")

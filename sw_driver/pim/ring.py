@@ -9,6 +9,7 @@ import numpy as np
 
 from hw.pim.config import BEAT_BYTES
 from hw.pim.rings.layouts import COUNT_BITS, RING_SLOT_BYTES
+from sw_driver.device.registers import name_of
 from sw_driver.device.transport import DeviceFault
 
 from .descriptor import DESCRIPTOR_WORDS
@@ -23,6 +24,7 @@ __all__ = ["Completion", "Ring", "ring_place"]
 _COUNTS = 1 << COUNT_BITS
 _DESCRIPTOR_BYTES = 4 * DESCRIPTOR_WORDS
 _COMPLETION_WORDS = 3
+_CAUSE = ring_map()["tail"]["cause"]
 _PENDING = ring_map()["completions"]["pending"].mask
 
 
@@ -53,12 +55,11 @@ class Ring:
 
     def __init__(self, transport: PimTransport, number: int, place: range) -> None:
         self._transport = transport
-        self._registers = PoolRegisters(transport)
-        self._number = number
+        self._registers = PoolRegisters(transport).rings[number]
         self._place = place
         self.slots = len(place) // RING_SLOT_BYTES
-        (self._head,) = self._registers.ring(number, "tail", "count")
-        (self._seen,) = self._registers.ring(number, "completions", "count")
+        self._head = self._registers.read_field("tail", "count")
+        self._seen = self._registers.read_field("completions", "count")
         transport.write_memory(place.start, np.zeros(len(place), np.uint8))
         for register, value in (
             ("base", place.start // RING_SLOT_BYTES),
@@ -66,7 +67,7 @@ class Ring:
             ("completions", _PENDING),
             ("interrupt", 1),
         ):
-            self._registers.write_ring(number, register, value)
+            self._registers.write(register, value)
 
     @property
     def is_full(self) -> bool:
@@ -79,19 +80,19 @@ class Ring:
         descriptor = self._head
         self._transport.post_memory(self._slot(descriptor), np.array(words, "<u4").view(np.uint8))
         self._head = (descriptor + 1) % _COUNTS
-        self._registers.write_ring(self._number, "head", self._head)
+        self._registers.write("head", self._head)
         return descriptor
 
     def taken(self) -> tuple[str, int] | None:
         """The name of the cause for which the last descriptor was refused, or ``none``, and the id
         of the last work that was accepted; None until the last one that was written is taken."""
-        count, cause, work_id = self._registers.ring(self._number, "tail", "count", "cause", "id")
-        return None if count != self._head else (_cause_name(cause), work_id)
+        count, cause, work_id = self._registers.read_fields("tail", "count", "cause", "id")
+        return None if count != self._head else (name_of(_CAUSE, cause), work_id)
 
     @property
     def cause(self) -> str:
         """Why the last descriptor that was taken was refused, or ``none``."""
-        return _cause_name(*self._registers.ring(self._number, "tail", "cause"))
+        return name_of(_CAUSE, self._registers.read_field("tail", "cause"))
 
     def completions(self) -> list[Completion]:
         """What has been completed or refused since the last call."""
@@ -111,12 +112,12 @@ class Ring:
         """How many completions there are, and the id in the last one; the interrupt is pending when
         there are more."""
         names = ("count", "id", "pending")
-        count, work_id, pending = self._registers.ring(self._number, "completions", *names)
+        count, work_id, pending = self._registers.read_fields("completions", *names)
         if not pending:
             return count, work_id
         # Before what is looked at, so that what comes after that is pending again.
-        self._registers.write_ring(self._number, "completions", _PENDING)
-        count, work_id, _ = self._registers.ring(self._number, "completions", *names)
+        self._registers.write("completions", _PENDING)
+        count, work_id, _ = self._registers.read_fields("completions", *names)
         return count, work_id
 
     def _next(self) -> Completion:
@@ -134,8 +135,3 @@ class Ring:
 
     def _slot(self, count: int) -> int:
         return self._place.start + RING_SLOT_BYTES * (count % self.slots)
-
-
-def _cause_name(code: int) -> str:
-    names = {value: name for name, value in ring_map()["tail"]["cause"].encoding}
-    return names.get(code, f"unknown ({code})")

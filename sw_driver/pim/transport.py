@@ -1,7 +1,6 @@
 """What the driver needs of a stack with PIMs: the one interface between them.
 
-Registers over AXI4-Lite, memory over the host's port, and time. Behind it stands the golden model,
-the Verilated RTL or whatever else has these; the driver does not know which.
+Registers over AXI4-Lite, memory over the host's port, and time.
 """
 
 from __future__ import annotations
@@ -11,20 +10,25 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sw_driver.device.transport import DeviceFault
+from sw_driver.device.clock import Steps
+from sw_driver.device.transport import DeviceFault, Transport
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["QUIET_LIMIT_CYCLES", "PimTransport", "no_memory"]
+__all__ = ["ACCESS_CYCLES", "QUIET_LIMIT_CYCLES", "PimTransport", "no_memory"]
+
+ACCESS_CYCLES = 3
+"""Cycles of a read or a write of a register, measured on RTL."""
 
 QUIET_LIMIT_CYCLES = 200_000
 """Cycles without a change of any counter after which a wait is given up. In a sound pool the
 longest pauses are those of memory, some hundreds of cycles."""
 
 
-class PimTransport(Protocol):
-    """A stack with its pool. Calls must not overlap.
+class PimTransport(Transport, Protocol):
+    """A stack with its pool. See :class:`~sw_driver.device.transport.Transport`; time passes in
+    every call, but only :class:`~sw_driver.pim.device.Pim` takes note of it.
 
     Every call returns: one that the device does not answer raises
     :class:`~sw_driver.device.transport.DeviceTimeout`, and one that it refuses, or in which it
@@ -32,14 +36,8 @@ class PimTransport(Protocol):
     no bank holds, for which :class:`~sw_driver.pim.device.Pim` does not ask it.
     """
 
-    name: str
-    """The backend's name, as in reports."""
-
     config: PimConfig
     """What the stack was made for."""
-
-    timed: bool
-    """Whether :meth:`cycles` and the counters of cycles mean anything."""
 
     computes: bool
     """Whether memory holds data and works compute; a model of the time alone does not."""
@@ -63,6 +61,16 @@ class PimTransport(Protocol):
         """Writes bytes of the stack, visible to works that are offered after it."""
         ...
 
+    def read_steps(self, address_bytes: int, nbytes: int) -> Steps:
+        """The steps of :meth:`read_memory`."""
+        yield from ()
+        return self.read_memory(address_bytes, nbytes)
+
+    def write_steps(self, address_bytes: int, data: NDArray[np.uint8]) -> Steps:
+        """The steps of :meth:`write_memory`."""
+        yield from ()
+        self.write_memory(address_bytes, data)
+
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
         """Writes bytes that banks hold, visible to all memory accesses of this transport and of
         rings after it, though perhaps not yet to banks: it does not wait for the answers."""
@@ -78,10 +86,6 @@ class PimTransport(Protocol):
 
     def cycles(self) -> int:
         """Cycles that have passed; 0 on a model without a clock."""
-        ...
-
-    def close(self) -> None:
-        """Releases the device. Calling it twice does no harm."""
         ...
 
 

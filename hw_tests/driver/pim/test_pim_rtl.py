@@ -172,7 +172,7 @@ def test_a_read_gives_all_or_nothing(pim: Pim, monkeypatch: pytest.MonkeyPatch) 
     transfers: list[object] = []
     transfer = rtl(pim)._transfer
     monkeypatch.setattr(
-        rtl(pim), "_transfer", lambda *of, **how: (transfers.append(of), transfer(*of, **how))
+        rtl(pim), "_transfer", lambda *of, **how: transfers.append(of) or transfer(*of, **how)
     )
     old = memory[2 * BANK // 4 :][: size * size]
     results: list[bool] = []
@@ -271,8 +271,8 @@ def test_a_work_that_grows_computes_the_same(pim: Pim) -> None:
     given = [Descriptor.decode(planned(work, CONFIG).encode_bytes()) for work in works]
     check_overlapping_works(pim, given, SEED)
     registers = PoolRegisters(pim.transport)
-    assert [registers.slot(slot, "banks") for slot in (0, 1)] == [0b111110, ALL_IDLE]
-    first, second = (registers.slot(slot, "cycles") for slot in (0, 1))
+    assert [registers.slots[slot].read_field("banks") for slot in (0, 1)] == [0b111110, ALL_IDLE]
+    first, second = (registers.slots[slot].read_field("cycles") for slot in (0, 1))
     busy = pim.busy_cycles()
     assert busy == [second, *[busy[1]] * 5]
     assert 0 < busy[1] - first < second
@@ -354,19 +354,19 @@ def test_counters_are_of_one_moment(pim: Pim) -> None:
     while not all(pim.work_query(work) for work in works):
         work = rng.choice(works)
         slot = work % CONFIG.works
-        torn += bool(differs(lambda name, slot=slot: registers.slot(slot, name)))
-        registers.keep(rng.choice((slot, work)))
-        state = registers.kept("state")
+        torn += bool(differs(lambda name, slot=slot: registers.slots[slot].read_field(name)))
+        registers.pool.write("snapshot", rng.choice((slot, work)))
+        state = registers.kept.read_field("state")
         states.add(state)
-        assert not differs(registers.kept)
-        assert registers.kept("id") == work
-        done = (state == 3, registers.kept("multiplications_left") == 0)
+        assert not differs(registers.kept.read_field)
+        assert registers.kept.read_field("id") == work
+        done = (state == 3, registers.kept.read_field("multiplications_left") == 0)
         assert done in ((True, True), (False, False), (False, True))
-        assert (registers.kept("cycles") > 0, registers.kept("banks")) == (
+        assert (registers.kept.read_field("cycles") > 0, registers.kept.read_field("banks")) == (
             (True, 0b1001) if state > 1 else (False, 0)
         )
         names = ("cycles", "bytes_read", "bytes_written")
-        now = tuple(registers.kept(name) for name in names)
+        now = tuple(registers.kept.read_field(name) for name in names)
         assert all(old <= new for old, new in zip(before[work], now, strict=True))
         before[work] = now
         counters = pim.counters(work)
@@ -403,7 +403,7 @@ def test_every_address_is_answered(columns: int) -> None:
                     lambda transport, a=address, v=values: transport.write_memory(a, v),
                 ):
                     assert outcome(device, use) == outcome(golden, use)
-        assert PoolRegisters(device.transport).pool("host_errors") > 20
+        assert PoolRegisters(device.transport).pool.read_field("host_errors") > 20
         for begin, end in held:
             seen, expected = (
                 each.transport.read_memory(begin, end - begin) for each in (device, golden)
@@ -422,8 +422,8 @@ def outcome(device: Pim, use: Callable[[PimTransport], object]) -> object:
         done = use(device.transport)
     except DeviceFault as fault:
         done = str(fault)
-    fields = ("address", "write", "cause")
-    return done, registers.pool("host_errors"), [registers.pool("host_error", f) for f in fields]
+    where = registers.pool.read_fields("host_error", "address", "write", "cause")
+    return done, registers.pool.read_field("host_errors"), where
 
 
 def test_registers_that_are_none(pim: Pim) -> None:

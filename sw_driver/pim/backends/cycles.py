@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from golden.pim import Cause, Descriptor
 from hw.pim.config import BEAT_BYTES
+from sw_driver.device.clock import Domain
 from sw_driver.pim.planning import planned
+from sw_driver.pim.transport import ACCESS_CYCLES
 from sw_driver.predict.pim import Pool, WorkRun
 
 from .golden import GoldenPim
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["CyclesPim"]
 
 # Measured on RTL, in cycles.
-ACCESS_CYCLES = 3
-"""Cycles of a read or a write of a register."""
 RING_WRITE_CYCLES = 6
 """Cycles until all of a descriptor has been asked to be written."""
 RING_READ_CYCLES = 34
@@ -69,6 +69,7 @@ class CyclesPim(GoldenPim):
         shortened: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(config, computes=computes)
+        self.domain = Domain(question_cycles=ACCESS_CYCLES)
         self._model = Pool(config, shortened=shortened)
         self._clock = 0
         self._runs: dict[int, WorkRun] = {}

@@ -19,8 +19,9 @@ from hw.pim.registers.pool_registers import (
     busy_window,
     kept_window,
 )
+from sw_driver.device.clock import Domain
 from sw_driver.pim.registers import pool_map, ring_map, slot_map
-from sw_driver.pim.transport import no_memory
+from sw_driver.pim.transport import PimTransport, no_memory
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -32,7 +33,7 @@ _RESERVED = slice(28, 32)
 """Words of a descriptor that are zero."""
 
 
-class GoldenPim:
+class GoldenPim(PimTransport):
     """A :class:`~sw_driver.pim.transport.PimTransport` over :class:`golden.pim.pool.Pool`.
 
     Works complete only in :meth:`advance`, one a call, the oldest first: a program sees works that
@@ -45,6 +46,7 @@ class GoldenPim:
     def __init__(self, config: PimConfig, *, computes: bool = True) -> None:
         self.config = config
         self.computes = computes
+        self.domain = Domain()
         self._room = Room(config.first_words, config.second_words, config.state_words)
         self._pool = Pool(
             multipliers=config.placement.multipliers,

@@ -14,10 +14,16 @@ from numpy.typing import NDArray
 
 from hw.pim.config import BEAT_BYTES, PimConfig
 from hw.pim.vault.timing import VaultPart, VaultTiming, vault_part
+from sw_driver.device.clock import Domain, Steps, finished
 from sw_driver.device.errors import ClosedError
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.pim.registers import PoolRegisters
-from sw_driver.pim.transport import QUIET_LIMIT_CYCLES, no_memory
+from sw_driver.pim.transport import (
+    ACCESS_CYCLES,
+    QUIET_LIMIT_CYCLES,
+    PimTransport,
+    no_memory,
+)
 from sw_driver.simulator.library import load_library
 from sw_driver.simulator.parts import parts_library
 from sw_driver.simulator.traces import trace_head
@@ -46,7 +52,7 @@ _HARNESS = Path(__file__).with_name("rtl_harness.cpp")
 _u64 = ctypes.c_uint64
 
 
-class RtlPim:
+class RtlPim(PimTransport):
     """A :class:`~sw_driver.pim.transport.PimTransport` over the RTL, with time.
 
     The clock stands still while no call is made.
@@ -83,6 +89,7 @@ class RtlPim:
         announce: Callable[[str], None] | None = None,
     ) -> None:
         self.config = config
+        self.domain = Domain(question_cycles=ACCESS_CYCLES)
         self._quiet_limit_cycles = quiet_limit_cycles
         part = part or vault_part("hmc2")
 
@@ -126,27 +133,35 @@ class RtlPim:
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        return finished(self.read_steps(address_bytes, nbytes))
+
+    def read_steps(self, address_bytes: int, nbytes: int) -> Steps:
+        """See :class:`~sw_driver.pim.transport.PimTransport`."""
         data = np.empty(nbytes, np.uint8)
         if address_bytes % BEAT_BYTES + nbytes <= BEAT_BYTES:
             # A beat is of one state anyway.
-            self._transfer(address_bytes, data, write=False)
+            yield from self._transfer(address_bytes, data, write=False)
             return data
         while True:
-            starts = self._registers.pool("starts")
-            self._transfer(address_bytes, data, write=False)
+            starts = self._registers.pool.read_field("starts")
+            yield from self._transfer(address_bytes, data, write=False)
             # Of the result of a work that started meanwhile some beats may be old, and those that
             # waited for it new. No work is offered meanwhile, so this comes to an end.
-            if self._registers.pool("starts") == starts:
+            if self._registers.pool.read_field("starts") == starts:
                 return data
 
     def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
-        self._transfer(address_bytes, np.ascontiguousarray(data, np.uint8), write=True)
+        finished(self.write_steps(address_bytes, data))
+
+    def write_steps(self, address_bytes: int, data: NDArray[np.uint8]) -> Steps:
+        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        yield from self._transfer(address_bytes, np.ascontiguousarray(data, np.uint8), write=True)
 
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
         data = np.ascontiguousarray(data, np.uint8)
-        self._transfer(address_bytes, data, write=True, posted=True)
+        finished(self._transfer(address_bytes, data, write=True, posted=True))
 
     def advance(self, cycles: int) -> None:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
@@ -160,7 +175,7 @@ class RtlPim:
 
     def cycles(self) -> int:
         """Cycles of the fabric clock since the end of reset."""
-        self._check_open()
+        self._check_open(answering=False)
         return self._library.nm_cycles(self._stack)
 
     def close(self) -> None:
@@ -173,7 +188,7 @@ class RtlPim:
 
     def _transfer(
         self, address_bytes: int, data: NDArray[np.uint8], *, write: bool, posted: bool = False
-    ) -> None:
+    ) -> Steps:
         self._check_open()
         what = f"{'writing' if write else 'reading'} {data.size} bytes at {address_bytes:#x}"
         if address_bytes + data.size > self._address_space_bytes:
@@ -185,7 +200,7 @@ class RtlPim:
                 self._check_timing(what)
                 progress = (
                     self._library.nm_left(self._stack),
-                    self._registers.progress(self.config.works),
+                    self._registers.progress(),
                 )
                 quiet = quiet + step if progress == before else 0
                 if quiet >= self._quiet_limit_cycles:
@@ -195,6 +210,8 @@ class RtlPim:
                     )
                 before = progress
                 step = min(2 * step, _LAST_STEP_CYCLES)
+                self.domain.now = self.cycles()
+                yield
             refused = self._library.nm_refused(self._stack)
         finally:
             # The device must not write to memory of ours that is gone.
@@ -203,10 +220,10 @@ class RtlPim:
         if refused:
             raise no_memory(what, self.config)
 
-    def _check_open(self) -> None:
+    def _check_open(self, *, answering: bool = True) -> None:
         if self._stack is None:
             raise ClosedError("the device was closed: open it again")
-        if self._silent:
+        if answering and self._silent:
             raise DeviceTimeout("the registers have stopped answering: open the device again")
 
     def _access(self, doing: str, offset_bytes: int, value: int) -> int:
