@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
+from itertools import count
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..device.errors import InvalidArgumentError, RangeError
 from ..device.memory import MemoryStatistics
+from ..device.streams import Handle
 from .address_space import AddressSpace, Placement
 from .compression import BLOCK_BYTES, CompressionStatistics
-from .network import NodeNetwork, Piece
+from .dma import DmaNetwork
+from .network import Piece
 from .packets import LINE_BYTES
-from .streams import Stream, Work
+from .streams import Stream
 
 __all__ = ["PAGE_BYTES", "DeviceNode", "Direction"]
 
@@ -30,15 +33,15 @@ class Direction(Enum):
 
 
 class DeviceNode:
-    """Device ``number`` of a network. Calls must not overlap, those of its other devices included.
+    """Device ``number`` of a network. Any thread may call it.
 
     Addresses are integers in one address space, :class:`AddressSpace`; ``address + offset`` is a
     place inside an allocation.
 
     Parameters
     ----------
-    work
-        The streams of the network; the same for all its devices.
+    network
+        The network; the same for all its devices.
     placement
         Where the pages of remote allocations go, unless told otherwise.
     page_bytes
@@ -47,16 +50,15 @@ class DeviceNode:
 
     def __init__(
         self,
-        work: Work,
+        network: DmaNetwork,
         number: int = 0,
         *,
         placement: Placement = Placement.BW_AWARE,
         page_bytes: int = PAGE_BYTES,
     ) -> None:
-        network = work.network
         self.number = number
-        self._work = work
-        self._network: NodeNetwork = network
+        self._network = network
+        self._clock = network.domain.clock
         self._placement = placement
         self._space = AddressSpace(
             local_bytes=network.local_bytes,
@@ -64,36 +66,41 @@ class DeviceNode:
             page_bytes=page_bytes,
         )
         self._memory: NDArray[np.uint8] = network.local(number)
-        self._default = work.stream(number)
+        self._stream_numbers = count()
         self._page_bytes = page_bytes
         self._compressed: set[int] = set()
         """Addresses of the compressed allocations."""
+        self._default = self.stream()
 
     @property
     def local_memory(self) -> MemoryStatistics:
         """How the device's own memory is used."""
-        return self._space.local
+        with self._clock:
+            return self._space.local
 
     @property
     def remote_memory(self) -> MemoryStatistics:
         """How the device's shares of the memory-nodes are used."""
-        return self._space.remote
+        with self._clock:
+            return self._space.remote
 
     @property
     def compression(self) -> CompressionStatistics:
         """What has been moved of the device's compressed allocations."""
-        return replace(self._network.compression(self.number))
+        with self._clock:
+            return replace(self._network.compression(self.number))
 
     def cuda_malloc(self, nbytes: int) -> int:
         """Allocates ``nbytes`` of the device's own memory; the address is a multiple of 64.
 
         Raises :class:`~sw_driver.device.errors.OutOfMemoryError`.
         """
-        return self._space.allocate(nbytes)
+        with self._clock:
+            return self._space.allocate(nbytes)
 
     def cuda_free(self, address: int) -> None:
         """Frees what :meth:`cuda_malloc` gave. Copies from or to it must have ended."""
-        self._space.free(address, remote=False)
+        self._clock.release(lambda: self._space.free(address, remote=False))
 
     def cuda_malloc_remote(
         self, nbytes: int, *, placement: Placement | None = None, compressed: bool = False
@@ -111,19 +118,25 @@ class DeviceNode:
                 f"compressed with pages of {self._page_bytes} bytes: expected page_bytes of the "
                 f"device to be a multiple of {BLOCK_BYTES}"
             )
-        address = self._space.allocate_remote(nbytes, placement or self._placement)
-        if compressed:
-            self._compressed.add(address)
+        with self._clock:
+            address = self._space.allocate_remote(nbytes, placement or self._placement)
+            if compressed:
+                self._compressed.add(address)
         return address
 
     def cuda_free_remote(self, address: int) -> None:
         """Frees what :meth:`cuda_malloc_remote` gave. Copies from or to it must have ended."""
-        self._space.free(address, remote=True)
-        self._compressed.discard(address)
+
+        def free() -> None:
+            self._space.free(address, remote=True)
+            self._compressed.discard(address)
+
+        self._clock.release(free)
 
     def stream(self) -> Stream:
         """A new stream, beside the default one."""
-        return self._work.stream(self.number)
+        with self._clock:
+            return Stream(f"{self.number}.{next(self._stream_numbers)}", self._network)
 
     def cuda_memcpy_async(
         self,
@@ -132,8 +145,9 @@ class DeviceNode:
         nbytes: int,
         direction: Direction,
         stream: Stream | None = None,
-    ) -> None:
-        """Queues a copy between the device's own memory and remote memory.
+    ) -> Handle[None]:
+        """Queues a copy between the device's own memory and remote memory, in the default stream or
+        another one of the network.
 
         Memory-nodes move lines of 64 bytes: ``dst`` and ``src`` must be multiples of 64, and so
         must ``nbytes`` unless the copy ends where the allocation at ``dst`` does. Of a compressed
@@ -141,9 +155,29 @@ class DeviceNode:
         its end. What is copied is what is there when the copy's turn has come.
 
         Raises :class:`~sw_driver.device.errors.RangeError`, or
-        :class:`~sw_driver.device.errors.InvalidArgumentError` for a direction or multiple that is
-        none; then nothing is queued.
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for a direction, multiple or stream
+        that is none; then nothing is queued.
         """
+        if stream is None:
+            stream = self._default
+        elif not isinstance(stream, Stream) or stream.network is not self._network:
+            raise InvalidArgumentError(
+                f"{stream!r} is no stream of this network: expected what stream() returned"
+            )
+        with self._clock:
+            pieces = self._pieces(dst, src, nbytes, direction)
+            handle: Handle[None] = Handle(
+                f"the copy of {nbytes} bytes from {src:#x} to {dst:#x} of device {self.number}",
+                self._network.domain,
+                total=nbytes,
+            )
+            stream.submit(
+                handle, lambda: self._network.copy_steps(self.number, pieces, handle.reach)
+            )
+        return handle
+
+    def _pieces(self, dst: int, src: int, nbytes: int, direction: Direction) -> list[Piece]:
+        """The transfers of a copy."""
         if not isinstance(direction, Direction):
             raise InvalidArgumentError(
                 f"direction must be one of {', '.join(map(str, Direction))}, got {direction!r}"
@@ -192,20 +226,22 @@ class DeviceNode:
                 )
             )
             local += size
-        (stream or self._default).copy(pieces)
+        return pieces
 
     def synchronize(self) -> None:
-        """Lets time pass until the default stream is idle."""
+        """Lets time pass until the default stream is idle, see :meth:`Stream.synchronize`."""
         self._default.synchronize()
 
     def write(self, address: int, values: ArrayLike) -> None:
         """Puts an array into the device's own memory at once, as the device itself would."""
         array = np.ascontiguousarray(values)
-        self._own(address, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
+        with self._clock:
+            self._own(address, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
 
     def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
         """Bytes of the device's own memory, as a view."""
-        return self._own(address, nbytes)
+        with self._clock:
+            return self._own(address, nbytes)
 
     def _own(self, address: int, nbytes: int) -> NDArray[np.uint8]:
         if self._space.is_remote(address):

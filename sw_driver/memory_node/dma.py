@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..device.errors import RemoteMemoryError
+from ..device.clock import NEVER, Domain, Steps
+from ..device.clock import Operation as TimedOperation
+from ..device.errors import ClosedError, DeviceTimeoutError, RemoteMemoryError
+from ..device.streams import Stream
 from .compression import BLOCK_BYTES, CompressionStatistics, compress, expand
 from .network import Piece, Side
 from .packets import LINE_BYTES, REQUESTS, Flit, Operation, Packet, Status
@@ -25,6 +29,13 @@ _EXCHANGE_CYCLES = 32
 """Fabric cycles from one look at what has come to the next: half of the time of a packet."""
 
 _TAGS = 1 << 16
+
+_STEP_CYCLES = 256
+"""Fabric cycles after which others have their turn."""
+
+_QUIET_LIMIT_CYCLES = 10_000_000
+"""Fabric cycles without an answer after which what is under way is given up: longer than any takes,
+retries of links included."""
 
 
 class Ports(Protocol):
@@ -64,10 +75,25 @@ class Ports(Protocol):
 
 
 @dataclass(eq=False)
-class _Request:
-    """A packet of a transfer."""
+class _Copy:
+    """What a copy waits for."""
 
-    ticket: int
+    reach: Callable[[int], None]
+    left: int
+    """Packets that are not answered yet."""
+    moved_bytes: int = 0
+    over: bool = False
+    time: int = 0
+    error: Exception | None = None
+    """The first refusal, or why it was given up."""
+    what: str = "the answers of memory-nodes"
+
+
+@dataclass(eq=False)
+class _Request:
+    """A packet of a copy."""
+
+    copy: _Copy
     piece: Piece
     stored: int
     """Bytes of the packet's data that go over the link."""
@@ -106,25 +132,41 @@ class _Link:
 
 
 class DmaNetwork:
-    """A :class:`~sw_driver.memory_node.network.NodeNetwork` over the ends of links.
+    """Device-nodes and memory-nodes behind the ends of links, real or simulated: a
+    :class:`~sw_driver.device.transport.Transport`.
 
-    A transfer is cut into packets of at most 4 KB, which go to the link of their side that has the
+    A copy is cut into packets of at most 4 KB, which go to the link of their side that has the
     least to do. When a link dies, the others of its side do what it has not.
 
     Of compressed blocks it keeps a table of how many bytes each is stored in.
+
+    Parameters
+    ----------
+    ports
+        The ends of the links.
+    domain
+        The network's time, in fabric cycles; None: it has a clock of its own.
     """
 
-    def __init__(self, ports: Ports) -> None:
+    name = "dma"
+
+    def __init__(self, ports: Ports, domain: Domain | None = None) -> None:
+        self.domain = domain or Domain(question_cycles=int(ports.timed))
+        self._closed = False
+        self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
+        """The streams of all devices in the order in which they were made, by their ``id``."""
+        self._under_way: set[_Copy] = set()
+        self._pump = TimedOperation("the memory-nodes", self.domain)
+        """What lets time pass while copies are under way."""
+        self._pump.number = NEVER  # what begins at the same time comes first
+        self._answered = 0
+        """Packets that were answered."""
         self.local_bytes = ports.local_bytes
         self.share_bytes = ports.share_bytes
         self.timed = ports.timed
         self._ports = ports
         self._memories = [np.zeros(ports.local_bytes, np.uint8) for _ in range(ports.devices)]
         self._links = [[_Link() for _ in range(2 * ports.side_links)] for _ in range(ports.devices)]
-        self._left: dict[int, int] = {}
-        """Packets of each transfer that are not answered yet, by ticket."""
-        self._refused: dict[int, str] = {}
-        self._tickets = 0
         self._tag = 0
         self._stored: dict[tuple[int, Side, int], int] = {}
         """Bytes that compressed blocks are stored in, by device, side and address in the share."""
@@ -134,50 +176,102 @@ class DmaNetwork:
         too."""
 
     def local(self, device: int) -> NDArray[np.uint8]:
-        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
+        """The memory of device-node ``device``, to be read and written in place."""
         return self._memories[device]
 
-    def start(self, device: int, piece: Piece) -> int:
-        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
-        self._tickets += 1
-        offsets = range(0, piece.nbytes, BLOCK_BYTES)
-        self._left[self._tickets] = len(offsets)
-        for offset in offsets:
-            nbytes = min(BLOCK_BYTES, piece.nbytes - offset)
-            local, remote = piece.local + offset, piece.remote + offset
-            part = replace(piece, local=local, remote=remote, nbytes=nbytes)
-            self._enqueue(device, _Request(self._tickets, part, nbytes))
-        self._exchange()
-        return self._tickets
+    def copy_steps(
+        self, device: int, pieces: Sequence[Piece], reach: Callable[[int], None]
+    ) -> Steps:
+        """Carries out a copy of several pieces, all at once; ``reach`` is told how many bytes have
+        been moved.
 
-    def finished(self, ticket: int) -> bool:
-        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
-        if self._left[ticket]:
-            return False
-        del self._left[ticket]
-        refused = self._refused.pop(ticket, None)
-        if refused:
-            raise RemoteMemoryError(refused)
-        return True
+        Raises :class:`~sw_driver.device.errors.RemoteMemoryError`, when all is over, if a
+        memory-node refused some of it.
+        """
+        domain = self.domain
+        yield from domain.catch_up(self.cycles, self.advance)
+        domain.now = max(domain.now, self.cycles())
+        copy = _Copy(reach, sum(-(-piece.nbytes // BLOCK_BYTES) for piece in pieces))
+        for piece in pieces:
+            for offset in range(0, piece.nbytes, BLOCK_BYTES):
+                nbytes = min(BLOCK_BYTES, piece.nbytes - offset)
+                local, remote = piece.local + offset, piece.remote + offset
+                part = replace(piece, local=local, remote=remote, nbytes=nbytes)
+                self._enqueue(device, _Request(copy, part, nbytes))
+        self._exchange()
+        if not copy.over:
+            self._under_way.add(copy)
+            if self._pump.steps is None:
+                self._pump.steps = self._passing()
+                domain.clock.begin(self._pump, domain.ticks(domain.now))
+            yield copy
+        if copy.error is not None:
+            raise copy.error
 
     def advance(self, cycles: int) -> None:
-        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
-        before = len(self._left), sum(not left for left in self._left.values())
-        while cycles > 0:
+        """Lets so many fabric cycles pass, or less if a copy ends before."""
+        before = len(self._under_way)
+        while cycles > 0 and len(self._under_way) == before:
             step = min(cycles, _EXCHANGE_CYCLES)
             self._ports.advance(step)
             self._exchange()
             cycles -= step
-            if (len(self._left), sum(not left for left in self._left.values())) != before:
-                return
 
     def compression(self, device: int) -> CompressionStatistics:
-        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
+        """What has been compressed of the device's transfers since the beginning."""
         return self._compression[device]
 
     def cycles(self) -> int:
-        """See :class:`~sw_driver.memory_node.network.NodeNetwork`."""
+        """Fabric cycles since the beginning; 0 without a clock."""
         return self._ports.cycles()
+
+    def add(self, stream: Stream) -> None:
+        """A new stream of a device. Raises :class:`~sw_driver.device.errors.ClosedError`."""
+        if self._closed:
+            raise ClosedError("the network was closed: make another one")
+        self._streams[id(stream)] = stream
+
+    def close(self) -> None:
+        """Discards what is queued in all streams."""
+        if not self.domain.clock.is_forked:
+            self.domain.clock.release(self._close)
+
+    def _close(self) -> None:
+        self._closed = True
+        for stream in list(self._streams.values()):
+            stream.close()
+        self._under_way.clear()  # so time passes no more
+
+    def _passing(self) -> Steps:
+        """Lets time pass until no copy is under way."""
+        domain = self.domain
+        since, answered = domain.now, self._answered
+        while self._under_way:
+            try:
+                if domain.now >= self.cycles():
+                    # Not less than from one look to the next.
+                    left = max(domain.horizon - domain.now, _EXCHANGE_CYCLES)
+                    self.advance(min(left // _EXCHANGE_CYCLES * _EXCHANGE_CYCLES, _STEP_CYCLES))
+                domain.now = max(domain.now, self.cycles())
+                if self._answered != answered:
+                    since, answered = domain.now, self._answered
+                quiet = domain.now - since
+                if quiet > _QUIET_LIMIT_CYCLES or (not self.timed and self._under_way):
+                    raise DeviceTimeoutError(
+                        f"no answer came in {quiet} fabric cycles: all links to a memory-node "
+                        "are dead, or it hangs: make the network again",
+                        cycles=quiet,
+                    )
+            except Exception as error:  # goes to all that wait
+                for copy in list(self._under_way):
+                    copy.error = error
+                    self._end(copy)
+            yield
+
+    def _end(self, copy: _Copy) -> None:
+        copy.over = True
+        copy.time = self.domain.ticks(self.cycles())
+        self._under_way.discard(copy)
 
     def _enqueue(self, device: int, request: _Request) -> None:
         side, count = request.piece.side, self._ports.side_links
@@ -192,9 +286,15 @@ class DmaNetwork:
             self._over(request, f"{what}: all links between them are dead")
 
     def _over(self, request: _Request, refused: str | None = None) -> None:
-        self._left[request.ticket] -= 1
+        copy = request.copy
+        self._answered += 1
+        copy.left -= 1
+        copy.moved_bytes += request.piece.nbytes
+        copy.reach(copy.moved_bytes)
         if refused:
-            self._refused.setdefault(request.ticket, refused)
+            copy.error = copy.error or RemoteMemoryError(refused)
+        if not copy.left:
+            self._end(copy)
 
     def _exchange(self) -> None:
         """Takes what has come, and sends what can go, until there is nothing."""
@@ -223,7 +323,9 @@ class DmaNetwork:
 
     def _send(self, device: int, number: int, request: _Request) -> None:
         piece = request.piece
-        self._tag = self._free_tag()
+        self._tag = (self._tag + 1) % _TAGS
+        while self._tag in self._abandoned:
+            self._tag = (self._tag + 1) % _TAGS
         self._links[device][number].under_way[self._tag] = request
         node = (device if piece.side is Side.RIGHT else device - 1) % self._ports.devices
         place = slice(piece.local, piece.local + piece.nbytes)
@@ -244,12 +346,6 @@ class DmaNetwork:
             data=data,
         )
         self._ports.send(device, number, REQUESTS, packet.flits())
-
-    def _free_tag(self) -> int:
-        tag = (self._tag + 1) % _TAGS
-        while tag in self._abandoned:
-            tag = (tag + 1) % _TAGS
-        return tag
 
     def _take(self, device: int, link: _Link, channel: int, flit: Flit) -> None:
         payloads = link.coming.setdefault(channel, [])

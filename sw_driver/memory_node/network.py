@@ -1,17 +1,11 @@
-"""What device-nodes need of the network that the memory-nodes are in."""
+"""What device-nodes ask of memory-nodes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .compression import CompressionStatistics
-
-__all__ = ["NodeNetwork", "Piece", "Side"]
+__all__ = ["Piece", "Side"]
 
 
 class Side(IntEnum):
@@ -36,41 +30,3 @@ class Piece:
     compressed: bool = False
     """Whether blocks of 4 KB go without their zeros: ``remote`` is then the start of one, and so is
     the end, or it is where all that was written ended."""
-
-
-class NodeNetwork(Protocol):
-    """Device-nodes and memory-nodes, real or simulated. Time passes in :meth:`advance` only."""
-
-    local_bytes: int
-    """Bytes of a device-node's memory."""
-    share_bytes: int
-    """Bytes that each of the two memory-nodes beside a device has for it."""
-    timed: bool
-    """Whether the network has a clock."""
-
-    def local(self, device: int) -> NDArray[np.uint8]:
-        """The memory of device-node ``device``, to be read and written in place."""
-        ...
-
-    def start(self, device: int, piece: Piece) -> int:
-        """Begins a transfer; returns its ticket. Several go on at once, in any order."""
-        ...
-
-    def finished(self, ticket: int) -> bool:
-        """Whether the transfer is over; asked once more after that, the ticket is unknown.
-
-        Raises :class:`~sw_driver.device.errors.RemoteMemoryError` if a memory-node refused it.
-        """
-        ...
-
-    def compression(self, device: int) -> CompressionStatistics:
-        """What has been compressed of the device's transfers since the beginning."""
-        ...
-
-    def advance(self, cycles: int) -> None:
-        """Lets so many fabric cycles pass, or less if a transfer ends before."""
-        ...
-
-    def cycles(self) -> int:
-        """Fabric cycles since the beginning; 0 without a clock."""
-        ...

@@ -12,6 +12,8 @@ from hw.memory_node.registers.node_registers import (
     PART_BYTES,
 )
 
+from ..device.registers import RegisterWindow
+
 __all__ = ["NodeRegisters"]
 
 
@@ -20,35 +22,37 @@ class NodeRegisters:
     that the map does not have."""
 
     def __init__(self, read: Callable[[int], int], write: Callable[[int, int], object]) -> None:
-        self._read = read
-        self._write = write
-        self._node, self._group, self._link = (
-            load_registers(name, MEMORY_NODE_RDL)
-            for name in ("memory_node", "memory_node_group", "memory_node_link")
-        )
+        self._access = read, write
 
     def node(self, register: str) -> int:
         """A register of the node, all its bits."""
-        return self._read(self._node[register].offset_bytes)
+        return self._window("memory_node").read(register)
 
     def place(self, *, identity: int, date_line: bool) -> None:
         """Tells the node its number, and whether the date line of its rings is here."""
-        register = self._node["node"]
+        window = self._window("memory_node")
+        register = window["node"]
         value = identity << register["identity"].lsb | date_line << register["date_line"].lsb
-        self._write(register.offset_bytes, value)
+        window.write("node", value)
 
     def allocate(self, group: int, *, owner: int, base: int, size: int) -> None:
         """Gives the memory of a group from ``base`` on to the device ``owner``."""
-        start = GROUPS_OFFSET_BYTES + PART_BYTES * group
-        for name, value in (("base", base), ("size", size), ("owner", owner)):
-            self._write(start + self._group[name].offset_bytes, value)
+        window = self._group(group)
+        window.write("base", base)
+        window.write("size", size)
+        window.write("owner", owner)
 
     def group(self, group: int, register: str) -> int:
         """A register of a group."""
-        start = GROUPS_OFFSET_BYTES + PART_BYTES * group
-        return self._read(start + self._group[register].offset_bytes)
+        return self._group(group).read(register)
 
     def link(self, link: int, register: str) -> int:
         """A register of a link."""
-        start = LINKS_OFFSET_BYTES + PART_BYTES * link
-        return self._read(start + self._link[register].offset_bytes)
+        base = LINKS_OFFSET_BYTES + PART_BYTES * link
+        return self._window("memory_node_link", base).read(register)
+
+    def _group(self, group: int) -> RegisterWindow:
+        return self._window("memory_node_group", GROUPS_OFFSET_BYTES + PART_BYTES * group)
+
+    def _window(self, name: str, base: int = 0) -> RegisterWindow:
+        return RegisterWindow(load_registers(name, MEMORY_NODE_RDL), *self._access, base)

@@ -1,165 +1,125 @@
-"""Streams and events of a device-node: copies in their order, carried out while time passes.
+"""Streams and events of device-nodes: copies in their order.
 
-Nothing here runs by itself: time passes, and copies move, in ``wait`` and ``synchronize`` of any
-stream, event or device of the network, so that the same calls give the same cycles.
+See :mod:`sw_driver.device.streams` for when time passes.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
-from ..device.errors import DeviceTimeoutError, InvalidArgumentError, RemoteMemoryError
-from .network import NodeNetwork, Piece
+from ..device import streams as device_streams
+from ..device.clock import Steps
+from ..device.errors import InvalidArgumentError
+from ..device.streams import Handle
+from .dma import DmaNetwork
 
-__all__ = ["Event", "Stream", "Work"]
-
-_STEP_CYCLES = 256
-_QUIET_LIMIT_CYCLES = 10_000_000
-"""Fabric cycles without the end of a copy after which a wait is given up: longer than any copy
-takes, retries of links included."""
+__all__ = ["Event", "Stream"]
 
 
-@dataclass(eq=False)
-class _Copy:
-    device: int
-    pieces: list[Piece]
-    over: Callable[[], None] | None
-    tickets: set[int] | None = None
-    """Tickets of the copy's pieces under way; None before the beginning."""
+@dataclass
+class _Failure:
+    error: BaseException
+    told: bool = False
 
 
-@dataclass(eq=False)
-class Event:
+class Event(Handle[None]):
     """A place in a stream (``cudaEvent_t``). Made by :meth:`Stream.record`."""
 
-    work: Work
-    cycles: int | None = None
-    """Fabric cycles at which all before the event had ended; None until then."""
+    failures: tuple[_Failure, ...] = ()
+    """Those of the stream before the event that nobody had been told when it happened."""
+
+    @property
+    def cycles(self) -> int | None:
+        """Fabric cycles at which all before the event had ended; None until then."""
+        return self.ended if self.over and not self.failed else None
 
     @property
     def happened(self) -> bool:
-        """Whether all before the event has ended. Lets no time pass."""
-        self.work.carry_on()
-        return self.cycles is not None
+        """Whether all before the event has ended. The question takes the time of a register's
+        read."""
+        return self.done
 
     def synchronize(self) -> None:
-        """Lets time pass until the event has happened."""
-        self.work.until(lambda: self.cycles is not None)
+        """Lets time pass until the event has happened.
+
+        Raises the failure of a copy before it, see :class:`Stream`.
+        """
+        self.wait()
+
+    def outcome(self) -> None:
+        """The event's error, or that of a copy before it, is raised."""
+        for each in self.failures:
+            if not each.told:
+                each.told = True
+                raise each.error
+        super().outcome()
 
 
-@dataclass(eq=False)
-class Stream:
+class Stream(device_streams.Stream):
     """Copies one after the other; those of different streams go on at once.
 
-    A copy that a memory-node refused is taken out of its stream, and whoever lets it be carried on
-    gets the :class:`~sw_driver.device.errors.RemoteMemoryError`.
+    A copy that failed, as it does when a memory-node refuses it, is out of its stream, which goes
+    on. Its handle raises the error whenever it is waited for. So does, once, the first to
+    synchronize with what is behind it: the stream, an event of it, or a stream that waits for such
+    an event.
     """
 
-    work: Work
-    device: int
-    _queue: deque[_Copy | Event | tuple[Event]] = field(default_factory=deque)
+    def __init__(self, name: str, network: DmaNetwork) -> None:
+        super().__init__(name, network.domain)
+        self.network = network
+        self._failures: list[_Failure] = []
+        network.add(self)
 
     def record(self) -> Event:
         """An event that happens when all that is queued now has ended."""
-        event = Event(self.work)
-        self._queue.append(event)
+        event = Event(f"an event of stream {self.name}", self._domain)
+
+        def steps() -> Steps:
+            yield from ()
+            self._failures = [each for each in self._failures if not each.told]
+            event.failures = tuple(self._failures)
+
+        with self._domain.clock:
+            self.submit(event, steps)
         return event
 
     def wait_event(self, event: Event) -> None:
         """What is queued from now on begins after ``event``, of any stream of the network."""
-        if not isinstance(event, Event) or event.work is not self.work:
+        if not isinstance(event, Event) or event.domain is not self._domain:
             raise InvalidArgumentError(
                 f"{event!r} is no event of this network: expected what record() returned"
             )
-        self._queue.append((event,))
+
+        def steps() -> Steps:
+            yield event
+            self._failures += event.failures
+
+        with self._domain.clock:
+            self.submit(Handle(f"stream {self.name}", self._domain), steps)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Lets time pass until all that is queued now has ended.
+
+        Raises the failure of one of the copies, see :class:`Stream`, and what :meth:`Handle.wait`
+        raises.
+        """
+        self.record().wait(timeout)
 
     def synchronize(self) -> None:
-        """Lets time pass until all that is queued has ended."""
-        self.work.until(lambda: not self._queue)
+        """See :meth:`wait`."""
+        self.wait()
 
     @property
     def idle(self) -> bool:
-        """Whether all that was queued has ended. Lets no time pass."""
-        self.work.carry_on()
-        return not self._queue
+        """Whether all that was queued has ended. The question takes the time of a register's
+        read."""
+        with self._domain.clock as clock:
+            if self._queue or self._free_at > clock.now:
+                clock.ask(self._domain)
+            return not self._queue and self._free_at <= clock.now
 
-    # For the device and the network's work.
-
-    def copy(self, pieces: list[Piece], over: Callable[[], None] | None = None) -> None:
-        """Queues a copy; ``over`` is called when it has ended."""
-        self._queue.append(_Copy(self.device, pieces, over))
-
-    def carry_on(self) -> bool:
-        """Begins and ends what can be of the stream; returns whether there was something."""
-        moved = False
-        while self._queue:
-            first = self._queue[0]
-            if isinstance(first, Event):
-                first.cycles = self.work.network.cycles()
-            elif isinstance(first, tuple):
-                if first[0].cycles is None:
-                    break
-            else:
-                try:
-                    if not self._carried_out(first):
-                        break
-                except RemoteMemoryError:
-                    self._queue.popleft()
-                    raise
-            self._queue.popleft()
-            moved = True
-        return moved
-
-    def _carried_out(self, copy: _Copy) -> bool:
-        network = self.work.network
-        if copy.tickets is None:
-            copy.tickets = {network.start(copy.device, piece) for piece in copy.pieces}
-        copy.tickets = {ticket for ticket in copy.tickets if not network.finished(ticket)}
-        if copy.tickets:
-            return False
-        if copy.over:
-            copy.over()
-        return True
-
-
-class Work:
-    """All streams of a network."""
-
-    def __init__(self, network: NodeNetwork) -> None:
-        self.network = network
-        self._streams: list[Stream] = []
-
-    def stream(self, device: int) -> Stream:
-        """A new stream of a device."""
-        stream = Stream(self, device)
-        self._streams.append(stream)
-        return stream
-
-    def carry_on(self) -> bool:
-        """Begins and ends what can be without time passing; whether there was something."""
-        any_moved = False
-        while any(stream.carry_on() for stream in self._streams):
-            any_moved = True
-        return any_moved
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Lets time pass until ``condition``.
-
-        Raises :class:`~sw_driver.device.errors.DeviceTimeoutError` if nothing moves any more.
-        """
-        moved_at = self.network.cycles()
-        while True:
-            if self.carry_on():
-                moved_at = self.network.cycles()
-            if condition():
-                return
-            quiet = self.network.cycles() - moved_at
-            if not self.network.timed or quiet > _QUIET_LIMIT_CYCLES:
-                raise DeviceTimeoutError(
-                    f"no copy ended in {quiet} fabric cycles: a stream waits for an event that "
-                    "cannot happen, or all links to a memory-node are dead",
-                    cycles=quiet,
-                )
-            self.network.advance(_STEP_CYCLES)
+    def _fail(self, first: Handle[Any], error: BaseException) -> None:
+        self._failures.append(_Failure(error))
+        if self._queue:
+            self._begin()

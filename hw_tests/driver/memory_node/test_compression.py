@@ -15,7 +15,6 @@ from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.backends.rtl import RtlNetwork
 from sw_driver.memory_node.compression import CompressionStatistics, compress, expand
 from sw_driver.memory_node.dma import DmaNetwork
-from sw_driver.memory_node.streams import Work
 
 OUT, BACK = Direction.LOCAL_TO_REMOTE, Direction.REMOTE_TO_LOCAL
 BLOCK = 4096
@@ -24,7 +23,7 @@ LOCAL_BYTES = 1 << 20
 
 def _device(network: DmaNetwork | None = None, *, page_bytes: int = 2 * BLOCK) -> DeviceNode:
     network = network or GoldenNetwork(local_bytes=LOCAL_BYTES, share_bytes=1 << 20)
-    return DeviceNode(Work(network), page_bytes=page_bytes)
+    return DeviceNode(network, page_bytes=page_bytes)
 
 
 def _values(numbers: np.random.Generator, nbytes: int, share: float) -> bytes:

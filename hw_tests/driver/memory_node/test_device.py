@@ -10,7 +10,7 @@ import pytest
 
 from sw_driver.device.errors import (
     AxdimmError,
-    DeviceTimeoutError,
+    DeadlockError,
     InvalidArgumentError,
     OutOfMemoryError,
     PointerError,
@@ -20,44 +20,16 @@ from sw_driver.device.errors import (
 from sw_driver.memory_node import DeviceNode, Direction, Event, Placement
 from sw_driver.memory_node.address_space import AddressSpace
 from sw_driver.memory_node.backends.golden import GoldenNetwork
-from sw_driver.memory_node.network import Piece, Side
-from sw_driver.memory_node.streams import Work
+from sw_driver.memory_node.network import Side
+
+from .node_doubles import LOCAL_BYTES, SHARE_BYTES, Recorded
 
 PAGE_BYTES = 4096
-LOCAL_BYTES = 1 << 16
-SHARE_BYTES = 1 << 17
 OUT, BACK = Direction.LOCAL_TO_REMOTE, Direction.REMOTE_TO_LOCAL
 
 
-class Recorded(GoldenNetwork):
-    """Golden nodes that keep what was started, and hold the end of transfers back."""
-
-    def __init__(self, *, held_cycles: int = 0) -> None:
-        super().__init__(local_bytes=LOCAL_BYTES, share_bytes=SHARE_BYTES)
-        self.timed = True
-        self.started: list[tuple[int, Piece]] = []
-        self._held_cycles = held_cycles
-        self._now = 0
-        self._ends: dict[int, int] = {}
-
-    def start(self, device: int, piece: Piece) -> int:
-        ticket = super().start(device, piece)
-        self.started.append((device, piece))
-        self._ends[ticket] = self._now + self._held_cycles
-        return ticket
-
-    def finished(self, ticket: int) -> bool:
-        return self._now >= self._ends[ticket] and super().finished(ticket)
-
-    def advance(self, cycles: int) -> None:
-        self._now += cycles
-
-    def cycles(self) -> int:
-        return self._now
-
-
 def _device(network: GoldenNetwork | None = None, number: int = 0) -> DeviceNode:
-    return DeviceNode(Work(network or Recorded()), number, page_bytes=PAGE_BYTES)
+    return DeviceNode(network or Recorded(), number, page_bytes=PAGE_BYTES)
 
 
 @pytest.mark.parametrize("nbytes", [1, 64, 4096, 5000, 30_000])
@@ -147,8 +119,7 @@ def test_random_allocations_never_share_a_byte() -> None:
 
 def test_devices_do_not_see_each_others_memory() -> None:
     network = Recorded()
-    work = Work(network)
-    devices = [DeviceNode(work, number, page_bytes=PAGE_BYTES) for number in range(2)]
+    devices = [DeviceNode(network, number, page_bytes=PAGE_BYTES) for number in range(2)]
     places = []
     for number, device in enumerate(devices):
         there, remote = device.cuda_malloc(8192), device.cuda_malloc_remote(8192)
@@ -194,19 +165,16 @@ def test_streams_go_on_at_once() -> None:
 
 
 def test_an_event_that_cannot_happen_is_told() -> None:
-    device = _device(GoldenNetwork(local_bytes=LOCAL_BYTES, share_bytes=SHARE_BYTES))
-    stream = device.stream()
-    stream.wait_event(Event(stream.work))
-    with pytest.raises(DeviceTimeoutError, match="an event that cannot happen"):
+    network = GoldenNetwork(local_bytes=LOCAL_BYTES, share_bytes=SHARE_BYTES)
+    stream = _device(network).stream()
+    stream.wait_event(Event("an event that nobody recorded", network.domain))
+    with pytest.raises(DeadlockError, match=r"stream 0\.1 waits for an event that nobody recorded"):
         stream.synchronize()
 
 
 def test_a_refusal_of_a_node_is_told_once() -> None:
-    class Smaller(Recorded):
-        def start(self, device: int, piece: Piece) -> int:
-            return super().start(device, replace(piece, remote=piece.remote + SHARE_BYTES))
-
-    device = _device(Smaller())
+    network = Recorded(change=lambda piece: replace(piece, remote=piece.remote + SHARE_BYTES))
+    device = _device(network)
     there, remote = device.cuda_malloc(64), device.cuda_malloc_remote(64)
     device.cuda_memcpy_async(remote, there, 64, OUT)
     with pytest.raises(RemoteMemoryError, match=r"memory-node 3 refused 64 bytes.*BOUNDS"):

@@ -13,7 +13,6 @@ from sw_driver.device.errors import RemoteMemoryError
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.memory_node.dma import DmaNetwork
 from sw_driver.memory_node.packets import LINE_BYTES, Flit, Operation, Packet
-from sw_driver.memory_node.streams import Work
 
 OUT, BACK = Direction.LOCAL_TO_REMOTE, Direction.REMOTE_TO_LOCAL
 SIDE_LINKS = 3
@@ -104,11 +103,11 @@ def test_every_byte_arrives_as_long_as_a_link_lives(
     seed: int, dying: dict[tuple[int, int], int]
 ) -> None:
     ports = SlowLinks(seed, dict(dying))
-    work = Work(DmaNetwork(ports))
+    network = DmaNetwork(ports)
     numbers = np.random.default_rng(seed)
     checks = []
     for number in range(2):
-        device = DeviceNode(work, number, page_bytes=4096)
+        device = DeviceNode(network, number, page_bytes=4096)
         for placement in (*Placement, Placement.BW_AWARE):
             size = int(numbers.integers(10_000, 40_000))
             values = numbers.integers(0, 256, size, np.uint8)
@@ -126,14 +125,17 @@ def test_every_byte_arrives_as_long_as_a_link_lives(
     assert ports.most_under_way > 1
 
 
-def test_a_side_without_links_is_told() -> None:
-    ports = SlowLinks(0, {(0, link): 2 for link in range(SIDE_LINKS)})
-    device = DeviceNode(Work(DmaNetwork(ports)), 0, page_bytes=4096)
+@pytest.mark.parametrize(("placement", "packets"), [(Placement.LOCAL, 2), (Placement.BW_AWARE, 0)])
+def test_a_side_without_links_is_told(placement: Placement, packets: int) -> None:
+    """When all that goes over the other side has been moved."""
+    network = DmaNetwork(SlowLinks(0, {(0, link): packets for link in range(SIDE_LINKS)}))
+    device = DeviceNode(network, 0, page_bytes=4096)
     there = device.cuda_malloc(60_000)
-    remote = device.cuda_malloc_remote(60_000, placement=Placement.LOCAL)
+    remote = device.cuda_malloc_remote(60_000, placement=placement)
     device.cuda_memcpy_async(remote, there, 60_000, OUT)
     with pytest.raises(RemoteMemoryError, match="reaches its left memory-node no more"):
         device.synchronize()
+    assert not any(link.load for link in network._links[0])
 
 
 def test_an_answer_to_nothing_is_told() -> None:

@@ -19,7 +19,6 @@ from sw_driver.device.errors import OutOfMemoryError
 from sw_driver.memory_node import DeviceNode, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.backends.rtl import RtlNetwork
-from sw_driver.memory_node.streams import Work
 from sw_driver.torch.overlay import MemoryOverlay
 
 LOCAL_BYTES = 1 << 20
@@ -28,7 +27,7 @@ _WAYS = ("lines_written", "lines_read")
 
 def _device(*, local_bytes: int = LOCAL_BYTES, share_bytes: int = 1 << 23) -> DeviceNode:
     network = GoldenNetwork(local_bytes=local_bytes, share_bytes=share_bytes)
-    return DeviceNode(Work(network), page_bytes=4096)
+    return DeviceNode(network, page_bytes=4096)
 
 
 class _Residual(nn.Module):
@@ -138,7 +137,7 @@ def test_training_through_nodes_in_rtl() -> None:
     for compressed in (False, True):
         overlaid = copy.deepcopy(start)
         network = RtlNetwork(config=MEMORY_NODE_PRESETS["tiny"], local_bytes=LOCAL_BYTES)
-        device = DeviceNode(Work(network), page_bytes=4096)
+        device = DeviceNode(network, page_bytes=4096)
         assert _train(overlaid, 3, device, compressed=compressed) == losses
         assert _state(plain) == _state(overlaid)
         links = [partial(node.link, link) for node in network.ports.registers for link in (0, 1)]
@@ -175,7 +174,7 @@ def test_what_is_moved_compressed_follows_from_the_zeros(
             super().write(address, values)
 
     network = GoldenNetwork(local_bytes=LOCAL_BYTES, share_bytes=1 << 23)
-    device = Watched(Work(network), page_bytes=4096)
+    device = Watched(network, page_bytes=4096)
     torch.manual_seed(1)
     model = MODELS["convolutions"]()
     for step in range(2):
@@ -313,7 +312,7 @@ def test_placement_makes_no_difference() -> None:
         torch.manual_seed(1)
         model = MODELS["residual"]()
         network = GoldenNetwork(local_bytes=LOCAL_BYTES, share_bytes=1 << 23)
-        device = DeviceNode(Work(network), placement=placement, page_bytes=4096)
+        device = DeviceNode(network, placement=placement, page_bytes=4096)
         _train(model, 1, device)
         states.append(_state(model))
     assert states[0] == states[1]

@@ -14,7 +14,6 @@ from dataclasses import replace
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from sw_driver.memory_node import DeviceNode, Direction
 from sw_driver.memory_node.backends.rtl import RtlNetwork
-from sw_driver.memory_node.streams import Work
 
 __all__ = ["main"]
 
@@ -41,7 +40,7 @@ def main(copies: int = 2, copy_mib: int = 4) -> None:
 def _cycles(config: MemoryNodeConfig, directions: list[Direction], copies: int, nbytes: int) -> int:
     network = RtlNetwork(devices=2, config=config, local_bytes=1 << 24, announce=None)
     try:
-        device = DeviceNode(Work(network), 0, page_bytes=4096)
+        device = DeviceNode(network, 0, page_bytes=4096)
         streams = [(device.stream(), direction) for direction in directions]
         places = [
             (device.cuda_malloc(nbytes), device.cuda_malloc_remote(nbytes))

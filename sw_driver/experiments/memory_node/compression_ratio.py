@@ -15,7 +15,6 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 from sw_driver.experiments.training.data import load_split_digits
 from sw_driver.memory_node import DeviceNode
 from sw_driver.memory_node.backends.golden import GoldenNetwork
-from sw_driver.memory_node.streams import Work
 from sw_driver.torch.overlay import CHEAP, MemoryOverlay
 
 __all__ = ["main"]
@@ -37,7 +36,7 @@ def main() -> None:
             nn.Linear(128 * 16, 10),
         )  # fmt: skip
         network = GoldenNetwork(local_bytes=1 << 22, share_bytes=1 << 24)
-        device = DeviceNode(Work(network))
+        device = DeviceNode(network)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         for step in range(STEPS):
             chosen = torch.randint(len(images), (BATCH,))

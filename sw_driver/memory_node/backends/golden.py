@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from golden.memory_node.node import MemoryNode, PacketFlit
 
+from ...device.clock import Clock, Domain
 from ..dma import DmaNetwork
 from ..packets import Flit
 
@@ -25,16 +26,27 @@ class GoldenNetwork(DmaNetwork):
         Links of a node; half of them are on each side.
     local_bytes, share_bytes
         Bytes of a device's memory, and of each of the two groups of a memory-node.
+    clock
+        The clock that it shares with other devices, if it does.
     """
 
+    name = "golden"
+
     def __init__(
-        self, *, devices: int = 2, links: int = 6, local_bytes: int, share_bytes: int
+        self,
+        *,
+        devices: int = 2,
+        links: int = 6,
+        local_bytes: int,
+        share_bytes: int,
+        clock: Clock | None = None,
     ) -> None:
         if not 2 <= devices <= 128 or links < 2 or links % 2:
             raise ValueError(
                 f"expected 2 to 128 devices and an even number of links, got {devices} and {links}"
             )
-        super().__init__(_GoldenPorts(devices, links // 2, local_bytes, share_bytes))
+        ports = _GoldenPorts(devices, links // 2, local_bytes, share_bytes)
+        super().__init__(ports, Domain(clock))
 
 
 class _GoldenPorts:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hw.memory_node.config import MemoryNodeConfig
+from sw_driver.device.clock import Clock, Domain, Steps
 from sw_driver.device.errors import ClosedError
+from sw_driver.device.streams import Handle
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.simulator.library import load_library
 from sw_driver.simulator.parts import parts_library
@@ -29,7 +31,10 @@ __all__ = ["RtlNetwork"]
 _OK, _WAITING = 0, 1
 
 _REGISTER_LIMIT_CYCLES = 1000
-"""Cycles that an access to a register may take; a sound one takes five."""
+"""Cycles that an access to a register may take."""
+
+_REGISTER_CYCLES = 3
+"""Cycles that a sound one takes."""
 
 _MOST_FLITS = 4096
 """Flits that are fetched from the simulator at once, at most."""
@@ -57,12 +62,16 @@ class RtlNetwork(DmaNetwork):
         Bytes of a device's memory.
     announce
         Is told when the simulator has to be built first.
+    clock
+        The clock that it shares with other devices, if it does.
 
     Raises
     ------
     BuildError
         The simulator cannot be built.
     """
+
+    name = "rtl"
 
     def __init__(
         self,
@@ -71,22 +80,28 @@ class RtlNetwork(DmaNetwork):
         config: MemoryNodeConfig,
         local_bytes: int,
         announce: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         if not 2 <= devices <= 128 or not config.ring:
             raise ValueError(
                 "expected 2 to 128 devices and nodes with two groups, got "
                 f"{devices} and {config.groups}"
             )
-        self.ports = RtlPorts(devices, config, local_bytes, announce)
-        super().__init__(self.ports)
+        self.ports = RtlPorts(devices, config, local_bytes, announce, clock)
+        super().__init__(self.ports, self.ports.domain)
 
     def close(self) -> None:
-        """Releases the models."""
+        """Discards what is queued, and releases the models."""
+        super().close()
+
+    def _close(self) -> None:
+        super()._close()
         self.ports.close()
 
 
 class RtlPorts:
-    """The devices' ends of the links, and the registers of the nodes."""
+    """The devices' ends of the links, and the registers of the nodes. An access to a register takes
+    its time like any operation."""
 
     timed = True
 
@@ -96,11 +111,14 @@ class RtlPorts:
         config: MemoryNodeConfig,
         local_bytes: int,
         announce: Callable[[str], None] | None,
+        clock: Clock | None = None,
     ) -> None:
         self.devices = devices
         self.side_links = config.links // 2
         self.local_bytes = local_bytes
         self.share_bytes = config.group_bytes
+        cycle_ps = 4 * config.part.timing.tck_ps
+        self.domain = Domain(clock, mhz=10**6 / cycle_ps, question_cycles=_REGISTER_CYCLES)
 
         def design() -> Assembly:
             from hw.sim.memory_node_ring import memory_node_ring
@@ -184,14 +202,21 @@ class RtlPorts:
 
     def _access(self, node: int, offset_bytes: int, value: int = 0, *, write: bool = False) -> int:
         word = _u64(value)
-        status = self._library.nm_access(
-            self._open(), node, write, offset_bytes, _REGISTER_LIMIT_CYCLES, ctypes.byref(word)
-        )
         what = f"the register at {offset_bytes:#x} of memory-node {2 * node + 1}"
-        if status == _WAITING:
-            raise DeviceTimeout(f"{what} did not answer in {_REGISTER_LIMIT_CYCLES} cycles")
-        if status != _OK:
-            raise DeviceFault(f"{what} was refused")
+
+        def steps() -> Steps:
+            yield from self.domain.catch_up(self.cycles, self.advance)
+            status = self._library.nm_access(
+                self._open(), node, write, offset_bytes, _REGISTER_LIMIT_CYCLES, ctypes.byref(word)
+            )
+            self.domain.now = max(self.domain.now, self.cycles())
+            if status == _WAITING:
+                raise DeviceTimeout(f"{what} did not answer in {_REGISTER_LIMIT_CYCLES} cycles")
+            if status != _OK:
+                raise DeviceFault(f"{what} was refused")
+
+        with self.domain.clock:
+            Handle(f"an access to {what}", self.domain).carry_out(steps())
         return word.value
 
     def _link(self, device: int, link: int) -> int:
