@@ -20,7 +20,6 @@ FLOORS = [
     {"simulator"},
     {"machine"},
     {"predict", "workload"},
-    {"runtime"},
     {"numbers"},
     {"device"},
     {"files"},

@@ -49,6 +49,7 @@ def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Op
     experiments
         such as table6 (default: all of the paper)
     """
+    from sw_driver.device.errors import DeadlockError
     from sw_driver.system.errors import EngineError
     from sw_driver.system.reproduce import reproduce, write_page
 
@@ -57,7 +58,7 @@ def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Op
     files: list[Path] = []
     # Of names, settings, a machine that is too small.
     with (
-        turning(ValueError, EngineError, into=Refusal),
+        turning(ValueError, EngineError, DeadlockError, into=Refusal),
         progress.status("simulating") as status,
     ):
         made = reproduce(paper, experiments, options.set, status.update)

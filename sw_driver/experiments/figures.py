@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hw.rules import PAPER_RULES, rule
-from sw_driver.device.transport import LINE_BYTES
+from sw_driver.axdimm.transport import LINE_BYTES
 
 __all__ = [
     "BYTES_PER_PARAMETER",

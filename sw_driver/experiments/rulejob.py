@@ -78,8 +78,7 @@ class RuleJob:
 
     def step(self, t: int) -> list[RunResult]:
         """Step ``t`` on all channels at once."""
-        with self.device.queueing():
-            runs = [self.start(channel, t) for channel in range(self.device.channels)]
+        runs = [self.start(channel, t) for channel in range(self.device.channels)]
         self._results = [run.wait() for run in runs]
         return self._results
 

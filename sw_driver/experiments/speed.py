@@ -12,7 +12,6 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.registers import kernel_registers
 from sw_driver.experiments.figures import ceiling_mparams_per_s
 from sw_driver.experiments.rulejob import RuleJob
-from sw_driver.runtime.wrapper import TransportWrapper
 
 __all__ = ["measure_driven"]
 
@@ -36,9 +35,7 @@ def measure_driven(
     """
     from sw_driver.axdimm.backends.rtl import VerilatedTransport
 
-    # The bare loop has nothing beside it.
-    assert isinstance(device.transport, TransportWrapper)
-    transport = device.transport.inner
+    transport = device.transport
     assert isinstance(transport, VerilatedTransport)
     channels = range(device.channels)
     job = RuleJob(device, parameters)
@@ -53,7 +50,7 @@ def measure_driven(
         driven.append(sum(spent) / seconds)
         # The same work, started through the registers, without anything that looks at it.
         for channel in channels:
-            kernel_registers(transport, channel).write({"control": 1})
+            kernel_registers(transport, channel).write("control", 1)
         start = time.perf_counter()
         with ThreadPoolExecutor(device.channels) as threads:
             list(threads.map(transport.run_bare, channels, spent))

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from hw.rules import RULES
 from sw_driver.axdimm.registers import arbiter_registers, kernel_registers
 from sw_driver.axdimm.runs import ACTIVITY_REGISTERS, DRAM_TIMES, PARAMETER_BYTES
-from sw_driver.device.transport import LINE_BYTES, DeviceTimeout, Transport, kernel_window
+from sw_driver.axdimm.transport import LINE_BYTES, Transport, kernel_window
+from sw_driver.device.transport import DeviceTimeout
 
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
@@ -186,12 +187,12 @@ def _draw_trial(rng: random.Random, config: ModuleConfig) -> Trial | None:
 def measure(transport: Transport, trials: tuple[Trial, ...]) -> Iterator[dict[str, int]]:
     """Runs the trials on channel 0 and yields the counts of each, by register."""
     arbiter, kernel = arbiter_registers(transport, 0), kernel_registers(transport, 0)
-    arbiter.write({"mode": arbiter["mode"]["mode"].code("acceleration")})
+    arbiter.write("mode", arbiter["mode"]["mode"].code("acceleration"))
     arbiter.poll("status", {"mode": 1, "draining": 0}, interval=8, timeout=100_000)
     for trial in trials:
-        kernel.write({"count": trial.count, **trial.addresses})
+        kernel.write_many({"count": trial.count, **trial.addresses})
         _rest(transport, trial.rest_fabric_cycles)
-        kernel.write({"control": kernel["control"]["start"].mask})
+        kernel.write("control", kernel["control"]["start"].mask)
         kernel.poll("status", {"busy": 0, "done": 1, "error": 0}, interval=256, timeout=10**7)
         names = ["cycles", "beats_read", "beats_written", "idle_cycles"]
         counts = kernel.read_many(names)

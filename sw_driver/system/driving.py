@@ -164,7 +164,7 @@ def replay(engine: Engine, trace: Trace, plan: Plan, *, cost: Cost | None = None
 
     Raises :class:`EngineError` for a tensor that is not where it is needed when it is,
     :class:`~sw_driver.system.errors.NoRoomError` if ``placed`` does not fit, and
-    :class:`~sw_driver.system.errors.DeadlockError` if room never comes.
+    :class:`~sw_driver.device.errors.DeadlockError` if room never comes.
     """
     begin_ns, ask = engine.now_ns, cost or _costs(engine)
     for action in plan.actions:

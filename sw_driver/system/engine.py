@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any
 
+from ..device.errors import DeadlockError
 from ..device.timeline import Timeline
 from ..machine.machine import Machine
 from ..machine.parts import Link
 from .action import Action
 from .clock import Clock, Event, Process, Steps
 from .conservation import check_log
-from .errors import DeadlockError, EngineError
+from .errors import EngineError
 from .log import Log, Ran, Transferred
 from .memory import Account
 from .network import Network, Transfer
@@ -201,7 +202,7 @@ class Engine:
     def run(self) -> int:
         """Runs until nothing is left to do; returns the time.
 
-        Raises :class:`~sw_driver.system.errors.DeadlockError` if something still waits then, and
+        Raises :class:`~sw_driver.device.errors.DeadlockError` if something still waits then, and
         what a process raised.
         """
         self.clock.run()

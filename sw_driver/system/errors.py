@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DeadlockError", "EngineError", "NoRoomError"]
+__all__ = ["EngineError", "NoRoomError"]
 
 
 class EngineError(RuntimeError):
@@ -11,7 +11,3 @@ class EngineError(RuntimeError):
 
 class NoRoomError(EngineError):
     """More memory was taken than is free."""
-
-
-class DeadlockError(EngineError):
-    """Nothing can happen any more, and something still waits."""

@@ -27,8 +27,8 @@ from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import module_config, parse_device
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
+from sw_driver.axdimm.transport import WINDOW_BYTES
 from sw_driver.device.errors import ClosedError, InvalidArgumentError
-from sw_driver.device.transport import WINDOW_BYTES
 
 from .shards import VALUE_BYTES, Shard, Slot, Span, common, merged, padded
 from .state import ModuleState
@@ -210,10 +210,9 @@ class ModuleOptimizer(torch.optim.Optimizer):
         operations = Operations(device=self.device, streams=self._streams)
         shards = self._by_shard(updates)
         changes = [self._changed(*each, "g") for each in shards]
-        with self.device.queueing():
-            for (shard, part), change in zip(shards, changes, strict=True):
-                operations.copy(shard, *change)
-                operations.run(shard, rule(NORM_RULE), {}, self._spans(part))
+        for (shard, part), change in zip(shards, changes, strict=True):
+            operations.copy(shard, *change)
+            operations.run(shard, rule(NORM_RULE), {}, self._spans(part))
         operations.wait()
         for update in updates:
             self._slots[update.parameter].known.add("g")
@@ -559,16 +558,15 @@ class ModuleOptimizer(torch.optim.Optimizer):
             changes += [self._state_here(shard, part, *each) for each in self.state_keys.items()]
             alike = [list(run) for _, run in groupby(part, key=lambda update: update.kind)]
             work.append((shard, changes, alike, self._spans(part)))
-        with self.device.queueing():
-            for shard, changes, alike, spans in work:
-                for now in shard.rounds():
-                    for name, values, changed in changes:
-                        operations.copy(shard, name, values, common(changed, now))
-                    for run in alike:
-                        rule, hyperparameters = run[0].rule, run[0].hyperparameters
-                        operations.run(shard, rule, hyperparameters, common(self._spans(run), now))
-                    image = shard.image("p")
-                    operations.copy(shard, "p", image, common(spans, now), back=True)
+        for shard, changes, alike, spans in work:
+            for now in shard.rounds():
+                for name, values, changed in changes:
+                    operations.copy(shard, name, values, common(changed, now))
+                for run in alike:
+                    rule, hyperparameters = run[0].rule, run[0].hyperparameters
+                    operations.run(shard, rule, hyperparameters, common(self._spans(run), now))
+                image = shard.image("p")
+                operations.copy(shard, "p", image, common(spans, now), back=True)
 
     def _changed(self, shard: Shard, part: list[_Update], name: str) -> Change:
         """Parameters or gradients that the module has not yet as they are."""

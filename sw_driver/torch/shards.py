@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sw_driver.axdimm import Axdimm, AxdimmPointer
-from sw_driver.device.transport import LINE_BYTES
+from sw_driver.axdimm.transport import LINE_BYTES
 
 __all__ = ["VALUE_BYTES", "Shard", "Slot", "Span", "common", "merged", "padded"]
 

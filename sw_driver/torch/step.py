@@ -12,8 +12,7 @@ from torch import Tensor
 
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, KernelRun, RunResult
-from sw_driver.runtime.handles import Handle
-from sw_driver.runtime.streams import Stream
+from sw_driver.device.streams import Handle, Stream
 
 from .shards import Shard, Span
 
@@ -155,7 +154,10 @@ class StepHandle:
 
     @property
     def done(self) -> bool:
-        """Whether the module is through with the step. Never blocks."""
+        """Whether the module is through with the step.
+
+        To ask takes the simulated time of reading a register, so that a loop that asks ends.
+        """
         return self._operations.done
 
     def wait(self) -> None:

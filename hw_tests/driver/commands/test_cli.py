@@ -24,10 +24,11 @@ from hw_tests.driver.transports import SpoilingTransport
 from sw_driver.axdimm import backends
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.registers import kernel_registers
+from sw_driver.axdimm.transport import Transport
 from sw_driver.cli import application, main
 from sw_driver.commands import COMMANDS
 from sw_driver.commands.sim import _refresh_note
-from sw_driver.device.transport import DeviceFault, Transport
+from sw_driver.device.transport import DeviceFault
 from sw_driver.experiments.training.trainer import TRAINING_RULES
 from sw_driver.simulator.runtime import BuildError
 

@@ -47,8 +47,9 @@ def test_the_throughput_is_that_of_a_run(capsys: pytest.CaptureFixture[str]) -> 
         device.SetArbiterAcc(0)
         given = hyperparameters_of(rule("lion"), 1)
         result = device.RunOnAxdimmAsync("lion", tensors, count, given, 0).wait()
-    # 200 MHz; two channels take as long as one.
-    assert row["mparams_per_s"] == pytest.approx(2 * count * 200 / result.fabric_cycles)
+    # 200 MHz; two channels take as long as one, but for where refreshes fall.
+    expected = 2 * count * 200 / result.fabric_cycles
+    assert row["mparams_per_s"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_rules_by_name_come_with_their_constants(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,7 @@ def test_shared_dram_keeps_the_data_of_both() -> None:
         # Leaves the settings in the registers; t = 1.
         device.RunOnAxdimmAsync("adam", tensors, count, HYPERPARAMETERS, 0).wait()
         kernel = kernel_registers(transport, 0)
-        kernel.write({"control": 1})
+        kernel.write("control", 1)
         writes = rng.random(lines) < 0.5
         addresses = buffer.address + 64 * np.arange(lines, dtype=np.uint64)
         latencies, late = transport.stream(0, addresses, writes, interval_fabric_cycles=2)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import MachineError
 from sw_driver.system.axdimm.calibration import ROWS, deviations, steps
 from sw_driver.system.axdimm.framework import Framework
@@ -26,7 +27,7 @@ from sw_driver.system.axdimm.platform import (
 )
 from sw_driver.system.axdimm.settings import FrameworkSettings
 from sw_driver.system.axdimm.tables import table5, table6
-from sw_driver.system.errors import DeadlockError, NoRoomError
+from sw_driver.system.errors import NoRoomError
 from sw_driver.system.log import Log, Ran, Transferred
 from sw_driver.system.reproduction import Cell, Experiment, page
 from sw_driver.workload import load_trace

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import MachineError
 from sw_driver.machine.tiny import TINY
 from sw_driver.system.clock import Event
 from sw_driver.system.driving import Free, Move, Plan, Policy, Run, Step, drive, replay
 from sw_driver.system.engine import Engine
-from sw_driver.system.errors import DeadlockError, EngineError, NoRoomError
+from sw_driver.system.errors import EngineError, NoRoomError
 from sw_driver.system.network import Transfer
 from sw_driver.workload.trace import Op, Tensor, Trace
 

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from hw_tests.driver.trace_reader import assert_sound, read_trace
+from sw_driver.device.errors import DeadlockError
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import MachineError
 from sw_driver.machine.tiny import TINY
 from sw_driver.system.clock import Clock, Steps
 from sw_driver.system.engine import Engine
-from sw_driver.system.errors import DeadlockError, EngineError, NoRoomError
+from sw_driver.system.errors import EngineError, NoRoomError
 
 # Of the tiny machine: pcie 4 bytes a ns each way after 100 ns, ddr 2 either way, nvme 1 after 1000.
 

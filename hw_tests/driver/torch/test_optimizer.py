@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ from torch.optim.optimizer import (
 
 from golden.rules import reference
 from hw_tests.driver.torch.side_by_side import CASES
+from hw_tests.driver.transports import TransportWrapper, of_kernel
 from sw_driver.axdimm import Axdimm, BackendOptions, open_backend
 from sw_driver.device.errors import AxdimmError, ClosedError, InvalidArgumentError, OutOfMemoryError
-from sw_driver.device.transport import DeviceFault, kernel_window
-from sw_driver.runtime.wrapper import TransportWrapper
+from sw_driver.device.transport import DeviceFault
 from sw_driver.torch import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
 
 
@@ -696,16 +697,29 @@ def test_state_dicts_of_others_are_refused(golden: Axdimm) -> None:
             assert snapshot(optimizer) == before
 
 
+def test_an_optimizer_that_is_collected_in_the_middle_of_a_call() -> None:
+    optimizer = Adam(model().parameters(), device="golden:tiny")
+    device, refers = optimizer.device, [optimizer]
+    refers.append(refers)  # type: ignore[arg-type]
+    del optimizer, refers
+    with device.transport.domain.clock:
+        gc.collect()
+        device.memory(0)
+    with pytest.raises(ClosedError):
+        device.memory(0)
+
+
 class FailingTransport(TransportWrapper):
     """Its second channel fails when its kernel is asked whether it has ended."""
 
     fails = False
 
-    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
-        window = kernel_window(self.capacity_bytes)
-        if self.fails and channel == 1 and window <= address < window + 4096:
+    def poll_steps(
+        self, channel: int, address: int, mask: int, value: int, **times: Any
+    ) -> Generator[None, None, int]:
+        if self.fails and channel == 1 and of_kernel(self, address):
             raise DeviceFault("burnt")
-        return super().poll(channel, address, mask, value, **times)
+        return super().poll_steps(channel, address, mask, value, **times)
 
 
 @pytest.fixture

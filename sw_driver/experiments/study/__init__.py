@@ -5,7 +5,7 @@ from __future__ import annotations
 from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm.allocator import ChannelAllocator
 from sw_driver.axdimm.runs import PARAMETER_BYTES
-from sw_driver.device.transport import kernel_window
+from sw_driver.axdimm.transport import kernel_window
 
 __all__ = ["check_memory"]
 

@@ -12,10 +12,10 @@ from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.device.memory import AxdimmPointer
+from sw_driver.device.streams import Handle
 from sw_driver.experiments.figures import gb_per_s, mparams_per_s
 from sw_driver.experiments.rulejob import RuleJob
 from sw_driver.experiments.study import check_memory
-from sw_driver.runtime.handles import Handle
 
 __all__ = ["measure_parallel"]
 
@@ -87,9 +87,8 @@ def measure_parallel(
         copiers[1].check()
         yield _row("kernel", "idle", speed(run_cycles))
         for to_device, count in counts.items():
-            with device.queueing():
-                run = job.start(0, 1)
-                copies = [copiers[1].queue(to_device=to_device) for _ in range(count)]
+            run = job.start(0, 1)
+            copies = [copiers[1].queue(to_device=to_device) for _ in range(count)]
             copied = rate(copies)
             yield _row("kernel", _copy(to_device), speed(run.wait().fabric_cycles), copied, count)
         copiers[1].check()
@@ -98,8 +97,7 @@ def measure_parallel(
         yield _row("kernel", "kernel", speed(slowest))
         for channel in range(2):
             device.SetArbiterNormal(channel)
-        with device.queueing():
-            copies = [copier.queue(to_device=True) for copier in copiers]
+        copies = [copier.queue(to_device=True) for copier in copiers]
         yield _row(_copy(True), _copy(True), None, rate(copies, share=2), 2)
 
 

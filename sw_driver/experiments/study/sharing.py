@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
-from sw_driver.axdimm.registers import RegisterWindow, kernel_registers
-from sw_driver.device.transport import LINE_BYTES
+from sw_driver.axdimm.registers import ChannelRegisters, kernel_registers
+from sw_driver.axdimm.transport import LINE_BYTES
 from sw_driver.experiments.figures import beats_mparams_per_s, gb_per_s
 from sw_driver.experiments.rulejob import RuleJob
 from sw_driver.experiments.study import check_memory
@@ -70,7 +70,7 @@ def measure_sharing(
                 yield {"mode": "host alone", **about, **_host(transport, addresses, interval)}
                 device.SetArbiterAcc(0)
                 # The registers hold the settings of the run before.
-                kernel.write({"control": kernel["control"]["start"].mask})
+                kernel.write("control", kernel["control"]["start"].mask)
                 # Until the counters are those of this run and the kernel's requests have piled up.
                 _host(transport, addresses[: count // 4], interval)
                 before = kernel.read_many(_COUNTERS)
@@ -102,7 +102,7 @@ def _host(
 
 
 def _kernel_mparams_per_s(
-    kernel: RegisterWindow, before: dict[str, int], fabric_mhz: float
+    kernel: ChannelRegisters, before: dict[str, int], fabric_mhz: float
 ) -> float:
     """Throughput since ``before``; the run must still be in progress."""
     after = kernel.read_many(_COUNTERS)

@@ -13,8 +13,8 @@ from sw_driver.axdimm import backends
 from sw_driver.axdimm.allocator import BANK_BLOCK_BYTES, BANK_PAIRS, ChannelAllocator
 from sw_driver.axdimm.backends import SIMULATED_CAPACITY_BYTES, BackendOptions, module_config
 from sw_driver.axdimm.runs import PARAMETER_BYTES
+from sw_driver.axdimm.transport import kernel_window
 from sw_driver.device.errors import InvalidArgumentError, OutOfMemoryError
-from sw_driver.device.transport import kernel_window
 from sw_driver.experiments.settings import Value, plain, read_grid, text_of
 from sw_driver.simulator import sources
 from sw_driver.simulator.buildcache import content_key

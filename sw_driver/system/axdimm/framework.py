@@ -99,7 +99,7 @@ class Framework(Policy):
 
     Raises :class:`~sw_driver.system.errors.NoRoomError` if a memory is too small for what has to be
     there at once, or, if what is there waits for what has no room beside it,
-    :class:`~sw_driver.system.errors.DeadlockError`.
+    :class:`~sw_driver.device.errors.DeadlockError`.
 
     Parameters
     ----------

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from hw.rules import RULES
 from sw_driver.axdimm import Axdimm, AxdimmPointer, KernelRun
 from sw_driver.axdimm.allocator import ChannelAllocator
+from sw_driver.axdimm.transport import LINE_BYTES
 from sw_driver.device.errors import OutOfMemoryError
 from sw_driver.device.memory import Allocator, NvmePointer
-from sw_driver.device.transport import LINE_BYTES
-from sw_driver.runtime.handles import Handle
-from sw_driver.runtime.streams import Stream
+from sw_driver.device.streams import Handle, Stream
 
 from .entries import Kept, StoreStatistics
 
@@ -245,7 +244,7 @@ class ChannelRoom:
 
     def count(self) -> None:
         """Counts the time of the runs that have ended; waits for nothing."""
-        while self._runs and self._runs[0].done:
+        while self._runs and self._runs[0].over:
             result = self._runs.popleft().result
             if result is not None:
                 ns = result.fabric_cycles * 1000 / self._device.transport.fabric_mhz

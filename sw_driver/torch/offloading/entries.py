@@ -9,7 +9,7 @@ from typing import Any
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import KernelRun
 from sw_driver.device.memory import NvmePointer
-from sw_driver.runtime.handles import Handle
+from sw_driver.device.streams import Handle
 
 __all__ = ["Entry", "Kept", "StoreStatistics"]
 

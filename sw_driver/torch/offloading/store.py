@@ -20,11 +20,11 @@ from hw.rules import RULES
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, KernelRun
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
+from sw_driver.axdimm.transport import LINE_BYTES
 from sw_driver.device.errors import BusyError, ClosedError, InvalidArgumentError, StreamFailedError
 from sw_driver.device.memory import checked_size
+from sw_driver.device.streams import Handle
 from sw_driver.device.tensors import byte_view
-from sw_driver.device.transport import LINE_BYTES
-from sw_driver.runtime.handles import Handle
 
 from .channel import ChannelRoom, padded_bytes
 from .entries import Entry, Kept, StoreStatistics

@@ -6,7 +6,7 @@ import errno
 import math
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hw_tests.driver.conftest import EVERY_RULE
 from hw_tests.driver.torch.offloading.reference_store import ReferenceStore, same
+from hw_tests.driver.transports import TransportWrapper, of_kernel
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import open_backend
 from sw_driver.device.errors import (
@@ -25,8 +26,7 @@ from sw_driver.device.errors import (
     StorageError,
     StreamFailedError,
 )
-from sw_driver.device.transport import DeviceFault, kernel_window
-from sw_driver.runtime.wrapper import TransportWrapper
+from sw_driver.device.transport import DeviceFault
 from sw_driver.torch.offloading import TensorStore
 
 HYPERPARAMETERS: dict[str, dict[str, Any]] = {
@@ -211,11 +211,10 @@ def test_the_same_program_counts_and_takes_the_same_again(tmp_path: Path) -> Non
                     store.add(str(key), noise(3000, key), rule="adam")
                 store.drain()
                 began = device.simulated_ns
-                with device.queueing():
-                    for key in reversed(range(8)):
-                        store.receive(key, noise(3000, key))
-                        store.update(key, hyperparameters("adam", 1))
-                        store.fetch(key, np.empty(3000, np.float32))
+                for key in reversed(range(8)):
+                    store.receive(key, noise(3000, key))
+                    store.update(key, hyperparameters("adam", 1))
+                    store.fetch(key, np.empty(3000, np.float32))
                 store.drain()
                 found.append((store.statistics(), device.simulated_ns - began))
     assert found[0] == found[1]
@@ -229,10 +228,9 @@ def test_one_channel_computes_while_the_other_copies(cycles: Axdimm) -> None:
             for key in range(4):
                 store.add(str(key), noise(count, key), rule="sgd")
             began = cycles.simulated_ns
-            with cycles.queueing():
-                for key in keys:
-                    store.receive(key, noise(count, key))
-                    store.update(key, hyperparameters("sgd", 1))
+            for key in keys:
+                store.receive(key, noise(count, key))
+                store.update(key, hyperparameters("sgd", 1))
             store.drain()
             times.append(cycles.simulated_ns - began)
             kernels = store.statistics().kernel_ns
@@ -366,15 +364,14 @@ def test_a_fetch_gets_what_was_there_when_it_was_asked_for(cycles: Axdimm, tmp_p
         store.drain()
         assert not store.on_module(0)
         targets = [np.empty(count, np.float32) for _ in range(2)]
-        with cycles.queueing():
-            store.receive(1, noise(count, 5))
-            store.update(1, hyperparameters("sgd", 1))  # sends 3 to storage
-            store.fetch(3, targets[0])  # waits for that, and the next behind it
-            store.fetch(0, targets[1])
-            for key in (0, 2):  # brings 0 back, changes it, and sends it to storage again
-                store.receive(key, noise(count, 6))
-                store.update(key, hyperparameters("sgd", 1))
-            assert [store.on_module(key) for key in range(4)] == [False, True, True, False]
+        store.receive(1, noise(count, 5))
+        store.update(1, hyperparameters("sgd", 1))  # sends 3 to storage
+        store.fetch(3, targets[0])  # waits for that, and the next behind it
+        store.fetch(0, targets[1])
+        for key in (0, 2):  # brings 0 back, changes it, and sends it to storage again
+            store.receive(key, noise(count, 6))
+            store.update(key, hyperparameters("sgd", 1))
+        assert [store.on_module(key) for key in range(4)] == [False, True, True, False]
         store.drain()
         assert same(targets[0], noise(count, 3))
         assert same(targets[1], noise(count, 0))
@@ -510,11 +507,12 @@ class FaultyTransport(TransportWrapper):
 
     faulty = False
 
-    def poll(self, channel: int, address: int, mask: int, value: int, **times: Any) -> int:
-        window = kernel_window(self.capacity_bytes)
-        if self.faulty and window <= address < window + 4096:
+    def poll_steps(
+        self, channel: int, address: int, mask: int, value: int, **times: Any
+    ) -> Generator[None, None, int]:
+        if self.faulty and of_kernel(self, address):
             raise DeviceFault("the kernel broke down")
-        return super().poll(channel, address, mask, value, **times)
+        return super().poll_steps(channel, address, mask, value, **times)
 
 
 def test_a_run_that_fails(tmp_path: Path) -> None:
