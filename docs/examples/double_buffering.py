@@ -22,32 +22,31 @@ def train_step(device, layers, gradients, results, *, overlapped, t):
     """Updates all layers; returns the simulated time, and how long the kernels worked, in ms."""
     began_ns = device.simulated_ns
     runs = []
-    with device.queueing():
-        for number, layer in enumerate(layers):
-            channel = number % device.channels
-            # A stream keeps the order of what is queued in it; streams go on beside each other.
-            stream = device.stream(channel if overlapped else 0)
-            how = {"stream": stream, "modes": "wait"}
-            at = number * NBYTES
-            device.MemcpyGpu2Axdimm(layer["g"], gradients + at, NBYTES, **how)
-            runs.append(
-                device.RunAdamOnAxdimmAsync(
-                    layer["p"],
-                    layer["m"],
-                    layer["v"],
-                    layer["g"],
-                    PARAMETERS,
-                    1e-3,
-                    0.9,
-                    0.999,
-                    1e-8,
-                    0.0,
-                    t,
-                    channel,
-                    **how,
-                )
+    for number, layer in enumerate(layers):
+        channel = number % device.channels
+        # A stream keeps the order of what is queued in it; streams go on beside each other.
+        stream = device.stream(channel if overlapped else 0)
+        how = {"stream": stream, "modes": "wait"}
+        at = number * NBYTES
+        device.MemcpyGpu2Axdimm(layer["g"], gradients + at, NBYTES, **how)
+        runs.append(
+            device.RunAdamOnAxdimmAsync(
+                layer["p"],
+                layer["m"],
+                layer["v"],
+                layer["g"],
+                PARAMETERS,
+                1e-3,
+                0.9,
+                0.999,
+                1e-8,
+                0.0,
+                t,
+                channel,
+                **how,
             )
-            device.MemcpyAxdimm2Gpu(results + at, layer["p"], NBYTES, **how)
+        )
+        device.MemcpyAxdimm2Gpu(results + at, layer["p"], NBYTES, **how)
     for channel in range(device.channels):
         device.stream(channel).wait()
     kernel_cycles = sum(run.wait().fabric_cycles for run in runs)

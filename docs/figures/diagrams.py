@@ -79,7 +79,6 @@ def rooms() -> Drawing:
         320,
         90,
         [
-            ("memory/", ["pointers,", "allocators, host,", "GPU, NVMe"]),
             ("fpga/", ["packages,", "synthesis,", "placement"]),
             ("simulator/", ["Verilating, build", "cache, waveforms"]),
         ],
@@ -98,23 +97,20 @@ def rooms() -> Drawing:
         74,
         [
             (
-                "runtime/",
+                "device/",
                 [
-                    "handles, streams, order in simulated time, schedules, timeline, watchdog;",
-                    "the context that all of an opened device share",
+                    "one time and one of each thing for all devices: clock, streams, link,",
+                    "registers, memory, storage, tensors, timeline, transport, errors",
                 ],
             )
         ],
     )
     row(
         596,
-        80,
+        62,
         [
-            (
-                "transport.py",
-                ["64-byte lines over a host link:", "what every device is to the driver"],
-            ),
-            ("errors.py", ["what goes wrong, and", "what to do"]),
+            ("numbers.py", ["as people write them"]),
+            ("files.py", ["whole or not at all"]),
         ],
     )
     for above, below in ((106, 126), (202, 222), (298, 318), (410, 430), (478, 498), (574, 594)):
