@@ -81,8 +81,8 @@ class IncompatibleDeviceError(AxdimmError):
 
 
 class DeviceInUseError(AxdimmError):
-    """Another process, or another part of this one, has the module on the bus, or the file or
-    block device that is to be registered as storage; or that is mounted.
+    """Another process, or another part of this one, has the module on the bus, the device-node of a
+    network, or the file or block device that is to be registered as storage; or that is mounted.
 
     Nothing was opened; the other user is not disturbed.
     """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from ..device.errors import InvalidArgumentError, PointerError, RangeError
+from ..device.errors import BusyError, InvalidArgumentError, PointerError, RangeError
 from ..device.memory import Allocator, MemoryStatistics
 from .network import Side
 from .packets import LINE_BYTES
@@ -89,6 +89,8 @@ class AddressSpace:
         """Bytes asked for in each allocation, by its address."""
         self._starts: list[int] = []
         """Addresses of the allocations in ascending order."""
+        self._users: dict[int, list[str]] = {}
+        """Copies, queued or in progress, that need an allocation, in words, by its address."""
 
     @property
     def local(self) -> MemoryStatistics:
@@ -124,7 +126,11 @@ class AddressSpace:
         return self._note(address, nbytes)
 
     def free(self, address: int, *, remote: bool) -> None:
-        """Frees the allocation at ``address``, which has to be ``remote`` or not."""
+        """Frees the allocation at ``address``, which has to be ``remote`` or not.
+
+        Raises :class:`~sw_driver.device.errors.PointerError`, and
+        :class:`~sw_driver.device.errors.BusyError` while a copy needs it.
+        """
         nbytes = self._sizes.get(address)
         if nbytes is None or self.is_remote(address) != remote:
             kind = "remote" if remote else "local"
@@ -140,6 +146,13 @@ class AddressSpace:
                 "not freed since",
                 address=address,
             )
+        if users := self._users.get(address):
+            raise BusyError(
+                f"{address:#x} is in use by {', '.join(dict.fromkeys(users))}: wait for the end "
+                "first",
+                address=address,
+                users=tuple(users),
+            )
         del self._sizes[address]
         self._starts.remove(address)
         if not remote:
@@ -150,6 +163,13 @@ class AddressSpace:
         for number in range(first, first + -(-nbytes // self._page_bytes)):
             side, page = self._table.pop(number)
             self._pages[side].give_back(page)
+
+    def users(self, address: int) -> list[str]:
+        """The copies that need the allocation that ``address`` is in, for them to add and to remove
+        themselves: as long as there is one it cannot be freed."""
+        start = self.start_of(address)
+        assert start is not None
+        return self._users.setdefault(start, [])
 
     def check(self, address: int, nbytes: int) -> int:
         """Bytes from ``address`` to the end of its allocation, which ``nbytes`` must not pass.

@@ -46,6 +46,13 @@ class DeviceNode:
         Where the pages of remote allocations go, unless told otherwise.
     page_bytes
         See :class:`AddressSpace`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The network has no device of that number.
+    DeviceInUseError
+        The device has its :class:`DeviceNode` already, which would give away the same memory.
     """
 
     def __init__(
@@ -56,6 +63,7 @@ class DeviceNode:
         placement: Placement = Placement.BW_AWARE,
         page_bytes: int = PAGE_BYTES,
     ) -> None:
+        network.claim(number, self)
         self.number = number
         self._network = network
         self._clock = network.domain.clock
@@ -99,7 +107,9 @@ class DeviceNode:
             return self._space.allocate(nbytes)
 
     def cuda_free(self, address: int) -> None:
-        """Frees what :meth:`cuda_malloc` gave. Copies from or to it must have ended."""
+        """Frees what :meth:`cuda_malloc` gave. Raises
+        :class:`~sw_driver.device.errors.PointerError`, and
+        :class:`~sw_driver.device.errors.BusyError` if a copy from or to it has not ended."""
         self._clock.release(lambda: self._space.free(address, remote=False))
 
     def cuda_malloc_remote(
@@ -125,7 +135,7 @@ class DeviceNode:
         return address
 
     def cuda_free_remote(self, address: int) -> None:
-        """Frees what :meth:`cuda_malloc_remote` gave. Copies from or to it must have ended."""
+        """Frees what :meth:`cuda_malloc_remote` gave; raises what :meth:`cuda_free` raises."""
 
         def free() -> None:
             self._space.free(address, remote=True)
@@ -166,11 +176,20 @@ class DeviceNode:
             )
         with self._clock:
             pieces = self._pieces(dst, src, nbytes, direction)
+            users = [self._space.users(address) for address in (dst, src)]
+
+            def release() -> None:
+                for each in users:
+                    each.remove(handle.what)
+
             handle: Handle[None] = Handle(
                 f"the copy of {nbytes} bytes from {src:#x} to {dst:#x} of device {self.number}",
                 self._network.domain,
                 total=nbytes,
+                cleanup=release,
             )
+            for each in users:
+                each.append(handle.what)
             stream.submit(
                 handle, lambda: self._network.copy_steps(self.number, pieces, handle.reach)
             )

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from ..device.clock import NEVER, Domain, Steps
 from ..device.clock import Operation as TimedOperation
-from ..device.errors import ClosedError, DeviceTimeoutError, RemoteMemoryError
+from ..device.errors import (
+    ClosedError,
+    DeviceInUseError,
+    DeviceTimeoutError,
+    InvalidArgumentError,
+    RemoteMemoryError,
+)
 from ..device.streams import Stream
 from .compression import BLOCK_BYTES, CompressionStatistics, compress, expand
 from .network import Piece, Side
@@ -153,6 +159,8 @@ class DmaNetwork:
     def __init__(self, ports: Ports, domain: Domain | None = None) -> None:
         self.domain = domain or Domain(question_cycles=int(ports.timed))
         self._closed = False
+        self._users: WeakValueDictionary[int, object] = WeakValueDictionary()
+        """Who has each device, by its number."""
         self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
         """The streams of all devices in the order in which they were made, by their ``id``."""
         self._under_way: set[_Copy] = set()
@@ -174,6 +182,24 @@ class DmaNetwork:
         self._abandoned: set[int] = set()
         """Tags of requests that were made again over another link: the node may answer there,
         too."""
+
+    def claim(self, number: int, user: object) -> None:
+        """``user`` has the device ``number`` for itself, as long as it is there. Raises
+        :class:`~sw_driver.device.errors.InvalidArgumentError` and
+        :class:`~sw_driver.device.errors.DeviceInUseError`."""
+        if number not in range(self._ports.devices):
+            raise InvalidArgumentError(
+                f"number is {number!r}: expected that of a device of the network, from 0 to "
+                f"{self._ports.devices - 1}",
+                number=number,
+            )
+        if number in self._users:
+            raise DeviceInUseError(
+                f"device {number} of the network has a DeviceNode, whose memory another one would "
+                "give away again: use that one",
+                number=number,
+            )
+        self._users[number] = user
 
     def local(self, device: int) -> NDArray[np.uint8]:
         """The memory of device-node ``device``, to be read and written in place."""

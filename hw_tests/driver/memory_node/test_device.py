@@ -10,7 +10,9 @@ import pytest
 
 from sw_driver.device.errors import (
     AxdimmError,
+    BusyError,
     DeadlockError,
+    DeviceInUseError,
     InvalidArgumentError,
     OutOfMemoryError,
     PointerError,
@@ -130,6 +132,44 @@ def test_devices_do_not_see_each_others_memory() -> None:
         device.cuda_memcpy_async(there, remote, 8192, BACK)
         device.synchronize()
         assert set(device.read(there, 8192)) == {device.number + 1}
+
+
+def test_memory_of_a_queued_copy_is_not_freed() -> None:
+    """Or the next owner would get what the copy brings."""
+    device = _device()
+    there, back = device.cuda_malloc(64), device.cuda_malloc(64)
+    remote = device.cuda_malloc_remote(64)
+    device.write(there, np.full(64, 9, np.uint8))
+    stream, other = device.stream(), device.stream()
+    device.cuda_memcpy_async(remote, there, 64, OUT, stream)
+    stream.wait_event(event := other.record())
+    device.cuda_memcpy_async(back, remote, 64, BACK, stream)
+    assert not event.over
+    for address, free in (
+        (there, device.cuda_free),
+        (back, device.cuda_free),
+        (remote, device.cuda_free_remote),
+    ):
+        with pytest.raises(BusyError, match=f"{address:#x} is in use by the copy of 64 bytes"):
+            free(address)
+    stream.synchronize()
+    assert (device.read(back, 64) == 9).all()
+    for address in (there, back):
+        device.cuda_free(address)
+    device.cuda_free_remote(remote)
+    assert device.local_memory.allocations == device.remote_memory.allocations == 0
+
+
+def test_a_device_has_one_owner() -> None:
+    network = Recorded()
+    for number in (-1, 2, 0.5):
+        with pytest.raises(InvalidArgumentError, match="the network, from 0 to 1"):
+            _device(network, number)  # type: ignore[arg-type]
+    device = _device(network, 1)
+    with pytest.raises(DeviceInUseError, match="device 1 of the network has a DeviceNode"):
+        _device(network, 1)
+    del device
+    _device(network, 1)
 
 
 def test_a_stream_keeps_its_order_and_events_order_streams() -> None:

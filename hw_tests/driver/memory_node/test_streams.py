@@ -317,11 +317,12 @@ def test_a_shared_clock(make: Make) -> None:
     device.synchronize()
     clock = Clock()
     networks: list[DmaNetwork] = []
+    devices: list[DeviceNode] = []
     cycle_ps = 4 * TINY.part.timing.tck_ps
     for _ in range(2):
         network = make(clock)
         networks.append(network)
-        device = DeviceNode(network, page_bytes=4096)
+        devices.append(device := DeviceNode(network, page_bytes=4096))
         begun = network.domain.program_now
         _there_and_back(device)
         device.synchronize()
@@ -333,7 +334,6 @@ def test_a_shared_clock(make: Make) -> None:
         if len(networks) == 1:
             assert network.cycles() == own.cycles()
     # Of two that have copies at once neither is ahead.
-    devices = [DeviceNode(network, page_bytes=4096) for network in networks]
     handles = [_there_and_back(device)[1] for device in devices]
     for handle in handles:
         handle.wait()
