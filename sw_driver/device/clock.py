@@ -245,8 +245,9 @@ class Clock:
 
     def leave(self) -> None:
         """Ends a call, and calls back those who wait for what has ended meanwhile."""
-        self._owner = None
-        self._lock.release()
+        if self._owner == threading.get_ident():  # not if it was interrupted as it went on
+            self._owner = None
+            self._lock.release()
         if self._handler is not None:
             self._take_interrupts()
         if not self._callbacks or self._is_calling_back:
@@ -263,7 +264,8 @@ class Clock:
     def _keep_interrupts(self) -> None:
         if threading.current_thread() is threading.main_thread():
             handler = signal.getsignal(signal.SIGINT)
-            if callable(handler):
+            # Garbage collection may make a call while this one begins.
+            if callable(handler) and handler != self._keep:
                 self._handler = handler
                 signal.signal(signal.SIGINT, self._keep)
 

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -466,6 +467,31 @@ def test_nothing_simulated_depends_on_the_window(tmp_path: Path) -> None:
     first = observed(64)
     assert first == observed(1000)
     assert first == observed(4096)
+
+
+def test_a_channel_that_sleeps_is_not_simulated_past_those_who_may_ask(
+    transport: VerilatedTransport,
+) -> None:
+    """Though nobody polls it for long, and a second thread could go on with it."""
+    status = address_of(transport, ARBITER, "status")
+
+    def polls() -> Steps:
+        with suppress(DeviceTimeout):
+            yield from transport.poll_steps(
+                1, status, 1, 1, interval_fabric_cycles=50_000, timeout_fabric_cycles=60_000
+            )
+
+    def copies_and_looks() -> Steps:
+        yield from transport.write_steps(0, 0, np.zeros(3000 * LINE, np.uint8))
+        before = transport.domain.now
+        yield from transport.read_steps(1, status, LINE)
+        return before, transport.domain.now
+
+    _, looking = carry_out(transport, polls(), copies_and_looks())
+    before, after = looking.outcome
+    assert before > 6000
+    assert after - before <= transport.config.read_latency_fabric_cycles + 8
+    transport.close()
 
 
 def test_time_passes_in_steps(transport: VerilatedTransport) -> None:

@@ -441,6 +441,56 @@ def test_an_interrupt_of_a_call_leaves_the_clock_free(stop: int) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_what_is_freed_while_a_call_begins_leaves_interrupts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by garbage collection, just when interrupts are kept."""
+    freed: list[bool] = []
+    install = signal.signal
+
+    def interpose(number: int, handler: object) -> object:
+        before = install(number, handler)  # type: ignore[arg-type]
+        if not freed:
+            freed.append(True)
+            scene.clock.release(lambda: freed.append(True))
+        return before
+
+    monkeypatch.setattr(signal, "signal", interpose)
+    assert scene.call("call", 5) == "call"
+    assert freed == [True, True]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_who_is_interrupted_while_others_call_gives_back_nothing(scene: Scene) -> None:
+    """A second interrupt, while the lock that callbacks were called without is another's."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with scene.clock:
+            entered.set()
+            assert leave.wait(SECONDS)
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def callback() -> None:
+            pool.submit(other)
+            assert entered.wait(SECONDS)
+            signal.raise_signal(signal.SIGINT)
+
+        def interrupted_again() -> None:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        scene.queue(scene.stream(), "first", 5).add_done_callback(callback)
+        last = scene.queue(scene.stream(), "last", 5, 5)
+        timer = threading.Timer(0.3, interrupted_again)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            last.wait()
+        timer.join()
+        leave.set()
+    assert last.wait() == "last"
+
+
 def test_an_interrupt_is_taken_when_asking(scene: Scene) -> None:
     handle = scene.queue(scene.stream(), "interrupted", 1, then=interrupt)
     with pytest.raises(KeyboardInterrupt):
