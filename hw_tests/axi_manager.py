@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,12 @@ from cocotb.triggers import Event, RisingEdge
 
 from hw_tests.streams import value_of
 
-__all__ = ["FIXED", "INCR", "OKAY", "SLVERR", "WRAP", "AxiManager", "Transfer", "beat_addresses"]
+__all__ = [
+    "ALL", "FIXED", "INCR", "OKAY", "SLVERR", "WRAP", "AxiManager", "Transfer", "beat_addresses",
+]  # fmt: skip
 
+ALL = (1 << 64) - 1
+"""The strobes of a whole line."""
 FIXED, INCR, WRAP = range(3)
 OKAY, SLVERR = 0, 2
 
@@ -54,7 +58,8 @@ class AxiManager:
     Each channel goes its own way: data may come long before their address, or after it. Checks that
     answers of an ID come in its order, RLAST, and that a channel that waits holds its payload.
     ``stalls`` are the probabilities that a channel (``ar r aw w b``) pauses in a cycle; they may be
-    changed at any time, 1 stops a channel. Nothing is sent or looked at while ``reset`` is high.
+    changed at any time, 1 stops a channel. ``holds`` are conditions in which a channel pauses.
+    Nothing is sent or looked at while ``reset`` is high.
     """
 
     def __init__(
@@ -68,6 +73,9 @@ class AxiManager:
         seed: int = 1,
     ) -> None:
         self.stalls = dict(stalls)
+        self.holds: dict[str, Callable[[], bool]] = {}
+        self.cycle = self.last_move = 0
+        """Cycles without a reset, and the last of them in which anything was taken."""
         self._random = random.Random(f"{prefix} {seed}")
         self._clock = clock
         self._reset = reset
@@ -90,9 +98,11 @@ class AxiManager:
         size: int = 6,
         burst: int = INCR,
         ident: int = 0,
+        length: int = 0,
     ) -> Transfer:
-        """Queues a write of ``beats``: data and strobes of the whole bus."""
-        transfer = Transfer(ident, address, len(beats), size, burst, beats)
+        """Queues a write of ``beats``: data and strobes of the whole bus. Without any, of
+        ``length`` beats that are still to come."""
+        transfer = Transfer(ident, address, len(beats) or length, size, burst, beats)
         self._writes.setdefault(ident, deque()).append(transfer)
         self._offers["aw"].append(self._address(transfer))
         for number, (value, strobes) in enumerate(beats):
@@ -108,6 +118,43 @@ class AxiManager:
         self._reads.setdefault(ident, deque()).append(transfer)
         self._offers["ar"].append(self._address(transfer))
         return transfer
+
+    async def copy(
+        self, pairs: Iterable[tuple[int, int]], *, length: int, outstanding: int, buffer: int
+    ) -> None:
+        """Copies bursts of ``length`` beats from the first address of each pair to the second.
+
+        As a DMA engine with little memory of its own does: ``outstanding`` reads are under way, the
+        writes are announced with them, and read data are taken only while fewer than ``buffer``
+        beats wait to be written. Asserts that something moves in each 2000 cycles.
+        """
+        reads: list[Transfer] = []
+        writes: list[Transfer] = []
+        taken, data = 0, self._offers["w"]
+
+        def full() -> bool:
+            return sum(len(read.beats) for read in reads) - taken + len(data) >= buffer
+
+        self.holds["r"] = full
+        self.last_move = self.cycle
+        waiting = deque(pairs)
+        edge = RisingEdge(self._clock)
+        while waiting or not all(write.ended.is_set() for write in writes):
+            while waiting and sum(len(read.beats) < length for read in reads) < outstanding:
+                source, target = waiting.popleft()
+                reads.append(self.read(source, length))
+                writes.append(self.write(target, [], length=length))
+            await edge
+            while taken < sum(len(read.beats) for read in reads):
+                number, beat = divmod(taken, length)
+                value, response = reads[number].beats[beat]
+                assert response == OKAY
+                data.append({"data": value, "strb": ALL, "last": int(beat == length - 1)})
+                taken += 1
+            moved = f"{taken} beats read, {len(data)} wait to be written, {buffer} may"
+            assert self.cycle < self.last_move + 2000, f"nothing moves any more: {moved}"
+        assert all(write.response == OKAY for write in writes)
+        del self.holds["r"]
 
     async def store(self, address: int, value: int, nbytes: int) -> int:
         """A processor's store of 1 to 64 bytes at a multiple of them; returns the response."""
@@ -136,12 +183,15 @@ class AxiManager:
         }
 
     def _pause(self, channel: str) -> bool:
+        if channel in self.holds and self.holds[channel]():
+            return True
         return self._random.random() < self.stalls.get(channel, 0.0)
 
     def _offer(self, channel: str) -> None:
         queue = self._offers[channel]
         if self._offered[channel] and value_of(self._signal(f"{channel}ready")):
             queue.popleft()
+            self.last_move = self.cycle
             self._offered[channel] = False
             self._signal(f"{channel}valid").value = 0
         if queue and not self._offered[channel] and not self._pause(channel):
@@ -158,13 +208,12 @@ class AxiManager:
             before = self._held.pop(channel, payload)
             assert payload == before, f"{channel} changed while it waited: {before} to {payload}"
             if self._ready[channel]:
+                self.last_move = self.cycle
                 result = payload
             else:
                 self._held[channel] = payload
         else:
             assert channel not in self._held, f"{channel} was withdrawn"
-        self._ready[channel] = int(not self._pause(channel))
-        self._signal(f"{channel}ready").value = self._ready[channel]
         return result
 
     async def _run(self) -> None:
@@ -173,6 +222,7 @@ class AxiManager:
             await edge
             if value_of(self._reset):
                 continue
+            self.cycle += 1
             for channel in self._offers:
                 self._offer(channel)
             answer = self._take("b", ("id", "resp"))
@@ -190,3 +240,6 @@ class AxiManager:
                 if last:
                     self._reads[ident].popleft()
                     transfer.ended.set()
+            for channel in self._ready:
+                self._ready[channel] = int(not self._pause(channel))
+                self._signal(f"{channel}ready").value = self._ready[channel]

@@ -23,9 +23,13 @@ from hw.verilog.writer import to_verilog
 from sw_driver.simulator.buildcache import cache_root, cached_build, content_key, verilator_env
 from sw_driver.simulator.runtime import precompiled_headers, shared_runtime
 
-__all__ = ["bench_parameters", "run_bench"]
+__all__ = ["TEST_SECONDS", "bench_parameters", "run_bench"]
 
 _PARAMETERS = "NEARMEM_BENCH_PARAMETERS"
+_TEST_SECONDS = "NEARMEM_BENCH_TEST_SECONDS"
+
+TEST_SECONDS = 30
+"""Processor time that a cocotb test may take: several times that of the longest."""
 
 
 def bench_parameters() -> dict[str, Any]:
@@ -43,6 +47,7 @@ def run_bench(
     testcase: str | Sequence[str] | None = None,
     seed: int = 1,
     optimization: str = "-O0",
+    test_seconds: int | None = TEST_SECONDS,
 ) -> None:
     """Runs the cocotb tests of ``module`` on ``design``; a failed one fails the caller.
 
@@ -52,6 +57,8 @@ def run_bench(
     ``parameters`` (JSON values) reach the bench through :func:`bench_parameters`.
     ``optimization`` is the compiler's: more than the default pays where the runs of a build take
     longer than some five seconds.
+    The simulator is ended when a test takes more than ``test_seconds`` of processor time, since a
+    design that hangs may take hours to the test's own end in simulated time; None: not at all.
     """
     text = design if isinstance(design, str) else to_verilog(design, top)
     settings = "\n".join(
@@ -125,13 +132,15 @@ def run_bench(
                     _PARAMETERS: json.dumps(dict(parameters or {})),
                     # Not in all that these import, which would take a second each time.
                     "COCOTB_REWRITE_ASSERTION_FILES": "hw_tests/*",
+                    _TEST_SECONDS: str(test_seconds or ""),
                 },
                 log_file=work / "test.log",
                 timescale=("1ns", "1ps"),
             )
     log = (work / "test.log").read_text()
     if not results.exists():
-        raise AssertionError(f"{module} on {top}: the simulator died\n{log[-6000:]}")
+        why = f", or hung: a test may take {test_seconds} s" if test_seconds else ""
+        raise AssertionError(f"{module} on {top}: the simulator died{why}\n{log[-6000:]}")
     root = ElementTree.parse(results).getroot()
     cases = list(root.iter("testcase"))
     bad = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import signal
+import sys
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Generator
@@ -13,13 +14,20 @@ from pathlib import Path
 import pytest
 from amaranth.hdl import UnusedElaboratable
 
-from sw_driver.simulator.buildcache import build_root
+from sw_driver.simulator.buildcache import build_root, plain_path
 
 _spent_s = 0.0
 """Processor time of this process up to the last report."""
 
 
 def pytest_configure() -> None:
+    for path in (Path.cwd(), Path(sys.prefix)):
+        if plain_path(path) != path:
+            raise pytest.UsageError(
+                f"the path {str(path)!r} has other characters than letters, digits and '_./+-': "
+                "cocotb's makefiles do not take it, so test in a clone, with an environment, whose "
+                "path has no others"
+            )
     # Components that tests construct only to see them refused are never elaborated. Amaranth
     # says so when they are collected, which may be after the tests.
     warnings.simplefilter("ignore", UnusedElaboratable)

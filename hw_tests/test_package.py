@@ -79,8 +79,9 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     present = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     files = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
     assert {path.suffix for path in files} >= {".py", ".v", ".rdl", ".cpp", ".h"}
+    names = {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
     assert present == {
-        path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts
+        name.removeprefix("sw_driver/") if "/nearmem/" in name else name for name in names
     }
 
 
@@ -119,3 +120,33 @@ def test_the_command_runs_from_the_wheel(installed: Path, tmp_path: Path) -> Non
     done = nearmem("sim", "--backend", "golden", "--steps", "2")
     assert (done.returncode, done.stderr.count("Error")) == (0, 0), done.stderr
     assert (tmp_path / "build" / "sim" / "report.json").exists()
+
+
+@pytest.mark.parametrize("hidden", ["", "golden.py", "hw/__init__.py", "hw/board.v"])
+def test_the_public_names_come_from_the_wheel(hidden: str, installed: Path, tmp_path: Path) -> None:
+    """A module of the user's beside his program may have the name of a package of ours."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import nearmem, nearmem.errors\n"
+        "with nearmem.Axdimm('golden') as device:\n"
+        "    print(nearmem.__version__, device.channels)\n"
+    )
+    if hidden:
+        (tmp_path / hidden).parent.mkdir(exist_ok=True)
+        (tmp_path / hidden).touch()
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [installed / "python", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    if not hidden.endswith(".py"):
+        assert done.stdout == f"{version('nearmem')} 2\n", done.stderr
+        return
+    said = done.stderr.splitlines()[-1]
+    name = hidden.partition("/")[0]
+    assert said.startswith("ImportError")
+    assert str(tmp_path / name) in said
+    assert "rename" in said

@@ -10,7 +10,7 @@ import pytest
 from sw_driver.simulator.sources import ROOT, imported, modules
 
 FLOORS = [
-    {"cli"},
+    {"cli", "nearmem"},
     {"commands"},
     {"system"},
     {"experiments"},

@@ -95,7 +95,7 @@ def axdimm_channel(config: ModuleConfig) -> Channel:
         memory=(
             AxiMemory(addr_width=config.address_width)
             if config.memory == "axi4"
-            else Ddr4Memory(channel_controller(config, DfiController))
+            else Ddr4Memory(channel_controller(config, DfiController, reserve=False))
         ),
     )
 
@@ -117,12 +117,16 @@ def channel_arbiter(config: ModuleConfig, join: MemoryJoin) -> Arbiter:
     )
 
 
-def channel_controller(config: ModuleConfig, kind: type[Ddr4Controller | DfiController]) -> Any:
-    """The DRAM controller of a channel of the module, of this kind."""
+def channel_controller(
+    config: ModuleConfig, kind: type[Ddr4Controller | DfiController], *, reserve: bool
+) -> Any:
+    """The DRAM controller of a channel of the module, of this kind; within the channel without
+    ``reserve``, since read data are always taken there."""
     return kind(
         geometry=config.part.geometry,
         timing=config.part.timing,
         addr_width=config.address_width,
         id_width=1,
         config=config.controller,
+        reserve=reserve,
     )

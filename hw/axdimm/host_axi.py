@@ -23,6 +23,7 @@ _PAGE_BITS = 12
 
 _FIXED, _WRAP = 0b00, 0b10
 _WRAP_LENGTHS = (1, 3, 7, 15)
+_FIXED_LENGTH = 15
 
 _BURSTS = 4
 _WRITE_BEATS = 16
@@ -31,7 +32,10 @@ _RUN_BEATS = 32
 
 
 class HostAxiSignature(AXI4Signature):
-    """AXI4 of a channel's host, as the host sees it: 512 data bits."""
+    """AXI4 of a channel's host, as the host sees it: 512 data bits; INCR bursts of 1 to 256 beats
+    that do not cross 4 KB, FIXED of 1 to 16, WRAP of 2, 4, 8 or 16 from a multiple of the size, and
+    sizes of 1 to 64 bytes; SLVERR answers all others, and nothing is touched.
+    """
 
     def __init__(self, *, address_width: int) -> None:
         super().__init__(addr_width=address_width, data_width=LINE_BITS, id_width=HOST_ID_WIDTH)
@@ -51,8 +55,9 @@ class BurstBeats(wiring.Component):
     """Takes bursts apart: the line of each beat (IHI 0022E, A3.4.1), one a cycle.
 
     All lengths, sizes up to a line and kinds of bursts. ``bad`` are the beats of a burst that the
-    specification does not have: a larger size, a reserved kind, an INCR that crosses 4 KB, a WRAP
-    of other than 2, 4, 8 or 16 beats.
+    specification does not have: a larger size, a reserved kind, an INCR that crosses 4 KB, a FIXED
+    of more than 16 beats, a WRAP of other than 2, 4, 8 or 16 beats or from an address that is no
+    multiple of the size.
 
     Parameters
     ----------
@@ -119,11 +124,11 @@ class BurstBeats(wiring.Component):
                 with m.Case(BURST_INCR):
                     m.d.sync += [changes.eq(~0), bad.eq(end[_PAGE_BITS:].any())]
                 with m.Case(_FIXED):
-                    m.d.sync += [changes.eq(0), bad.eq(0)]
+                    m.d.sync += [changes.eq(0), bad.eq(burst.len > _FIXED_LENGTH)]
                 with m.Case(_WRAP):
                     m.d.sync += [
                         changes.eq(length_mask),
-                        bad.eq(~burst.len.matches(*_WRAP_LENGTHS)),
+                        bad.eq(~burst.len.matches(*_WRAP_LENGTHS) | (burst.addr & size_mask).any()),
                     ]
                 with m.Default():
                     m.d.sync += bad.eq(1)

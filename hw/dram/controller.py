@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
@@ -22,7 +23,10 @@ from hw.dram.rows import TIME_BITS, RowScheduler
 from hw.dram.timing import DramTiming
 from hw.logic.line import LINE_BITS
 
-__all__ = ["COUNTERS", "COUNTER_BITS", "Ddr4Controller"]
+__all__ = ["COUNTERS", "COUNTER_BITS", "RESERVED_LINES", "Ddr4Controller"]
+
+RESERVED_LINES = 512
+"""Lines that keep the bus full while room is kept for eight bursts; as deep as a block RAM."""
 
 COUNTERS = ("refreshes", "activates", "precharges", "reads", "writes", "turns")
 COUNTER_BITS = 48
@@ -32,10 +36,10 @@ class Ddr4Controller(wiring.Component):
     """Serves AXI bursts in order from open rows, with the rows of queued bursts opened ahead.
 
     The clock is four DRAM clocks long; one column command a cycle keeps the data bus full. Read
-    latency to a closed bank with DDR4-1600: 12 cycles from the cycle of the AR handshake to the
-    cycle of the first RVALID. The initialisation sequence of JESD79-4 (reset, mode registers,
-    calibration, some milliseconds) is reduced to a fixed wait; the DRAM is taken to be trained.
-    Requests are accepted from the first cycle on.
+    latency to a closed bank with DDR4-1600: 13 cycles from the cycle of the AR handshake to the
+    cycle of the first RVALID, without ``reserve`` 12. The initialisation sequence of JESD79-4
+    (reset, mode registers, calibration, some milliseconds) is reduced to a fixed wait; the DRAM is
+    taken to be trained. Requests are accepted from the first cycle on.
 
     Parameters
     ----------
@@ -48,12 +52,18 @@ class Ddr4Controller(wiring.Component):
         See :class:`~hw.dram.config.ControllerConfig`.
     read_valid
         The DRAM's side tells when it has read data, see :class:`DramSignature`.
+    reserve
+        Room is kept for the data of each read, with at least :data:`RESERVED_LINES` lines of
+        buffer, so that any manager will do. False saves that for one that takes all read data
+        without waiting, as a channel's kernel and bridge do and a memory-node's links.
 
     Members
     -------
     s_axi : In(:class:`AXI4Signature`)
-        512 data bits; see :class:`~hw.dram.frontend.AxiFrontEnd` for what is supported, the order
-        of responses and errors. The address is rounded down to 64 bytes.
+        512 data bits; INCR bursts of 1 to 64 beats of 64 bytes that do not cross 4 KB, from an
+        address rounded down to 64 bytes; SLVERR answers all others, DECERR those beyond the memory,
+        and nothing is touched. Reads are answered in the order of their addresses, so are writes,
+        and neither waits for what the manager does with the other.
     dram : Out(:class:`DramSignature`)
         RD and WR in slot 0, the others in slots that depend on the timing.
     prompt : In(1)
@@ -82,11 +92,15 @@ class Ddr4Controller(wiring.Component):
         id_width: int,
         config: ControllerConfig | None = None,
         read_valid: bool = False,
+        reserve: bool = True,
     ) -> None:
         self._read_valid = read_valid
         self.geometry = geometry
         self.timing = timing
-        self.config = config = config or ControllerConfig()
+        config = config or ControllerConfig()
+        if reserve and config.read_buffer_lines < RESERVED_LINES:
+            config = replace(config, read_buffer_lines=RESERVED_LINES)
+        self.config = config
         if geometry.capacity_bytes > 1 << addr_width:
             raise ValueError(
                 f"addr_width must be at least {geometry.capacity_bytes.bit_length() - 1} for "
@@ -102,6 +116,7 @@ class Ddr4Controller(wiring.Component):
             read_buffer_lines=config.read_buffer_lines,
             run_length=config.run_length,
             queue_depth=config.queue_depth,
+            reserve=reserve,
         )
         self._queue = RequestQueue(geometry=geometry, depth=config.queue_depth)
         self._rows = RowScheduler(geometry=geometry, timing=fabric_timing)

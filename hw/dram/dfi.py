@@ -182,6 +182,7 @@ class DfiController(wiring.Component):
 
     def __init__(self, **settings: Any) -> None:
         self._controller = controller = Ddr4Controller(**settings, read_valid=True)
+        self.config = controller.config
         members = controller.signature.members
         self._own = {name: member for name, member in members.items() if name != "dram"}
         super().__init__({**self._own, "dfi": Out(DfiSignature(controller.geometry))})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -15,6 +15,7 @@ from hw.dram.request import request_layout
 from hw.logic.counter import step
 from hw.logic.line import AXI_BURST_BITS, AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, LINE_BYTES
 from hw.logic.storage import NEVER_BOTH
+from hw.stream.fifo import StreamFifo
 
 __all__ = ["AxiFrontEnd"]
 
@@ -32,12 +33,25 @@ class AxiFrontEnd(wiring.Component):
     ``run_length`` bursts while the other waits: turning the data bus costs time. A run also ends
     when the direction has nothing to offer and the queue gets ``low``.
 
-    The manager must accept read data without waiting for later writes: reads and writes share one
-    queue.
+    Reads and writes share one queue, which is served in order, so a read there must never wait for
+    its manager: it may be one that takes read data only when it gets rid of what it has, as write
+    data that we take behind that read. Therefore, if ``reserve``, a read enters the queue only when
+    all its lines have room; what is in the queue then drains whatever the manager does, and reads
+    wait for nobody's writes nor writes for anybody's reads. Without ``reserve`` the room is looked
+    at when a column is due, and the manager must take all read data without waiting.
 
     Errors: DECERR beyond the capacity, SLVERR for a size other than 64 bytes, a burst type other
     than INCR or a burst that crosses 4 KB. The right number of beats is transferred and no request
     made; read data are then meaningless.
+
+    Parameters
+    ----------
+    geometry, addr_width, id_width, run_length, queue_depth
+        See :class:`~hw.dram.controller.Ddr4Controller`.
+    write_buffer_lines, read_buffer_lines
+        Lines that are buffered; with ``reserve`` at least three bursts of them.
+    reserve
+        See above.
 
     Members
     -------
@@ -68,12 +82,14 @@ class AxiFrontEnd(wiring.Component):
         read_buffer_lines: int,
         run_length: int,
         queue_depth: int,
+        reserve: bool,
     ) -> None:
         self._geometry = geometry
         self._id_width = id_width
         self._write_lines = write_buffer_lines
         self._read_lines = read_buffer_lines
         self._run_length = run_length
+        self._reserve = reserve
         # More than requests in the queue: those are answered that have left it.
         self._responses = 2 * queue_depth
         self._burst = data.StructLayout(
@@ -126,9 +142,10 @@ class AxiFrontEnd(wiring.Component):
         read_addresses = fifo("read_addresses", width, _ADDRESSES)
         read_bursts = fifo("read_bursts", self._id_width + 8 + 2, _READS)
         holds_data = self._take_writes(m, write_addresses, write_bursts)
-        self._admit(m, write_bursts, responses, read_addresses, read_bursts)
+        line_returned = self._return_reads(m, read_addresses, read_bursts)
+        read_fits = self._keep_room(m, line_returned)
+        self._admit(m, write_bursts, responses, read_addresses, read_bursts, read_fits)
         self._answer_writes(m, responses)
-        self._return_reads(m, read_addresses, read_bursts)
 
         # The data of the last write are on their way for one more cycle.
         writing = Signal()
@@ -209,6 +226,7 @@ class AxiFrontEnd(wiring.Component):
         responses: SyncFIFO,
         read_addresses: SyncFIFO,
         read_bursts: SyncFIFO,
+        read_fits: Any,
     ) -> None:
         """Makes requests of the bursts, in runs of one direction."""
         write_burst = data.View(self._burst, write_bursts.r_data)
@@ -228,7 +246,9 @@ class AxiFrontEnd(wiring.Component):
         take_read = Signal()
         m.d.comb += [
             may_write.eq(write_bursts.r_rdy & responses.w_rdy & (write_refused | self.room)),
-            may_read.eq(read_addresses.r_rdy & read_bursts.w_rdy & (read_refused | self.room)),
+            may_read.eq(
+                read_addresses.r_rdy & read_bursts.w_rdy & (read_refused | (self.room & read_fits))
+            ),
             same.eq(Mux(direction, may_write, may_read)),
             other.eq(Mux(direction, may_read, may_write)),
             exhausted.eq(run == self._run_length - 1),
@@ -267,32 +287,64 @@ class AxiFrontEnd(wiring.Component):
         ]
         step(m, written, up=self.written, down=answered & ~answer_refused)
 
-    def _return_reads(self, m: Any, read_addresses: SyncFIFO, read_bursts: SyncFIFO) -> None:
-        """Takes read addresses, and gives out the data that come."""
+    def _return_reads(self, m: Any, read_addresses: SyncFIFO, read_bursts: SyncFIFO) -> Any:
+        """Takes read addresses, and gives out the data that come; returns whether a line goes."""
         axi = self.axi
-        m.submodules.read_lines = lines = SyncFIFO(width=LINE_BITS, depth=self._read_lines)
-        credits = Signal(range(self._read_lines + 1), init=self._read_lines)
         read_beat = Signal(8)
         length = Signal(8)
         returning: Any = Cat(axi.rid, length, axi.rresp)
         returned = Signal()
         line_returned = Signal()
+        if self._reserve:
+            # Deep, and so in block RAM.
+            m.submodules.read_lines = deep = StreamFifo(shape=LINE_BITS, depth=self._read_lines)
+            line, line_valid = deep.o.payload, deep.o.valid
+            m.d.comb += [
+                deep.i.valid.eq(self.read_valid),
+                deep.i.payload.eq(self.read_data),
+                deep.o.ready.eq(line_returned),
+            ]
+        else:
+            m.submodules.read_lines = lines = SyncFIFO(width=LINE_BITS, depth=self._read_lines)
+            line, line_valid = lines.r_data, lines.r_rdy
+            m.d.comb += [
+                lines.w_en.eq(self.read_valid),
+                lines.w_data.eq(self.read_data),
+                lines.r_en.eq(line_returned),
+            ]
         m.d.comb += [
             axi.arready.eq(read_addresses.w_rdy),
             read_addresses.w_en.eq(axi.arvalid),
             read_addresses.w_data.eq(self._checked("ar")),
-            lines.w_en.eq(self.read_valid),
-            lines.w_data.eq(self.read_data),
             returning.eq(read_bursts.r_data),
-            axi.rdata.eq(lines.r_data),
+            axi.rdata.eq(line),
             axi.rlast.eq(read_beat == length),
-            axi.rvalid.eq(read_bursts.r_rdy & (lines.r_rdy | (axi.rresp != Response.OKAY))),
+            axi.rvalid.eq(read_bursts.r_rdy & (line_valid | (axi.rresp != Response.OKAY))),
             returned.eq(axi.rvalid & axi.rready),
             line_returned.eq(returned & (axi.rresp == Response.OKAY)),
-            lines.r_en.eq(line_returned),
             read_bursts.r_en.eq(returned & axi.rlast),
-            self.read_room.eq(credits != 0),
         ]
         with m.If(returned):
             m.d.sync += read_beat.eq(Mux(axi.rlast, 0, read_beat + 1))
-        step(m, credits, up=line_returned, down=self.read_issue)
+        return line_returned
+
+    def _keep_room(self, m: Any, line_returned: Any) -> Any:
+        """Keeps account of the room for read data; returns whether a read may enter the queue."""
+        free = Signal(range(self._read_lines + 1), init=self._read_lines)
+        if not self._reserve:
+            step(m, free, up=line_returned, down=self.read_issue)
+            m.d.comb += self.read_room.eq(free != 0)
+            return Const(1)
+        # All from flip-flops, so that a burst that enters is not known of in the two cycles after:
+        # there is room for three.
+        entered, left, fits = (Signal(name=name) for name in ("entered", "left", "fits"))
+        lines = Signal(range(AXI_BURST_LINES + 1))
+        m.d.sync += [
+            entered.eq(self.push & ~self.request.write),
+            lines.eq(self.request.length + 1),
+            left.eq(line_returned),
+            free.eq(free + left - Mux(entered, lines, 0)),
+            fits.eq(free >= 3 * AXI_BURST_LINES),
+        ]
+        m.d.comb += self.read_room.eq(1)
+        return fits

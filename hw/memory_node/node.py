@@ -51,6 +51,7 @@ class MemoryNode(wiring.Component):
             addr_width=config.channel_address_bits,
             id_width=config.id_width,
             config=config.controller,
+            reserve=False,
         )
         self._side = "dfi" if controller is DfiController else "dram"
         super().__init__(

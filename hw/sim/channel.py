@@ -106,7 +106,7 @@ class SimulatedChannel(wiring.Component):
         channel = Channel(
             arbiter=channel_arbiter(config, join(addr_width=config.address_width)),
             kernel=Kernel(config.kernel, units=units),
-            memory=Ddr4Memory(channel_controller(config, Ddr4Controller)),
+            memory=Ddr4Memory(channel_controller(config, Ddr4Controller, reserve=False)),
         )
         device = Ddr4Device(
             geometry=config.part.geometry,

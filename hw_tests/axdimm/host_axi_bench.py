@@ -13,7 +13,7 @@ from cocotb.triggers import ClockCycles, RisingEdge, gather, with_timeout
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteRam, AxiMaster, AxiResp
 
 from hw.axdimm.registers import arbiter_map
-from hw_tests.axi_manager import FIXED, INCR, OKAY, SLVERR, WRAP, AxiManager, beat_addresses
+from hw_tests.axi_manager import ALL, FIXED, INCR, OKAY, SLVERR, WRAP, AxiManager, beat_addresses
 from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS, pause_channels
@@ -21,7 +21,6 @@ from hw_tests.stalls import STALLS, pause_channels
 LINE = 64
 PAGE = 4096
 NORMAL, ACCELERATION = 0, 1
-ALL = (1 << LINE) - 1
 
 
 def quiet(dut: Any, *prefixes: str) -> None:
@@ -264,8 +263,14 @@ async def what_cannot_be_answered_is_an_error(dut: Any) -> None:
     await refuses(0x1000, 2, size=7)
     await refuses(0x1FC0, 2)  # across 4 KB
     await refuses(0x1F80, 33, size=2)
-    await refuses(0x1000, 3, burst=WRAP)
-    await refuses(0x1000, 32, burst=WRAP, size=1)
+    for length in {*range(1, 20), 32, 64, 256} - {2, 4, 8, 16}:
+        await refuses(0x1000, length, burst=WRAP, size=3)
+    for size in range(1, 7):
+        # One byte, and half the size, beyond a multiple of it.
+        for beyond in {1, 1 << size - 1}:
+            await refuses(0x1000 + (3 << size) + beyond, 4, burst=WRAP, size=size)
+    for length in (17, 32, 256):
+        await refuses(0x1000 + length, length, burst=FIXED, size=length % 7)
     await refuses(tb.capacity - 2 * PAGE, 1, size=3)  # the kernel's, in normal mode
     await refuses(tb.capacity - LINE, 1, size=3)  # no register
     await tb.set_mode(ACCELERATION)
@@ -402,6 +407,20 @@ async def no_channel_holds_up_another(dut: Any) -> None:
     for read in reads:
         await ends(read)
         tb.check_read(read, tb.contents)
+
+
+@cocotb.test(timeout_time=600, timeout_unit="us")
+@cocotb.parametrize((("length", "outstanding", "buffer"), [(64, 8, 1), (16, 16, 3), (1, 80, 2)]))
+async def copies_with_a_small_buffer(dut: Any, length: int, outstanding: int, buffer: int) -> None:
+    tb = TB(dut)
+    await tb.start()
+    expected, size = tb.contents.copy(), LINE * length
+    half = tb.capacity // 2
+    pairs = [(size * n, half + size * n) for n in range(12 * 64 // length)][:100]
+    await tb.host.copy(pairs, length=length, outstanding=outstanding, buffer=buffer)
+    moved = len(pairs) * size
+    expected[half : half + moved] = expected[:moved]
+    assert np.array_equal(tb.contents, expected)
 
 
 @cocotb.test(timeout_time=600, timeout_unit="us")

@@ -39,6 +39,7 @@ def measure(ours: ModuleConfig, count: int) -> dict[str, dict[str, int]]:
             module="hw_tests.axdimm.litedram_bench",
             testcase="speed",
             optimization="-O1",
+            test_seconds=None,
             parameters={
                 "capacity_bytes": ours.capacity_bytes,
                 "read_latency": ours.read_latency_fabric_cycles,

@@ -12,6 +12,7 @@ from cocotb.triggers import ClockCycles, Combine, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiLiteRam
 
 from hw_tests.bench import bench_parameters
+from hw_tests.lite_master import LiteMaster
 from hw_tests.stalls import STALLS, pause_channels
 
 MANAGERS = bench_parameters()["managers"]
@@ -19,10 +20,12 @@ BYTES = 512
 """That are each manager's own."""
 
 
-async def begin(dut: Any, stalls: str) -> tuple[list[AxiLiteMaster], AxiLiteRam]:
+async def begin(
+    dut: Any, stalls: str, *, foreign: bool = True
+) -> tuple[list[AxiLiteMaster], AxiLiteRam]:
     managers = [
         AxiLiteMaster(AxiLiteBus.from_prefix(dut, f"s_axi_{number}"), dut.clk, dut.rst)
-        for number in range(MANAGERS)
+        for number in range(MANAGERS if foreign else 0)
     ]
     memory = AxiLiteRam(AxiLiteBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, size=4096)
     for each in (*managers, memory):
@@ -60,6 +63,22 @@ async def all_at_once(dut: Any, stalls: str) -> None:
         assert memory.read(BYTES * number, BYTES) == contents
 
     await Combine(*(cocotb.start_soon(use(number)) for number in range(MANAGERS)))
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def accesses_in_a_row(dut: Any) -> None:
+    masters = [LiteMaster(dut, f"s_axi_{number}", dut.clk) for number in range(MANAGERS)]
+    _, memory = await begin(dut, "random", foreign=False)
+    memory.write(0, random.Random(1).randbytes(4096))
+    rows = [
+        master.in_a_row(
+            range(BYTES * number, BYTES * number + 128, 8),
+            dict.fromkeys(range(BYTES * number + 128, BYTES * (number + 1), 8), (1 << 64) - 1),
+            seed=1,
+        )
+        for number, master in enumerate(masters)
+    ]
+    await Combine(*map(cocotb.start_soon, rows))
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")

@@ -156,6 +156,15 @@ async def random_accesses(dut: Any) -> None:
     assert expected_pulses > 5
 
 
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def accesses_in_a_row(dut: Any) -> None:
+    bench = Bench(dut)
+    await bench.reset()
+    kept = {place: WRITABLE[place] for place in (0x040, *ELEMENTS)}
+    reads = [*(place for place in REGISTERS if place not in WRITABLE), 0x048, 0xFF8]
+    await LiteMaster(dut, "s_axi", dut.clk).in_a_row(reads, kept, seed=cocotb.RANDOM_SEED)
+
+
 @cocotb.test(timeout_time=4, timeout_unit="ms")
 @cocotb.parametrize(stalls=list(STALLS))
 async def other_master(dut: Any, stalls: str) -> None:

@@ -71,16 +71,17 @@ def test_headers_compile_and_agree(tmp_path: Path) -> None:
     document = (tmp_path / "registers.md").read_text()
     lines = ["#include <cstddef>"]
     for name in MAPS:
-        lines.append(f'#include "{name}.h"')
+        own = f"nearmem__{name}"
+        lines.append(f'#include "{own}.h"')
         for register in load_map(name).registers:
             assert register.name in document
             for field in register.fields:
-                prefix = f"{name}__{register.name}__{field.name}".upper()
+                prefix = f"{own}__{register.name}__{field.name}".upper()
                 lines.append(
                     f"static_assert({prefix}_bp == {field.lsb} && {prefix}_bw == {field.width});"
                 )
             lines.append(
-                f"static_assert(offsetof({name}_t, {register.name}) == {register.offset_bytes});"
+                f"static_assert(offsetof({own}_t, {register.name}) == {register.offset_bytes});"
             )
     source = tmp_path / "check.cpp"
     source.write_text("\n".join(lines))

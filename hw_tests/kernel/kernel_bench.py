@@ -22,7 +22,7 @@ from hw.kernel.registers import kernel_map
 from hw_tests.axi_memory import CHANNEL_STALLS, HABITS, AxiMemory, foreign_memory
 from hw_tests.bench import bench_parameters
 from hw_tests.kernel.plain_rule import PLAIN_REFERENCE
-from hw_tests.lite_master import LiteMaster
+from hw_tests.lite_master import LiteMaster, kept_bits
 from hw_tests.rules.hyperparameters import hyperparameters
 from hw_tests.stalls import STALLS
 
@@ -330,6 +330,14 @@ async def memory_of_another_make(dut: Any, stalls: str) -> None:
         await bench.finish()
         assert await bench.status() == Status(0, 1, 0, "none")
         bench.compare(expected, f"{count} parameters at {addresses}")
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def accesses_in_a_row(dut: Any) -> None:
+    bench = await make_bench(dut)
+    kept = kept_bits(MAP)
+    reads = [place for each in MAP.registers for place in each.places if place not in kept]
+    await bench.registers.in_a_row([*reads, 0xFF8], kept, seed=cocotb.RANDOM_SEED)
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")

@@ -114,5 +114,6 @@ def simulate_in_cocotb(preset: str, rounds: int, repetitions: int) -> list[JobRe
                 "results": str(results),
             },
             build_args=["--x-initial", "fast", "--noassert", "-CFLAGS", "-O2"],
+            test_seconds=None,
         )
         return [JobResult(**values) for values in json.loads(results.read_text())]

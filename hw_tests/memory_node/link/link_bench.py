@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import cocotb
@@ -430,6 +431,93 @@ async def an_acknowledgement_of_what_was_never_sent_is_not_used(dut: Any) -> Non
     kept = min(CONFIG.replay_flits, CONFIG.buffer_flits)
     assert a.checker.sent == kept
     assert a.checker.sent_again == pytest.approx((CONFIG.dead_retries - 1) * kept, abs=kept)
+
+
+class Moments:
+    """When the port ``a``, whose peer is what :meth:`run` is given, did what. In cycles."""
+
+    def __init__(self, dut: Any, port: Port) -> None:
+        self.cycle = 0
+        self.flits: list[tuple[int, Flit]] = []
+        """Those on its wire, by their first phits."""
+        self.counted: dict[str, list[int]] = {name: [] for name in ("sent", "sent_again", "taken")}
+        """The moments in which each counter moved."""
+        self.dead: int | None = None
+        self._edge, self._port, self._data = RisingEdge(dut.clk), port, b""
+        self._counts = dict.fromkeys(self.counted, 0)
+
+    async def run(self, cycles: int, *flits: Flit) -> None:
+        """Lets time pass, while ``flits`` come."""
+        phits = deque(phit for flit in flits for phit in phits_of(flit.encode(), CONFIG.phit_bytes))
+        for _ in range(cycles):
+            await self._edge
+            self.cycle += 1
+            sent = self._port.step()
+            self._port.drive(phits.popleft() if phits else None)
+            if sent is not None:
+                if sent.first:
+                    self._began, self._data = self.cycle, b""
+                self._data += sent.data
+                if len(self._data) == CONFIG.phits * CONFIG.phit_bytes:
+                    flit = Flit.decode(self._data)
+                    assert flit is not None
+                    self.flits.append((self._began, flit))
+            for name, times in self.counted.items():
+                count = value_of(self._port.signal(name))
+                times += [self.cycle] * (count - self._counts[name])
+                self._counts[name] = count
+            if self.dead is None and self._port.dead:
+                self.dead = self.cycle
+
+    def free(self, due: int, later: int = 0) -> int:
+        """When a flit begins that may from ``due`` on, since only one at a time does: they are on
+        the wire ``later``."""
+        begun = [at - later for at, _ in self.flits]
+        return max([due, *(at + CONFIG.phits for at in begun if at < due < at + CONFIG.phits)])
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def delays_are_as_long_as_they_say(dut: Any) -> None:
+    """Neither a cycle shorter nor longer: keepalive, going back, asking again, death by silence."""
+    bench = Bench(dut)
+    a, _ = await bench.reset()
+    now = Moments(dut, a)
+    retry = CONFIG.retry_cycles
+    # Nothing to send.
+    await now.run(8 * CONFIG.keepalive_cycles, Flit(sequence=0))
+    begun = [at for at, _ in now.flits]
+    gaps = [after - before for before, after in pairwise(begun)]
+    assert len(gaps) > 5
+    assert gaps == [CONFIG.keepalive_cycles] * len(gaps)
+    # A flit that is never acknowledged is sent again after each ``retry_cycles`` without progress.
+    message = (True, True, bytes(64))
+    a.give([[message], [], [], []])
+    await now.run(3 * retry + retry // 2)
+    (first,) = now.counted["sent"]
+    later = next(at for at, flit in now.flits if flit.filled) - first
+    due = [now.free(first + n * retry + 1, later) for n in (1, 2, 3)]
+    assert now.counted["sent_again"] == due
+    # So is the next, but from when the first was acknowledged; here by a flit that is counted.
+    a.give([[message], [], [], []])
+    await now.run(retry // 3)
+    told = Flit(filled=True, sequence=0, acknowledge=1, head=True, tail=True)
+    await now.run(2 * retry + retry // 2, told)
+    (heard,) = now.counted["taken"]
+    again = [at for at in now.counted["sent_again"] if at > heard]
+    assert again == [now.free(heard + n * retry + 1, later) for n in (1, 2)]
+    # A flit is missing: it is asked for, and again.
+    await now.run(retry // 3, Flit(sequence=1, acknowledge=2))
+    ahead = now.cycle
+    await now.run(4 * retry, Flit(sequence=3, acknowledge=2))
+    asked = [at for at, flit in now.flits if flit.retry and at > ahead]
+    assert len(asked) >= 3
+    assert asked[1:] == [now.free(before + retry) for before in asked[:-1]]
+    # Silence.
+    if CONFIG.dead_cycles < 5000:
+        await now.run(40, replace(told, sequence=1, acknowledge=2))
+        heard = now.counted["taken"][-1]
+        await now.run(CONFIG.dead_cycles + 40)
+        assert now.dead == heard + CONFIG.dead_cycles
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")

@@ -186,6 +186,19 @@ async def rings_are_written(dut: Any) -> None:
             assert await tb.master.read(address) == (0, SLVERR)
 
 
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def accesses_in_a_row(dut: Any) -> None:
+    tb = TB(dut)
+    await tb.reset()
+    kept = {
+        RINGS + RING_BYTES * ring + register: (1 << bits) - 1
+        for ring in range(CONFIG.rings)
+        for register, (_, bits) in CONTROLS.items()
+    }
+    reads = [place for place in tb.expected() if place not in kept]
+    await tb.master.in_a_row([*reads, SLOTS - 8], kept, seed=1)
+
+
 @cocotb.test(timeout_time=4, timeout_unit="ms")
 async def a_manager_of_32_bits(dut: Any) -> None:
     """It writes what can be written in one access, and reads any half."""
