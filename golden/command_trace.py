@@ -1,19 +1,19 @@
 """Checks traces of DRAM commands against tables of minimum distances between two commands.
 
-A trace is one header line ``# nearmem KIND trace v1 preset=NAME …``, which may give figures of the
-geometry where they differ from the preset's, one line of column names
-``tck,MEMORY,command,GROUP,bank,row,column``, then one command a line in the order of time. What
-the memories (channels, vaults) and the groups of their banks are called depends on the kind; the
-timing is always the preset's. ``tck`` counts clocks of the memory from the end of its reset. ACT
-carries a row, reads and writes a column and, if the recorder knows it, the row; REF and PREA carry
-no bank.
+A trace is one header line ``# nearmem KIND trace v1 preset=NAME …`` with the figures of the part,
+one line of column names ``tck,MEMORY,command,GROUP,bank,row,column``, then one command a line in
+the order of time. What the memories (channels, vaults) and the groups of their banks are called
+depends on the kind. The header's figures count, not those of the name. It has all of the timing, or
+none if a known part's holds; of the geometry it may leave out what is a known part's. ``tck``
+counts clocks of the memory from the end of its reset. ACT carries a row, reads and writes a column
+and, if the recorder knows it, the row; REF and PREA carry no bank.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple, TypeVar
 
 __all__ = [
@@ -256,18 +256,28 @@ class TraceReport:
 
 _Table = TypeVar("_Table", bound=TimingTable)
 
+_TIMING = [each.name for each in fields(TimingTable) if each.name != "rows"]
+
 
 def _described_part(
-    tables: Mapping[str, _Table], preset: str, geometry: Sequence[str], settings: Mapping[str, str]
+    tables: Mapping[str, _Table], preset: str, settings: Mapping[str, str]
 ) -> _Table:
-    """The part ``preset`` with the geometry that a header gives."""
-    if preset not in tables:
-        raise ValueError(f"unknown preset {preset!r} in the header; known: {', '.join(tables)}")
-    given = {name: settings[name] for name in geometry if name in settings}
+    """The part of a header: its figures, and what it leaves out of the known part ``preset``."""
+    kind = type(next(iter(tables.values())))
+    names = [each.name for each in fields(kind)]
+    given = {name: settings[name] for name in names if name in settings}
     for name, text in given.items():
         if not text.isdecimal() or int(text) == 0:
             raise ValueError(f"{name} in the header must be a positive integer, got {text!r}")
-    return replace(tables[preset], **{name: int(text) for name, text in given.items()})
+    figures = {name: int(text) for name, text in given.items()}
+    known = tables.get(preset)
+    needed = _TIMING if known and figures.keys() & set(_TIMING) else [] if known else names
+    if missing := [name for name in needed if name not in figures]:
+        raise ValueError(
+            f"the header of preset {preset!r} lacks {', '.join(missing)}: give all of the timing, "
+            f"or a known part without any; known: {', '.join(tables)}"
+        )
+    return replace(known, **figures) if known else kind(**figures)
 
 
 def check_lines(
@@ -276,16 +286,15 @@ def check_lines(
     kind: str,
     columns: str,
     tables: Mapping[str, _Table],
-    geometry: Sequence[str],
     checker: Callable[[_Table], RuleChecker],
 ) -> TraceReport:
     """Checks a whole trace, given as its lines; each memory by itself, up to its last command.
 
     A memory's clock may stand still while others run, so refreshes are demanded of it only as
-    long as it gives commands. ``columns`` are the names of the second line, ``geometry`` the
-    figures that the header may give.
+    long as it gives commands. ``columns`` are the names of the second line, ``tables`` the known
+    parts.
 
-    Raises ``ValueError`` for a malformed trace or an unknown preset.
+    Raises ``ValueError`` for a malformed trace or a part that is neither known nor described.
     """
     source = iter(lines)
     header = next(source, "").split()
@@ -293,26 +302,26 @@ def check_lines(
         raise ValueError(f"not a {kind} trace: its first line is {' '.join(header)!r}")
     settings = dict(item.split("=", 1) for item in header[5:] if "=" in item)
     preset = settings.get("preset", "")
-    part = _described_part(tables, preset, geometry, settings)
+    part = _described_part(tables, preset, settings)
     names = next(source, "").strip()
     if names != columns:
         raise ValueError(f"unexpected column names {names!r}")
     report = TraceReport(preset)
     checkers: dict[str, RuleChecker] = {}
     ends: dict[str, int] = {}
-    for line in source:
-        tck, memory, name, group, bank, row, column = line.rstrip("\n").split(",")
+    for number, line in enumerate(source, 3):
+        try:
+            tck, memory, name, group, bank, row, column = line.rstrip("\n").split(",")
+            at, place = int(tck), (int(group or 0), int(bank or 0))
+            told = [int(each) if each else None for each in (row, column)]
+        except ValueError:
+            raise ValueError(
+                f"line {number} is {line!r}: expected {columns}, in integers"
+            ) from None
         if memory not in checkers:
             checkers[memory] = checker(part)
-        checkers[memory].command(
-            int(tck),
-            name,
-            int(group or 0),
-            int(bank or 0),
-            int(row) if row else None,
-            int(column) if column else None,
-        )
-        ends[memory] = int(tck)
+        checkers[memory].command(at, name, *place, *told)
+        ends[memory] = at
     report.last_tck = max(ends.values(), default=0)
     for memory, each in checkers.items():
         each.finish(ends[memory])

@@ -1,14 +1,14 @@
 """Checks a trace of DDR4 commands against the rules of JESD79-4, independently of the hardware.
 
-The timing table below is in nanoseconds and clocks as the standard gives it, by speed bin, die
-density and page size; the numbers of clocks are computed from it. For traces see
+The tables below are in nanoseconds and clocks as the standard gives them, by speed bin, die
+density and page size; the numbers of clocks are computed from them. For traces see
 :mod:`golden.command_trace`; a column is a multiple of 8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from golden.command_trace import (
@@ -32,20 +32,22 @@ MAX_REFRESHES_IN_TWO_INTERVALS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class _Speed:
-    """A speed bin: (clocks, picoseconds) means the larger of the two."""
+    """A speed grade, without its bins: (clocks, picoseconds) means the larger of the two."""
 
     tck_ps: int
-    cl: int
     cwl: int
-    t_rcd_ps: int
-    t_rp_ps: int
     t_ras_ps: int
-    t_rc_ps: int
     t_ccd_l: tuple[int, int]
-    # By page size, 1 KB (x4, x8) and 2 KB (x16).
+    # By page size: 512 (x4), 1024 (x8) and 2048 (x16) bytes of a device.
     t_rrd_s: Mapping[int, tuple[int, int]]
     t_rrd_l: Mapping[int, tuple[int, int]]
     t_faw: Mapping[int, tuple[int, int]]
+
+
+def _by_page(
+    half: tuple[int, int], one: tuple[int, int], two: tuple[int, int]
+) -> Mapping[int, tuple[int, int]]:
+    return {512: half, 1024: one, 2048: two}
 
 
 _T_CCD_S = 4
@@ -56,46 +58,88 @@ _T_RTP = (4, 7500)
 _T_REFI_PS = 7_800_000
 _T_RFC1_PS = {2: 160_000, 4: 260_000, 8: 350_000, 16: 550_000}
 
+# From 1866 and from 2400 on these do not change any more.
+_RRD_S_OF_2K = (4, 5300)
+_RRD_L_1866 = _by_page((4, 5300), (4, 5300), (4, 6400))
+_RRD_L_2400 = _by_page((4, 4900), (4, 4900), (4, 6400))
+_FAW_OF_1K, _FAW_OF_2K = (20, 21000), (28, 30000)
+
 _SPEEDS = {
     1600: _Speed(
         tck_ps=1250,
-        cl=11,
         cwl=9,
-        t_rcd_ps=13750,
-        t_rp_ps=13750,
         t_ras_ps=35000,
-        t_rc_ps=48750,
         t_ccd_l=(5, 6250),
-        t_rrd_s={1: (4, 5000), 2: (4, 6000)},
-        t_rrd_l={1: (4, 6000), 2: (4, 7500)},
-        t_faw={1: (20, 25000), 2: (28, 35000)},
+        t_rrd_s=_by_page((4, 5000), (4, 5000), (4, 6000)),
+        t_rrd_l=_by_page((4, 6000), (4, 6000), (4, 7500)),
+        t_faw=_by_page((16, 20000), (20, 25000), (28, 35000)),
+    ),
+    1866: _Speed(
+        tck_ps=1071,
+        cwl=10,
+        t_ras_ps=34000,
+        t_ccd_l=(5, 5355),
+        t_rrd_s=_by_page((4, 4200), (4, 4200), _RRD_S_OF_2K),
+        t_rrd_l=_RRD_L_1866,
+        t_faw=_by_page((16, 17000), (20, 23000), _FAW_OF_2K),
+    ),
+    2133: _Speed(
+        tck_ps=937,
+        cwl=11,
+        t_ras_ps=33000,
+        t_ccd_l=(5, 5355),
+        t_rrd_s=_by_page((4, 3700), (4, 3700), _RRD_S_OF_2K),
+        t_rrd_l=_RRD_L_1866,
+        t_faw=_by_page((16, 15000), _FAW_OF_1K, _FAW_OF_2K),
     ),
     2400: _Speed(
         tck_ps=833,
-        cl=16,
         cwl=12,
-        t_rcd_ps=13320,
-        t_rp_ps=13320,
         t_ras_ps=32000,
-        t_rc_ps=45320,
         t_ccd_l=(5, 5000),
-        t_rrd_s={1: (4, 3300), 2: (4, 5300)},
-        t_rrd_l={1: (4, 4900), 2: (4, 6400)},
-        t_faw={1: (20, 21000), 2: (28, 30000)},
+        t_rrd_s=_by_page((4, 3300), (4, 3300), _RRD_S_OF_2K),
+        t_rrd_l=_RRD_L_2400,
+        t_faw=_by_page((16, 13000), _FAW_OF_1K, _FAW_OF_2K),
+    ),
+    2666: _Speed(
+        tck_ps=750,
+        cwl=14,
+        t_ras_ps=32000,
+        t_ccd_l=(5, 5000),
+        t_rrd_s=_by_page((4, 3000), (4, 3000), _RRD_S_OF_2K),
+        t_rrd_l=_RRD_L_2400,
+        t_faw=_by_page((16, 12000), _FAW_OF_1K, _FAW_OF_2K),
+    ),
+    2933: _Speed(
+        tck_ps=682,
+        cwl=16,
+        t_ras_ps=32000,
+        t_ccd_l=(5, 5000),
+        t_rrd_s=_by_page((4, 2700), (4, 2700), _RRD_S_OF_2K),
+        t_rrd_l=_RRD_L_2400,
+        t_faw=_by_page((16, 10875), _FAW_OF_1K, _FAW_OF_2K),
     ),
     3200: _Speed(
         tck_ps=625,
-        cl=22,
         cwl=16,
-        t_rcd_ps=13750,
-        t_rp_ps=13750,
         t_ras_ps=32000,
-        t_rc_ps=45750,
         t_ccd_l=(5, 5000),
-        t_rrd_s={1: (4, 2500), 2: (4, 5300)},
-        t_rrd_l={1: (4, 4900), 2: (4, 6400)},
-        t_faw={1: (20, 21000), 2: (28, 30000)},
+        t_rrd_s=_by_page((4, 2500), (4, 2500), _RRD_S_OF_2K),
+        t_rrd_l=_RRD_L_2400,
+        t_faw=_by_page((16, 10000), _FAW_OF_1K, _FAW_OF_2K),
     ),
+}
+
+# Speed bins: CL, and tAA, tRCD and tRP in ps.
+_BINS = {
+    "1600K": (11, 13750),
+    "1866M": (13, 13920),
+    "2133P": (15, 14060),
+    "2400R": (16, 13320),
+    "2400T": (17, 14160),
+    "2666V": (19, 14250),
+    "2933Y": (21, 14320),
+    "3200AA": (22, 13750),
 }
 
 
@@ -113,29 +157,31 @@ class DramTimingTable(TimingTable):
     columns: int
 
 
-def _part(speed_grade: int, density_gbit: int, width: int, rows: int) -> DramTimingTable:
-    speed = _SPEEDS[speed_grade]
-    page_kb = 2 if width == 16 else 1
+def _part(bin_name: str, density_gbit: int, width: int) -> DramTimingTable:
+    speed = _SPEEDS[int(bin_name.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))]
+    cl, row_ps = _BINS[bin_name]
+    page_bytes = 1024 * width // 8
+    bank_groups = 2 if width == 16 else 4
 
     def both(limit: tuple[int, int]) -> int:
         return max(limit[0], _clocks(limit[1], speed.tck_ps))
 
     return DramTimingTable(
-        bank_groups=2 if width == 16 else 4,
+        bank_groups=bank_groups,
         banks_per_group=4,
-        rows=rows,
+        rows=(density_gbit << 30) // (8 * page_bytes * 4 * bank_groups),
         columns=1024,
-        cl=speed.cl,
+        cl=cl,
         cwl=speed.cwl,
-        t_rcd=_clocks(speed.t_rcd_ps, speed.tck_ps),
-        t_rp=_clocks(speed.t_rp_ps, speed.tck_ps),
+        t_rcd=_clocks(row_ps, speed.tck_ps),
+        t_rp=_clocks(row_ps, speed.tck_ps),
         t_ras=_clocks(speed.t_ras_ps, speed.tck_ps),
-        t_rc=_clocks(speed.t_rc_ps, speed.tck_ps),
+        t_rc=_clocks(speed.t_ras_ps + row_ps, speed.tck_ps),
         t_ccd_s=_T_CCD_S,
         t_ccd_l=both(speed.t_ccd_l),
-        t_rrd_s=both(speed.t_rrd_s[page_kb]),
-        t_rrd_l=both(speed.t_rrd_l[page_kb]),
-        t_faw=both(speed.t_faw[page_kb]),
+        t_rrd_s=both(speed.t_rrd_s[page_bytes]),
+        t_rrd_l=both(speed.t_rrd_l[page_bytes]),
+        t_faw=both(speed.t_faw[page_bytes]),
         t_wr=_clocks(_T_WR_PS, speed.tck_ps),
         t_wtr_s=both(_T_WTR_S),
         t_wtr_l=both(_T_WTR_L),
@@ -147,18 +193,27 @@ def _part(speed_grade: int, density_gbit: int, width: int, rows: int) -> DramTim
 
 def _tiny() -> DramTimingTable:
     """A part of no standard: few rows, frequent refreshes (160 ns every 2 us), for tests."""
-    values = dict(vars(_part(1600, 16, 8, 4)))
-    return DramTimingTable(
-        **{**values, "columns": 256, "t_rfc": 160_000 // 1250, "t_refi": 2_000_000 // 1250}
+    return replace(
+        _part("1600K", 16, 8),
+        rows=4,
+        columns=256,
+        t_rfc=160_000 // 1250,
+        t_refi=2_000_000 // 1250,
     )
 
 
 PARTS: Mapping[str, DramTimingTable] = MappingProxyType(
     {
-        "ddr4_1600_16gbit_x8": _part(1600, 16, 8, 1 << 17),
-        "ddr4_1600_8gbit_x16": _part(1600, 8, 16, 1 << 16),
-        "ddr4_2400_8gbit_x8": _part(2400, 8, 8, 1 << 16),
-        "ddr4_3200_8gbit_x8": _part(3200, 8, 8, 1 << 16),
+        "ddr4_1600_16gbit_x8": _part("1600K", 16, 8),
+        "ddr4_1600_8gbit_x16": _part("1600K", 8, 16),
+        "ddr4_1866_8gbit_x8": _part("1866M", 8, 8),
+        "ddr4_2133_8gbit_x4": _part("2133P", 8, 4),
+        "ddr4_2400_8gbit_x8": _part("2400R", 8, 8),
+        "ddr4_2400_8gbit_x16": _part("2400T", 8, 16),
+        "ddr4_2666_16gbit_x8": _part("2666V", 16, 8),
+        "ddr4_2933_16gbit_x4": _part("2933Y", 16, 4),
+        "ddr4_3200_8gbit_x8": _part("3200AA", 8, 8),
+        "ddr4_3200_16gbit_x16": _part("3200AA", 16, 16),
         "tiny": _tiny(),
     }
 )
@@ -230,6 +285,5 @@ def check_trace(lines: Iterable[str], *, refresh: bool = True) -> TraceReport:
         kind="dram",
         columns="tck,channel,command,bank_group,bank,row,column",
         tables=PARTS,
-        geometry=("bank_groups", "banks_per_group", "rows", "columns"),
         checker=lambda part: CommandChecker(part, refresh=refresh),
     )

@@ -121,6 +121,5 @@ def check_vault_trace(lines: Iterable[str]) -> TraceReport:
         kind="vault",
         columns="tck,vault,command,layer,bank,row,column",
         tables=VAULT_TABLES,
-        geometry=("layers", "banks_per_layer", "rows"),
         checker=VaultChecker,
     )

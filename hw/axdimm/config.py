@@ -194,18 +194,20 @@ OPTIONS = (
     "clocking",
     "subnormals",
     "host",
+    "allow_nonstandard",
     *_CONTROLLER,
     *_TIMING,
     *_GEOMETRY,
 )
 """What :func:`configure` takes: ``part`` by its name, the settings of the DRAM controller, and the
-numbers of the part's timing (tCK) and geometry."""
+numbers of the part's timing (tCK) and geometry, with ``allow_nonstandard`` such as no DDR4 has."""
 
 
 def configure(preset: str = "axdimm", **options: Any) -> ModuleConfig:
     """The preset with ``options`` changed.
 
-    Raises ``ValueError`` for an unknown preset or option and for values that do not fit.
+    Times that the standard has in ns follow ``tck_ps``, unless given. Raises ``ValueError`` for an
+    unknown preset or option and for values that do not fit.
     """
     if preset not in MODULE_PRESETS:
         raise ValueError(f"no configuration {preset!r}; known: {', '.join(MODULE_PRESETS)}")
@@ -220,10 +222,15 @@ def configure(preset: str = "axdimm", **options: Any) -> ModuleConfig:
     chosen = options.pop("part", config.part)
     chosen = part(chosen) if isinstance(chosen, str) else chosen
     capacity_bytes = options.pop("capacity_bytes", None)
+    allowed = options.pop("allow_nonstandard", chosen.allow_nonstandard)
+    timing = taken(_TIMING)
+    if "tck_ps" in timing:
+        timing = chosen.timing_at(timing["tck_ps"], allow_nonstandard=allowed) | timing
     chosen = replace(
         chosen,
-        timing=replace(chosen.timing, **taken(_TIMING)),
+        timing=replace(chosen.timing, **timing),
         geometry=replace(chosen.geometry, **taken(_GEOMETRY)),
+        allow_nonstandard=allowed,
     )
     if "rules" in options:
         rules = options["rules"]

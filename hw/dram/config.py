@@ -23,7 +23,7 @@ class ControllerConfig:
 
     read_buffer_lines: int = 64
     """Lines of read data the manager may leave waiting before reads stop, a power of two from 16
-    to 4096."""
+    to 4096. A controller that is not a channel's has 512 or more."""
 
     run_length: int = 16
     """Bursts of one direction in a row while the other direction waits, 1 to 255."""

@@ -47,6 +47,7 @@ class DramGeometry:
     """2 (x16 devices) or 4 (x4 and x8 devices)."""
 
     banks_per_group: int = 4
+    """Banks of a bank group, 2 or 4."""
 
     rows: int
     """Rows of a bank."""

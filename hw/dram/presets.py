@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hw.dram.geometry import DramGeometry
-from hw.dram.timing import DramTiming
+from hw.dram.standard import (
+    DENSITIES_GBIT,
+    FASTEST_BIN_PS,
+    LONGEST_TCK_PS,
+    SHORTEST_TCK_PS,
+    WIDTHS,
+    clocks,
+    standard_timing,
+)
+from hw.dram.timing import DramTiming, base_name, honest_name
+from hw.logic.checks import check_int
 
 __all__ = [
     "DDR4_1600_8GBIT_X16",
@@ -18,122 +28,171 @@ __all__ = [
     "part",
 ]
 
+PARTS: dict[str, DramPart] = {}
+"""The known parts by their names."""
+
+
+def _check_clock(tck_ps: int, allow_nonstandard: bool) -> None:
+    if not isinstance(allow_nonstandard, bool):
+        raise ValueError(f"allow_nonstandard must be True or False, got {allow_nonstandard!r}")
+    if allow_nonstandard:
+        check_int("tck_ps", tck_ps, 1, 1_000_000)
+    elif not (isinstance(tck_ps, int) and SHORTEST_TCK_PS <= tck_ps <= LONGEST_TCK_PS):
+        raise ValueError(
+            f"tck_ps must be from {SHORTEST_TCK_PS} to {LONGEST_TCK_PS}, as of every DDR4, got "
+            f"{tck_ps!r}: give one of these, or set allow_nonstandard=true"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class DramPart:
-    """A named geometry with its timing."""
+    """A named geometry with its timing, a rank of DDR4 devices.
+
+    A part with the name of one of :data:`PARTS` and other numbers than that one is called
+    ``NAME_changed``; fewer rows change nothing but the simulated storage. Raises ``ValueError``
+    for what no DDR4 has (JESD79-4), unless ``allow_nonstandard``.
+    """
 
     name: str
+    width_bits: int
+    """Data bits of a device: 4, 8 or 16."""
+    density_gbit: int
+    """Size of a device in Gbit: 2, 4, 8 or 16."""
+    bin_ps: int
+    """tAA, tRCD and tRP of the part's speed bin in ps."""
     geometry: DramGeometry
     timing: DramTiming
+    allow_nonstandard: bool = False
+    """Whether numbers may be such that no DDR4 has them."""
+
+    def __post_init__(self) -> None:
+        for name, values in (("width_bits", WIDTHS), ("density_gbit", DENSITIES_GBIT)):
+            if getattr(self, name) not in values:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(map(str, values))}, "
+                    f"got {getattr(self, name)!r}"
+                )
+        _check_clock(self.timing.tck_ps, self.allow_nonstandard)
+        least_ps = 1 if self.allow_nonstandard else FASTEST_BIN_PS
+        check_int("bin_ps", self.bin_ps, least_ps, 1_000_000)
+        if not self.allow_nonstandard and (wrong := self._against_the_standard()):
+            raise ValueError(
+                f"{'; '.join(wrong)}: no DDR4 of {self.density_gbit} Gbit x{self.width_bits} with "
+                f"tck_ps {self.timing.tck_ps} is so (JESD79-4). Leave out what need not be given, "
+                "choose another part, or set allow_nonstandard=true"
+            )
+        object.__setattr__(self, "name", honest_name(self, PARTS))
+
+    def _against_the_standard(self) -> list[str]:
+        wrong = [
+            f"{name} must be {value}, got {getattr(self.geometry, name)}"
+            for name, value in (
+                ("bank_groups", 2 if self.width_bits == 16 else 4),
+                ("banks_per_group", 4),
+                ("columns", 1024),
+            )
+            if getattr(self.geometry, name) != value
+        ]
+        if self.geometry.rows > self.device_rows:
+            wrong.append(f"rows must be at most {self.device_rows}, got {self.geometry.rows}")
+        for name, least in self._standard(FASTEST_BIN_PS, self.timing.tck_ps).items():
+            value = getattr(self.timing, name)
+            if name == "t_refi" and value > least:
+                wrong.append(f"{name} must be at most {least} tCK, got {value}")
+            elif name != "t_refi" and value < least:
+                wrong.append(f"{name} must be at least {least} tCK, got {value}")
+        return wrong
+
+    def _standard(self, bin_ps: int, tck_ps: int) -> dict[str, int]:
+        return standard_timing(
+            tck_ps, bin_ps=bin_ps, density_gbit=self.density_gbit, width_bits=self.width_bits
+        )
+
+    @property
+    def device_rows(self) -> int:
+        """Rows of a bank with which a device has its density."""
+        row_bits = self.width_bits * self.geometry.columns
+        return (self.density_gbit << 30) // (row_bits * self.geometry.banks)
+
+    @property
+    def base(self) -> str:
+        """Name of the part of :data:`PARTS` from which this one was made, or its own."""
+        return base_name(self.name, PARTS)
+
+    def timing_at(self, tck_ps: int, *, allow_nonstandard: bool = False) -> dict[str, int]:
+        """The fields of the part's timing with another clock period.
+
+        What the part has from the standard is what this asks for there; other times stay as long
+        as they are, in ns. Raises ``ValueError`` for a clock that no DDR4 has, unless
+        ``allow_nonstandard``.
+        """
+        _check_clock(tck_ps, allow_nonstandard)
+        old_ps = self.timing.tck_ps
+        before, after = self._standard(self.bin_ps, old_ps), self._standard(self.bin_ps, tck_ps)
+        for name, value in before.items():
+            own = getattr(self.timing, name)
+            if own != value:
+                exact = own * old_ps
+                after[name] = exact // tck_ps if name == "t_refi" else clocks(exact, tck_ps)
+        return {"tck_ps": tck_ps, **after}
 
     def with_capacity(self, capacity_bytes: int) -> DramPart:
-        """The same part with fewer or more rows, see :meth:`DramGeometry.with_capacity`."""
+        """The same part with fewer rows, see :meth:`DramGeometry.with_capacity`."""
         return replace(self, geometry=self.geometry.with_capacity(capacity_bytes))
 
 
-DDR4_1600_16GBIT_X8 = DramPart(
-    name="ddr4_1600_16gbit_x8",
-    geometry=DramGeometry(bank_groups=4, rows=1 << 17),
-    timing=DramTiming(
-        tck_ps=1250,
-        cl=11,
-        cwl=9,
-        t_rcd=11,
-        t_rp=11,
-        t_ras=28,
-        t_rc=39,
-        t_ccd_s=4,
-        t_ccd_l=5,
-        t_rrd_s=4,
-        t_rrd_l=5,
-        t_faw=20,
-        t_wr=12,
-        t_wtr_s=2,
-        t_wtr_l=6,
-        t_rtp=6,
-        t_rfc=440,
-        t_refi=6240,
-    ),
-)
+def _part(speed: int, density_gbit: int, width_bits: int, *, tck_ps: int, bin_ps: int) -> DramPart:
+    """Devices that together are 64 bits wide, with the least times of the standard."""
+    banks = 8 if width_bits == 16 else 16
+    timing = standard_timing(
+        tck_ps, bin_ps=bin_ps, density_gbit=density_gbit, width_bits=width_bits
+    )
+    # tck_ps is rounded: 7.8 us of the true clock, too.
+    timing["t_refi"] = min(timing["t_refi"], 7800 * speed // 2000)
+    made = DramPart(
+        name=f"ddr4_{speed}_{density_gbit}gbit_x{width_bits}",
+        width_bits=width_bits,
+        density_gbit=density_gbit,
+        bin_ps=bin_ps,
+        geometry=DramGeometry(
+            bank_groups=banks // 4, rows=(density_gbit << 20) // (width_bits * banks)
+        ),
+        timing=DramTiming(tck_ps=tck_ps, **timing),
+    )
+    PARTS[made.name] = made
+    return made
+
+
+# With tAA, tRCD and tRP of the speed bins (JESD79-4C, speed bin tables).
+DDR4_1600_16GBIT_X8 = _part(1600, 16, 8, tck_ps=1250, bin_ps=13750)  # 1600K, 11-11-11
 """A channel of the paper's module (AXDIMM, memory): 16 GB in eight 16 Gbit x8 dies, DDR4-1600."""
 
-DDR4_1600_8GBIT_X16 = DramPart(
-    name="ddr4_1600_8gbit_x16",
-    geometry=DramGeometry(bank_groups=2, rows=1 << 16),
-    timing=replace(DDR4_1600_16GBIT_X8.timing, t_rrd_s=5, t_rrd_l=6, t_faw=28, t_rfc=280),
-)
+DDR4_1600_8GBIT_X16 = _part(1600, 8, 16, tck_ps=1250, bin_ps=13750)
 """Four 8 Gbit x16 dies: two bank groups and 2 KB pages, hence the longer tRRD and tFAW."""
 
-DDR4_2400_8GBIT_X8 = DramPart(
-    name="ddr4_2400_8gbit_x8",
-    geometry=DramGeometry(bank_groups=4, rows=1 << 16),
-    timing=DramTiming(
-        tck_ps=833,
-        cl=16,
-        cwl=12,
-        t_rcd=16,
-        t_rp=16,
-        t_ras=39,
-        t_rc=55,
-        t_ccd_s=4,
-        t_ccd_l=6,
-        t_rrd_s=4,
-        t_rrd_l=6,
-        t_faw=26,
-        t_wr=18,
-        t_wtr_s=3,
-        t_wtr_l=9,
-        t_rtp=9,
-        t_rfc=421,
-        t_refi=9360,
-    ),
-)
+_part(1866, 8, 8, tck_ps=1071, bin_ps=13920)  # 1866M, 13-13-13
+_part(2133, 8, 4, tck_ps=937, bin_ps=14060)  # 2133P, 15-15-15
+
+DDR4_2400_8GBIT_X8 = _part(2400, 8, 8, tck_ps=833, bin_ps=13320)  # 2400R, 16-16-16
 """Eight 8 Gbit x8 dies at DDR4-2400 (CL 16)."""
 
-DDR4_3200_8GBIT_X8 = DramPart(
-    name="ddr4_3200_8gbit_x8",
-    geometry=DDR4_2400_8GBIT_X8.geometry,
-    timing=DramTiming(
-        tck_ps=625,
-        cl=22,
-        cwl=16,
-        t_rcd=22,
-        t_rp=22,
-        t_ras=52,
-        t_rc=74,
-        t_ccd_s=4,
-        t_ccd_l=8,
-        t_rrd_s=4,
-        t_rrd_l=8,
-        t_faw=34,
-        t_wr=24,
-        t_wtr_s=4,
-        t_wtr_l=12,
-        t_rtp=12,
-        t_rfc=560,
-        t_refi=12480,
-    ),
-)
-"""Eight 8 Gbit x8 dies at DDR4-3200, speed bin 3200AA (22-22-22; JESD79-4, speed bin tables)."""
+_part(2400, 8, 16, tck_ps=833, bin_ps=14160)  # 2400T, 17-17-17
+_part(2666, 16, 8, tck_ps=750, bin_ps=14250)  # 2666V, 19-19-19
+_part(2933, 16, 4, tck_ps=682, bin_ps=14320)  # 2933Y, 21-21-21
 
-TINY = DramPart(
+DDR4_3200_8GBIT_X8 = _part(3200, 8, 8, tck_ps=625, bin_ps=13750)  # 3200AA, 22-22-22
+"""Eight 8 Gbit x8 dies at DDR4-3200."""
+
+_part(3200, 16, 16, tck_ps=625, bin_ps=13750)
+
+TINY = PARTS["tiny"] = replace(
+    DDR4_1600_16GBIT_X8,
     name="tiny",
     geometry=DramGeometry(bank_groups=4, rows=4, columns=256),
     timing=replace(DDR4_1600_16GBIT_X8.timing, t_rfc=128, t_refi=1600),
+    allow_nonstandard=True,
 )
 """128 KB with the paper's timing but short, frequent refreshes: for tests, not a real part."""
-
-PARTS = {
-    item.name: item
-    for item in (
-        DDR4_1600_16GBIT_X8,
-        DDR4_1600_8GBIT_X16,
-        DDR4_2400_8GBIT_X8,
-        DDR4_3200_8GBIT_X8,
-        TINY,
-    )
-}
 
 
 def part(name: str) -> DramPart:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
-__all__ = ["BURST_TCK", "MAX_POSTPONED_REFRESHES", "CommandTiming", "DramTiming"]
+__all__ = [
+    "BURST_TCK",
+    "MAX_POSTPONED_REFRESHES",
+    "CommandTiming",
+    "DramTiming",
+    "base_name",
+    "honest_name",
+]
 
 BURST_TCK = 4
 """DRAM clocks that the data of a burst (BL8, double data rate) take: one fabric cycle."""
@@ -33,7 +41,7 @@ class CommandTiming:
     """The least ``cwl``, in tCK, that the controller's registered data path can serve."""
 
     tck_ps: int
-    """DRAM clock period in picoseconds; carried for reports, no logic depends on it."""
+    """DRAM clock period in picoseconds; where it is set, DDR4 times that are fixed in ns follow."""
 
     cl: int
     """CAS latency in tCK: read command to first data."""
@@ -50,9 +58,11 @@ class CommandTiming:
     t_ccd_s: int
     """Read to read, write to write, in tCK."""
     t_ccd_l: int
+    """Read to read, write to write, within a bank group, in tCK."""
     t_rrd_s: int
     """Activate to activate of another bank, in tCK."""
     t_rrd_l: int
+    """The same within a bank group, in tCK."""
     t_faw: int
     """Window that holds at most four activates, in tCK."""
     t_wr: int
@@ -60,6 +70,7 @@ class CommandTiming:
     t_wtr_s: int
     """End of write data to read, in tCK."""
     t_wtr_l: int
+    """The same within a bank group, in tCK."""
     t_rtp: int
     """Read to precharge, in tCK."""
     t_rfc: int
@@ -148,3 +159,31 @@ class DramTiming(CommandTiming):
                 f"t_ccd_s must be {BURST_TCK} and t_ccd_l at most {2 * BURST_TCK}, as in every "
                 f"DDR4 speed; got {self.t_ccd_s} and {self.t_ccd_l}"
             )
+
+
+_CHANGED = "_changed"
+
+
+def base_name(name: str, known: Mapping[str, Any]) -> str:
+    """Name of the known part that :func:`honest_name` has in ``name``; else the name as it is."""
+    base = name.removesuffix(_CHANGED)
+    return base if base in known else name
+
+
+def honest_name(part: Any, known: Mapping[str, Any]) -> str:
+    """Name of a DRAM's part, a dataclass with ``name``, ``geometry`` and ``timing``.
+
+    With other figures than the ``known`` part of its name has, it is ``NAME_changed``, wherever it
+    is written. Fewer rows do not count, of which simulations leave some out, nor what is allowed.
+    """
+    base = base_name(part.name, known)
+    if base not in known:
+        return part.name
+
+    def figures(each: Any) -> dict[str, Any]:
+        geometry = replace(each.geometry, rows=known[base].geometry.rows)
+        values = {field.name: getattr(each, field.name) for field in fields(each)}
+        return values | {"geometry": geometry, "name": base, "allow_nonstandard": None}
+
+    more = part.geometry.rows > getattr(part, "device_rows", part.geometry.rows)
+    return base + _CHANGED if more or figures(part) != figures(known[base]) else base

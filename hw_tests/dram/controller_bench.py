@@ -19,6 +19,8 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from golden.command_trace import TraceReport
 from golden.dram_map import DramAddressMap
 from golden.dram_timing import PARTS, check_trace
+from hw_tests.axi_manager import ALL
+from hw_tests.axi_manager import AxiManager as PipelinedManager
 from hw_tests.bench import bench_parameters
 from hw_tests.dram.manager import (
     DECERR,
@@ -29,6 +31,7 @@ from hw_tests.dram.manager import (
     random_burst,
 )
 from hw_tests.stalls import STALLS
+from hw_tests.streams import value_of
 
 TINY = "tiny"
 TIGHT = "tight"
@@ -76,6 +79,25 @@ class TB:
         self.port("flush").value = 0
         await ClockCycles(self.dut.clk, 4)
         self.dut.rst.value = 0
+
+    async def check_answers(self) -> None:
+        """A write is answered in the cycle after that of its last column, not before nor later."""
+        due = answered = 0
+        while True:
+            await RisingEdge(self.dut.clk)
+            valid = value_of(self.port("s_axi_bvalid"))
+            offered = self.manager.accepted["aw"]
+            if answered == len(offered):
+                assert not valid
+                continue
+            burst = offered[answered]
+            if burst.response == OKAY:
+                # This counts the columns, too, in the same cycle.
+                columns = value_of(self.port("writes"))
+                assert valid == (columns >= due + burst.beats), f"write {answered}"
+            if valid and value_of(self.port("s_axi_bready")):
+                answered += 1
+                due += burst.beats if burst.response == OKAY else 0
 
     async def check_record(self) -> tuple[TraceReport, list[str]]:
         """Replays the commands up to now through the checker and compares the counters."""
@@ -142,6 +164,7 @@ async def random_traffic(dut: Any, name: str, stalls: str, habit: str) -> None:
     tb = TB(dut, name, stalls=stalls, habit=habit)
     assert tb.map is not None
     await tb.reset()
+    cocotb.start_soon(tb.check_answers())
     rng = random.Random(f"{name} {stalls}")
     pages = range(min(32, tb.map.capacity_bytes // 4096))
     await tb.manager.run(_fill(rng, pages))
@@ -182,7 +205,7 @@ async def bursts_beyond_the_top_address(dut: Any) -> None:
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def read_latency(dut: Any) -> None:
     """Fabric cycles from the AR handshake to the first RVALID; the memory is otherwise idle."""
-    for name, limits in ((TINY, (12, 10, 14)), ("ddr4_2400_8gbit_x8", (15, 11, 18))):
+    for name, limits in ((TINY, (13, 11, 15)), ("ddr4_2400_8gbit_x8", (16, 12, 19))):
         tb = TB(dut, name)
         assert tb.map is not None
         await tb.reset()
@@ -217,6 +240,76 @@ async def withheld_write_data_do_not_block_reads(dut: Any) -> None:
     manager.hold_write_data = False
     await manager.run([Burst(False, 4096 * page, 64) for page in range(8)])
     await tb.check_record()
+
+
+def _lines(rng: random.Random, count: int) -> list[tuple[int, int]]:
+    return [(rng.getrandbits(512), ALL) for _ in range(count)]
+
+
+async def _read_all(manager: PipelinedManager) -> list[int]:
+    """The lines of the tiny memory, which the tests to come are told of."""
+    memory = MEMORIES[TINY]
+    manager.stalls = {}
+    reads = [manager.read(page, 64) for page in range(0, memory.size, 4096)]
+    await reads[-1].ended.wait()
+    lines = [line for read in reads for line, _ in read.beats]
+    memory[:] = np.frombuffer(b"".join(line.to_bytes(64, "little") for line in lines), np.uint8)
+    return lines
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(
+    (
+        ("stalls", "length", "outstanding", "buffer"),
+        [
+            *(("none", 64, reads, lines) for reads in (4, 16) for lines in (1, 300)),
+            *(("none", length, 40, 2) for length in (1, 16, 33)),
+            ("random", 64, 16, 3),
+            ("heavy", 64, 12, 1),
+        ],
+    )
+)
+async def copies_with_a_small_buffer(
+    dut: Any, stalls: str, length: int, outstanding: int, buffer: int
+) -> None:
+    """By a manager that takes read data only as it gets rid of write data."""
+    tb = TB(dut, TINY)
+    await tb.reset()
+    share = dict.fromkeys(("ar", "r", "aw", "w", "b"), STALLS[stalls])
+    manager = PipelinedManager(dut, f"{TINY}_s_axi", dut.clk, reset=dut.rst, stalls=share)
+    half = MEMORIES[TINY].size // 2
+    rng = random.Random(f"{stalls} {length} {outstanding} {buffer}")
+    data = [_lines(rng, 64) for _ in range(half // 4096)]
+    filled = [manager.write(4096 * page, lines) for page, lines in enumerate(data)]
+    for write in filled:
+        await write.ended.wait()
+    # In pages, of which a burst is a part; some more than once.
+    pairs = [(4096 * (n % 16), half + 4096 * (n % 16)) for n in range(40)]
+    await manager.copy(pairs, length=length, outstanding=outstanding, buffer=buffer)
+    content = await _read_all(manager)
+    for (_, target), lines in zip(pairs[:16], data, strict=True):
+        assert content[target // 64 :][:length] == [line for line, _ in lines[:length]]
+    await tb.check_record()
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(held=["r", "b"])
+async def one_direction_waits_for_the_other(dut: Any, held: str) -> None:
+    """Read data are taken when all writes are answered, and answers when all data are read."""
+    tb = TB(dut, TINY)
+    await tb.reset()
+    manager = PipelinedManager(dut, f"{TINY}_s_axi", dut.clk, reset=dut.rst, stalls={held: 1.0})
+    rng = random.Random(held)
+    reads = [manager.read(4096 * (n % 16), 64) for n in range(24)]
+    writes = [manager.write(4096 * (16 + n % 16), _lines(rng, 64)) for n in range(24)]
+    first, then = (writes, reads) if held == "r" else (reads, writes)
+    for transfer in first:
+        await transfer.ended.wait()
+    assert not any(transfer.ended.is_set() for transfer in then)
+    manager.stalls = {}
+    for transfer in then:
+        await transfer.ended.wait()
+    await _read_all(manager)
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")

@@ -136,15 +136,51 @@ def test_geometry_of_the_header() -> None:
     ]
 
 
+FIGURES = {"bank_groups": 4, "banks_per_group": 4, "rows": 8, "columns": 1024}
+FIGURES |= asdict(PROBE_TIMING)
+
+
+def _head(preset: str, figures: dict[str, int]) -> list[str]:
+    text = " ".join(f"{name}={value}" for name, value in figures.items())
+    return [f"# nearmem dram trace v1 preset={preset} {text}\n", HEADER[1]]
+
+
+@pytest.mark.parametrize("preset", ["ddr4_1600_16gbit_x8", "tiny", "tiny_changed"])
+def test_timing_of_the_header(preset: str) -> None:
+    """Whatever the part is called, each rule has its edge where the header says."""
+    for probe in probes(PROBE_TIMING):
+        for commands, accepted in probe.variants():
+            lines = [
+                f"{each.tck},0,{each.name},,,,\n"
+                if each.name in ("PREA", "REF")
+                else f"{each.tck},0,{each.name},{each.group},{each.bank},"
+                f"{each.address if each.name == 'ACT' else ''},"
+                f"{each.address if each.name in ('RD', 'WR') else ''}\n"
+                for each in commands
+            ]
+            broken = check_trace([*_head(preset, FIGURES), *lines]).violations
+            assert [each.rule for each in broken[:1]] == [probe.rule] * (not accepted)
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
         (["tck,channel\n"], "not a dram trace"),
+        *(
+            (_head("tiny", {n: v for n, v in FIGURES.items() if n != name}), f"lacks {name}")
+            for name in asdict(PROBE_TIMING)
+            if name != "tck_ps"
+        ),
+        (_head("tiny", {"t_rcd": 19}), "lacks cl, cwl, t_rp, .*give all of the timing"),
+        (_head("mine", {n: v for n, v in FIGURES.items() if n != "columns"}), "lacks columns"),
+        (_head("tiny", FIGURES | {"t_rcd": 0}), "t_rcd in the header .* got '0'"),
         ([HEADER[0].replace("tiny", "huge"), HEADER[1]], "known: ddr4"),
         ([HEADER[0].replace("tiny", "tiny rows=0"), HEADER[1]], "rows in the header .* got '0'"),
         ([HEADER[0].replace("tiny", "tiny rows=x"), HEADER[1]], "rows in the header .* got 'x'"),
         ([HEADER[0], "tck,command\n"], "column names"),
         ([*HEADER, "4,0,NAP,,,,\n"], "unknown command"),
+        ([*HEADER, "4,0,ACT,0,0,1,\n", "5,0,PRE,0,0\n"], "line 4 is '5,0,PRE,0,0.*expected tck,"),
+        ([*HEADER, "4,0,ACT,0,x,1,\n"], "line 3 is .*expected tck,"),
         ([*HEADER, "4,0,ACT,4,0,1,\n"], "no bank"),
         ([*HEADER, "4,0,ACT,0,0,,\n"], "without a row"),
         ([*HEADER, "4,0,RD,0,0,,\n"], "without a column"),

@@ -26,7 +26,7 @@ from hw.memory_node.registers.node_registers import (
 )
 from hw_tests.axi_memory import CHANNEL_STALLS, AxiMemory
 from hw_tests.bench import bench_parameters
-from hw_tests.lite_master import LiteMaster
+from hw_tests.lite_master import LiteMaster, kept_bits
 from hw_tests.memory_node.traffic import (
     Flits,
     Requester,
@@ -244,6 +244,21 @@ async def a_dead_link(dut: Any) -> None:
         check_mixed(taken(sink), leaving[place])
     bench.check_memory()
     await bench.check_counters()
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def accesses_in_a_row(dut: Any) -> None:
+    bench = Bench(dut)
+    await bench.start()
+    maps = {
+        offset + PART_BYTES * index: load_registers(top, MEMORY_NODE_RDL)
+        for part, (offset, top) in _TOPS.items()
+        for index in range({"": 1, "group": GROUPS, "link": LINKS}[part])
+    }
+    kept = {base + at: bits for base, each in maps.items() for at, bits in kept_bits(each).items()}
+    places = [base + each.offset_bytes for base, of in maps.items() for each in of.registers]
+    reads = [place for place in places if place not in kept]
+    await bench.lite.in_a_row([*reads, 0xFF8], kept, seed=NODE)
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")

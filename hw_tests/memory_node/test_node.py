@@ -21,7 +21,7 @@ def _refreshed_sooner(config: MemoryNodeConfig) -> MemoryNodeConfig:
     )
     return replace(
         config,
-        part=replace(config.part, timing=sooner),
+        part=replace(config.part, timing=sooner, allow_nonstandard=True),
         controller=ControllerConfig(refresh_postpone=4),
     )
 

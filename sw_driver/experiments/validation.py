@@ -136,6 +136,8 @@ def _draw_group(rng: random.Random, runs: int, dealt: dict[str, Any]) -> Group:
     for name, value in unusual.items():
         if rng.random() < 0.2:
             settings[name] = value()
+    # Such as no DDR4 has, too.
+    settings["allow_nonstandard"] = True
     config = configure(preset, **settings)
     trials = []
     while len(trials) < runs:

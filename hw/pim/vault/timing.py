@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hw.dram.timing import BURST_TCK, CommandTiming
+from hw.dram.timing import BURST_TCK, CommandTiming, honest_name
 from hw.pim.vault.geometry import VaultGeometry
 
 __all__ = ["BURST_TCK", "VAULT_PARTS", "VaultPart", "VaultTiming", "vault_part"]
@@ -47,13 +47,21 @@ class VaultTiming(CommandTiming):
         return self.write_to_precharge + self.t_rp
 
 
+VAULT_PARTS: dict[str, VaultPart] = {}
+"""Known parts by name. ``tiny`` is no real part: 32 KB and frequent refreshes, for tests."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class VaultPart:
-    """A named geometry with its timing."""
+    """A named geometry with its timing; with other figures than the part of :data:`VAULT_PARTS`
+    of its name it is called ``NAME_changed``."""
 
     name: str
     geometry: VaultGeometry
     timing: VaultTiming
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", honest_name(self, VAULT_PARTS))
 
     def with_capacity(self, capacity_bytes: int) -> VaultPart:
         """The same part with fewer rows, see :meth:`VaultGeometry.with_capacity`."""
@@ -118,8 +126,7 @@ _TINY = VaultPart(
     timing=replace(_HMC2.timing, t_rfc=100, t_refi=2400),
 )
 
-VAULT_PARTS = {item.name: item for item in (_HMC2, _CASHMC, _TINY)}
-"""Known parts by name. ``tiny`` is no real part: 32 KB and frequent refreshes, for tests."""
+VAULT_PARTS.update((item.name, item) for item in (_HMC2, _CASHMC, _TINY))
 
 
 def vault_part(name: str) -> VaultPart:

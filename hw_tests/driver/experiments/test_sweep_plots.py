@@ -21,7 +21,7 @@ from sw_driver.experiments.sweep.plots import area, throughput, write_plots
 GRIDS = {
     "lanes and blocks": ["lanes=1,2,4,8,16", "block_bytes=1KiB,2KiB,4KiB,8KiB,16KiB,32KiB,64KiB"],
     "presets": ["preset=axdimm,axdimm_8gbit_x16,axdimm_ddr4_2400", "refresh=true,false"],
-    "counts": ["count=1000,10000,100000,1000000,10000000,100000000", "t_rfc=280,440"],
+    "counts": ["count=1000,10000,100000,1000000,10000000,100000000", "t_rfc=440,560"],
     "many": ["lanes=1,2,4,8,16", "queue_depth=8,16,32,64,128", "stagger=true,false"],
     "rules": ["rules=adam,sgd,fill", "lanes=4,16"],
     "a point": [],

@@ -19,7 +19,7 @@ from sw_driver.predict.axdimm import (
 
 PAPER = configure()
 WITHOUT_REFRESH = configure(refresh=False)
-TWO_GROUPS = configure(bank_groups=2, t_rrd_s=5, t_rrd_l=6, t_faw=28, t_rfc=280)
+TWO_GROUPS = configure(part="ddr4_1600_8gbit_x16")
 
 # In fabric cycles. A read leaves the port's queue, is offered to the controller, admitted, planned
 # and prepared; its data take CL 11 and four tCK, are in the port two cycles later and are answered

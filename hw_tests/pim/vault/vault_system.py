@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.logic.expose import expose
 from hw.pim.vault.interface import vault_request_layout, vault_response_layout
-from hw.pim.vault.timing import VaultPart
+from hw.pim.vault.timing import VAULT_PARTS, VaultPart
 from hw.sim.pim_system import SimulatedVault
 from hw_tests.dram.command_trace import command_trace
 
@@ -49,13 +49,14 @@ class VaultSystem(wiring.Component):
         m: Any = Module()
         m.submodules.vault = vault = SimulatedVault(self.part, tag_bits=TAG_BITS)
         expose(m, self, vault, ("i", "o", "idle", "violation"))
-        settings = asdict(self.part.geometry).items()
-        settings = " ".join(f"{name}={value}" for name, value in settings)
+        part = self.part
+        figures = asdict(part.geometry) | ({} if part.name in VAULT_PARTS else asdict(part.timing))
+        settings = " ".join(f"{name}={value}" for name, value in figures.items())
         m.submodules.trace = command_trace(
             platform,
             vault.commands,
             file=f"{self._name}.csv",
-            header=f"# nearmem vault trace v1 preset={self.part.name} {settings}\n"
+            header=f"# nearmem vault trace v1 preset={part.name} {settings}\n"
             "tck,vault,command,layer,bank,row,column",
             flush=self.flush,
         )
