@@ -6,6 +6,8 @@ constants, the C header and the documentation are made from it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +24,7 @@ __all__ = [
     "elaborated",
     "load_registers",
     "parse_registers",
+    "renamed",
     "unrolled_registers",
 ]
 
@@ -156,6 +159,13 @@ def unrolled_registers(top: str, text: str, *, selected: str = "") -> RegisterMa
             places = (*(found[name].places if name in found else ()), *more)
             found[name] = Register(name=name, places=places, fields=fields, block=block)
     return RegisterMap(name=top, registers=tuple(found.values()))
+
+
+def renamed(text: str, names: Mapping[str, str], *, prefix: str) -> str:
+    """An RDL text whose definitions have the names ``names``, or ``prefix`` before their own."""
+    defined = re.findall(r"^(?:addrmap|enum) (\w+)", text, re.MULTILINE)
+    new = {**{each: f"{prefix}{each}" for each in defined}, **names}
+    return re.sub(rf"\b({'|'.join(new)})\b", lambda found: new[found[0]], text)
 
 
 def elaborated(top: str, text: str) -> AddrmapNode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from amaranth.lib.wiring import In, Out
 __all__ = ["CLOCK_GATE_MODULE", "ClockGate", "stopping_clock"]
 
 CLOCK_GATE_MODULE = "nearmem_clock_gate"
-"""Name of the Verilog module (``clock_gate.v``); a Verilog flow may bring its own."""
+"""Name of the Verilog module (``clock_gate.v``), behind the prefix of a platform that has one; a
+Verilog flow may bring its own."""
 
 _SOURCE = Path(__file__).parent / "clock_gate.v"
 
@@ -48,11 +50,13 @@ class ClockGate(wiring.Component):
         super().__init__({"enable": In(1), "gated": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
-        platform.add_path(_SOURCE)
+        module = f"{platform.prefix}{CLOCK_GATE_MODULE}"
+        text = re.sub(rf"\b{CLOCK_GATE_MODULE}\b", module, _SOURCE.read_text())
+        platform.add_file(_SOURCE.name, text)
         m = Module()
         gated = Signal()
         m.submodules.gate = Instance(
-            CLOCK_GATE_MODULE,
+            module,
             p_CELL=platform.clock_gate_cell,
             i_clk=ClockSignal(),
             i_enable=self.enable,

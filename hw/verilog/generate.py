@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,9 +14,10 @@ from typing import Any, NamedTuple
 from amaranth.lib import wiring
 
 from hw.axdimm.channel import axdimm_channel, channel_controller
-from hw.axdimm.config import OPTIONS, ModuleConfig, configure
+from hw.axdimm.config import MODULE_PRESETS, OPTIONS, ModuleConfig, configure
 from hw.axdimm.module import Axdimm
 from hw.dram.dfi import DfiController, dfi_timing
+from hw.dram.presets import part
 from hw.float.add import FloatAdd
 from hw.float.div import FloatDiv
 from hw.float.maximum import FloatMaximum
@@ -24,7 +27,6 @@ from hw.float.sign import FloatSign
 from hw.float.sqrt import FloatSqrt
 from hw.kernel.kernel import Kernel
 from hw.kernel.unit import RuleUnit
-from hw.logic.clock_gate import CLOCK_GATE_MODULE
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw.memory_node.link.config import LINK_PRESETS
 from hw.memory_node.link.port import LinkPort
@@ -35,9 +37,18 @@ from hw.pim.pool import PimPool
 from hw.pim.vault.timing import vault_part
 from hw.rules import PAPER_RULES, RULES
 from hw.rules.update_rule import UpdateRule
+from hw.verilog.text import KEYWORDS
 from hw.verilog.writer import ports_of, to_verilog
 
-__all__ = ["DESIGNS", "WITH_DEPTHS", "Design", "Machines", "generate"]
+__all__ = [
+    "DESIGNS",
+    "WITH_DEPTHS",
+    "Design",
+    "Machines",
+    "check_module_name",
+    "generate",
+    "usual_name",
+]
 
 
 class Machines(NamedTuple):
@@ -82,25 +93,33 @@ def _arithmetic(machines: Machines) -> list[str]:
 
 
 def _changes(config: ModuleConfig) -> list[str]:
-    """The options of ``nearmem verilog`` that make a configuration from that of the paper."""
+    """The options of ``nearmem verilog`` that make a configuration, as few as there can be."""
 
     def values(config: ModuleConfig) -> dict[str, Any]:
-        places = (config, config.controller, config.part.timing, config.part.geometry)
+        dram = config.part
+        places = (config, config.controller, dram, dram.timing, dram.geometry)
         found = {
             name: next(getattr(place, name) for place in places if hasattr(place, name))
             for name in OPTIONS
             if name != "capacity_bytes"  # follows from the geometry
         }
-        return found | {"part": config.part.name, "rules": ",".join(config.rules)}
+        return found | {"part": dram.base, "rules": ",".join(config.rules)}
 
-    wanted, usual = values(config), values(configure())
-    if wanted["part"] != usual["part"]:
-        usual |= values(configure(part=wanted["part"])) | {"part": usual["part"]}
-    return [
-        f"--set {name}={str(value).lower()}"
-        for name, value in wanted.items()
-        if value != usual[name]
-    ]
+    wanted = values(config)
+    follow = part(wanted["part"]).timing_at(wanted["tck_ps"], allow_nonstandard=True)
+    found: list[list[str]] = []
+    for preset, base in MODULE_PRESETS.items():
+        usual = values(base)
+        if wanted["part"] != usual["part"]:
+            usual |= values(configure(preset, part=wanted["part"])) | {"part": usual["part"]}
+        usual |= follow | {"tck_ps": usual["tck_ps"]}
+        changed = [
+            f"--set {name}={str(value).lower()}"
+            for name, value in wanted.items()
+            if value != usual[name]
+        ]
+        found.append([*([f"--config {preset}"] if found else []), *changed])
+    return min(found, key=len)
 
 
 def _pim_changes(config: PimConfig) -> list[str] | None:
@@ -126,11 +145,12 @@ def _papers_kernel(machines: Machines) -> Design:
 
 def _controller(machines: Machines) -> Design:
     config = machines.module
+    controller = channel_controller(config, DfiController, reserve=True)
     return Design(
-        channel_controller(config, DfiController),
+        controller,
         {
             "part": asdict(config.part),
-            **asdict(config.controller),
+            **asdict(controller.config),
             "dfi": dfi_timing(config.part.timing),
         },
         _changes(config),
@@ -219,29 +239,44 @@ DESIGNS: dict[str, Callable[[Machines], Design]] = {
 """Each design by its name."""
 
 
-def generate(name: str, machines: Machines, *, src: bool = False) -> tuple[str, dict[str, Any]]:
+def generate(
+    design: str, machines: Machines, *, name: str | None = None, src: bool = False
+) -> tuple[str, dict[str, Any]]:
     """The Verilog of a design, and a description of it for tools.
 
-    Equal configurations give equal text. ``src`` is that of :func:`~hw.verilog.writer.to_verilog`.
+    Equal configurations give equal text. Its top is the module ``name``, and the names of all
+    others begin with that and ``__``, so that designs of different names can share a project. The
+    name that is given unless it is asked for says the configuration: it is the design's, with what
+    is not the usual. ``src`` is that of :func:`~hw.verilog.writer.to_verilog`.
 
-    The description has ``name``, ``clock`` and ``reset``, ``latency`` (clock cycles from
-    ``i_valid`` to ``o_valid``, or None where there is no such pair), ``ports`` (name, width,
+    The description has ``name`` and ``design``, ``clock`` and ``reset``, ``latency`` (clock cycles
+    from ``i_valid`` to ``o_valid``, or None where there is no such pair), ``ports`` (name, width,
     direction; clock and reset included), ``clock_gate_cell`` (what its clock gates are made of, or
     None where there are none) and ``configuration``, what the design was made for.
+
+    Raises ``ValueError`` for a design that is not known, and for a name that cannot be.
     """
-    if name not in DESIGNS:
-        raise ValueError(f"no design {name!r}; known: {', '.join(DESIGNS)}")
-    component, configuration, options = DESIGNS[name](machines)
+    if design not in DESIGNS:
+        raise ValueError(f"no design {design!r}; known: {', '.join(DESIGNS)}")
+    if name is not None:
+        check_module_name(name)
+    component, configuration, options = DESIGNS[design](machines)
     cell = machines.clock_gate_cell
-    text = to_verilog(component, name, src=src, clock_gate_cell=cell)
-    gated = CLOCK_GATE_MODULE in text
-    if options is not None:
-        if gated and cell != "bufgce":
-            options = [*options, f"--cell {cell}"]
-        if src:
-            options = [*options, "--src"]
+    gated = configuration.get("clocking") == "gated"
+    more = [
+        *([f"--cell {cell}"] if gated and cell != "bufgce" else []),
+        *(["--src"] if src else []),
+    ]
+    options = None if options is None else [*options, *more]
+    told = [json.dumps(configuration), *more] if options is None else options
+    usual = usual_name(design, told)
+    if options is not None and name not in (None, usual):
+        options = [*options, f"--name {name}"]
+    name = name or usual
+    text = to_verilog(component, name, src=src, clock_gate_cell=cell, prefix=f"{name}__")
     description = {
         "name": name,
+        "design": design,
         "clock": "clk",
         "reset": "rst",
         "latency": getattr(component, "latency", None),
@@ -250,7 +285,29 @@ def generate(name: str, machines: Machines, *, src: bool = False) -> tuple[str, 
         "configuration": configuration,
     }
     note = _CLOCK_GATE_NOTE.format(cell=cell, what=_CLOCK_GATES[cell]) if gated else ""
-    return _header(name, configuration, options, note) + text, description
+    return _header(design, name, configuration, options, note) + text, description
+
+
+def check_module_name(name: str) -> None:
+    """Raises ``ValueError`` unless ``name`` can begin the names of modules, files, types of C and
+    macros without being taken for another one's."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > 64:
+        raise ValueError(
+            f"the name is {name!r}: expected lower-case letters, digits and single underscores, 64 "
+            "at most, with a letter first and no underscore last"
+        )
+    if name in KEYWORDS:
+        raise ValueError(f"the name is {name!r}, a word of Verilog: give another")
+
+
+def usual_name(design: str, options: Sequence[str]) -> str:
+    """The name of a design made with ``options``: another one for other options."""
+    said = re.sub(r"--(set|config|pim|node) ", "", " ".join(options))
+    words = re.findall(r"[a-z0-9]+", said)
+    exact = re.fullmatch(r"[a-z0-9_= -]*", said) is not None
+    short = len(said) <= 48
+    digest = hashlib.sha256("\n".join(options).encode()).hexdigest()[:8]
+    return "_".join([design, *(words if short else []), *([] if exact and short else [digest])])
 
 
 _CLOCK_GATES = {
@@ -263,16 +320,20 @@ _CLOCK_GATE_NOTE = 'The clock gates are of the cell "{cell}": {what}.'
 
 
 def _header(
-    name: str, configuration: dict[str, Any], options: Sequence[str] | None, note: str
+    design: str,
+    name: str,
+    configuration: dict[str, Any],
+    options: Sequence[str] | None,
+    note: str,
 ) -> str:
     lines = [
-        f"{name}, with every module that it needs.",
+        f"{name}, with every module that it needs; their names begin with {name}__.",
         "",
         "SPDX-License-Identifier: Apache-2.0",
         f"Generated by Nearmem {version('nearmem')}" + (", by" if options is not None else "."),
     ]
     if options is not None:
-        lines.append(f"  {' '.join(['nearmem verilog', name, *options])}")
+        lines.append(f"  {' '.join(['nearmem verilog', design, *options])}")
     lines += [
         "",
         "All ports belong to the clock clk; rst is synchronous to it and active high.",

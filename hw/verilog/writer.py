@@ -57,15 +57,19 @@ class VerilogPlatform(SharingPlatform):
     ----------
     clock_gate_cell
         What clock gates are made of, one of :data:`~hw.logic.clocking.CLOCK_GATE_CELLS`.
+    prefix
+        What the name of each module that is placed begins with.
     """
 
-    def __init__(self, *, clock_gate_cell: str = "model") -> None:
+    def __init__(self, *, clock_gate_cell: str = "model", prefix: str = "") -> None:
         if clock_gate_cell not in CLOCK_GATE_CELLS:
             raise ValueError(
                 f"clock_gate_cell must be one of {CLOCK_GATE_CELLS}, got {clock_gate_cell!r}"
             )
         self.clock_gate_cell = clock_gate_cell
         """What clock gates are made of, one of :data:`~hw.logic.clocking.CLOCK_GATE_CELLS`."""
+        self.prefix = prefix
+        """What the name of each module that is placed begins with."""
         self.components: dict[str, list[wiring.Component]] = {}
         """Components by the name of their module; :func:`to_verilog` sees to it that all of a name
         are the same hardware."""
@@ -77,8 +81,8 @@ class VerilogPlatform(SharingPlatform):
 
     def place(self, shared: Shared, *, name: str, domain: str, enable: Any) -> Instance:
         enable = self.enable if enable is None else enable
+        name = f"{self.prefix}{'' if enable is None else 'enabled_'}{name}"
         if enable is not None:
-            name = f"enabled_{name}"
             self.enabled.add(name)
         self.add_component(name, shared.component)
         connections: dict[str, Any] = {
@@ -236,7 +240,8 @@ class _Modules:
         """The name of the module that has a text: the component's, numbered if there are more."""
         if text not in self._names:
             words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(component).__name__)
-            name = plain = f"{self._top}_{words.lower().strip('_')}"
+            prefix = self._platform.prefix or f"{self._top}_"
+            name = plain = f"{prefix}{words.lower().strip('_')}"
             while name in self.texts or name in self._platform.components:
                 name = f"{plain}_{int(name[len(plain) + 1 :] or 1) + 1}"
             self._names[text] = name
@@ -311,7 +316,12 @@ def _collecting_rarely() -> Iterator[None]:
 
 @_collecting_rarely()
 def to_verilog(
-    component: wiring.Component, name: str, *, src: bool = False, clock_gate_cell: str = "model"
+    component: wiring.Component,
+    name: str,
+    *,
+    src: bool = False,
+    clock_gate_cell: str = "model",
+    prefix: str = "",
 ) -> str:
     """Verilog of ``component`` as module ``name``, with every module that it needs.
 
@@ -322,10 +332,11 @@ def to_verilog(
     ``src``: where in the source they come from, with paths that begin with the package.
 
     ``clock_gate_cell`` is that of the :class:`VerilogPlatform`: for an FPGA choose the FPGA's.
+    ``prefix`` begins the names of all modules but ``name``, for designs that share a project.
 
     Raises ``ValueError`` if two different components are placed under the name of one module.
     """
-    platform = VerilogPlatform(clock_gate_cell=clock_gate_cell)
+    platform = VerilogPlatform(clock_gate_cell=clock_gate_cell, prefix=prefix)
     platform.add_component(name, component)
     modules = _Modules(name, platform, src=src)
     texts: dict[str, str] = {}

@@ -21,6 +21,7 @@ from hw.pim.config import PIM_PRESETS
 from hw.verilog.generate import DESIGNS, Machines
 from hw.verilog.port_meanings import port_meanings
 from hw.verilog.writer import VerilogPlatform, ports_of
+from hw_tests.driver.refusals import assert_refused
 from hw_tests.logic.test_clock_gate import CELL_MODELS
 from sw_driver.cli import main
 from sw_driver.simulator.buildcache import verilator_env
@@ -205,29 +206,40 @@ def test_dram_ports_have_the_names_of_dfi(folder: Path, name: str, prefixes: lis
     assert description(folder, name)["configuration"]["dfi"] == timing
 
 
+def before_port(folder: Path, name: str, port: str) -> str:
+    """What the comment before a port of the design says."""
+    text = (folder / f"{name}.v").read_text()
+    found = re.search(rf"((?:^  // .*\n)+)^  input .*\b{port},", text, re.MULTILINE)
+    assert found
+    return re.sub(r"\s*// ", " ", found[1])
+
+
 def test_a_memory_of_ones_own_has_axi_ports(tmp_path: Path) -> None:
     """In place of the controller's, of which nothing is told."""
     arguments = ["--config", "tiny", "--set", "memory=axi4", "--out", str(tmp_path), "--quiet"]
     assert main(["verilog", "axdimm_channel", "axdimm", *arguments]) == 0
     memory = AXI4Signature(addr_width=20, data_width=512).members
-    for name, prefixes in {"axdimm_channel": ["m_axi"], "axdimm": ["m_axi0", "m_axi1"]}.items():
+    for design, prefixes in {"axdimm_channel": ["m_axi"], "axdimm": ["m_axi0", "m_axi1"]}.items():
+        name = f"{design}_tiny_memory_axi4"
         ports = {port["name"] for port in description(tmp_path, name)["ports"]}
         assert {port for port in ports if not port.startswith("link")} - {"clk", "rst"} == {
             *(f"{prefix}_{signal}" for prefix in prefixes for signal in memory),
-            *(("read_done", "idle") if name == "axdimm_channel" else ()),
+            *(("read_done", "idle") if design == "axdimm_channel" else ()),
         }
         assert not description(tmp_path, name)["configuration"].keys() & {"dfi", "controller"}
-    test_verilator_has_no_warning(tmp_path, "axdimm")
+    test_verilator_has_no_warning(tmp_path, "axdimm_tiny_memory_axi4")
 
 
 def test_the_host_may_be_on_axi4(tmp_path: Path) -> None:
     arguments = ["axdimm", "--config", "tiny", "--set", "host=axi4", "--out", str(tmp_path)]
     assert main(["verilog", "--quiet", *arguments]) == 0
-    ports = {port["name"] for port in description(tmp_path, "axdimm")["ports"]}
+    ports = {port["name"] for port in description(tmp_path, "axdimm_tiny_host_axi4")["ports"]}
     members = AXI4Signature(addr_width=20, data_width=512).members
     assert {f"s_axi{channel}_{name}" for channel in (0, 1) for name in members} <= ports
     assert not any(port.startswith("link_") for port in ports)
-    test_verilator_has_no_warning(tmp_path, "axdimm")
+    name = "axdimm_tiny_host_axi4"
+    assert "INCR bursts of 1 to 256 beats" in before_port(tmp_path, name, "s_axi0_awid")
+    test_verilator_has_no_warning(tmp_path, name)
 
 
 def test_configuration_is_that_of_the_design(folder: Path) -> None:
@@ -239,6 +251,9 @@ def test_configuration_is_that_of_the_design(folder: Path) -> None:
     controller = description(folder, "ddr4_controller")["configuration"]
     assert controller["part"]["timing"]["cl"] == 11
     assert controller["queue_depth"] > 0
+    assert controller["read_buffer_lines"] == 512
+    said = before_port(folder, "ddr4_controller", "s_axi_awid")
+    assert "INCR bursts of 1 to 64 beats of 64 bytes" in said
     bank = description(folder, "pim_bank")["configuration"]
     assert (bank["multipliers"], bank["adders"]) == (8, 8)
     assert description(folder, "pim_pool")["configuration"]["total"] == 444
@@ -262,21 +277,24 @@ def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
     modules = re.findall(r"^module (\S+?)\s*[(;]", text, re.MULTILINE)
     assert len(modules) == len(set(modules))
     if name == "axdimm":
-        assert len(re.findall(r"^\s+adam_unit ", text, re.MULTILINE)) == 16
-        assert len(re.findall(r"^\s+axdimm_channel ", text, re.MULTILINE)) == 2
+        assert len(re.findall(r"^\s+axdimm__adam_unit ", text, re.MULTILINE)) == 16
+        assert len(re.findall(r"^\s+axdimm__axdimm_channel ", text, re.MULTILINE)) == 2
     if name == "pim_pool":
-        assert len(re.findall(r"^\s+pim_bank_\d+_\d+ ", text, re.MULTILINE)) == 32
-        assert len([each for each in modules if re.fullmatch(r"pim_bank_\d+_\d+", each)]) == 4
+        assert len(re.findall(r"^\s+pim_pool__pim_bank_\d+_\d+ ", text, re.MULTILINE)) == 32
+        assert len([each for each in modules if re.search(r"__pim_bank_\d+_\d+$", each)]) == 4
 
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_no_module_is_there_twice(folder: Path, name: str) -> None:
     """Under two names after a class, that is; the kernel's FIFOs are one module."""
     text = (folder / f"{name}.v").read_text()
-    bodies = re.findall(rf"^module {name}_\w+ (\(.*?^endmodule)", text, re.DOTALL | re.MULTILINE)
+    modules = rf"^module {name}__(\w+?)(?:_\d+)? (\(.*?^endmodule)"
+    found = re.findall(modules, text, re.DOTALL | re.MULTILINE)
+    # Numbered after a class is what is not the first of it; other names are given in the source.
+    bodies = [each for each in found if f"\nmodule {name}__{each[0]} (" in text]
     assert len(bodies) == len(set(bodies))
     if name == "kernel":
-        assert len(re.findall(r"^  kernel_stream_fifo fifo_\w+ \($", text, re.MULTILINE)) == 7
+        assert len(re.findall(r"^  kernel__stream_fifo fifo_\w+ \($", text, re.MULTILINE)) == 7
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -299,19 +317,20 @@ def test_headers_have_the_command_that_makes_them_again(tmp_path: Path) -> None:
     }
     assert main(["verilog", *options, *given, "--pim", "tiny", "--out", str(tmp_path)]) == 0
     for name, expected in options.items():
-        text = (tmp_path / f"{name}.v").read_text()
+        (file,) = tmp_path.glob(f"{name}*.v")
+        text = file.read_text()
         assert "// SPDX-License-Identifier: Apache-2.0\n" in text
         command = re.search(r"^//   nearmem (verilog .*)$", text, re.MULTILINE)
         assert command is not None
         assert command[1] == f"verilog {name} {expected}".strip()
         again = tmp_path / "again"
         assert main([*command[1].split(), "--out", str(again)]) == 0
-        assert (again / f"{name}.v").read_bytes() == text.encode()
+        assert (again / file.name).read_bytes() == text.encode()
 
 
 def test_source_is_told_on_demand(tmp_path: Path) -> None:
     assert main(["verilog", "fp32_mul", "--src", "--out", str(tmp_path)]) == 0
-    text = (tmp_path / "fp32_mul.v").read_text()
+    text = (tmp_path / "fp32_mul_src.v").read_text()
     assert re.search(
         r'^  \(\* src = "hw/float/\w+.py:\d+" \*\)\n  reg .*product_', text, re.MULTILINE
     )
@@ -355,8 +374,9 @@ def test_clocking_and_cell_are_those_asked_for(
     arguments: list[str], cell: str | None, tmp_path: Path
 ) -> None:
     small = ["--lanes", "1", "--set", "rules=sgd,sum_squares", "--pim", "tiny", "--quiet"]
-    names = ["kernel", "pim_bank"]
-    assert main(["verilog", *names, *small, *arguments, "--out", str(tmp_path)]) == 0
+    assert main(["verilog", "kernel", "pim_bank", *small, *arguments, "--out", str(tmp_path)]) == 0
+    names = [file.stem for file in tmp_path.glob("*.v")]
+    assert len(names) == 2
     for name in names:
         text = (tmp_path / f"{name}.v").read_text()
         told = description(tmp_path, name)
@@ -392,35 +412,90 @@ def test_wrong_clocking_is_refused(
 
 
 def test_subnormal_numbers_are_flushed_on_demand(tmp_path: Path) -> None:
-    names = [*(name for name in DESIGNS if name.startswith("fp32_")), "adagrad_unit", "kernel"]
+    designs = [*(name for name in DESIGNS if name.startswith("fp32_")), "adagrad_unit", "kernel"]
     small = ["--lanes", "1", "--set", "rules=sum_squares,sgd", "--quiet", "--out", str(tmp_path)]
-    assert main(["verilog", *names, *small, "--set", "subnormals=flushed"]) == 0
-    for name in names:
+    assert main(["verilog", *designs, *small, "--set", "subnormals=flushed"]) == 0
+    for design in designs:
+        (name,) = (file.stem for file in tmp_path.glob(f"{design}*.v"))
         text = (tmp_path / f"{name}.v").read_text()
         (command,) = re.findall(r"^//   (nearmem verilog .*)$", text, re.MULTILINE)
         assert command.endswith("--set subnormals=flushed")
         told = description(tmp_path, name)["configuration"]
-        assert told["subnormals" if name == "kernel" else "format"] in (
+        assert told["subnormals" if design == "kernel" else "format"] in (
             "flushed",
             {"exponent_bits": 8, "fraction_bits": 23, "subnormals": False},
         )
-        inside = {*re.findall(r"^module (fp32_\w+)", text, re.MULTILINE)} - {name}
+        inside = {*re.findall(rf"^module {name}__(fp32_\w+)", text, re.MULTILINE)}
         assert all(module.startswith("fp32_flush_") for module in inside)
-        assert len(inside) == {"adagrad_unit": 4, "kernel": 2}.get(name, 0)
+        assert len(inside) == {"adagrad_unit": 4, "kernel": 2}.get(design, 0)
         test_verilator_has_no_warning(tmp_path, name)
 
 
 def test_operators_are_as_deep_as_asked_for(tmp_path: Path, folder: Path) -> None:
     names = ("fp32_add", "fp32_mul", "momentum_unit")
     assert main(["verilog", *names, "--depth", "add=8", "--quiet", "--out", str(tmp_path)]) == 0
-    assert description(tmp_path, "fp32_add")["latency"] == 8
+    assert description(tmp_path, "fp32_add_depth_add_8")["latency"] == 8
     assert (tmp_path / "fp32_mul.v").read_text() == (folder / "fp32_mul.v").read_text()
-    unit = (tmp_path / "momentum_unit.v").read_text()
+    name = "momentum_unit_depth_add_8"
+    unit = (tmp_path / f"{name}.v").read_text()
     assert "\n//   nearmem verilog momentum_unit --depth add=8\n" in unit
-    assert "\nmodule fp32_add_8_stages (" in unit
-    deeper, usual = (description(each, "momentum_unit")["latency"] for each in (tmp_path, folder))
-    assert deeper > usual
-    test_verilator_has_no_warning(tmp_path, "momentum_unit")
+    assert f"\nmodule {name}__fp32_add_8_stages (" in unit
+    usual = description(folder, "momentum_unit")["latency"]
+    assert description(tmp_path, name)["latency"] > usual
+    test_verilator_has_no_warning(tmp_path, name)
+
+
+CONFIGURATIONS = (
+    "fp32_add --depth add=7",
+    "momentum_unit --set subnormals=flushed",
+    "kernel --config tiny",
+    "kernel --config tiny --set lanes=1",
+    "kernel --config tiny --set rules=sgd,lion",
+    "kernel --config tiny --cell dcca",
+    "kernel --config tiny --src",
+    "kernel --config tiny --name mine",
+    "axdimm_channel --config tiny",
+    "axdimm --config tiny",
+    "pim_bank --pim tiny",
+    "pim_bank --pim tiny --clocking enable",
+)
+"""Of which many have parts that are others under the same name in the source."""
+
+
+def test_designs_share_a_project(tmp_path: Path, folder: Path) -> None:
+    """No module of one has the name of one of another, nor is anything written over another."""
+    for each in CONFIGURATIONS:
+        assert main(["verilog", *each.split(), "--quiet", "--out", str(tmp_path)]) == 0
+    files = [*tmp_path.glob("*.v"), *(folder / f"{name}.v" for name in ("fp32_add", "kernel"))]
+    assert len({file.name for file in files}) == len(files) == len(CONFIGURATIONS) + 2
+    assert {"fp32_add_depth_add_7.v", "kernel_tiny_lanes_1.v", "mine.v"} < {f.name for f in files}
+    modules = [
+        (name, file.stem)
+        for file in files
+        for name in re.findall(r"^module (\w+)", file.read_text(), re.MULTILINE)
+    ]
+    assert len({name for name, _ in modules}) == len(modules)
+    assert [name for name, stem in modules if name.partition("__")[0] != stem] == []
+    command = "//   nearmem verilog kernel --config tiny --name mine\n"
+    assert command in (tmp_path / "mine.v").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["kernel", "--name", "My"], "'My': expected lower-case"),
+        (["kernel", "--name", "a__b"], "single underscores"),
+        (["kernel", "--name", "a" * 65], "64 at most"),
+        (["kernel", "--name", "wire"], "a word of Verilog"),
+        (["--name", "mine"], "--name is for one design, got none"),
+        (["kernel", "fp32_add", "--name", "mine"], "got kernel, fp32_add"),
+    ],
+)
+def test_wrong_names_are_refused(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_refused(capsys, ["verilog", *arguments, "--out", str(tmp_path / "out")], [said])
+    assert not list(tmp_path.iterdir())
 
 
 def test_nothing_but_errors_is_printed_if_quiet(written: tuple[Path, str]) -> None:

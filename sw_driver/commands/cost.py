@@ -19,10 +19,10 @@ from . import (
     integer,
     output_folder,
     print_files,
-    print_table,
     progress_console,
     turning,
 )
+from .screen import print_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -138,7 +138,7 @@ def _measure(job: tuple[str, int | Machines], placing: Mapping[str, int]) -> Row
     name, what = job
     if isinstance(what, int):
         return operator_cost(name, what, **placing)
-    text, description = generate(name, what)
+    text, description = generate(name, what, name=name)
     ports = [Port(**port) for port in description["ports"]]
     return cost(name, text, ports, latency=description["latency"], **placing)
 

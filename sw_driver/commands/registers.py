@@ -27,6 +27,9 @@ class Options(OutputOptions):
 
     out: OutputFolder = None
     """folder (default: build/registers)"""
+    name: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """what the headers and all that is in them begin with (default: nearmem, with the rules if they
+    are not the paper's)"""
     rules: Annotated[str | None, Parameter(metavar="NAME,NAME")] = None
     """update rules of the kernel (default: the paper's)"""
 
@@ -38,18 +41,24 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     """
     from hw.kernel.config import KernelConfig
     from hw.rules import PAPER_RULES
+    from hw.verilog.generate import check_module_name, usual_name
     from sw_driver.files import write_whole
     from sw_driver.fpga.register_pages import register_document, register_headers
 
     with turning(ValueError, into=Refusal):
         rules = tuple(options.rules.split(",")) if options.rules else PAPER_RULES
         config = KernelConfig(rules=rules)
+        if options.name is not None:
+            check_module_name(options.name)
+    said = [] if rules == PAPER_RULES else [f"rules={','.join(rules)}"]
+    name = options.name or usual_name("nearmem", said)
     folder = output_folder(options.out, "registers")
     try:
-        files = {"registers.md": register_document(config.rules), **register_headers(config.rules)}
+        headers = register_headers(config.rules, name)
+        files = {"registers.md": register_document(config.rules), **headers}
     except ImportError as error:
         raise Failure(f"{error.name} is needed: pip install -e '.[dev]'") from error
-    for name, content in files.items():
-        write_whole(folder / name, content)
-    print_files(options, [folder / name for name in files])
+    for file, content in files.items():
+        write_whole(folder / file, content)
+    print_files(options, [folder / file for file in files])
     return 0

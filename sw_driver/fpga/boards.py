@@ -23,11 +23,11 @@ def selftest_top_files(name: str, clock: Mapping[str, str]) -> dict[str, str]:
     }
     return {
         **{
-            f"{top}.v": fill("selftest_top.v", name=name, top=top, board=board, clock=pin)
+            f"{name}_{top}.v": fill("selftest_top.v", name=name, top=top, board=board, clock=pin)
             for top, (board, pin) in boards.items()
         },
-        "top_ecp5.lpf": fill("top_ecp5.lpf"),
-        "top_xczu19eg_selftest.xdc": fill("selftest.xdc", **clock),
+        f"{name}_top_ecp5.lpf": fill("top_ecp5.lpf"),
+        f"{name}_top_xczu19eg_selftest.xdc": fill("selftest.xdc", **clock),
     }
 
 
@@ -82,10 +82,11 @@ def memory_top_files(
     )
     boxes = fill(
         "black_boxes.v",
+        name=name,
         host_ports=boxed(host, "M_AXI", {}),
         memory_ports=boxed(memory, "c0_ddr4_s_axi", ties),
     )
-    return {"top_xczu19eg.v": top, "xczu19eg_black_boxes.v": boxes}
+    return {f"{name}_top_xczu19eg.v": top, f"{name}_xczu19eg_black_boxes.v": boxes}
 
 
 def _range(width: int) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from hw.logic.clock_gate import CLOCK_GATE_MODULE
 from hw.pim.bank.bank import PimBank
 from hw.pim.pool import PimPool
 from hw.verilog.generate import DESIGNS, Machines, generate
@@ -27,21 +26,25 @@ from .templating import TEMPLATES, fill
 __all__ = ["package_files", "write_package"]
 
 
-def package_files(name: str, machines: Machines, *, src: bool = False) -> dict[str, bytes]:
+def package_files(
+    design: str, machines: Machines, *, name: str | None = None, src: bool = False
+) -> dict[str, bytes]:
     """The files of the package of a design, by their paths in it: the same for the same
-    configuration. ``src`` is that of :func:`~hw.verilog.generate.generate`.
+    configuration. ``name`` and ``src`` are those of :func:`~hw.verilog.generate.generate`.
 
-    Raises ``ValueError`` for a design that is not there or whose self test cannot be made, and
-    ``ImportError`` if what writes the register map's forms is not installed.
+    Raises ``ValueError`` for a design that is not there or whose self test cannot be made, for a
+    name that cannot be, and ``ImportError`` if what writes the register map's forms is not
+    installed.
     """
-    text, description = generate(name, machines, src=src)
-    component = DESIGNS[name](machines).component
+    text, description = generate(design, machines, name=name, src=src)
+    name = str(description["name"])
+    component = DESIGNS[design](machines).component
     ports = description["ports"]
     of_pim = isinstance(component, PimBank | PimPool)
     mhz = machines.pim.clock_mhz if of_pim else machines.module.fabric_mhz
     clock = {"mhz": f"{mhz:g}", "period_ns": f"{1e3 / mhz:.3f}"}
     buses = find_buses(ports)
-    registers = registers_of(component, description["configuration"])
+    registers = registers_of(component, description["configuration"], name)
     selftest = selftest_files(component, description)
     has_memory_port = [bus.is_manager for bus in buses] in ([True, False], [False, True])
     sources = [f"rtl/{name}.v"]
@@ -69,7 +72,7 @@ def package_files(name: str, machines: Machines, *, src: bool = False) -> dict[s
         made |= _in("boards", selftest_top_files(name, clock))
     if has_memory_port:
         made |= _in("boards", memory_top_files(name, ports, buses, clock["mhz"]))
-    gated = CLOCK_GATE_MODULE in text
+    gated = description["clock_gate_cell"] is not None
     if gated:
         made["sim/clock_cells.v"] = fill("clock_cells_sim.v")
         for board in ("ecp5", "xilinx"):
@@ -83,7 +86,9 @@ def package_files(name: str, machines: Machines, *, src: bool = False) -> dict[s
     }
 
 
-def write_package(folder: Path, name: str, machines: Machines, *, src: bool = False) -> list[Path]:
+def write_package(
+    folder: Path, design: str, machines: Machines, *, name: str | None = None, src: bool = False
+) -> list[Path]:
     """Writes the :func:`package_files` of a design to ``folder``, whole or not at all, and gives
     the files.
 
@@ -98,7 +103,7 @@ def write_package(folder: Path, name: str, machines: Machines, *, src: bool = Fa
     part = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
         part.mkdir(parents=True)
-        contents = package_files(name, machines, src=src)
+        contents = package_files(design, machines, name=name, src=src)
         for path, content in contents.items():
             file = part / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -128,6 +133,8 @@ def _core(name: str, vectors: list[str], has_memory_port: bool, gated: bool) -> 
             f"cells_{kind}": f", clock_cells_{kind}" if gated else ""
             for kind in ("sim", "ecp5", "xilinx")
         },
+        # Those of a project's targets say whether they need them; Vivado has its own.
+        "cells_flag": ', "nearmem_clock_cells? (clock_cells_sim)"' if gated else "",
     }
     parts = {
         "filesets": {"clock": gated, "selftest": vectors, "memory": has_memory_port},

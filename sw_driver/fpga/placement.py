@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hw.logic.clock_gate import CLOCK_GATE_MODULE
+
 from ..simulator.buildcache import cached_build, content_key
 from ..simulator.runtime import BuildError
 from . import netlist
@@ -39,7 +41,7 @@ DEFAULT_MHZ = 200
 _SCRIPT = "read_verilog design.v wrapper.v; synth_ecp5 -top wrapper -json netlist.json"
 
 _NO_GATE = (
-    'module nearmem_clock_gate #(parameter CELL = "") (input clk, input enable, output gated);'
+    r'module \1 #(parameter CELL = "") (input clk, input enable, output gated);'
     " assign gated = clk; endmodule"
 )
 
@@ -114,7 +116,8 @@ def place(
     """
     find_nextpnr()
     # Paths between gated units and the rest are paths of one clock, and are to count.
-    text = re.sub(r"module nearmem_clock_gate\b.*?endmodule", _NO_GATE, text, flags=re.DOTALL)
+    gate = rf"module (\w*{CLOCK_GATE_MODULE})\b.*?endmodule"
+    text = re.sub(gate, _NO_GATE, text, flags=re.DOTALL)
     wrapper, added = pin_wrapper(ports, top=top)
 
     def synthesize(folder: Path) -> None:

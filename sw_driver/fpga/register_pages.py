@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hw.axdimm.registers import registers_text
-from hw.csr.register_map import RegisterMap, elaborated, parse_registers
+from hw.csr.register_map import RegisterMap, elaborated, parse_registers, renamed
 from hw.memory_node.registers.node_registers import MEMORY_NODE_RDL
 from hw.pim.registers.pool_registers import PIM_RDL
 from hw.rules import PAPER_RULES
+
+from .registers import header_text
 
 __all__ = ["MAPS", "load_map", "register_document", "register_headers"]
 
@@ -102,16 +104,12 @@ def register_document(rules: tuple[str, ...] = PAPER_RULES) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def register_headers(rules: tuple[str, ...]) -> dict[str, bytes]:
-    """The C header of each map by its file's name; raises as :func:`register_document`."""
-    from peakrdl_cheader.exporter import CHeaderExporter
-
+def register_headers(rules: tuple[str, ...], name: str) -> dict[str, str]:
+    """The C header of each map by its file's name, which begins with ``name`` as what is in it
+    does; raises as :func:`register_document`."""
     headers = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, described in MAPS.items():
-            made = Path(folder) / f"{name}.h"
-            CHeaderExporter().export(
-                elaborated(name, described(rules)), str(made), reuse_typedefs=False
-            )
-            headers[made.name] = made.read_bytes()
+    for each, described in MAPS.items():
+        own = f"{name}__{each}"
+        text = renamed(described(rules), {each: own}, prefix=f"{own}__")
+        headers[f"{own}.h"] = header_text(elaborated(own, text))
     return headers

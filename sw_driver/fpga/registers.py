@@ -14,7 +14,7 @@ from systemrdl.node import AddrmapNode, FieldNode, RegNode
 from hw.axdimm.channel import Channel
 from hw.axdimm.module import Axdimm
 from hw.axdimm.registers import registers_text
-from hw.csr.register_map import elaborated
+from hw.csr.register_map import elaborated, renamed
 from hw.kernel.kernel import Kernel
 from hw.kernel.registers import WINDOW_BYTES, kernel_text
 from hw.memory_node.node import MemoryNode
@@ -31,6 +31,7 @@ __all__ = [
     "block_name",
     "codes_of",
     "field_reset",
+    "header_text",
     "registers_of",
     "reset_of",
     "words_of",
@@ -63,17 +64,12 @@ class Registers:
 
         Raises ``ImportError`` if what writes them is not installed.
         """
-        from peakrdl_cheader.exporter import CHeaderExporter
-
-        with tempfile.TemporaryDirectory() as work:
-            header = Path(work) / f"{name}.h"
-            CHeaderExporter().export(self.top, str(header), reuse_typedefs=False)
-            return {
-                f"{name}.rdl": self.text,
-                f"{name}.svd": self._svd(name),
-                f"{name}.html": self._html(name),
-                f"{name}.h": header.read_text(),
-            }
+        return {
+            f"{name}.rdl": self.text,
+            f"{name}.svd": self._svd(name),
+            f"{name}.html": self._html(name),
+            f"{name}.h": header_text(self.top),
+        }
 
     def _html(self, name: str) -> str:
         """The register map as an HTML page that loads nothing from elsewhere."""
@@ -178,14 +174,27 @@ class Registers:
                     child(value, "value", str(int(code.value)))
 
 
-def registers_of(component: Any, configuration: Mapping[str, Any]) -> Registers | None:
+def header_text(top: AddrmapNode) -> str:
+    """The C header of a map. Its guard, its types and its macros begin with the map's name.
+
+    Raises ``ImportError`` if what writes it is not installed.
+    """
+    from peakrdl_cheader.exporter import CHeaderExporter
+
+    with tempfile.TemporaryDirectory() as folder:
+        header = Path(folder) / f"{top.inst_name}.h"
+        CHeaderExporter().export(top, str(header), reuse_typedefs=False)
+        return header.read_text()
+
+
+def registers_of(component: Any, configuration: Mapping[str, Any], name: str) -> Registers | None:
     """The registers that the bus of ``component`` leads to, or None if there are none.
 
-    ``configuration`` is what the component was made for, as in its description.
+    ``configuration`` is what the component was made for, as in its description; the map's name is
+    ``name``, with which those of all that it needs begin.
     """
     if isinstance(component, Kernel):
-        text = kernel_text(component.config.rules)
-        return Registers(text=text, top=elaborated("axdimm_kernel", text))
+        return _named(kernel_text(component.config.rules), "axdimm_kernel", name)
     if isinstance(component, Channel | Axdimm):
         windows = ""
         for channel in range(configuration["channels"] if isinstance(component, Axdimm) else 1):
@@ -194,17 +203,18 @@ def registers_of(component: Any, configuration: Mapping[str, Any]) -> Registers 
             windows += f"    axdimm_kernel kernel{index} @ {end - 2 * WINDOW_BYTES:#x};\n"
             windows += f"    axdimm_arbiter arbiter{index} @ {end - WINDOW_BYTES:#x};\n"
         text = registers_text(tuple(configuration["rules"]))
-        return _joined(f'{text}\naddrmap registers {{\n    name = "Registers";\n{windows}}};\n')
+        text += f'\naddrmap registers {{\n    name = "Registers";\n{windows}}};\n'
+        return _named(text, "registers", name)
     if isinstance(component, PimPool):
-        return _joined(pool_text(component.config))
+        return _named(pool_text(component.config), "registers", name)
     if isinstance(component, MemoryNode):
-        return _joined(node_text(component.config))
+        return _named(node_text(component.config), "registers", name)
     return None
 
 
-def _joined(text: str) -> Registers:
-    """The maps that ``registers`` of ``text`` has within it."""
-    return Registers(text=text, top=elaborated("registers", text))
+def _named(text: str, top: str, name: str) -> Registers:
+    text = renamed(text, {top: name}, prefix=f"{name}__")
+    return Registers(text=text, top=elaborated(name, text))
 
 
 def _blocks(node: AddrmapNode) -> Iterator[AddrmapNode]:

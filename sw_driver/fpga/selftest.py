@@ -62,8 +62,8 @@ def _stream(
         connections=connections(ports, joined, {"clk", "rst", "i_valid", "o_valid"}),
     )
     columns = {
-        file: "".join(f"{_joined(row[side], width)}\n" for row in vectors)
-        for side, file in enumerate(("operands.hex", "results.hex"))
+        f"{name}_{file}.hex": "".join(f"{_joined(row[side], width)}\n" for row in vectors)
+        for side, file in enumerate(("operands", "results"))
     }
     return {f"{name}_selftest.v": text, **columns}
 
@@ -91,7 +91,8 @@ def _kernel(kernel: Kernel, name: str, ports: Ports) -> dict[str, str]:
     script = "".join(f"{kind:02x}{place:04x}{data:016x}\n" for kind, place, data in run.script)
     # In memory the first byte is the lowest, in Verilog the last digits are.
     image = "".join(f"{line[::-1].hex()}\n" for line in (*run.before, *run.after))
-    return {f"{name}_selftest.v": text, "script.hex": script, "image.hex": image}
+    vectors = {f"{name}_script.hex": script, f"{name}_image.hex": image}
+    return {f"{name}_selftest.v": text, **vectors}
 
 
 def connections(ports: Ports, joined: Mapping[str, str], declared: set[str]) -> str:

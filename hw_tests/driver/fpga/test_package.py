@@ -19,6 +19,7 @@ import pytest
 from cmsis_svd.parser import SVDParser
 from ipyxact.ipyxact import Component, Port, Vector
 from lxml import etree
+from systemrdl.compiler import RDLCompiler
 
 from hw.axdimm.config import configure
 from hw.csr.register_map import Register, parse_registers
@@ -31,10 +32,11 @@ from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.fpga.buses import find_buses
 from sw_driver.fpga.ipxact import component_text
+from sw_driver.fpga.register_pages import MAPS
 from sw_driver.fpga.registers import registers_of
 from sw_driver.fpga.vectors import kernel_run
 
-KERNEL = ("kernel", "--config", "tiny", "--set", "rules=adam,sum_squares")
+KERNEL = ("kernel", "--config", "tiny", "--set", "rules=adam,sum_squares", "--name", "kernel")
 SMALL = ("fp32_maximum",)
 
 
@@ -49,18 +51,38 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of several designs and configurations, in one folder, with their usual names."""
+    folder = tmp_path_factory.mktemp("packages")
+    designs = (
+        "kernel --config tiny",
+        "kernel --config tiny --set lanes=1 --set rules=sgd",
+        "fp32_maximum",
+        "axdimm --config tiny --lanes 1",
+        "axdimm_channel --config tiny",
+        "pim_pool --pim tiny",
+        "memory_node --node tiny",
+    )
+    return [write(folder / f"part{n}", *each.split()) for n, each in enumerate(designs)]
+
+
+@pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("small") / "package", *SMALL)
 
 
-def fusesoc(folder: Path, target: str, *options: str) -> subprocess.CompletedProcess[str]:
+def fusesoc(
+    folder: Path, target: str, *options: str, tools: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """FuseSoC as at a new user's: with the tools of the wheels, and nothing of an earlier use."""
     (core,) = folder.glob("*.core")
     home = folder.parent / "home"
     binaries = Path(sys.executable).parent
     environment = {
         **os.environ,
-        "PATH": os.pathsep.join([str(folder / "tools"), str(binaries), os.environ["PATH"]]),
+        "PATH": os.pathsep.join(
+            [str(tools or folder / "tools"), str(binaries), os.environ["PATH"]]
+        ),
         **{f"XDG_{kind}_HOME": str(home / kind) for kind in ("CONFIG", "CACHE", "DATA")},
         # Yosys and nextpnr are compiled on first use, which takes more than a minute.
         "YOWASP_CACHE_DIR": str(platformdirs.user_cache_path("YoWASP", appauthor=False)),
@@ -101,12 +123,65 @@ def test_fusesoc_runs_the_targets_of_an_operator(small: Path, target: str) -> No
         assert float(megahertz[-1]) > 25
 
 
+@pytest.mark.parametrize("target", ["lint", pytest.param("sim", marks=needs_icarus)])
+def test_packages_are_parts_of_one_project(
+    packages: list[Path], target: str, tmp_path: Path
+) -> None:
+    """Two configurations of one design and another design below one top."""
+    project = tmp_path / "project"
+    project.mkdir()
+    names = []
+    for package in packages[:3]:
+        shutil.copytree(package, project / package.name)
+        names += [core.stem for core in package.glob("*.core")]
+    assert len(set(names)) == 3
+    instances = "".join(f"  {name} {name}_i ();\n" for name in names)
+    (project / "both.v").write_text(f"module both;\n{instances}endmodule\n")
+    (project / "both.core").write_text(
+        "CAPI=2:\nname: nearmem:nearmem:both:1\nfilesets:\n  rtl:\n    files: [both.v]\n"
+        "    file_type: verilogSource\n"
+        f"    depend: [{', '.join(f'nearmem:nearmem:{name}' for name in names)}]\n"
+        "targets:\n"
+        "  lint: &lint\n    filesets: [rtl]\n    toplevel: both\n    flow: lint\n"
+        "    flags: {nearmem_clock_cells: true}\n"
+        "    flow_options: {tool: verilator, verilator_options: [-Wno-PINMISSING]}\n"
+        "  sim:\n    <<: *lint\n    flow: sim\n    flow_options: {tool: icarus}\n"
+    )
+    result = fusesoc(project, target, tools=packages[0] / "tools")
+    assert result.returncode == 0, result.stdout[-3000:]
+
+
+def test_headers_are_parts_of_one_program(packages: list[Path], tmp_path: Path) -> None:
+    """Those of all packages, and of the register maps alone, with two sets of rules."""
+    for more in ([], ["--rules", "sgd,lion"], ["--rules", "sgd", "--name", "mine"]):
+        assert main(["registers", "--quiet", *more, "--out", str(tmp_path)]) == 0
+    headers = [*tmp_path.glob("*.h"), *(h for each in packages for h in each.rglob("*.h"))]
+    assert len(headers) == 3 * len(MAPS) + 6
+    # What a header is left out for is a type that is missing.
+    types = [f"{header.stem}_t {header.stem}_variable;" for header in headers]
+    text = "\n".join([*(f'#include "{header}"' for header in headers), *types, ""])
+    for compiler, suffix in (("gcc", "c"), ("g++", "cpp")):
+        source = tmp_path / f"all.{suffix}"
+        source.write_text(text)
+        subprocess.run([compiler, "-Wall", "-Werror", "-fsyntax-only", source], check=True)
+
+
+def test_register_descriptions_are_compiled_together(packages: list[Path]) -> None:
+    compiler = RDLCompiler()
+    files = [file for each in packages for file in each.rglob("*.rdl")]
+    for file in files:
+        compiler.compile_file(str(file))
+    tops = {compiler.elaborate(top_def_name=file.stem).top.inst_name for file in files}
+    assert tops == {file.stem for file in files}
+
+
 @needs_icarus
 def test_a_deeper_unit_passes_its_self_test(tmp_path: Path) -> None:
     package = tmp_path / "package"
     options = ["--depth", "add=8", "--src", "--package", str(package), "--quiet"]
     assert main(["verilog", "accumulate_unit", *options]) == 0
-    assert '(* src = "hw/float/add.py:' in (package / "rtl" / "accumulate_unit.v").read_text()
+    (rtl,) = (package / "rtl").iterdir()
+    assert '(* src = "hw/float/add.py:' in rtl.read_text()
     assert "PASS: accumulate_unit" in fusesoc(package, "sim").stdout
 
 
@@ -136,8 +211,13 @@ def test_fusesoc_sets_vivado_up(kernel: Path, target: str) -> None:
     ("file", "old", "new", "says"),
     [
         # A register that is not as it is described, a result, and the design itself.
-        ("selftest/script.hex", r"\A01(\w{4})\w{16}", r"01\g<1>0000000000000100", "register"),
-        ("selftest/image.hex", r"\w(\w{127}\n)\Z", r"5\1", "memory line 127"),
+        (
+            "selftest/kernel_script.hex",
+            r"\A01(\w{4})\w{16}",
+            r"01\g<1>0000000000000100",
+            "register",
+        ),
+        ("selftest/kernel_image.hex", r"\w(\w{127}\n)\Z", r"5\1", "memory line 127"),
         ("rtl/kernel.v", r"assign axi_wstrb = ", "assign axi_wstrb = 64'h1 ^ ", "memory line"),
     ],
 )
@@ -168,7 +248,7 @@ def test_units_pass(name: str, tmp_path: Path) -> None:
 def test_a_wrong_result_of_an_operator_fails(small: Path, tmp_path: Path) -> None:
     broken = tmp_path / "package"
     shutil.copytree(small, broken)
-    results = broken / "selftest" / "results.hex"
+    results = broken / "selftest" / "fp32_maximum_results.hex"
     lines = results.read_text().split("\n")
     lines[77] = f"{int(lines[77], 16) ^ 1:08x}"
     results.write_text("\n".join(lines))
@@ -197,7 +277,7 @@ def test_ipxact_and_svd_follow_their_schemas(name: str, schema: etree.XMLSchema)
     machines = Machines(module=configure("tiny"), pim=configure_pim("tiny"))
     component, configuration, _ = DESIGNS[name](machines)
     ports = [asdict(port) for port in ports_of(component)]
-    registers = registers_of(component, configuration)
+    registers = registers_of(component, configuration, name)
     text = component_text(
         {"name": name, "clock": "clk", "reset": "rst", "ports": ports},
         version="1.0",
@@ -308,7 +388,7 @@ def test_registers_are_those_of_the_simulated_bus(kernel: Path) -> None:
     registers = kernel_map(("adam", "sum_squares")).registers
     described = {each.name: (each.offset_bytes, 64, reset_value(each)) for each in registers}
     assert of_svd == of_ipxact == described
-    script = (kernel / "selftest" / "script.hex").read_text().split()
+    script = (kernel / "selftest" / "kernel_script.hex").read_text().split()
     first_write = next(index for index, step in enumerate(script) if step.startswith("00"))
     on_bus = {int(step[2:6], 16): int(step[6:], 16) for step in script[:first_write]}
     assert on_bus == {
@@ -319,7 +399,7 @@ def test_registers_are_those_of_the_simulated_bus(kernel: Path) -> None:
 def test_other_forms_of_the_register_map_say_the_same(kernel: Path, tmp_path: Path) -> None:
     registers = kernel_map(("adam", "sum_squares"))
     text = (kernel / "registers" / "kernel.rdl").read_text()
-    assert parse_registers("axdimm_kernel", text) == registers
+    assert parse_registers("kernel", text).registers == registers.registers
     page = (kernel / "registers" / "kernel.html").read_text()
     headings = re.findall(r'<h3 id="(\w+)">\w+ at (0x\w+)</h3>', page)
     assert headings == [(each.name, f"{each.offset_bytes:#05x}") for each in registers.registers]
@@ -327,11 +407,11 @@ def test_other_forms_of_the_register_map_say_the_same(kernel: Path, tmp_path: Pa
         [
             f'#include "{kernel / "registers" / "kernel.h"}"\n#include <stddef.h>\n',
             *(
-                f"_Static_assert(offsetof(axdimm_kernel_t, {each.name}) == {each.offset_bytes}"
-                f' && sizeof(((axdimm_kernel_t *)0)->{each.name}) == 8, "{each.name}");\n'
+                f"_Static_assert(offsetof(kernel_t, {each.name}) == {each.offset_bytes}"
+                f' && sizeof(((kernel_t *)0)->{each.name}) == 8, "{each.name}");\n'
                 for each in registers.registers
             ),
-            "_Static_assert(AXDIMM_KERNEL__STATUS__CAUSE_bm == "
+            "_Static_assert(KERNEL__STATUS__CAUSE_bm == "
             f'{registers["status"]["cause"].mask}, "cause");\n',
         ]
     )
@@ -356,7 +436,7 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     folder = tmp_path / "package"
     folder.mkdir()
     write(folder, *SMALL)
-    pins = folder / "boards" / "top_xczu19eg_selftest.xdc"
+    pins = folder / "boards" / "fp32_maximum_top_xczu19eg_selftest.xdc"
     pins.write_text("mine")
     (tmp_path / "file").touch()
     for there in (folder, tmp_path / "file"):

@@ -57,9 +57,8 @@ def ring() -> Assembly:
     return assembly
 
 
-@pytest.fixture(scope="module")
-def simulation() -> Any:
-    path = parts_library(
+def build_ring() -> Path:
+    return parts_library(
         ring,
         name="ring",
         about="a ring",
@@ -67,7 +66,11 @@ def simulation() -> Any:
         harness=HARNESS,
         unused=["axdimm", "kernel", "pim", "rules"],
     )
-    return load_library(path, HARNESS)
+
+
+@pytest.fixture(scope="module")
+def simulation() -> Any:
+    return load_library(build_ring(), HARNESS)
 
 
 def test_both_ways_to_simulate_are_the_same(simulation: Any) -> None:

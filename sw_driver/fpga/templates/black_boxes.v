@@ -1,6 +1,6 @@
-// The ports of what Vivado adds to top_xczu19eg, for tools that do not have it.
+// The ports of what Vivado adds to boards/@@{name}_top_xczu19eg.v, for tools that do not have it.
 (* black_box *)
-module host_wrapper (
+module @@{name}_host_wrapper (
     input wire aclk,
     input wire aresetn,
 @@host_ports
@@ -8,7 +8,7 @@ module host_wrapper (
 endmodule
 
 (* black_box *)
-module ddr4_0 (
+module @@{name}_ddr4_0 (
     input  wire        sys_rst,
     input  wire        c0_sys_clk_p,
     input  wire        c0_sys_clk_n,

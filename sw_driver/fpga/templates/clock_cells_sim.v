@@ -1,5 +1,8 @@
 // Models of the FPGAs' clock gates, for simulators and linters: the enable counts while the clock
 // is low. Blocking and continuous assignments only, so that the clock they pass is no event later.
+// Each package has them; a project has them once.
+`ifndef NEARMEM_CLOCK_CELLS
+`define NEARMEM_CLOCK_CELLS
 module BUFGCE (input wire I, input wire CE, output wire O);
   // verilator lint_off LATCH
   // verilator lint_off PROCASSINIT
@@ -13,3 +16,4 @@ endmodule
 module DCCA (input wire CLKI, input wire CE, output wire CLKO);
   BUFGCE gate (.I(CLKI), .CE(CE), .O(CLKO));
 endmodule
+`endif

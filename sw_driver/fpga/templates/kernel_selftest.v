@@ -1,5 +1,5 @@
 // Self test of @@name, for simulation and for an FPGA: a memory on its AXI4 port, a player of
-// script.hex on its registers, and a comparison of the memory with what a model, which shares
+// a script on its registers, and a comparison of the memory with what a model, which shares
 // nothing with the design, says that it holds at the end.
 module @@{name}_selftest (
     input  wire clk,
@@ -20,8 +20,8 @@ module @@{name}_selftest (
   reg [511:0] image [0:2*LINES-1];
   reg [511:0] memory [0:LINES-1];
   initial begin
-    $readmemh("script.hex", script);
-    $readmemh("image.hex", image);
+    $readmemh("@@{name}_script.hex", script);
+    $readmemh("@@{name}_image.hex", image);
   end
 
   reg [15:0] random;

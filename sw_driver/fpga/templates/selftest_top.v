@@ -1,6 +1,6 @@
 // The self test of @@name on @@board. Of the lights 0 says that it passed, 1 that it failed, and 7
 // blinks. The button starts it again.
-module @@top (
+module @@{name}_@@top (
     input  wire @@clock,
     input  wire button,
     output wire [7:0] led

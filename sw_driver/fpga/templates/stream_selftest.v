@@ -1,6 +1,6 @@
-// Self test of @@name, for simulation and for an FPGA: applies the operands of operands.hex, with
-// idle cycles in between, and compares each result, and the cycle in which it comes, with
-// results.hex. Made by a model that shares nothing with the design.
+// Self test of @@name, for simulation and for an FPGA: applies operands, with idle cycles in
+// between, and compares each result, and the cycle in which it comes, with those that are expected.
+// Made by a model that shares nothing with the design.
 module @@{name}_selftest (
     input  wire clk,
     input  wire rst,
@@ -14,8 +14,8 @@ module @@{name}_selftest (
   reg [@@{operands_high}:0] operands [0:VECTORS-1];
   reg [@@{results_high}:0] results [0:VECTORS-1];
   initial begin
-    $readmemh("operands.hex", operands);
-    $readmemh("results.hex", results);
+    $readmemh("@@{name}_operands.hex", operands);
+    $readmemh("@@{name}_results.hex", results);
   end
 
   // The next of each, read ahead as block memory needs it.

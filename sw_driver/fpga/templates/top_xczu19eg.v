@@ -1,13 +1,13 @@
 // @@name on the XCZU19EG with DDR4 on its memory port. Two parts come from Vivado and are not here:
 //
-// ddr4_0        the IP "DDR4 SDRAM (MIG)" with an AXI4 interface: data width 512, address width
-//               @@address_bits, ID width 1, for a DIMM or components of 64 bits in all. Its user clock, a
-//               quarter of the memory's, is the clock of everything here: @@mhz MHz.
-// host_wrapper  a block design: the processing system, and a SmartConnect that makes of its master
-//               port @@host_bus of @@host_bits bits with @@host_address_bits address bits, external as M_AXI, on this clock.
+// @@{name}_ddr4_0: the IP "DDR4 SDRAM (MIG)" with an AXI4 interface: data width 512, address width
+//   @@address_bits, ID width 1, for a DIMM or components of 64 bits in all. Its user clock, a quarter of
+//   the memory's, is the clock of everything here: @@mhz MHz.
+// @@{name}_host_wrapper: a block design: the processing system, and a SmartConnect that makes of its
+//   master port @@host_bus of @@host_bits bits with @@host_address_bits address bits, external as M_AXI, on this clock.
 //
-// boards/xczu19eg_black_boxes.v has their ports for other tools.
-module top_xczu19eg (
+// boards/@@{name}_xczu19eg_black_boxes.v has their ports for other tools.
+module @@{name}_top_xczu19eg (
     input  wire        c0_sys_clk_p,
     input  wire        c0_sys_clk_n,
     input  wire        sys_rst,
@@ -37,7 +37,7 @@ module top_xczu19eg (
 
 @@wires
 
-  host_wrapper host (
+  @@{name}_host_wrapper host (
     .aclk(clk),
     .aresetn(!rst),
 @@host_connections
@@ -47,7 +47,7 @@ module top_xczu19eg (
 @@connections
   );
 
-  ddr4_0 memory (
+  @@{name}_ddr4_0 memory (
     .sys_rst(sys_rst),
     .c0_sys_clk_p(c0_sys_clk_p),
     .c0_sys_clk_n(c0_sys_clk_n),
