@@ -41,6 +41,8 @@ CHEAP: tuple[type[nn.Module], ...] = (
 )
 """Layers that are computed faster than their output is moved: the exception of the paper (IV)."""
 
+_C: Any = torch._C
+
 _REACH = 64
 """How many saved storages before the present one a prefetched one may have been saved."""
 
@@ -66,14 +68,19 @@ class _View(NamedTuple):
     stride: Any
     offset: Any
     dtype: torch.dtype
+    conjugate: bool
+    negative: bool
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _View:
-        return cls(tensor.size(), tensor.stride(), tensor.storage_offset(), tensor.dtype)
+        lies = tensor.size(), tensor.stride(), tensor.storage_offset()
+        return cls(*lies, tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
-    def on(self, values: torch.Tensor) -> torch.Tensor:
-        empty = torch.empty(0, dtype=self.dtype)
-        return empty.set_(values.untyped_storage(), self.offset, self.size, self.stride)
+    def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        made = torch.empty(0, dtype=self.dtype, device="cpu")
+        made.set_(storage, self.offset, self.size, self.stride)
+        made = made.conj() if self.conjugate else made
+        return torch.ops.aten._neg_view(made) if self.negative else made
 
 
 @dataclass(eq=False)
@@ -90,48 +97,71 @@ class _Place:
     """The end of the copy back to the device's memory."""
 
 
+_UNNEEDED: weakref.WeakKeyDictionary[DeviceNode, list[_Place]] = weakref.WeakKeyDictionary()
+"""What may be freed, by device: graphs may outlive the overlay that they were made under."""
+
+
 @dataclass(eq=False)
 class _Saved:
     """A storage that the backward pass needs."""
 
     number: int
+    key: Any
     place: _Place
     values: torch.Tensor | None = None
     """All bytes of the storage, while they are on the device."""
-    recipe: _Recipe | None = None
-    changed: bool = False
-    """Whether the layer that saved the storage changed it afterwards."""
+    counter: torch.Tensor | None = None
+    """A tensor without bytes, of the storage's version; if the storage itself was saved."""
+    recipe: tuple[_Call, _Saved] | None = None
+    """How it is made again, and of what."""
 
 
 @dataclass(eq=False)
-class _Recipe:
-    """How the output of a cheap layer is made again."""
+class _Packed:
+    """What autograd holds of a saved tensor."""
 
-    module: nn.Module
-    training: bool
-    source: _Saved
+    counter: torch.Tensor
+    """The tensor itself if it stays; else one without its bytes, which shares its version."""
+    version: int
+    saved: _Saved | None = None
+    view: _View | None = None
+
+
+@dataclass(eq=False)
+class _Call:
+    """A call of a cheap layer, with all that its output depends on but the input's bytes."""
+
+    source: Any
+    """Storage and version of the input."""
     view: _View
-    """The layer's input, as a view of the source."""
+    """The input, as a view of its storage."""
     random: torch.Tensor | None
-    """State of the random numbers before the layer ran."""
+    """State of the random numbers before the call."""
+    autocast: tuple[bool, torch.dtype]
+    threads: int
+    """The order of sums depends on it."""
+    layer: nn.Module | None = None
+    """The layer as it was, with parameters and buffers of its own."""
 
-    def made(self, values: torch.Tensor) -> torch.Tensor:
-        """All bytes of the output's storage, from those of the source.
-
-        A layer that works in place changes them, as it did before: nobody else needs them then.
-        """
-        buffers = [(each, each.clone()) for each in self.module.buffers()]
-        training = self.module.training
-        with torch.no_grad(), torch.random.fork_rng([], enabled=self.random is not None):
+    def again(self, values: torch.Tensor) -> torch.Tensor:
+        """All bytes of the output's storage, from those of the input's."""
+        assert self.layer is not None
+        if getattr(self.layer, "inplace", False):
+            values = values.clone()
+        enabled, dtype = self.autocast
+        threads = torch.get_num_threads()
+        with (
+            torch.no_grad(),
+            torch.autocast("cpu", dtype, enabled),
+            torch.random.fork_rng([], enabled=self.random is not None),
+        ):
             if self.random is not None:
                 torch.set_rng_state(self.random)
-            self.module.training = self.training
+            torch.set_num_threads(self.threads)
             try:
-                return _bytes_of(self.module.forward(self.view.on(values)))
+                return _bytes_of(self.layer.forward(self.view.on(values.untyped_storage())))
             finally:
-                self.module.training = training
-                for buffer, before in buffers:
-                    buffer.copy_(before)
+                torch.set_num_threads(threads)
 
 
 class MemoryOverlay:
@@ -142,9 +172,12 @@ class MemoryOverlay:
         with MemoryOverlay(model, device):
             criterion(model(inputs), targets).backward()
 
-    Losses, gradients and buffers are those without it, bit for bit. The device's own memory holds
-    what is under way only; when it is full, moves wait for those before them. What is not on the
-    CPU, parameters, buffers and small tensors stay where they are.
+    Losses, gradients and buffers are those without it, bit for bit, and so is the error if a saved
+    tensor has been changed in place; a change past PyTorch's count of them (``.data``, NumPy) is
+    seen only while somebody else holds the tensor. The device's own memory holds what is under way
+    only; when it is full, moves wait for those before them. Parameters, buffers, small tensors and
+    whatever is not a plain tensor of the CPU (sparse, nested, quantized, of another class) stay
+    where they are.
 
     Raises :class:`~sw_driver.device.errors.OutOfMemoryError`, in the forward pass, if remote memory
     is full, or if a storage does not fit into the device's memory.
@@ -152,7 +185,8 @@ class MemoryOverlay:
     Parameters
     ----------
     recomputed
-        Types of modules whose output is computed again where their input comes back anyway.
+        Types of :data:`CHEAP` whose output is computed again where their input comes back anyway.
+        Outputs of subclasses and of calls with keywords, hooks or modes of PyTorch are moved.
     prefetched
         So many storages are asked for before the backward pass needs them, the last saved first.
     least_bytes
@@ -175,6 +209,13 @@ class MemoryOverlay:
             raise ValueError(
                 f"prefetched and least_bytes must be at least 0, got {prefetched} and {least_bytes}"
             )
+        for each in recomputed:
+            if each not in CHEAP:
+                names = ", ".join(cheap.__name__ for cheap in CHEAP)
+                raise ValueError(
+                    f"recomputed has {each!r}, which is none of {names}: leave it out, so that its "
+                    "output is moved"
+                )
         self.statistics = OverlayStatistics()
         self._model = model
         self._device = device
@@ -189,17 +230,17 @@ class MemoryOverlay:
         self._saved: weakref.WeakValueDictionary[Any, _Saved] = weakref.WeakValueDictionary()
         """Saved storages, by storage and version."""
         self._numbered: weakref.WeakValueDictionary[int, _Saved] = weakref.WeakValueDictionary()
-        self._makers: dict[Any, tuple[Any, dict[str, Any]]] = {}
-        """How outputs of cheap layers are made, by storage and version: those of the input, and the
-        rest of a recipe."""
-        self._running: list[tuple[Any, _View, torch.Tensor | None] | None] = []
-        """Layers that run now: the input's storage and version, and how it lies there."""
+        self._calls: dict[Any, _Call] = {}
+        """How outputs of the last cheap layers were made, by storage and version."""
+        self._running: list[_Call | None] = []
+        """Layers that run now, and how those are called whose output can be made again."""
         self._new: list[tuple[_Saved, torch.Tensor]] = []
-        """Storages that were saved by the layers that run now."""
+        """Storages that were saved by the layer or operation that runs now."""
+        self._operation = 0
         self._leaving: deque[tuple[int, Event]] = deque()
         """Addresses in device memory that are being copied from, each with the end of the copy."""
         self._coming: weakref.WeakSet[_Saved] = weakref.WeakSet()
-        self._unneeded: list[_Place] = []
+        self._unneeded = _UNNEEDED.setdefault(device, [])
         self._hooks: list[Any] = []
         self._packing: Any = None
 
@@ -222,7 +263,9 @@ class MemoryOverlay:
             hook.remove()
         self._hooks.clear()
         self._running.clear()
-        self._makers.clear()
+        self._calls.clear()
+        if error[0] is not None:
+            self._new.clear()  # it stays where it is
         self._settle()
         self._out.synchronize()
         self._back.synchronize()
@@ -233,33 +276,54 @@ class MemoryOverlay:
     # Forward: what layers save.
 
     def _before(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        cheap = isinstance(module, self._cheap) and torch.is_grad_enabled()
-        if cheap and len(inputs) == 1 and isinstance(inputs[0], torch.Tensor):
-            random = torch.get_rng_state() if isinstance(module, nn.Dropout) else None
-            self._running.append((_key(inputs[0]), _View.of(inputs[0]), random))
-        else:
-            self._running.append(None)
+        call = None
+        if len(inputs) == 1 and _plain(inputs[0]) and self._cheap_call_of(module):
+            call = _Call(
+                _key(inputs[0]),
+                _View.of(inputs[0]),
+                torch.get_rng_state() if isinstance(module, nn.Dropout) else None,
+                (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+                torch.get_num_threads(),
+            )
+        self._running.append(call)
+
+    def _cheap_call_of(self, module: nn.Module) -> bool:
+        """Whether calling a module is a cheap layer's calculation and nothing else."""
+        return (
+            type(module) in self._cheap
+            and len(module._forward_pre_hooks) == len(module._forward_hooks) == 1
+            and not nn.modules.module._global_forward_hooks
+            and not (_C._len_torch_function_stack() or _C._len_torch_dispatch_stack())
+        )
 
     def _after(self, module: nn.Module, _: tuple[Any, ...], output: Any) -> None:
-        given = self._running.pop() if self._running else None
-        if given is not None and isinstance(output, torch.Tensor):
-            source, view, random = given
-            if source != _key(output):
-                self._makers[_key(output)] = (
-                    source,
-                    {"module": module, "training": module.training, "view": view, "random": random},
-                )
+        call = self._running.pop() if self._running else None
+        if (
+            call is not None
+            and _plain(output)
+            and call.source != _key(output)
+            and (call.source in self._saved or call.source in self._calls)
+            and (layer := _as_it_is(module)) is not None
+        ):
+            call.layer = layer
+            self._calls[_key(output)] = call
+            if len(self._calls) > _REACH:
+                del self._calls[next(iter(self._calls))]
         self._settle()
 
-    def _pack(self, tensor: torch.Tensor) -> tuple[_Saved, _View] | torch.Tensor:
-        storage = tensor.untyped_storage()
+    def _pack(self, tensor: torch.Tensor) -> _Packed:
         if (
-            tensor.device.type != "cpu"
-            or tensor.layout != torch.strided
-            or storage.nbytes() < max(self._least_bytes, 1)
+            not _plain(tensor)
+            or (storage := tensor.untyped_storage()).nbytes() < max(self._least_bytes, 1)
             or StorageWeakRef(storage) in self._kept
         ):
-            return tensor.detach()
+            # Its gradient function, if it has one, holds what this returns.
+            stays = tensor.detach() if tensor.grad_fn is not None else tensor
+            return _Packed(stays, stays._version)
+        operation = _C._autograd._get_sequence_nr()
+        if not self._running and operation != self._operation:
+            self._settle()
+        self._operation = operation
         self._collect()
         key = _key(tensor)
         saved = self._saved.get(key) or self._made_again(key)
@@ -267,12 +331,13 @@ class MemoryOverlay:
             saved = self._note(key)
             saved.values = _bytes_of(tensor)
             self._new.append((saved, tensor.detach()))
-        if not self._running:
-            self._settle()
-        return saved, _View.of(tensor)
+        counter = tensor.detach()
+        counter.data = torch.empty(0, dtype=tensor.dtype, device="cpu")
+        saved.counter = counter
+        return _Packed(counter, counter._version, saved, _View.of(tensor))
 
     def _note(self, key: Any) -> _Saved:
-        saved = _Saved(self._count, _Place())
+        saved = _Saved(self._count, key, _Place())
         self._count += 1
         self._saved[key] = self._numbered[saved.number] = saved
         weakref.finalize(saved, self._unneeded.append, saved.place).atexit = False
@@ -287,27 +352,32 @@ class MemoryOverlay:
         saved.recipe = recipe
         return saved
 
-    def _recipe(self, key: Any) -> _Recipe | None:
-        source_key, rest = self._makers.get(key, (None, {}))
-        source = source_key and (self._saved.get(source_key) or self._made_again(source_key))
-        return _Recipe(source=source, **rest) if source else None
+    def _recipe(self, key: Any) -> tuple[_Call, _Saved] | None:
+        call = self._calls.get(key)
+        source = call and (self._saved.get(call.source) or self._made_again(call.source))
+        return (call, source) if call and source else None
 
     def _settle(self) -> None:
-        """Sends off what layers have saved, but for what can be made again."""
-        for saved, tensor in self._new:
-            saved.changed = self._saved.get(_key(tensor)) is not saved
-            saved.recipe = self._recipe(_key(tensor))
+        """Sends off what layers have saved, but for what can be made again.
+
+        An operation may save what it is yet to fill in (``rrelu`` its noise): it is over now.
+        """
+        while self._new:
+            saved, tensor = self._new.pop(0)
+            if _key(tensor) != saved.key:
+                # Changed in place since. Unpacking raises, and nothing is made of it.
+                self._saved.pop(saved.key, None)
+            saved.recipe = self._recipe(saved.key)
             if saved.recipe is None:
                 self._send(saved)
             saved.values = None
-        self._new.clear()
 
     def _send(self, saved: _Saved) -> None:
         values, place = saved.values, saved.place
         assert values is not None
         place.size = values.numel()
-        staged = self._room(place.size)
         place.remote = self._device.cuda_malloc_remote(place.size, compressed=self._compressed)
+        staged = self._room(place.size)
         self._device.write(staged, values.numpy())
         self._device.cuda_memcpy_async(
             place.remote, staged, place.size, Direction.LOCAL_TO_REMOTE, self._out
@@ -318,28 +388,35 @@ class MemoryOverlay:
 
     # Backward: what it needs.
 
-    def _unpack(self, packed: tuple[_Saved, _View] | torch.Tensor) -> torch.Tensor:
-        if isinstance(packed, torch.Tensor):
-            return packed
-        self._makers.clear()
+    def _unpack(self, packed: _Packed) -> torch.Tensor:
+        saved, view, counter = packed.saved, packed.view, packed.counter
+        if counter._version != packed.version:
+            size = list(counter.size() if view is None else view.size)
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: [{counter.type()} {size}] is at version {counter._version}; "
+                f"expected version {packed.version} instead: change a copy of it"
+            )
+        if saved is None or view is None:
+            return counter
         self._settle()
         self._collect()
-        saved, view = packed
         values = self._values(saved)
         before = (self._numbered.get(saved.number - step) for step in range(1, _REACH))
         for other in islice(filter(None, before), self._prefetched):
             self._ask_for(other)
-        return view.on(values)
+        held = torch.UntypedStorage._new_with_weak_ptr(saved.key[0].cdata)
+        made = counter.detach()
+        made.data = view.on(values.untyped_storage() if held is None else held)
+        return made
 
     def _values(self, saved: _Saved) -> torch.Tensor:
         """All bytes of a saved storage; from now on they are there."""
-        if saved.changed:
-            raise RuntimeError(
-                "a tensor that a layer saved for its gradient was changed in place afterwards: "
-                "change a copy of it"
-            )
+        if saved.counter is not None and saved.counter._version != saved.key[1]:
+            saved.values = None  # The backward pass itself may have changed them.
         if saved.values is None and saved.recipe is not None:
-            saved.values = saved.recipe.made(self._values(saved.recipe.source))
+            call, source = saved.recipe
+            saved.values = call.again(self._values(source))
             self.statistics.bytes_recomputed += saved.values.numel()
         elif saved.values is None:
             self._ask_for(saved, must=True)
@@ -351,7 +428,7 @@ class MemoryOverlay:
         """Has a saved storage, or what it is made of, come back, unless there is no room and it
         need not."""
         while saved.recipe is not None:
-            saved = saved.recipe.source
+            saved = saved.recipe[1]
         place = saved.place
         if saved.values is not None or place.back is not None:
             return
@@ -379,7 +456,7 @@ class MemoryOverlay:
         place.back.synchronize()
         saved.values = torch.from_numpy(self._device.read(place.staged, place.size).copy())
         self._device.cuda_free(place.staged)
-        place.staged = None
+        place.staged = place.back = None
         self._coming.discard(saved)
 
     # The device's memory.
@@ -421,5 +498,31 @@ def _key(tensor: torch.Tensor) -> Any:
     return StorageWeakRef(tensor.untyped_storage()), tensor._version
 
 
+def _plain(tensor: Any) -> bool:
+    """Whether something is a tensor on the CPU that is a view of bytes, and no more than that."""
+    return (
+        type(tensor) in (torch.Tensor, nn.Parameter)
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not (tensor.is_nested or tensor.is_quantized or tensor.is_inference())
+        and not _C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
+def _as_it_is(module: nn.Module) -> nn.Module | None:
+    """A copy of a cheap layer that keeps its values, if all its attributes do."""
+    for name, value in vars(module).items():
+        if name[0] != "_" and not isinstance(value, int | float | str | tuple | None):
+            return None
+    copied = type(module).__new__(type(module))
+    vars(copied).update(vars(module))
+    for own in ("_parameters", "_buffers"):
+        held = getattr(module, own).items()
+        vars(copied)[own] = {
+            name: each if each is None else each.detach().clone() for name, each in held
+        }
+    return copied
+
+
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(tensor.untyped_storage())
