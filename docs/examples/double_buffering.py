@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from sw_driver.axdimm import Axdimm
+from nearmem import Axdimm
 
 LAYERS = 8
 PARAMETERS = 200_000

@@ -15,11 +15,10 @@ import tempfile
 import numpy as np
 import torch
 
-from sw_driver.axdimm import Axdimm, BackendOptions
+from nearmem import Axdimm, BackendOptions
+from nearmem.torch import AdamW, DeviceMemory, Offloading, TensorStore
 from sw_driver.experiments.training.data import load_library_text
 from sw_driver.experiments.training.gpt import Gpt, GptSettings
-from sw_driver.torch import AdamW
-from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
 
 LARGE = GptSettings(layers=5, width=128, context=32, batch_windows=1)
 SMALL = GptSettings(layers=2, width=32, context=16, batch_windows=1)  # for the RTL

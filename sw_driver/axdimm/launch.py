@@ -74,17 +74,12 @@ def launch(
         "rule": state.rules.index(rule),
     }
 
-    def release() -> None:
-        for each in users:
-            each.remove(run.what)
-
     run = KernelRun(
         session.domain,
         rule=chosen,
         channel=state.number,
         nparams=count,
         t=int(checked["t"]) if "t" in checked else None,
-        cleanup=release,
     )
     timeout = (
         TIMEOUT_FABRIC_CYCLES + TIMEOUT_FABRIC_CYCLES_PER_BEAT * run.beats
@@ -105,7 +100,7 @@ def launch(
         return (yield from state.follow(run, timeout))
 
     for each in users:
-        each.append(run.what)
+        each.add(run)
     if stream is not None:
         stream.submit(run, start_and_follow)
         return run

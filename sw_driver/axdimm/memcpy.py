@@ -223,17 +223,10 @@ class Copies:
         check_overlap(destination, source, size)
         if stream is not None:
             session.check_stream(stream)
-        users = [each.allocation.users for each in (destination, source) if each.allocation]
-
-        def release() -> None:
-            for each in users:
-                each.remove(handle.what)
-
-        handle: Handle[None] = Handle(
-            f"{call} of {size} bytes", session.domain, total=size, cleanup=release
-        )
-        for each in users:
-            each.append(handle.what)
+        handle: Handle[None] = Handle(f"{call} of {size} bytes", session.domain, total=size)
+        for each in (destination, source):
+            if each.allocation:
+                each.allocation.users.add(handle)
         steps = partial(
             copy,
             destination,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 
 from hw.rules.update_rule import UpdateRule
@@ -127,7 +127,6 @@ class KernelRun(Handle[RunResult]):
         channel: int,
         nparams: int,
         t: int | None,
-        cleanup: Callable[[], None],
     ) -> None:
         step = "" if t is None else f"step {t} of "
         super().__init__(
@@ -135,7 +134,6 @@ class KernelRun(Handle[RunResult]):
             domain,
             total=nparams,
             unit="parameters",
-            cleanup=cleanup,
         )
         self.rule = rule
         """The update rule that the run computes."""

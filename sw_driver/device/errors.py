@@ -41,8 +41,8 @@ class AxdimmError(Exception):
 
 
 class InvalidArgumentError(AxdimmError, ValueError):
-    """An argument is none of its values: a device's name, a channel, a size, an option, a tensor or
-    hyper-parameter of a rule, a buffer, a register, a handle, a bank or a layer.
+    """An argument is none of its values: a device's name, a channel, a size, a count, a rate, an
+    option, a tensor or hyper-parameter of a rule, a buffer, a register, a handle, a bank, a layer.
 
     Nothing was done. The message names the value and those that are possible.
     """

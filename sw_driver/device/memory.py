@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw.logic.line import LINE_BYTES
+from sw_driver.device.clock import Operation
 from sw_driver.device.errors import (
     BusyError,
     InvalidArgumentError,
@@ -33,6 +34,7 @@ __all__ = [
     "MemoryStatistics",
     "NvmePointer",
     "Pointer",
+    "Users",
     "checked_channel",
     "checked_size",
 ]
@@ -91,6 +93,39 @@ _numbers = itertools.count(1)
 """Numbers of allocations over all tables: no pointer into one memory is one into another."""
 
 
+class Users:
+    """The operations, queued or in progress, that need a piece of memory."""
+
+    def __init__(self) -> None:
+        self._operations: list[Operation] = []
+        self._most = 8
+
+    def add(self, operation: Operation) -> None:
+        """From now until its end, in the program's time, the operation needs the memory."""
+        if len(self._operations) >= self._most:
+            self._operations = self._under_way()
+            self._most = 2 * len(self._operations) + 8
+        self._operations.append(operation)
+
+    def check(self, memory: str, **details: object) -> None:
+        """Raises :class:`BusyError` if an operation needs the memory, with the ``details``."""
+        users = tuple(each.what for each in self._under_way())
+        if users:
+            raise BusyError(
+                f"{memory} is in use by {', '.join(dict.fromkeys(users))}: wait for the end first",
+                **details,
+                users=users,
+            )
+
+    def _under_way(self) -> list[Operation]:
+        """Those that are not over, or ahead of the program's time."""
+        return [
+            each
+            for each in self._operations
+            if not each.over or each.time > each.domain.clock.present
+        ]
+
+
 @dataclass(kw_only=True)
 class Allocation:
     """A piece of memory that is in use."""
@@ -100,8 +135,7 @@ class Allocation:
     address: int
     nbytes: int
     """Bytes that were asked for."""
-    users: list[str] = field(default_factory=list)
-    """Operations, queued or in progress, that need the allocation, in words."""
+    users: Users = field(default_factory=Users)
 
 
 class AllocationTable(Generic[P]):
@@ -201,14 +235,11 @@ class AllocationTable(Generic[P]):
                 address=pointer.address,
                 allocation_address=allocation.address,
             )
-        if allocation.users:
-            raise BusyError(
-                f"address {pointer.address:#x} on channel {allocation.channel} is in use by "
-                f"{', '.join(dict.fromkeys(allocation.users))}: wait for the end first",
-                channel=allocation.channel,
-                address=pointer.address,
-                users=tuple(allocation.users),
-            )
+        allocation.users.check(
+            f"address {pointer.address:#x} on channel {allocation.channel}",
+            channel=allocation.channel,
+            address=pointer.address,
+        )
         del self._allocations[allocation.number]
         return allocation
 

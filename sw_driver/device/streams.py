@@ -48,7 +48,6 @@ class Handle(Operation, Generic[T]):
     what: the operation in words.
     domain: the device's time.
     total, unit: of the progress.
-    cleanup: is called at the end, good or bad.
     """
 
     def __init__(
@@ -58,12 +57,10 @@ class Handle(Operation, Generic[T]):
         *,
         total: int = 0,
         unit: str = "bytes",
-        cleanup: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(what, domain)
         self.stream: Stream | None = None
         """The stream that the operation is queued in, if it is in one."""
-        self._cleanup = cleanup
         self._trace: TracebackType | None = None
         self._total = total
         self._unit = unit
@@ -198,25 +195,20 @@ class Handle(Operation, Generic[T]):
         """Ends the operation; only the first call does."""
         if self.over:
             return
-        try:
-            cleanup, self._cleanup = self._cleanup, None  # with what it refers to
-            if cleanup is not None:
-                cleanup()
-        finally:
-            if self._began is None:
-                self._began = self.domain.cycles(self.time)
-            if isinstance(outcome, BaseException):
-                self.error = outcome
-                self._trace = outcome.__traceback__
-            else:
-                self.result = outcome
-                self._done_units = self._total
-            self.over = True
-            for callback in self._callbacks:
-                self.domain.clock.postpone(callback, self.time)
-            self._callbacks.clear()
-            if self.stream is not None:
-                self.stream.ended(self)
+        if self._began is None:
+            self._began = self.domain.cycles(self.time)
+        if isinstance(outcome, BaseException):
+            self.error = outcome
+            self._trace = outcome.__traceback__
+        else:
+            self.result = outcome
+            self._done_units = self._total
+        self.over = True
+        for callback in self._callbacks:
+            self.domain.clock.postpone(callback, self.time)
+        self._callbacks.clear()
+        if self.stream is not None:
+            self.stream.ended(self)
 
     def __repr__(self) -> str:
         if self.over:

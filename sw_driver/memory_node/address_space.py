@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from ..device.errors import BusyError, InvalidArgumentError, PointerError, RangeError
-from ..device.memory import Allocator, MemoryStatistics
+from ..device.errors import InvalidArgumentError, PointerError, RangeError
+from ..device.memory import Allocator, MemoryStatistics, Users
+from ..numbers import check_integer
 from .network import Side
 from .packets import LINE_BYTES
 
-__all__ = ["AddressSpace", "Placement", "Stretch"]
+__all__ = ["AddressSpace", "Placement", "Stretch", "checked_placement"]
 
 
 class Placement(Enum):
@@ -23,6 +24,15 @@ class Placement(Enum):
     """Pages go to one memory-node, the left one first, as long as it has room."""
     BW_AWARE = "bw-aware"
     """Pages go to the left and to the right memory-node in turn, so that both move the data."""
+
+
+def checked_placement(placement: Placement) -> Placement:
+    """Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is none."""
+    if not isinstance(placement, Placement):
+        raise InvalidArgumentError(
+            f"placement is {placement!r}: expected one of {', '.join(map(str, Placement))}"
+        )
+    return placement
 
 
 class Stretch(NamedTuple):
@@ -67,7 +77,8 @@ class AddressSpace:
     ----------
     local_bytes, share_bytes, page_bytes
         Size of the device's memory, of its share of each memory-node, and of a page: multiples of
-        64, and the share one of the page. ``ValueError`` otherwise.
+        64, and the share one of the page. Raises
+        :class:`~sw_driver.device.errors.InvalidArgumentError` otherwise.
     """
 
     def __init__(self, *, local_bytes: int, share_bytes: int, page_bytes: int) -> None:
@@ -76,8 +87,8 @@ class AddressSpace:
             ("page_bytes", page_bytes, LINE_BYTES),
             ("share_bytes", share_bytes, page_bytes),
         ):
-            if size <= 0 or unit <= 0 or size % unit:
-                raise ValueError(f"{name} must be a positive multiple of {unit}, got {size}")
+            if check_integer(name, size) % unit:
+                raise InvalidArgumentError(f"{name} is {size}: expected a multiple of {unit}")
         self._local_bytes = local_bytes
         self._page_bytes = page_bytes
         self._local = Allocator(limit_bytes=local_bytes)
@@ -89,8 +100,8 @@ class AddressSpace:
         """Bytes asked for in each allocation, by its address."""
         self._starts: list[int] = []
         """Addresses of the allocations in ascending order."""
-        self._users: dict[int, list[str]] = {}
-        """Copies, queued or in progress, that need an allocation, in words, by its address."""
+        self._users: dict[int, Users] = {}
+        """The copies that need an allocation, by its address."""
 
     @property
     def local(self) -> MemoryStatistics:
@@ -103,19 +114,22 @@ class AddressSpace:
         return self._remote.statistics()
 
     def is_remote(self, address: int) -> bool:
-        """Whether ``address`` is not in the device's own memory."""
-        return address >= self._local_bytes
+        """Whether ``address`` is not in the device's own memory. Raises
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no address."""
+        return check_integer("an address", address, 0) >= self._local_bytes
 
     def allocate(self, nbytes: int) -> int:
         """Allocates in the device's own memory; raises
         :class:`~sw_driver.device.errors.OutOfMemoryError` if there is no room."""
-        address = self._local.allocate(_size(nbytes))
+        nbytes = check_integer("nbytes", nbytes)
+        address = self._local.allocate(nbytes)
         return self._note(address, nbytes)
 
     def allocate_remote(self, nbytes: int, placement: Placement) -> int:
         """Allocates in the shares; raises :class:`~sw_driver.device.errors.OutOfMemoryError` if
         there is no room."""
-        first = self._remote.allocate(_size(nbytes)) // self._page_bytes
+        nbytes = check_integer("nbytes", nbytes)
+        first = self._remote.allocate(nbytes) // self._page_bytes
         left, right = self._pages[Side.LEFT], self._pages[Side.RIGHT]
         for number in range(-(-nbytes // self._page_bytes)):
             side = Side(number % 2) if placement is Placement.BW_AWARE else Side.LEFT
@@ -131,6 +145,7 @@ class AddressSpace:
         Raises :class:`~sw_driver.device.errors.PointerError`, and
         :class:`~sw_driver.device.errors.BusyError` while a copy needs it.
         """
+        check_integer("address", address, 0)
         nbytes = self._sizes.get(address)
         if nbytes is None or self.is_remote(address) != remote:
             kind = "remote" if remote else "local"
@@ -146,14 +161,8 @@ class AddressSpace:
                 "not freed since",
                 address=address,
             )
-        if users := self._users.get(address):
-            raise BusyError(
-                f"{address:#x} is in use by {', '.join(dict.fromkeys(users))}: wait for the end "
-                "first",
-                address=address,
-                users=tuple(users),
-            )
-        del self._sizes[address]
+        self.users(address).check(f"{address:#x}", address=address)
+        del self._sizes[address], self._users[address]
         self._starts.remove(address)
         if not remote:
             self._local.free(address)
@@ -164,18 +173,20 @@ class AddressSpace:
             side, page = self._table.pop(number)
             self._pages[side].give_back(page)
 
-    def users(self, address: int) -> list[str]:
-        """The copies that need the allocation that ``address`` is in, for them to add and to remove
-        themselves: as long as there is one it cannot be freed."""
+    def users(self, address: int) -> Users:
+        """The copies that need the allocation that ``address`` is in, for them to add themselves:
+        as long as there is one it cannot be freed."""
         start = self.start_of(address)
         assert start is not None
-        return self._users.setdefault(start, [])
+        return self._users.setdefault(start, Users())
 
     def check(self, address: int, nbytes: int) -> int:
         """Bytes from ``address`` to the end of its allocation, which ``nbytes`` must not pass.
 
-        Raises :class:`RangeError`.
+        Raises :class:`~sw_driver.device.errors.RangeError`, and
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no number of bytes.
         """
+        check_integer("nbytes", nbytes, None)
         start = self.start_of(address)
         left = 0 if start is None else start + self._sizes[start] - address
         if nbytes < 1 or nbytes > left:
@@ -211,6 +222,7 @@ class AddressSpace:
 
     def start_of(self, address: int) -> int | None:
         """Where the allocation begins that ``address`` is in; None if it is in none."""
+        check_integer("an address", address, 0)
         index = bisect(self._starts, address) - 1
         if index < 0:
             return None
@@ -221,9 +233,3 @@ class AddressSpace:
         self._sizes[address] = nbytes
         insort(self._starts, address)
         return address
-
-
-def _size(nbytes: int) -> int:
-    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < 1:
-        raise InvalidArgumentError(f"size must be an integer from 1, got {nbytes!r}", nbytes=nbytes)
-    return nbytes

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..device.errors import InvalidArgumentError, RangeError
 from ..device.memory import MemoryStatistics
 from ..device.streams import Handle
-from .address_space import AddressSpace, Placement
+from .address_space import AddressSpace, Placement, checked_placement
 from .compression import BLOCK_BYTES, CompressionStatistics
 from .dma import DmaNetwork
 from .network import Piece
@@ -63,16 +63,16 @@ class DeviceNode:
         placement: Placement = Placement.BW_AWARE,
         page_bytes: int = PAGE_BYTES,
     ) -> None:
-        network.claim(number, self)
         self.number = number
         self._network = network
         self._clock = network.domain.clock
-        self._placement = placement
+        self._placement = checked_placement(placement)
         self._space = AddressSpace(
             local_bytes=network.local_bytes,
             share_bytes=network.share_bytes,
             page_bytes=page_bytes,
         )
+        network.claim(number, self)
         self._memory: NDArray[np.uint8] = network.local(number)
         self._stream_numbers = count()
         self._page_bytes = page_bytes
@@ -128,8 +128,9 @@ class DeviceNode:
                 f"compressed with pages of {self._page_bytes} bytes: expected page_bytes of the "
                 f"device to be a multiple of {BLOCK_BYTES}"
             )
+        placement = self._placement if placement is None else checked_placement(placement)
         with self._clock:
-            address = self._space.allocate_remote(nbytes, placement or self._placement)
+            address = self._space.allocate_remote(nbytes, placement)
             if compressed:
                 self._compressed.add(address)
         return address
@@ -176,20 +177,13 @@ class DeviceNode:
             )
         with self._clock:
             pieces = self._pieces(dst, src, nbytes, direction)
-            users = [self._space.users(address) for address in (dst, src)]
-
-            def release() -> None:
-                for each in users:
-                    each.remove(handle.what)
-
             handle: Handle[None] = Handle(
                 f"the copy of {nbytes} bytes from {src:#x} to {dst:#x} of device {self.number}",
                 self._network.domain,
                 total=nbytes,
-                cleanup=release,
             )
-            for each in users:
-                each.append(handle.what)
+            for address in (dst, src):
+                self._space.users(address).add(handle)
             stream.submit(
                 handle, lambda: self._network.copy_steps(self.number, pieces, handle.reach)
             )

@@ -7,13 +7,12 @@ the module has already; it runs the update rule on all channels and copies the p
 from __future__ import annotations
 
 import math
-import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,11 +27,12 @@ from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import module_config, parse_device
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
 from sw_driver.axdimm.transport import WINDOW_BYTES
-from sw_driver.device.errors import ClosedError, InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 
+from .parameters import ParameterChecks
 from .shards import VALUE_BYTES, Shard, Slot, Span, common, merged, padded
 from .state import ModuleState
-from .step import Operations, StepHandle, StepReport
+from .step import Interrupts, Operations, StepHandle, StepReport, untraced
 
 __all__ = ["ModuleOptimizer"]
 
@@ -42,6 +42,16 @@ CHOICES = {"foreach", "fused", "capturable", "differentiable"}
 OPTIONAL = {*CHOICES, "maximize", "amsgrad", "nesterov", "centered", "decoupled_weight_decay"}
 """Options that a parameter group in a state dict may lack: older versions of PyTorch had not
 all."""
+
+UPDATED = "The step was completed: all parameters are updated."
+UNDER_WAY = (
+    "The step is under way: no parameter has changed. The optimizer's next call completes it, "
+    "load_state_dict() gives it up."
+)
+FAILED = (
+    "No parameter has changed, but state on the module may have: load_state_dict() a saved one."
+)
+"""What a step that was interrupted or failed has done, for notes."""
 
 Change = tuple[str, Tensor, list[Span]]
 """A change of a shard's tensor: its name, values of all of it, and which of them the module
@@ -59,6 +69,8 @@ class _Update:
     hyperparameters: dict[str, float]
     constants: tuple[tuple[str, float], ...]
     t: int
+    before: tuple[Any, Tensor]
+    """What the parameter was when the step began, see :func:`_mark`."""
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -91,6 +103,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     last_step: StepReport | None = None
     """What the last step took; None before the first."""
+    simulated_ns: float | None = None
+    """What all steps took, in simulated nanoseconds; None before the first and without a clock."""
 
     def __init__(
         self, params: Any, *args: Any, device: Axdimm | str = "golden", **options: Any
@@ -98,9 +112,9 @@ class ModuleOptimizer(torch.optim.Optimizer):
         self._device: Axdimm | None = None
         self._slots: dict[Tensor, Slot] = {}
         self._streams = []
+        self._parameters = ParameterChecks()
         self._pending: Callable[[], None] | None = None
         self._failure: BaseException | None = None
-        self._converted: set[torch.dtype] = set()
         super().__init__(params, *args, **options)
         self._attach(device)
 
@@ -147,12 +161,19 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     # For those who train.
 
+    def __repr__(self) -> str:
+        first, *others = super().__repr__().splitlines()
+        device = self._device
+        where = "none" if device is None else f"{device.transport.name}, {device.channels} channels"
+        return "\n".join([first, f"device: {where}", *others])
+
     @property
     def device(self) -> Axdimm:
         """The opened module that computes."""
         assert self._device is not None
         return self._device
 
+    @untraced
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates all parameters that have a gradient; returns what ``closure`` returns.
@@ -163,21 +184,27 @@ class ModuleOptimizer(torch.optim.Optimizer):
             is not the rule's, the module lacks the rule or memory, or is closed: nothing changed.
             If the module fails in the middle, parameters are as they were, but the state is lost.
         RuntimeError: the module failed in an earlier step, and no state dict was loaded since.
+
+        An interrupt (Ctrl-C, or what another signal's handler raises) finds all parameters updated,
+        or none yet, as its note says. Then the optimizer's next call completes the step, but for
+        parameters written to since, and :meth:`load_state_dict` gives it up.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._begin().wait()  # PyTorch's wrapper of ``step`` calls the hooks
+        with self._noted():
+            self._begin().wait()  # PyTorch's wrapper of ``step`` calls the hooks
         return loss
 
+    @untraced
     def step_async(self) -> StepHandle:
         """Begins a step. Its gradients have been taken when this returns.
 
-        Until it is waited for, parameters are the old ones; what the program writes into them is
-        lost. The next call of the optimizer that needs it waits itself. Hooks of ``step`` are
-        called: those before it now, those after it when it is complete. Raises what :meth:`step`
-        raises, and ``RuntimeError`` if a hook asks for other arguments.
+        Until it is waited for, parameters are the old ones; one that the program writes to keeps
+        that. The next call of the optimizer that needs it waits itself.
+        Hooks of ``step`` are called: those before it now, those after it when it is complete.
+        Raises what :meth:`step` raises, and ``RuntimeError`` if a hook asks for other arguments.
         """
         self._settle()
         before = chain(
@@ -188,8 +215,10 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 raise RuntimeError(
                     f"{hook} returned {result!r}: expected None, as step_async takes no arguments"
                 )
-        return self._begin(hooks=True)
+        with self._noted():
+            return self._begin(hooks=True)
 
+    @untraced
     @torch.no_grad()
     def clip_grad_norm(self, max_norm: float, *, error_if_nonfinite: bool = False) -> Tensor:
         """``torch.nn.utils.clip_grad_norm_`` for the optimizer's parameters; returns the norm.
@@ -224,8 +253,9 @@ class ModuleOptimizer(torch.optim.Optimizer):
         if not scale >= 1:
             for update in updates:
                 update.gradient.mul_(scale)
-        return torch.tensor(norm)
+        return torch.tensor(norm, dtype=torch.float32, device="cpu")
 
+    @untraced
     def inspect(self, parameter: Tensor, tensor: str) -> list[tuple[int, int, NDArray[np.float32]]]:
         """A tensor of the rule, such as ``"m"``, as the module has it for a parameter.
 
@@ -240,6 +270,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
             for channel, first, values in self._read(slot, tensor, backdoor=True)
         ]
 
+    @untraced
     def close(self) -> None:
         """Takes the state back, frees the module's memory and closes the module if it is its own.
 
@@ -249,12 +280,10 @@ class ModuleOptimizer(torch.optim.Optimizer):
         try:
             if self._failure is None:
                 self._settle()
-                for parameter, state in self.state.items():
-                    if isinstance(state, ModuleState):
-                        self.state[parameter] = state.snapshot()
-            for shard in {slot.shard for slot in self._slots.values()}:
-                with suppress(ClosedError):
-                    shard.free()
+                for slot in self._slots.values():
+                    self._vacate(slot)
+            for slot in self._slots.values():
+                slot.shard.free()
             self._slots.clear()
         finally:
             if self._owned:
@@ -268,22 +297,17 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     # PyTorch's own, where the module makes a difference.
 
+    @untraced
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group, as PyTorch does. Raises what the constructor raises; then it has not."""
         super().add_param_group(param_group)
         try:
-            group = self.param_groups[-1]
-            for name in sorted(CHOICES):
-                if group.get(name):
-                    raise ValueError(
-                        f"{name} is {group[name]}, but the module computes the update: leave it out"
-                    )
-            self._rule_of(group)
-            self._check_parameters()
+            self._check_groups()
         except BaseException:
             self.param_groups.pop()
             raise
 
+    @untraced
     def state_dict(self) -> dict[str, Any]:
         """The state dict as PyTorch has it, with its names and layout; tensors are copies, in
         FP32."""
@@ -297,14 +321,13 @@ class ModuleOptimizer(torch.optim.Optimizer):
         finally:
             self.state = held
 
+    @untraced
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a state dict of this class or of PyTorch's.
+        """Takes a state dict of this class or of PyTorch's, and gives up a step that is under way.
 
         Tensors of parameters in other formats stay in FP32; PyTorch would round them. Raises
         ``ValueError`` for one that does not fit; then nothing has changed.
         """
-        if self._failure is None:
-            self._settle()
         loaded: dict[str, Any] = {}
         hook = self.register_load_state_dict_pre_hook(lambda _, last: loaded.update(last))
         try:
@@ -332,8 +355,11 @@ class ModuleOptimizer(torch.optim.Optimizer):
         for values in state["state"].values():
             for key in [key for key, value in values.items() if value is None]:
                 del values[key]
+        if self._pending is not None:
+            Operations(device=self.device, streams=self._streams).recover()
+            self._forget_images()
         super().__setstate__(state)
-        self._failure = None
+        self._pending = self._failure = None
 
     def _check_state(
         self, name: str, parameter: Tensor, state: Mapping[str, Any], rule: UpdateRule
@@ -397,37 +423,24 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 result.append((name, parameter))
         return result
 
+    def _check_groups(self) -> None:
+        """Raises what is wrong with the groups, which a program may also change by hand."""
+        for number, group in enumerate(self.param_groups):
+            lacking = sorted({"params", *self.defaults} - CHOICES - group.keys())
+            if lacking or not isinstance(group["params"], list):
+                what = f"lacks {', '.join(lacking)}" if lacking else "has no list of parameters"
+                raise ValueError(f"group {number} {what}: add it by add_param_group()")
+            for name in sorted(CHOICES):
+                if group.get(name):
+                    raise ValueError(
+                        f"{name} is {group[name]}, but the module computes the update: leave it out"
+                    )
+            self._rule_of(group)
+        self._check_parameters()
+
     def _check_parameters(self) -> None:
         """Raises for parameters that cannot be converted, and those that share memory."""
-        extents = []
-        for name, parameter in self._named_parameters():
-            if parameter.layout is not torch.strided or not parameter.is_floating_point():
-                raise TypeError(
-                    f"{name} is {parameter.dtype}, {parameter.layout}: expected real "
-                    "floating-point numbers in a dense tensor"
-                )
-            if parameter.dtype not in self._converted | {torch.float32}:
-                self._converted.add(parameter.dtype)
-                warnings.warn(
-                    f"{name} is {parameter.dtype}: the module computes in FP32, so such parameters "
-                    "and their gradients are converted, and results rounded",
-                    stacklevel=2,
-                )
-            sizes = list(zip(parameter.shape, parameter.stride(), strict=True))
-            if any(stride == 0 and size > 1 for size, stride in sizes):
-                raise ValueError(f"elements of {name} share memory: pass a contiguous copy")
-            if parameter.numel():
-                last = sum((size - 1) * stride for size, stride in sizes) + 1
-                begin = parameter.data_ptr()
-                where = (str(parameter.device), begin, begin + last * parameter.itemsize)
-                extents.append((*where, name))
-        extents.sort()
-        for (one, _, end, before), (other, begin, _, after) in pairwise(extents):
-            if one == other and begin < end:
-                raise ValueError(
-                    f"{before} and {after} lie within the same memory: pass each once, and views "
-                    "as copies"
-                )
+        self._parameters.check(self._named_parameters())
 
     def _settle(self) -> None:
         """Completes a step that is under way. Raises if one has failed."""
@@ -436,27 +449,47 @@ class ModuleOptimizer(torch.optim.Optimizer):
             pending()
         if self._failure is not None:
             raise RuntimeError(
-                f"the module failed in an earlier step ({self._failure}), and with it the state: "
+                f"the module failed in an earlier step ({self._failure!r}), and with it the state: "
                 "load_state_dict() one that was saved"
             ) from self._failure
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Notes on what a step is left with what it has done."""
+        before = self.last_step
+        try:
+            yield
+        except BaseException as error:
+            note = (
+                FAILED if self._failure is not None
+                else UNDER_WAY if self._pending is not None
+                else UPDATED if self.last_step is not before
+                else None
+            )  # fmt: skip
+            if note and note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+            raise
 
     # The module.
 
     @torch.no_grad()
     def _begin(self, *, hooks: bool = False) -> StepHandle:
         """Begins a step, at whose end the hooks are called if ``hooks`` is set."""
-        updates = self._plan()
-        operations = Operations(device=self.device, streams=self._streams)
-        finish = self._finisher(operations, updates, hooks=hooks)
-        try:
-            self._queue(operations, updates)
-        except BaseException as error:
-            if operations.queued:
-                operations.recover()
-                self._fail(error)
-            raise
-        self._pending = finish
-        self._opt_called = True  # or PyTorch's schedulers say that they come before the step
+        with Interrupts() as interrupts:
+            interrupts.kept = False
+            updates = self._plan()
+            operations = Operations(device=self.device, streams=self._streams)
+            finish = self._finisher(operations, updates, hooks=hooks)
+            interrupts.kept = True
+            try:
+                self._queue(operations, updates)
+            except BaseException as error:
+                if operations.queued:
+                    operations.recover()
+                    self._fail(error)
+                raise
+            self._pending = finish
+            self._opt_called = True  # or PyTorch's schedulers say that they come before the step
         return StepHandle(operations, finish)
 
     def _opened(self, name: str) -> Axdimm:
@@ -477,7 +510,12 @@ class ModuleOptimizer(torch.optim.Optimizer):
     def _plan(self) -> list[_Update]:
         """What a step has to do, its parameters placed. Raises what is wrong with it."""
         self._settle()
+        self._check_groups()
+        for parameter, state in self.state.items():
+            if isinstance(state, ModuleState) and state.slot is not self._slots.get(parameter):
+                state.come_home()  # this completes another optimizer's step, if it is from there
         updates = []
+        owners: dict[int, str] = {}
         names = iter(self._named_parameters())
         for group in self.param_groups:
             chosen = self._rule_of(group)
@@ -492,13 +530,22 @@ class ModuleOptimizer(torch.optim.Optimizer):
                     raise TypeError(
                         f"the gradient of {name} is {gradient.layout}: expected a dense one"
                     )
-                slot = self._slots.get(parameter)
-                if slot is not None and slot.count != parameter.numel():
-                    raise ValueError(
-                        f"{name} has {parameter.numel()} elements, but had {slot.count} in the "
-                        "step before"
-                    )
                 state = self.state.get(parameter, {})
+                owner = owners.setdefault(id(state), name) if parameter in self.state else name
+                if owner is not name:
+                    raise ValueError(
+                        f"the state of {name} is that of {owner}, too: give each its own, such as "
+                        "a copy.deepcopy() of it"
+                    )
+                if isinstance(state, ModuleState) and state.slot.shape != parameter.shape:
+                    state.come_home()
+                here = state.here if isinstance(state, ModuleState) else state
+                for key in self.state_keys.values():
+                    if here.get(key) is not None and here[key].shape != parameter.shape:
+                        raise ValueError(
+                            f"{key} in the state of {name} has the shape {tuple(here[key].shape)}: "
+                            f"expected {tuple(parameter.shape)}"
+                        )
                 taken = int(state.get("step", 0)) if self.counts_steps else int(bool(state))
                 t = taken + 1
                 if t not in of_step:
@@ -515,6 +562,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
                         hyperparameters=checked,
                         constants=constants,
                         t=t,
+                        before=_mark(parameter),
                     )
                 )
         self._place(updates)
@@ -522,21 +570,59 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     def _place(self, updates: list[_Update]) -> None:
         """Makes sure of memory on the module for these parameters and all that their rules need."""
+        self._free_places()
         new: dict[tuple[Any, ...], list[_Update]] = {}
         for update in updates:
             if update.parameter not in self._slots:
                 new.setdefault(update.kind, []).append(update)
         parameters = [update.parameter for alike in new.values() for update in alike]
-        shard = Shard(self.device, sum(padded(each.numel()) for each in parameters))
         slots, start = {}, 0
+        if parameters:
+            shard = Shard(self.device, sum(padded(each.numel()) for each in parameters))
         for parameter in parameters:
-            slots[parameter] = Slot(shard=shard, start=start, count=parameter.numel())
+            slots[parameter] = Slot(
+                shard=shard, start=start, shape=parameter.shape, device=parameter.device
+            )
             start += padded(parameter.numel())
         for update in updates:
             (slots.get(update.parameter) or self._slots[update.parameter]).shard.allocate(
                 update.rule.tensors
             )
         self._slots |= slots
+        for update in updates:
+            state = self.state.get(update.parameter)
+            if isinstance(state, ModuleState):
+                state.take_to(self._slots[update.parameter], self._fetch, self._settle)
+
+    def _free_places(self) -> None:
+        """Frees the shards of parameters that are gone or have another shape.
+
+        What else was there is placed again in its next step. State that the program took from a
+        parameter comes home before its place is another's.
+        """
+        there = {parameter for group in self.param_groups for parameter in group["params"]}
+        gone = {
+            slot.shard
+            for parameter, slot in self._slots.items()
+            if parameter not in there or slot.shape != parameter.shape
+        }
+        for parameter, slot in list(self._slots.items()):
+            if slot.shard in gone:
+                self._vacate(slot)
+                del self._slots[parameter]
+            elif slot.state is not None and slot.state() is not self.state.get(parameter):
+                self._vacate(slot)
+        if gone:  # what an interrupted call has queued uses them
+            Operations(device=self.device, streams=self._streams).recover()
+        for shard in gone:
+            shard.free()
+
+    def _vacate(self, slot: Slot) -> None:
+        """Brings home what a slot has of a state."""
+        state = slot.state and slot.state()
+        if state is not None:
+            state.come_home()
+        slot.state = None
 
     def _by_shard(self, updates: list[_Update]) -> list[tuple[Shard, list[_Update]]]:
         """The updates of each shard, in their order on the module."""
@@ -582,7 +668,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
     def _state_here(self, shard: Shard, part: list[_Update], name: str, key: str) -> Change:
         """What the host has of a tensor of the state, or the values to begin with."""
         spans: list[Span] = []
-        values = torch.zeros(0)
+        values = torch.zeros(0, dtype=torch.float32, device="cpu")
         for update in part:
             state = self.state.get(update.parameter, {})
             here = state.here if isinstance(state, ModuleState) else state
@@ -590,9 +676,10 @@ class ModuleOptimizer(torch.optim.Optimizer):
             if name not in update.rule.tensors or on_module:
                 continue
             slot = self._slots[update.parameter]
-            values = values if len(values) else torch.zeros(shard.values)
+            values = values if len(values) else values.new_zeros(shard.values)
             view = slot.view(values, update.parameter)
-            view.copy_(here[key]) if key in here else view.fill_(self.initial(update.group))
+            found = here.get(key)
+            view.fill_(self.initial(update.group)) if found is None else view.copy_(found)
             spans.append(slot.span)
         return name, values, merged(spans)
 
@@ -606,17 +693,22 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 if operations.failed:
                     self._settle()
                 return
-            try:
-                operations.wait()
-            except BaseException as error:
-                if operations.failed:
-                    self._fail(error)
-                raise
-            with torch.no_grad():
-                for update in updates:
-                    self._finish_update(update)
-            self.last_step = operations.report(sum(each.parameter.numel() for each in updates))
-            self._pending = None
+            with self._noted(), Interrupts() as interrupts:
+                interrupts.kept = False
+                try:
+                    operations.wait()
+                except BaseException as error:
+                    if operations.failed:
+                        self._fail(error)
+                    raise
+                interrupts.kept = True
+                with torch.no_grad():
+                    for update in updates:
+                        self._finish_update(update)
+                self.last_step = operations.report(sum(each.parameter.numel() for each in updates))
+                if self.last_step.total_ns is not None:
+                    self.simulated_ns = (self.simulated_ns or 0.0) + self.last_step.total_ns
+                self._pending = None
             if hooks:
                 own = self._optimizer_step_post_hooks.values()
                 for hook in chain(own, _global_optimizer_post_hooks.values()):
@@ -626,31 +718,40 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     def _finish_update(self, update: _Update) -> None:
         parameter, slot = update.parameter, self._slots[update.parameter]
-        parameter.copy_(slot.view(slot.shard.image("p"), parameter))
+        (where, values), (where_before, values_before) = _mark(parameter), update.before
+        same = where == where_before and torch.equal(values, values_before)
+        if same and parameter.shape == slot.shape:
+            parameter.copy_(slot.view(slot.shard.image("p"), parameter))
         slot.known.add("p")
         keys = {key for name, key in self.state_keys.items() if name in update.rule.tensors}
         if not keys:
             return
-        state: Any = self.state.get(parameter, {})
-        if not isinstance(state, ModuleState):
-            state = ModuleState(state, lambda key: self._fetch(parameter, slot, key))
+        state = slot.state and slot.state()  # also if it is another's meanwhile
+        if state is None or state.slot is not slot:
+            found = self.state.get(parameter, {})
+            here = found.here if isinstance(found, ModuleState) else found
+            state = ModuleState(here, slot, self._fetch, self._settle)
             self.state[parameter] = state
         state.moved(keys)
         if self.counts_steps:
-            state.here["step"] = torch.tensor(float(update.t))
+            state.here["step"] = torch.tensor(update.t, dtype=torch.float32, device="cpu")
 
     def _fail(self, error: BaseException) -> None:
         self._pending, self._failure = None, error
+        self._forget_images()
+
+    def _forget_images(self) -> None:
         for slot in self._slots.values():
             slot.known.clear()
 
-    def _fetch(self, parameter: Tensor, slot: Slot, key: str) -> Tensor:
+    @untraced
+    def _fetch(self, slot: Slot, key: str) -> Tensor:
         """A tensor of a parameter's state, copied from the module."""
         self._settle()
         name = next(name for name, each in self.state_keys.items() if each == key)
         pieces = [values for _, _, values in self._read(slot, name, modes="wait")]
         values = torch.from_numpy(np.concatenate([np.empty(0, np.float32), *pieces]))
-        return values[: slot.count].view(parameter.shape).to(parameter.device)
+        return values[: slot.count].view(slot.shape).to(slot.device)
 
     def _read(
         self, slot: Slot, tensor: str, **how: Any
@@ -660,6 +761,15 @@ class ModuleOptimizer(torch.optim.Optimizer):
             there = slot.shard.pointer(tensor, channel, start)
             self.device.MemcpyAxdimm2Host(values, there, values.nbytes, **how)
             yield channel, start - slot.start, values
+
+
+def _mark(parameter: Tensor) -> tuple[Any, Tensor]:
+    """What differs when the program has written to a parameter: where it is, PyTorch's count of
+    that, unless views of one tensor share it, and the values, as ``.data`` has no count."""
+    own = parameter.untyped_storage().nbytes() == parameter.nbytes and not parameter.is_inference()
+    values = parameter.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
+    where = parameter.data_ptr(), parameter._version if own else None
+    return where, values.view(-1).view(torch.uint8)
 
 
 def _number(values: Mapping[str, Any], name: str, t: int) -> Any:

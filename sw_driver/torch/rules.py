@@ -2,19 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar, TypeAlias, TypedDict, Unpack
 
 import torch
+from torch import Tensor
+
+from sw_driver.axdimm import Axdimm
 
 from .optimizer import ModuleOptimizer
 
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "RMSprop"]
+__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "How", "Lion", "RMSprop"]
+
+
+Parameters: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+"""As PyTorch takes them: tensors, groups, or pairs of name and tensor."""
+
+
+class How(TypedDict, total=False):
+    """How PyTorch is to compute, which means nothing here."""
+
+    foreach: bool | None
+    fused: bool | None
+    capturable: bool
+    differentiable: bool
 
 
 class Adam(ModuleOptimizer, torch.optim.Adam):
     """``torch.optim.Adam``; with ``amsgrad=True`` the rule of that name."""
 
     state_keys: ClassVar = {"m": "exp_avg", "v": "exp_avg_sq", "x": "max_exp_avg_sq"}
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        decoupled_weight_decay: bool = False,
+        device: Axdimm | str = "golden",
+        **how: Unpack[How],
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            maximize=maximize,
+            decoupled_weight_decay=decoupled_weight_decay,
+            device=device,
+            **how,
+        )
 
     def rule_name(self, group: dict[str, Any]) -> str:
         if not group["decoupled_weight_decay"]:
@@ -34,6 +78,22 @@ class Adam(ModuleOptimizer, torch.optim.Adam):
 class AdamW(Adam, torch.optim.AdamW):
     """``torch.optim.AdamW``, without ``amsgrad``."""
 
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        device: Axdimm | str = "golden",
+        **how: Unpack[How],
+    ) -> None:
+        options = {"amsgrad": amsgrad, "maximize": maximize, "device": device, **how}
+        ModuleOptimizer.__init__(self, params, lr, betas, eps, weight_decay, **options)
+
     def check_loaded(self, group: dict[str, Any]) -> None:
         super().check_loaded(group)
         if not group.get("decoupled_weight_decay", True):
@@ -47,6 +107,22 @@ class SGD(ModuleOptimizer, torch.optim.SGD):
 
     state_keys: ClassVar = {"m": "momentum_buffer"}
     counts_steps = False
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float | Tensor = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        device: Axdimm | str = "golden",
+        **how: Unpack[How],
+    ) -> None:
+        options = {"nesterov": nesterov, "maximize": maximize, "device": device, **how}
+        super().__init__(params, lr, momentum, dampening, weight_decay, **options)
 
     def rule_name(self, group: dict[str, Any]) -> str:
         if not group["momentum"]:
@@ -65,6 +141,24 @@ class Adagrad(ModuleOptimizer, torch.optim.Adagrad):
 
     state_keys: ClassVar = {"s": "sum"}
 
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+        device: Axdimm | str = "golden",
+        **how: Unpack[How],
+    ) -> None:
+        options = {"eps": eps, "maximize": maximize, "device": device, **how}
+        super().__init__(params, lr, lr_decay, weight_decay, initial_accumulator_value, **options)
+        for state in self.state.values():  # PyTorch's has the default dtype and device
+            state["step"] = torch.tensor(0.0, dtype=torch.float32, device="cpu")
+
     def rule_name(self, group: dict[str, Any]) -> str:
         return "adagrad"
 
@@ -76,6 +170,23 @@ class RMSprop(ModuleOptimizer, torch.optim.RMSprop):
     """``torch.optim.RMSprop``, neither centered nor with momentum."""
 
     state_keys: ClassVar = {"v": "square_avg"}
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        *,
+        maximize: bool = False,
+        device: Axdimm | str = "golden",
+        **how: Unpack[How],
+    ) -> None:
+        options = {"centered": centered, "maximize": maximize, "device": device, **how}
+        super().__init__(params, lr, alpha, eps, weight_decay, momentum, **options)
 
     def rule_name(self, group: dict[str, Any]) -> str:
         for option in ("centered", "momentum"):
@@ -97,13 +208,13 @@ class Lion(ModuleOptimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Parameters,
         lr: float = 1e-4,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         *,
         maximize: bool = False,
-        **how: Any,
+        device: Axdimm | str = "golden",
     ) -> None:
         for name, value in (("lr", lr), ("weight_decay", weight_decay)):
             if not value >= 0:
@@ -112,7 +223,7 @@ class Lion(ModuleOptimizer):
             if not 0 <= value < 1:
                 raise ValueError(f"betas is {betas}: expected two numbers from 0 to below 1")
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, defaults, **how)
+        super().__init__(params, defaults, device=device)
 
     def rule_name(self, group: dict[str, Any]) -> str:
         return "lion"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sw_driver.axdimm import Axdimm, AxdimmPointer
 from sw_driver.axdimm.transport import LINE_BYTES
+from sw_driver.device.errors import BusyError, ClosedError
 
 __all__ = ["VALUE_BYTES", "Shard", "Slot", "Span", "common", "merged", "padded"]
 
@@ -20,6 +23,9 @@ LINE_VALUES = LINE_BYTES // VALUE_BYTES
 
 ROUND_VALUES = 1 << 16
 """Values of a channel that are copied in, updated and copied back at once, at most."""
+
+_IN_USE: weakref.WeakKeyDictionary[Axdimm, list[AxdimmPointer]] = weakref.WeakKeyDictionary()
+"""Memory of optimizers that are gone with a step under way, which is freed at its end."""
 
 Span = tuple[int, int]
 """Values of a shard, from the first to before the second, both at lines."""
@@ -31,9 +37,19 @@ class Slot:
 
     shard: Shard
     start: int
-    count: int
+    shape: torch.Size
+    """The parameter's when it was placed."""
+    device: torch.device
+    """Where the parameter is, and with it what is fetched of its state."""
+    state: weakref.ref[Any] | None = None
+    """The state that has its tensors here, while there is one."""
     known: set[str] = field(default_factory=set)
     """Tensors of which the module has what the shard's image has, bit for bit."""
+
+    @property
+    def count(self) -> int:
+        """Values of the parameter."""
+        return self.shape.numel()
 
     @property
     def span(self) -> Span:
@@ -49,13 +65,13 @@ class Slot:
     ) -> bool:
         """Brings the image up to date; whether the module then still needs it."""
         view = self.view(self.shard.image(name), parameter)
-        values = tensor.detach().to("cpu", torch.float32)
+        values = tensor.detach().to("cpu", torch.float32).resolve_neg()
         values = -values if negate else values
         known = name in self.known
         if known and torch.equal(view.view(torch.int32), values.view(torch.int32)):
             return False
-        view.copy_(values)
         self.known.discard(name)
+        view.copy_(values)
         return True
 
 
@@ -72,16 +88,20 @@ class Shard:
         self.cuts = [LINE_VALUES * (lines * each // channels) for each in range(channels + 1)]
         self._device = device
         self._pointers: dict[str, dict[int, AxdimmPointer]] = {}
+        self.free = weakref.finalize(self, _free, device, self._pointers)
+        """Frees the module's memory, as garbage collection does."""
+        self.free.atexit = False
         self._images: dict[str, Tensor] = {}
 
     def image(self, name: str) -> Tensor:
         """The host's image of a tensor."""
         if name not in self._images:
-            self._images[name] = torch.zeros(self.values)
+            self._images[name] = torch.zeros(self.values, dtype=torch.float32, device="cpu")
         return self._images[name]
 
     def allocate(self, names: Iterable[str]) -> None:
         """Makes sure of the module's memory for these tensors. Raises ``OutOfMemoryError``."""
+        _free(self._device, {})
         missing = [name for name in names if name not in self._pointers]
         made: dict[str, dict[int, AxdimmPointer]] = {name: {} for name in missing}
         try:
@@ -90,19 +110,9 @@ class Shard:
                     size = VALUE_BYTES * (stop - start)
                     made[name][channel] = self._device.MallocAxdimm(size, channel)
         except BaseException:
-            self._free(made)
+            _free(self._device, made)
             raise
         self._pointers.update(made)
-
-    def free(self) -> None:
-        """Frees the module's memory."""
-        pointers, self._pointers = self._pointers, {}
-        self._free(pointers)
-
-    def _free(self, pointers: dict[str, dict[int, AxdimmPointer]]) -> None:
-        for each in pointers.values():
-            for pointer in each.values():
-                self._device.FreeAxdimm(pointer)
 
     def parts(self, spans: Iterable[Span]) -> Iterator[tuple[int, int, int]]:
         """The spans cut by channels: the channel, and a span of values on it."""
@@ -133,6 +143,19 @@ class Shard:
     def pointer(self, name: str, channel: int, start: int) -> AxdimmPointer:
         """Pointer to value ``start`` of a tensor, which is on channel ``channel``."""
         return self._pointers[name][channel] + VALUE_BYTES * (start - self.cuts[channel])
+
+
+def _free(device: Axdimm, pointers: dict[str, dict[int, AxdimmPointer]]) -> None:
+    """Frees the memory, and what was in use when it should have been freed before."""
+    unneeded = _IN_USE.pop(device, [])
+    unneeded += [pointer for each in pointers.values() for pointer in each.values()]
+    for pointer in unneeded:
+        try:
+            device.FreeAxdimm(pointer)
+        except BusyError:
+            _IN_USE.setdefault(device, []).append(pointer)
+        except ClosedError:
+            return
 
 
 def padded(count: int) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from torch import Tensor
+
+from .shards import Slot
 
 __all__ = ["ModuleState"]
 
@@ -14,19 +17,39 @@ class ModuleState(MutableMapping[str, Any]):
     """What ``optimizer.state[parameter]`` is after a step.
 
     A tensor that is asked for is fetched, and then is the host's: the next step takes it to the
-    module again, with what the program has changed in it.
+    module again, with what the program has changed in it. Given to another parameter, it is that
+    one's; a copy is a plain dict.
 
     Parameters
     ----------
     here: entries that are the host's.
-    fetch: copies a tensor from the module.
+    slot: where on the module the others are.
+    fetch: copies a tensor from the slot.
+    settle: completes a step that is under way there.
     """
 
-    def __init__(self, here: Mapping[str, Any], fetch: Callable[[str], Tensor]) -> None:
+    def __init__(
+        self,
+        here: Mapping[str, Any],
+        slot: Slot,
+        fetch: Callable[[Slot, str], Tensor],
+        settle: Callable[[], None],
+    ) -> None:
         self.here = dict(here)
         self.away: set[str] = set()
         """Names of the tensors that are on the module."""
-        self._fetch = fetch
+        self.slot = slot
+        slot.state = weakref.ref(self)
+        self._fetch, self._settle = fetch, settle
+
+    def take_to(
+        self, slot: Slot, fetch: Callable[[Slot, str], Tensor], settle: Callable[[], None]
+    ) -> None:
+        """Gives the state another place, which may be another optimizer's."""
+        if self.slot is not slot:
+            self.come_home()
+            self.slot, self._fetch, self._settle = slot, fetch, settle
+            slot.state = weakref.ref(self)
 
     def moved(self, names: set[str]) -> None:
         """Notes that the tensors ``names`` are on the module now."""
@@ -40,11 +63,20 @@ class ModuleState(MutableMapping[str, Any]):
             name: value.clone() if isinstance(value, Tensor) else value
             for name, value in self.here.items()
         }
-        return here | {name: self._fetch(name) for name in sorted(self.away)}
+        return here | {name: self._fetch(self.slot, name) for name in sorted(self.away)}
+
+    def come_home(self) -> None:
+        """Fetches all tensors, as the slot is to be another's."""
+        self._settle()
+        for name in sorted(self.away):
+            self[name]
+
+    def __reduce__(self) -> Any:
+        return dict, (self.snapshot(),)
 
     def __getitem__(self, name: str) -> Any:
         if name in self.away:
-            self.here[name] = self._fetch(name)
+            self.here[name] = self._fetch(self.slot, name)
             self.away.discard(name)
         return self.here[name]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from hw.rules.update_rule import UpdateRule
@@ -16,7 +19,55 @@ from sw_driver.device.streams import Handle, Stream
 
 from .shards import Shard, Span
 
-__all__ = ["Operations", "StepHandle", "StepReport"]
+__all__ = ["Interrupts", "Operations", "StepHandle", "StepReport", "untraced"]
+
+SIGNALS = signal.valid_signals()
+
+untraced = torch.compiler.disable(reason="the module has the step: compile the model alone")
+"""Keeps a function out of what ``torch.compile`` traces: a device's calls cannot be replayed."""
+
+
+class Interrupts:
+    """While it is entered, signals with a handler of Python's come where a step can bear it.
+
+    That is at the end; those that come while they are not ``kept``, at once or, in a device's call,
+    where that takes Ctrl-C: between two steps of the simulation. Other threads than the main one
+    are not interrupted.
+    """
+
+    def __init__(self) -> None:
+        self.kept = True
+        self._came: list[tuple[int, Any]] = []
+        self._handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            found = {each: signal.getsignal(each) for each in SIGNALS}
+            self._handlers = {each: handler for each, handler in found.items() if callable(handler)}
+            for each in self._handlers:
+                signal.signal(each, self._take if each == signal.SIGINT else self._as_ctrl_c)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kept = True
+        try:
+            for each, handler in self._handlers.items():
+                signal.signal(each, handler)
+        finally:
+            self.kept = False
+        for each in self._came:
+            self._take(*each)
+
+    def _take(self, number: int, frame: Any) -> None:
+        if self.kept:
+            self._came.append((number, frame))
+        else:
+            self._handlers[number](number, frame)
+
+    def _as_ctrl_c(self, number: int, frame: Any) -> None:
+        found: Any = signal.getsignal(signal.SIGINT)  # in a device's call, its own
+        is_devices = callable(found) and found is not self._handlers.get(signal.SIGINT)
+        (found if is_devices else self._take)(number, frame)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +89,16 @@ class StepReport:
     """Nanoseconds in copies, waiting for the link included, on the channel with the most."""
     kernel_ns: float | None
     """Nanoseconds in the kernel, from START to DONE, on the channel with the most."""
-    results: tuple[tuple[int, RunResult], ...] = ()
+    results: tuple[tuple[int, RunResult], ...] = field(default=(), repr=False)
     """Results of the kernels' runs, with their channels."""
+
+    def __str__(self) -> str:
+        text = f"{self.parameters:,} parameters in {self.runs} runs"
+        times = self.total_ns, self.copy_ns, self.kernel_ns
+        if None not in times:
+            total, copies, kernels = (f"{ns:,.0f} ns" for ns in times)
+            text += f", {total} (copies {copies}, kernels {kernels})"
+        return f"{text}; {self.bytes_to_module:,} bytes there, {self.bytes_to_host:,} back"
 
 
 @dataclass(kw_only=True)
@@ -109,10 +168,10 @@ class Operations:
             raise
 
     def recover(self) -> None:
-        """Lets all operations come to their end, and the streams take more after a failure."""
-        for _, handle in self.queued:
+        """Lets all that is queued come to its end, and the streams take more after a failure."""
+        for stream in self.streams:
             with suppress(Exception):
-                handle.wait()
+                stream.wait()
         for stream in self.streams:
             stream.recover()
 
@@ -153,6 +212,7 @@ class StepHandle:
         self._finish = finish
 
     @property
+    @untraced
     def done(self) -> bool:
         """Whether the module is through with the step.
 
@@ -160,6 +220,7 @@ class StepHandle:
         """
         return self._operations.done
 
+    @untraced
     def wait(self) -> None:
         """Completes the step: parameters and step counts are the new ones. Again, it does nothing.
 

@@ -1,14 +1,19 @@
-"""The allocators: first fit and banks by their definition, refusals, statistics."""
+"""The allocators: first fit and banks by their definition, refusals, statistics, what is in use."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.allocator import BANK_BLOCK_BYTES, BANK_PAIRS, PAIR_STRIDE, ChannelAllocator
-from sw_driver.device.errors import OutOfMemoryError
+from sw_driver.device.errors import BusyError, OutOfMemoryError
 from sw_driver.device.memory import Allocator, MemoryStatistics
+from sw_driver.device.streams import Stream
 
 LIMIT = 4 << 20
 LINE = 64
@@ -215,3 +220,72 @@ def test_statistics() -> None:
         peak_allocated_bytes=10 * 4096,
     )
     assert statistics.allocated_bytes == 4 * 4096
+
+
+NBYTES = 1 << 14
+Held = tuple[Any, list[tuple[Callable[[Any], None], Any]]]
+"""An operation, and what it needs with how that is freed."""
+
+
+def copy_of(source: str, destination: str) -> Callable[[Axdimm, Stream], Held]:
+    def start(device: Axdimm, stream: Stream) -> Held:
+        def allocated(kind: str) -> Any:
+            where = {"channel": 0} if kind == "Axdimm" else {}
+            return getattr(device, f"Malloc{kind}")(NBYTES, **where)
+
+        ends = {kind: allocated(kind) for kind in (destination, source)}
+        copy = getattr(device, f"Memcpy{source}2{destination}")
+        handle = copy(*ends.values(), NBYTES, stream=stream, modes="wait")
+        return handle, [(getattr(device, f"Free{kind}"), end) for kind, end in ends.items()]
+
+    return start
+
+
+def run_of_sgd(device: Axdimm, stream: Stream) -> Held:
+    tensors = {name: device.MallocAxdimm(NBYTES, 0) for name in "pg"}
+    values = {"lr": 0.5, "weight_decay": 0.0}
+    run = device.RunOnAxdimmAsync("sgd", tensors, 64, values, 0, stream=stream, modes="wait")
+    return run, [(device.FreeAxdimm, each) for each in tensors.values()]
+
+
+@pytest.mark.parametrize("backend", ["golden", "cycles"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        *(copy_of(kind, "Axdimm") for kind in ("Host", "Gpu", "Nvme")),
+        *(copy_of("Axdimm", kind) for kind in ("Host", "Gpu", "Nvme")),
+        *(copy_of("Host", kind) for kind in ("Gpu", "Nvme")),
+        *(copy_of(kind, "Host") for kind in ("Gpu", "Nvme")),
+        run_of_sgd,
+    ],
+)
+def test_what_is_in_use_is_not_freed(
+    backend: str, start: Callable[[Axdimm, Stream], Held], tmp_path: Path
+) -> None:
+    with Axdimm(backend, options=BackendOptions(settings={"rules": ("sgd",)})) as device:
+        (tmp_path / "nvme").write_bytes(bytes(1 << 20))
+        device.RegisterStorage(tmp_path / "nvme")
+        operation, needed = start(device, device.stream(0))
+        for free, pointer in needed:
+            with pytest.raises(BusyError, match=r"is in use by .*: wait for the end first"):
+                free(pointer)
+        operation.wait()
+        for free, pointer in needed:
+            free(pointer)
+
+
+def test_what_is_over_ahead_of_the_programs_time_is_in_use() -> None:
+    with Axdimm("cycles") as device:
+        one, other = device.MallocHost(NBYTES), device.MallocGpu(NBYTES)
+        operation = device.MemcpyHost2Gpu(other, one, NBYTES, stream=device.stream(0))
+        freed: list[bool] = []
+        operation.add_done_callback(lambda: freed.append(device.FreeHost(one) is None))
+        beside = device.MallocAxdimm(64, 1)
+        device.MemcpyAxdimm2Host(bytearray(64), beside, 64, stream=device.stream(1)).wait()
+        assert operation.over
+        assert operation.time > device.transport.domain.clock.now
+        assert freed == [True]  # a callback's time is that of the end
+        with pytest.raises(BusyError, match=f"MemcpyHost2Gpu of {NBYTES} bytes: wait for the end"):
+            device.FreeGpu(other)
+        operation.wait()
+        device.FreeGpu(other)

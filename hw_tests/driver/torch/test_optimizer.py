@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import math
 import pickle
 import signal
@@ -30,6 +31,7 @@ from sw_driver.axdimm import Axdimm, BackendOptions, open_backend
 from sw_driver.device.errors import AxdimmError, ClosedError, InvalidArgumentError, OutOfMemoryError
 from sw_driver.device.transport import DeviceFault
 from sw_driver.torch import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
+from sw_driver.torch.rules import How
 
 
 def model(seed: int = 0) -> Any:
@@ -752,3 +754,37 @@ def test_a_module_that_fails_in_a_step(failing: FailingTransport) -> None:
             set_gradients(same.parameters(), step)
             optimizer.step()
     assert bits(net.parameters()) == bits(same.parameters())
+
+
+# How they look.
+
+
+@pytest.mark.parametrize("kind", [Adam, AdamW, SGD, Adagrad, RMSprop])
+def test_signatures_are_pytorchs(kind: Any) -> None:
+    ours = inspect.signature(kind).parameters
+    theirs_of = inspect.signature(getattr(torch.optim, kind.__name__)).parameters
+    for option, theirs in theirs_of.items():
+        if option in How.__annotations__:
+            continue
+        assert ours[option].default == theirs.default
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(TypeError, match="learning_rate"):
+        kind(model.parameters(), learning_rate=1.0)
+
+
+def test_it_says_where_it_computes_and_what_steps_took() -> None:
+    model = torch.nn.Linear(8, 8)
+    with Adam(model.parameters(), device="cycles") as optimizer:
+        assert repr(optimizer).splitlines()[:2] == ["Adam (", "device: cycles, 2 channels"]
+        assert optimizer.simulated_ns is None
+        taken = []
+        for _ in range(3):
+            model(torch.ones(8)).sum().backward()
+            optimizer.step()
+            assert optimizer.last_step is not None
+            taken.append(optimizer.last_step.total_ns)
+        assert optimizer.simulated_ns == sum(taken)
+        said = str(optimizer.last_step)
+        assert "72 parameters in 2 runs" in said
+        assert f"{taken[-1]:,.0f} ns" in said
+        assert len(said) < 160

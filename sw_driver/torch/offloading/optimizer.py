@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sw_driver.torch import ModuleOptimizer, StepHandle
+from sw_driver.torch.step import Interrupts
 
 from .residency import Held
 
@@ -59,6 +60,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         come."""
         self._scale = 1.0
         super().__init__(params, *args, device=device, **options)
+        self.state = defaultdict(dict)  # PyTorch's Adagrad has put something there
 
     def _attach(self, device: Any) -> None:
         """Does nothing: the platform is known before the parameters are."""
@@ -119,6 +121,13 @@ class OffloadedOptimizer(ModuleOptimizer):
             self._store.drain()
         except BaseException as error:
             self._failure = error
+            for words, updated in (("Updated", True), ("not", False)):
+                names = [
+                    each.held.name
+                    for each, _ in waiting
+                    if updated is (each.hyperparameters is not None)
+                ]
+                error.add_note(f"{words}: {', '.join(names) or 'none'}")
             raise
         # Graphs from before are stale, as PyTorch then says.
         torch.autograd.graph.increment_version(
@@ -158,7 +167,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         scale = float(max_norm) / (norm + 1e-6)
         if not scale >= 1:
             self._scale = scale
-        return torch.tensor(norm)
+        return torch.tensor(norm, dtype=torch.float32, device="cpu")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients on the module. Raises ``RuntimeError`` if some have been used."""
@@ -175,8 +184,7 @@ class OffloadedOptimizer(ModuleOptimizer):
     def give_up(self) -> None:
         """Ends an iteration without a step; what was updated in it stays updated."""
         for progress in self._progress.values():
-            if progress.gradients:
-                self._store.discard(progress.held.key)
+            self._store.discard(progress.held.key)
             progress.gradients, progress.hyperparameters = 0, None
         self._scale = 1.0
         self._platform.residency.restart()
@@ -234,7 +242,8 @@ class OffloadedOptimizer(ModuleOptimizer):
                 for name, key in self._tensors.items():
                     value = state.get(key)
                     if value is None:
-                        value = torch.full(parameter.shape, float(self.initial(group)))
+                        fill = float(self.initial(group))
+                        value = torch.full(parameter.shape, fill, dtype=torch.float32, device="cpu")
                     values = value.detach().cpu().contiguous().numpy()
                     self._store.write(progress.held.key, name, values)
                 progress.steps = int(state["step"]) if "step" in state else int(bool(state))
@@ -255,7 +264,7 @@ class OffloadedOptimizer(ModuleOptimizer):
     def _state_of(self, progress: _Progress) -> dict[str, Any]:
         state: dict[str, Any] = {}
         if self.counts_steps:
-            state["step"] = torch.tensor(float(progress.steps))
+            state["step"] = torch.tensor(progress.steps, dtype=torch.float32, device="cpu")
         for name, key in self._tensors.items():
             values = self._store.read(progress.held.key, name)
             state[key] = torch.from_numpy(values)
@@ -286,10 +295,11 @@ class OffloadedOptimizer(ModuleOptimizer):
         # The copy has left the device's memory when this returns, whenever the module takes it.
         values = np.array(gradient.detach().cpu().numpy(), order="C")
         try:
-            self._sent.append(self._store.receive(held.key, values, measure=self._clips))
+            with Interrupts():
+                self._sent.append(self._store.receive(held.key, values, measure=self._clips))
+                progress.gradients += 1
             while len(self._sent) > IN_FLIGHT:
                 self._sent.popleft().wait()
-            progress.gradients += 1
             if self._early and (progress.gradients, held.uses) == progress.usual:
                 self._update(progress, self._hyperparameters_of(progress))
         except BaseException as error:
@@ -299,14 +309,25 @@ class OffloadedOptimizer(ModuleOptimizer):
     def _update(self, progress: _Progress, hyperparameters: dict[str, float]) -> None:
         held = progress.held
         self._platform.residency.release([held])  # its values will be old ones
-        self._store.update(held.key, hyperparameters, scale=self._scale)
-        progress.hyperparameters = hyperparameters
-        held.updated = True
+        with Interrupts():
+            self._store.update(held.key, hyperparameters, scale=self._scale)
+            progress.hyperparameters = hyperparameters
+            held.updated = True
 
     def _checked_progress(self) -> list[tuple[_Progress, dict[str, float]]]:
         """The parameters that have gradients, in their order, with their hyper-parameters."""
-        result = []
-        for parameter in (each for group in self.param_groups for each in group["params"]):
+        if any(self.state.values()):
+            raise RuntimeError(
+                "something was put into optimizer.state, but the store has the state: use "
+                "load_state_dict()"
+            )
+        result, groups = [], {}
+        for parameter, number in (
+            (each, number)
+            for number, group in enumerate(self.param_groups)
+            for each in group["params"]
+        ):
+            groups[parameter] = number
             if parameter.grad is not None and parameter.numel():
                 held = self._platform.find(parameter)
                 raise RuntimeError(
@@ -314,8 +335,13 @@ class OffloadedOptimizer(ModuleOptimizer):
                     "the module: it was frozen when optimizer() was called, or the program put "
                     "something into .grad"
                 )
-        for progress in self._progress.values():
+        for parameter, progress in self._progress.items():
             self._refuse_moved(progress.held)
+            if groups.get(parameter) != progress.group:
+                raise RuntimeError(
+                    f"{progress.held.name} was taken out of group {progress.group}: use "
+                    "add_param_group(), and change no group's params"
+                )
             if not progress.gradients:
                 continue
             hyperparameters = self._hyperparameters_of(progress)

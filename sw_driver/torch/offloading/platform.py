@@ -71,7 +71,8 @@ class Offloading:
         self.store = store
         self.early_updates = early_updates
         self._kind, self._options = offloaded(kind), options
-        probe = self._kind([torch.zeros(1)], device=None, **options)
+        example = torch.zeros(1, dtype=torch.float32, device="cpu")
+        probe = self._kind([example], device=None, **options)
         group = probe.param_groups[0]
         self.rule = probe.rule_name(group)
         """The name of the update rule."""
@@ -192,6 +193,7 @@ class Offloading:
         self.residency.release()
         self._hooks.append(model.register_forward_pre_hook(self._before_forward))
         self._hooks.append(model.register_state_dict_pre_hook(partial(self._before_state)))
+        self._hooks.append(model.register_load_state_dict_pre_hook(partial(self._before_load)))
         for module in model.modules():
             self._hooks.append(module.register_state_dict_post_hook(partial(self._fill)))
         self.model = model
@@ -266,7 +268,6 @@ class Offloading:
             raise ValueError(f"{path} is no checkpoint of save(), or not whole: {words}") from error
         if not isinstance(content, dict) or not {"model", "optimizer"} <= content.keys():
             raise ValueError(f"{path} is no checkpoint of save(): expected model and optimizer")
-        optimizer.give_up()
         model.load_state_dict(content["model"])
         self.residency.release()
         optimizer.load_state_dict(content["optimizer"])
@@ -311,6 +312,10 @@ class Offloading:
                     "and others are not; call step() first"
                 )
         self.residency.detached_empty = True
+
+    def _before_load(self, *_: object) -> None:
+        if self._optimizer is not None:
+            self._optimizer.give_up()
 
     def _before_forward(self, *_: object) -> None:
         if threading.get_ident() != self._thread:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sw_driver.device.errors import AxdimmError
+from sw_driver.torch.step import Interrupts
 
 from .memory import DeviceMemory, tensors_in
 
@@ -201,16 +202,17 @@ class Residency(TorchDispatchMode):
                 else:
                     self._store.write(held.key, "p", values)
                 held.dirty = False
-            try:
-                held.storage.resize_(0)
-            except RuntimeError as error:
-                raise RuntimeError(
-                    f"{held.name} cannot leave the device, for its memory was handed out "
-                    f"({error}): give others a copy, such as p.detach().clone().numpy()"
-                ) from error
-            self._memory.count(held.storage, held.name)
-            del self._resident[held]
-            self._current.discard(held)
+            with Interrupts():  # memory is there as long as it is resident
+                try:
+                    held.storage.resize_(0)
+                except RuntimeError as error:
+                    raise RuntimeError(
+                        f"{held.name} cannot leave the device, for its memory was handed out "
+                        f"({error}): give others a copy, such as p.detach().clone().numpy()"
+                    ) from error
+                del self._resident[held]
+                self._current.discard(held)
+                self._memory.count(held.storage, held.name)
 
     def _use(self, touched: list[Held], *, learning: bool) -> None:
         how = torch._C._current_graph_task_id() != -1, torch.is_grad_enabled()
@@ -263,17 +265,18 @@ class Residency(TorchDispatchMode):
         if held in self._resident:
             return
         self._memory.room(held.nbytes, held.name)
-        held.storage.resize_(held.nbytes)
-        if held.storage.device.type != "cpu":
-            held.landing = torch.empty(held.flat.shape)
-        try:
-            held.fetch = self._store.fetch(held.key, self._array(held))
-        except BaseException:
-            held.storage.resize_(0)
-            raise
-        self._memory.count(held.storage, held.name)
-        self._resident[held] = None
-        self.fetches += 1
+        with Interrupts():  # and as long as a copy to it is queued
+            held.storage.resize_(held.nbytes)
+            if held.storage.device.type != "cpu":
+                held.landing = torch.empty(held.flat.shape, dtype=torch.float32, device="cpu")
+            try:
+                held.fetch = self._store.fetch(held.key, self._array(held))
+            except BaseException:
+                held.storage.resize_(0)
+                raise
+            self._resident[held] = None
+            self._memory.count(held.storage, held.name)
+            self.fetches += 1
 
     def _land(self, held: Held) -> None:
         """Waits until a fetched parameter is there."""

@@ -214,6 +214,25 @@ def test_losses_are_close_to_pytorchs_own(tmp_path: Path) -> None:
     assert mine[-1] < 0.6 * mine[0]
 
 
+def test_state_that_pytorch_begins_with_is_the_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"lr": 0.01, "initial_accumulator_value": 0.3, "lr_decay": 0.1}
+    monkeypatch.setitem(RULES, "adagrad", ("Adagrad", options))
+    other = seeded(Tied)
+    theirs = torch.optim.Adagrad(other.parameters(), **options)
+    with offloading(tmp_path, "adagrad") as platform:
+        model = seeded(lambda: platform.build(Tied))
+        mine = platform.optimizer()
+        for batch in batches(3):
+            for trained, optimizer in ((model, mine), (other, theirs)):
+                loss_of(trained, batch).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        torch.testing.assert_close(dict(model.state_dict()), dict(other.state_dict()))
+        torch.testing.assert_close(mine.state_dict()["state"], theirs.state_dict()["state"])
+
+
 def test_groups_have_their_own_options(tmp_path: Path) -> None:
     other = seeded(Tied)
     plain = plain_of(other, "adamw")

@@ -1,0 +1,95 @@
+"""Which parameters the module can update: numbers that can be converted, each in its own memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["ParameterChecks"]
+
+_TRIES: Any = 10**6
+"""Of finding whether two views overlap; beyond it they count as if they did."""
+
+
+class ParameterChecks:
+    """Refuses parameters that cannot be converted, and those that share memory.
+
+    What was found to be apart is not looked at again while it lies where it did.
+    """
+
+    def __init__(self) -> None:
+        self._apart: list[Any] = []
+        self._converted: set[torch.dtype] = set()
+        """Formats of which the program has been warned."""
+
+    def check(self, named: Iterable[tuple[str, Any]]) -> None:
+        """Looks at all parameters of an optimizer, with their names.
+
+        Raises
+        ------
+        TypeError: one is no dense tensor of real floating-point numbers that a program may set.
+        ValueError: elements of one, or two of them, share memory.
+        """
+        pieces = []
+        for name, parameter in named:
+            self._check_format(name, parameter)
+            if parameter.numel():
+                pieces.append((*_place(name, parameter), name))
+        if [each[:2] for each in pieces] == self._apart:
+            return
+        before: list[Any] = []
+        for piece in sorted(pieces):
+            (device, begin, _), place, name = piece
+            before = [each for each in before if each[0][0] == device and begin < each[0][2]]
+            for _, other, other_name in before:
+                if np.may_share_memory(_memory(*other), _memory(*place), max_work=_TRIES):
+                    raise ValueError(
+                        f"{other_name} and {name} share memory: pass each once, and views that "
+                        "overlap as copies"
+                    )
+            before.append(piece)
+        self._apart = [each[:2] for each in pieces]
+
+    def _check_format(self, name: str, parameter: Any) -> None:
+        if not isinstance(parameter, Tensor) or not (parameter.is_leaf or parameter.retains_grad):
+            raise TypeError(
+                f"{name} is a {type(parameter).__name__}: expected a tensor that no operation "
+                "with a gradient returned"
+            )
+        if parameter.layout is not torch.strided or not parameter.is_floating_point():
+            raise TypeError(
+                f"{name} is {parameter.dtype}, {parameter.layout}: expected real floating-point "
+                "numbers in a dense tensor"
+            )
+        if parameter.dtype not in self._converted | {torch.float32}:
+            self._converted.add(parameter.dtype)
+            warnings.warn(
+                f"{name} is {parameter.dtype}: the module computes in FP32, so such parameters and "
+                "their gradients are converted, and results rounded",
+                stacklevel=3,
+            )
+
+
+def _place(name: str, parameter: Tensor) -> tuple[Any, Any]:
+    """From where to where a parameter lies on which device, and how; see :func:`_memory`."""
+    reach = 0
+    for stride, size in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            raise ValueError(f"elements of {name} share memory: pass a contiguous copy")
+        reach += stride * (size - 1)
+    begin, size = parameter.data_ptr(), parameter.itemsize
+    strides = tuple(size * each for each in parameter.stride())
+    where = str(parameter.device), begin, begin + size * (reach + 1)
+    return where, (begin, f"|V{size}", tuple(parameter.shape), strides)
+
+
+def _memory(begin: int, kind: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """An array at an address, which is not to be read."""
+    place = {"data": (begin, True), "typestr": kind, "shape": shape, "strides": strides}
+    return np.asarray(SimpleNamespace(__array_interface__={**place, "version": 3}))
