@@ -25,6 +25,8 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -36,6 +38,7 @@ from hw.rules.update_rule import UpdateRule
 from .benchmarks import loss_of, network_with_batch
 from .gpt import gpt_loss, gpt_with_batch
 from .networks import NETWORKS, GptConfig
+from .products import BAGS, GATHERS, has_products, product_flops
 from .summary import summary_text
 from .trace import SHIPPED, SUFFIX, Op, Tensor, Trace
 
@@ -51,8 +54,6 @@ _MOVES = frozenset(
 """Operations that compute nothing."""
 _OVERWRITES = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform_", "random_"))
 """Operations that do not read what they change."""
-_GATHERS = frozenset(("embedding", "index_select", "gather", "index"))
-"""Operations that read as much of their first argument as they give."""
 _CHANGED_IN_TRAINING = dict.fromkeys(
     ("native_batch_norm", "cudnn_batch_norm"), ("running_mean", "running_var")
 )
@@ -61,7 +62,7 @@ _CHANGED_IN_TRAINING = dict.fromkeys(
 
 def capture(
     build: Callable[[], tuple[nn.Module, tuple[Any, ...]]],
-    step: Callable[..., torch.Tensor],
+    step: Callable[..., torch.Tensor | None],
     *,
     name: str,
     rule: str = PAPER_RULES[0],
@@ -71,16 +72,19 @@ def capture(
 
     A piece of storage is a tensor; views of it are the same. A layer is the innermost module that
     runs, and an operation of the backward pass has the layer of the one that it differentiates.
-    Matrix products have the operations that PyTorch's flop counter knows, others one for each
-    element. The update is an operation for each parameter that has a gradient, after the backward
-    pass, in the order of ``model.parameters()``; its reads and writes are in the rule's order.
+    Products have the operations of :mod:`~sw_driver.workload.products`, or of a formula that
+    PyTorch's flop counter has; others one for each element. What runs in a call of ``backward`` or
+    ``autograd.grad`` is of the backward pass. The update is an operation for each parameter that
+    has a gradient, after all others, in the order of ``model.parameters()``; its reads and writes
+    are in the rule's order.
 
     Parameters
     ----------
     build
-        Makes the model and a batch; nothing of it is captured.
+        Makes the model and a batch, on the CPU and dense; nothing of it is captured.
     step
-        Takes the model and the batch, and returns the loss.
+        Takes the model and the batch, and returns the loss; or None if it has called ``backward``
+        itself.
     name, origin
         Name and origin of the trace; the origin gets rule and versions.
     rule
@@ -90,7 +94,10 @@ def capture(
     Raises
     ------
     ValueError
-        For a rule that is none or updates no parameter.
+        For a rule that is none or updates no parameter; for a step that runs an optimizer, which
+        the rule stands for, or leaves no gradient; for tensors that are not dense; and for
+        operations of unknown work: ``torch.utils.flop_counter.register_flop_formula`` makes theirs
+        known.
     RuntimeError
         Raised by PyTorch for a loss without a gradient, and for what depends on the contents of
         tensors.
@@ -101,12 +108,13 @@ def capture(
             f"rule {rule!r} updates no parameter: choose one that reads p, g, writes p"
         )
     with FakeTensorMode(), _without_mkldnn():
-        model, batch = build()
+        with _casts():
+            model, batch = build()
         recorder = _Recorder(model, batch)
-        with recorder.layers_of(model), recorder:
+        with recorder.layers_of(model), _without_optimizers(rule), _Phases(recorder), recorder:
             loss = step(model, *batch)
-            recorder.phase = "backward"
-            loss.backward()
+            if loss is not None:
+                loss.backward()
         recorder.update(model, updating)
     versions = {"rule": rule, "torch": torch.__version__.partition("+")[0]}
     return recorder.trace(name, {**(origin or {}), **versions})
@@ -134,6 +142,53 @@ def _without_mkldnn() -> Iterator[None]:
         yield
     finally:
         torch.backends.mkldnn.set_flags(before)
+
+
+@contextmanager
+def _casts() -> Iterator[None]:
+    """Lets modules be cast: PyTorch swaps their fake tensors, which it refuses for some."""
+    swap = torch.utils.swap_tensors
+
+    def assign(one: torch.Tensor, other: torch.Tensor) -> None:
+        one.data = other.data
+
+    torch.utils.swap_tensors = assign
+    try:
+        yield
+    finally:
+        torch.utils.swap_tensors = swap
+
+
+@contextmanager
+def _without_optimizers(rule: str) -> Iterator[None]:
+    def refuse(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        raise ValueError(
+            f"the step runs {type(optimizer).__name__}.step(): leave it out, for the update is "
+            f"captured as rule {rule!r}"
+        )
+
+    refusing = register_optimizer_step_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        refusing.remove()
+
+
+class _Phases(TorchFunctionMode):
+    """Tells the recorder when a backward pass runs, whoever calls it."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self._recorder.phase
+        if func in (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad):
+            self._recorder.phase = "backward"
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self._recorder.phase = before
 
 
 class _Recorder(TorchDispatchMode):
@@ -174,6 +229,12 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and func.namespace != "prim":
+            # Without autograd nothing has taken it apart.
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         layer = self._layer()
         result = func(*args, **kwargs)
         kind = func.overloadpacket.__name__
@@ -188,34 +249,39 @@ class _Recorder(TorchDispatchMode):
         if kind.endswith("_like") or kind.startswith("new_"):
             unread = set(arguments)  # they look at shapes only
         read = self._bytes_of([each for name, each in arguments.items() if name not in unread])
-        if kind in _GATHERS:
+        if kind in GATHERS:
             first = self._number(args[0])
-            read[first] = min(read[first], sum(self._bytes_of(result).values()))
+            gathered = sum(self._bytes_of(result).values())
+            if kind in BAGS:
+                gathered = arguments["indices"].numel() * args[0][:1].nbytes
+            read[first] = min(read[first], gathered)
         given = set(self._bytes_of([*arguments.values()]))
         written = self._bytes_of([each for name, each in arguments.items() if name in changed])
         made = self._bytes_of(result).items()
         written |= {number: nbytes for number, nbytes in made if number not in given}
         if written:  # or it is a view
-            flops = self._flops(func, args, kwargs, result)
+            flops = self._flops(func, args, kwargs, result, arguments, layer)
             self._add(kind, layer, self.phase, read, written, flops)
         return result
 
     def update(self, model: nn.Module, rule: UpdateRule) -> None:
         """Appends the operations that update parameters."""
+        if all(each.grad is None for each in model.parameters()):
+            raise ValueError("the step leaves no gradient: return the loss, or call its backward")
         operators = len(rule.flow().placed)
         for name, parameter in model.named_parameters():
             if parameter.grad is None:
                 continue
             number, gradient = self._number(parameter), self._number(parameter.grad)
-            owned = {"name": name, "parameter": number}
             if self._tensors[gradient].kind == "temporary":
-                fields = {**owned, "kind": "gradient"}
-                self._tensors[gradient] = replace(self._tensors[gradient], **fields)
+                self._tensors[gradient] = replace(
+                    self._tensors[gradient], kind="gradient", name=name, parameter=number
+                )
             size = self._tensors[number].nbytes
             tensors = {"p": number, "g": gradient}
             for each in rule.tensors:
                 if each not in tensors:
-                    tensors[each] = self._new(size, "optimizer_state", **owned)
+                    tensors[each] = self._new(size, "optimizer_state", name, parameter=number)
             read, written = (
                 {tensors[each]: size for each in names} for names in (rule.inputs, rule.outputs)
             )
@@ -240,29 +306,33 @@ class _Recorder(TorchDispatchMode):
     def _layer(self) -> str:
         """The layer of the operation that begins.
 
-        The forward pass makes a node of autograd's graph just before the operation that the node
-        will differentiate, and numbers it.
+        A node of autograd's graph is made just before the operation that it will differentiate,
+        and numbered; in the backward pass, too, if that has a gradient.
         """
         node = torch._C._current_autograd_node()
         if node is None or self._running:
             self._latest = self._running[-1] if self._running else OUTSIDE
-            self._layer_of_node.setdefault(_get_sequence_nr() - 1, self._latest)
         else:
             self._latest = self._layer_of_node.get(node._sequence_nr(), self._latest)
+        self._layer_of_node.setdefault(_get_sequence_nr() - 1, self._latest)
         return self._latest
 
     def _number(self, tensor: torch.Tensor, kind: str = "temporary", name: str = "") -> int:
+        if tensor.layout != torch.strided or tensor.is_nested:
+            raise ValueError(
+                f"a tensor of shape {tuple(tensor.shape)} is {tensor.layout} or nested, and "
+                f"capture takes dense ones: give embeddings sparse=False, and pad what is nested"
+            )
         storage = tensor.untyped_storage()
         reference = StorageWeakRef(storage)
         if reference not in self._numbers:
-            self._numbers[reference] = self._new(storage.nbytes(), kind, name)
+            size = tensor.element_size() if kind == "parameter" else 4
+            self._numbers[reference] = self._new(storage.nbytes(), kind, name, element_bytes=size)
         return self._numbers[reference]
 
-    def _new(self, nbytes: int, kind: str, name: str, parameter: int | None = None) -> int:
+    def _new(self, nbytes: int, kind: str, name: str, **fields: int) -> int:
         number = len(self._tensors)
-        self._tensors.append(
-            Tensor(id=number, nbytes=nbytes, kind=kind, name=name, parameter=parameter)
-        )
+        self._tensors.append(Tensor(id=number, nbytes=nbytes, kind=kind, name=name, **fields))
         return number
 
     def _bytes_of(self, values: Any) -> dict[int, int]:
@@ -278,13 +348,25 @@ class _Recorder(TorchDispatchMode):
             for number, views in shown.items()
         }
 
-    def _flops(self, func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    def _flops(
+        self, func: Any, args: Any, kwargs: Any, result: Any, given: Mapping[str, Any], layer: str
+    ) -> int:
         kind = func.overloadpacket.__name__
+        known = func.namespace in ("aten", "prims")
+        if known and (flops := product_flops(kind, given, result)) is not None:
+            return flops
         packet = getattr(torch.ops.aten, kind.replace("_for_cpu", ""), func.overloadpacket)
-        if (count := flop_registry.get(packet)) is not None:
+        if (count := flop_registry.get(packet if known else func.overloadpacket)) is not None:
             return int(count(*args, **kwargs, out_val=result))
+        if not known or has_products(kind):
+            raise ValueError(
+                f"operation {func.name()} of layer {layer!r} has work that is not known here: give "
+                f"its count with torch.utils.flop_counter.register_flop_formula"
+            )
         if kind in _MOVES:
             return 0
+        if kind.startswith("_foreach"):
+            return sum(each.numel() for each in _tensors_in(args[0]))
         return max(each.numel() for each in _tensors_in((args, kwargs, result)))
 
     def _add(

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter
 
-from .trace import Op, Trace, load_trace
+from sw_driver.numbers import check_fields
+
+from .products import GATHERS, has_products
+from .trace import Op, Trace, TraceError, load_trace
 
 __all__ = ["Layer", "layers_of", "load_layers"]
 
-_PRODUCTS = ("convolution", "addmm", "mm")
-_FP32 = 4
+_OF_LAYERS = ("convolution", "addmm", "mm", "baddbmm", "bmm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,9 @@ class Layer:
     """Elements for each sample that the operations that follow move in the forward pass."""
     between_backward: int
 
+    def __post_init__(self) -> None:
+        check_fields(self, "weights", "input", "between_forward", "between_backward")
+
     @property
     def outputs(self) -> int:
         """Elements of the output for each sample."""
@@ -51,7 +55,7 @@ class Layer:
 
     @property
     def parameters(self) -> int:
-        """Number of the layer's weights."""
+        """Number of the layer's weights, without a bias."""
         return self.columns * self.depth
 
 
@@ -62,12 +66,24 @@ def load_layers(name: str) -> tuple[Layer, ...]:
 
 
 def layers_of(trace: Trace) -> tuple[Layer, ...]:
-    """The layers of a training step in FP32, whose origin says the batch.
+    """The layers of a training step of one forward pass, whose origin says the batch.
 
-    Raises ``ValueError`` for one whose products are not all of samples with a parameter.
+    Counts are of elements, whatever their size in the trace. Biases, and parameters of what lies
+    between layers, such as normalization, are in no layer. Groups of a convolution share its rows.
+
+    Raises :class:`~sw_driver.workload.trace.TraceError` for a product that is none of samples with
+    a parameter, or whose parameter is not updated; for a parameter that is, of a table or of an
+    operation that follows no layer; for several forward passes; and for an origin without a batch.
     """
-    batch = int(trace.origin["batch"])
-    products = [op for op in trace.ops if op.phase == "forward" and op.kind in _PRODUCTS]
+    batch = trace.origin.get("batch")
+    if not isinstance(batch, int) or batch < 1:
+        raise TraceError(
+            f"{trace.name}: the batch is {batch!r}: capture it with origin={{'batch': ...}}, an "
+            f"integer from 1 on"
+        )
+    products = [op for op in trace.ops if op.phase == "forward" and has_products(op.kind)]
+    if not products:
+        raise TraceError(f"{trace.name}: no operation of the forward pass is a product")
     number = {op.id: index for index, op in enumerate(products)}
     following, after = Counter[int](), Counter[int]()
     owner: dict[int, list[int]] = {}
@@ -83,24 +99,34 @@ def layers_of(trace: Trace) -> tuple[Layer, ...]:
     sizes = {each.nbytes for each in trace.tensors if each.kind == "parameter"}
     shared = Counter[int]()
     for op in trace.ops:
-        product = op.kind in (*_PRODUCTS, "convolution_backward")
-        if op.phase == "backward" and not product and not _sums(trace, op, sizes):
+        if op.phase == "backward" and not has_products(op.kind) and not _sums(trace, op, sizes):
             shared[op.layer] += op.nbytes
     for layer, nbytes in shared.items():
         # A layer of the model may be many here, as the time steps are.
-        for each in owner[layer]:
-            after[each] += nbytes // len(owner[layer])
+        owners = owner.get(layer, [latest])
+        for each in owners:
+            after[each] += nbytes // len(owners)
     feeding: dict[int, frozenset[int]] = {}
-    found = []
+    trained = {each for op in trace.ops if op.phase == "update" for each in op.reads}
+    found: list[Layer] = []
+    passed = False
     for op in trace.ops:
         if op.phase != "forward":
+            passed = True
             continue
+        if passed:
+            raise _refusal(trace, op, "it is of a second forward pass")
         needs = frozenset().union(*(feeding.get(each, frozenset()) for each in op.reads))
         if op.id in number:
             index = number[op.id]
             layer = _layer(trace, op, batch, following[index], after[index], tuple(sorted(needs)))
+            if layer.weights not in trained:
+                raise _refusal(trace, op, "its weights are not updated")
             found.append(layer)
             needs = frozenset({index})
+        elif (tables := trained.intersection(op.reads)) and (not needs or op.kind in GATHERS):
+            name = trace.tensors[min(tables)].name
+            raise _refusal(trace, op, f"the gradient of its {name!r} would be lost")
         for each in op.writes:
             feeding[each] = needs
     return tuple(found)
@@ -109,22 +135,24 @@ def layers_of(trace: Trace) -> tuple[Layer, ...]:
 def _layer(
     trace: Trace, op: Op, batch: int, following: int, after: int, needs: tuple[int, ...]
 ) -> Layer:
-    read = [trace.tensors[each] for each in op.reads]
-    weights = max(
-        (each for each in read if each.kind == "parameter"), key=attrgetter("nbytes"), default=None
-    )
-    others = [each for each in read if each.kind != "parameter"]
-    if weights is None or not others:
-        raise ValueError(f"{trace.name}: operation {op.id} is no product of samples with weights")
-    # What is added to the product is as large as it and no state; the sample's side is the last.
-    values = others[-1]
-    output = trace.tensors[op.writes[0]].nbytes // _FP32
-    products = weights.nbytes // _FP32
-    rows = op.flops // 2 // products
-    columns = output // rows
-    depth = products // columns
-    if rows % batch or rows * columns != output or columns * depth != products:
-        raise ValueError(f"{trace.name}: operation {op.id} is no product of {batch} samples")
+    # What is added is the first of addmm, and the last of a convolution.
+    reads = op.reads[:2] if op.kind == "convolution" else op.reads[-2:]
+    sides = [trace.tensors[each] for each in reads]
+    if op.kind not in _OF_LAYERS or sorted(each.kind == "parameter" for each in sides) != [0, 1]:
+        raise _refusal(trace, op, "it is no product of samples with weights")
+    weights, values = sides if sides[0].kind == "parameter" else reversed(sides)
+    size = weights.element_bytes
+    output = trace.tensors[op.writes[0]].nbytes // size
+    products = weights.nbytes // size
+    rows = op.flops // 2 // max(products, 1)
+    columns = output // max(rows, 1)
+    depth = products // max(columns, 1)
+    fits = rows and not rows % batch and rows * columns == output and columns * depth == products
+    if op.kind in ("mm", "addmm"):  # of a part of the weights only, the rest is not read
+        added = op.nbytes - size * (rows * depth + products + output)
+        fits = fits and added in (0, size * columns, size * output)
+    if not fits:
+        raise _refusal(trace, op, f"it is no product of {batch} samples")
     return Layer(
         name=trace.layers[op.layer],
         rows=rows // batch,
@@ -133,11 +161,16 @@ def _layer(
         weights=weights.id,
         input=values.id,
         first=not needs,
-        inputs=values.nbytes // _FP32 // batch,
+        inputs=values.nbytes // size // batch,
         needs=needs,
-        between_forward=following // _FP32 // batch,
-        between_backward=after // _FP32 // batch,
+        between_forward=following // size // batch,
+        between_backward=after // size // batch,
     )
+
+
+def _refusal(trace: Trace, op: Op, why: str) -> TraceError:
+    of = f"{op.kind} of {trace.layers[op.layer]!r}"
+    return TraceError(f"{trace.name}: operation {op.id} ({of}) fits no layer: {why}")
 
 
 def _sums(trace: Trace, op: Op, sizes: set[int]) -> bool:

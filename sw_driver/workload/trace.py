@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sw_driver.files import write_whole
+from sw_driver.numbers import check_fields, check_integer
 
 __all__ = ["KINDS", "PHASES", "Op", "Tensor", "Trace", "TraceError", "load_trace", "trace_names"]
 
@@ -45,6 +46,11 @@ class Tensor:
     """Name of a parameter, and of what belongs to it, in the model."""
     parameter: int | None = None
     """The id of the parameter that a gradient or optimizer state belongs to."""
+    element_bytes: int = 4
+    """Of a parameter, for each of its elements."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "id", "nbytes", error=TraceError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +71,9 @@ class Op:
     nbytes: int
     """Bytes that the operation has to read and write at least: each tensor once each way."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, "id", "layer", "flops", "nbytes", error=TraceError)
+
 
 FORMAT = 1
 SHIPPED = Path(__file__).parent / "traces"
@@ -84,12 +93,13 @@ class Trace:
 
     def __post_init__(self) -> None:
         for number, tensor in enumerate(self.tensors):
-            if tensor.id != number or tensor.kind not in KINDS or tensor.nbytes < 0:
+            owned = tensor.parameter is None or _is_id(tensor.parameter, self.tensors)
+            if tensor.id != number or tensor.kind not in KINDS or not owned:
                 raise TraceError(f"{self.name}: tensor {number} is {tensor}")
         for number, op in enumerate(self.ops):
-            known = all(0 <= each < len(self.tensors) for each in op.reads + op.writes)
-            fits = known and op.phase in PHASES and 0 <= op.layer < len(self.layers)
-            if op.id != number or not fits or min(op.flops, op.nbytes) < 0:
+            known = all(_is_id(each, self.tensors) for each in op.reads + op.writes)
+            fits = known and op.phase in PHASES and op.layer < len(self.layers)
+            if op.id != number or not fits:
                 raise TraceError(f"{self.name}: operation {number} is {op}")
 
     @cached_property
@@ -123,8 +133,10 @@ class Trace:
     def lifetime(self, tensor: int) -> tuple[int, int] | None:
         """The first and the last operation that access it; None if none does.
 
-        What outlives the step, such as a parameter, is there before and after, too.
+        What outlives the step, such as a parameter, is there before and after, too. Raises
+        :class:`TraceError` if there is no such tensor.
         """
+        check_integer("tensor", tensor, 0, len(self.tensors) - 1, TraceError)
         accesses = self.accesses[tensor]
         return (accesses[0], accesses[-1]) if accesses else None
 
@@ -143,6 +155,7 @@ class Trace:
         that are."""
         kinds = list(dict.fromkeys(op.kind for op in self.ops))
         owners = [-1 if each.parameter is None else each.parameter for each in self.tensors]
+        sizes = [each.element_bytes for each in self.tensors]
         return {
             "format": FORMAT,
             "name": self.name,
@@ -154,6 +167,7 @@ class Trace:
                 "kind": [KINDS.index(each.kind) for each in self.tensors],
                 "name": [each.name for each in self.tensors],
                 "parameter": _differences(owners),
+                **({"element_bytes": sizes} if set(sizes) - {4} else {}),
             },
             "ops": {
                 "kind": [kinds.index(op.kind) for op in self.ops],
@@ -200,6 +214,8 @@ def load_trace(name_or_path: Path | str) -> Trace:
 def _from_columns(content: Mapping[str, Any]) -> Trace:
     of_tensors, of_ops = content["tensors"], content["ops"]
     owners = accumulate(of_tensors["parameter"])
+    given = {"element_bytes": [4] * len(of_tensors["nbytes"]), **of_tensors}
+    columns = (given[each] for each in ("nbytes", "kind", "name", "element_bytes"))
     tensors = tuple(
         Tensor(
             id=number,
@@ -207,9 +223,10 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
             kind=KINDS[kind],
             name=name,
             parameter=None if owner < 0 else owner,
+            element_bytes=element_bytes,
         )
-        for number, (owner, nbytes, kind, name) in enumerate(
-            zip(owners, *(of_tensors[each] for each in ("nbytes", "kind", "name")), strict=True)
+        for number, (owner, nbytes, kind, name, element_bytes) in enumerate(
+            zip(owners, *columns, strict=True)
         )
     )
     count = len(content["accessed"])
@@ -239,6 +256,10 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
         layers=tuple(content["layers"]),
         origin=content["origin"],
     )
+
+
+def _is_id(number: Any, numbered: Sequence[Any]) -> bool:
+    return type(number) is int and 0 <= number < len(numbered)
 
 
 def _differences(numbers: Sequence[int]) -> list[int]:

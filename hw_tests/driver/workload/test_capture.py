@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
 
 from torch import nn
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils.checkpoint import checkpoint
 
 from hw.rules import RULES
@@ -200,6 +201,114 @@ def test_what_is_recomputed_belongs_to_its_module() -> None:
     assert not tensors(trace, "activation")
 
 
+def returns(model: nn.Module, batch: Any) -> Any:
+    return model(batch).square().mean()
+
+
+def calls(model: nn.Module, batch: Any) -> None:
+    model(batch).square().mean().backward()
+
+
+def calls_autograd(model: nn.Module, batch: Any) -> None:
+    torch.autograd.backward([model(batch).square().mean()])
+
+
+def asks_for_gradients(model: nn.Module, batch: Any) -> None:
+    gradients = torch.autograd.grad(model(batch).square().mean(), [*model.parameters()])
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        parameter.grad = gradient
+
+
+def layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+@pytest.mark.parametrize("step", [calls, calls_autograd, asks_for_gradients])
+def test_a_backward_pass_is_one_whoever_calls_it(step: Callable[..., Any]) -> None:
+    assert captured(layers, 8, 4, step=step) == captured(layers, 8, 4, step=returns)
+
+
+def test_passes_of_parts_of_a_batch_are_forward_and_backward() -> None:
+    def step(model: nn.Module, batch: Any) -> Any:
+        first, second = batch.chunk(2)
+        (returns(model, first) / 2).backward()
+        return returns(model, second) / 2
+
+    parts, whole = (captured(layers, 8, 4, step=each) for each in (step, returns))
+    forward = 2 * 8 * (4 * 5 + 5 * 2)
+    for phase, flops in (("forward", forward), ("backward", forward + 2 * 8 * 5 * 2)):
+        for trace in (parts, whole):
+            products = [op for op in trace.ops if op.phase == phase and op.kind in ("addmm", "mm")]
+            assert sum(op.flops for op in products) == flops
+    runs = [op.phase for op in parts.ops]
+    assert [name for name, before in zip(runs, ["", *runs], strict=False) if name != before] == [
+        "forward", "backward", "forward", "backward", "update",
+    ]  # fmt: skip
+    assert sum(size for _, size in tensors(parts, "activation")) == sum(
+        size for _, size in tensors(whole, "activation")
+    )
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_runs_without_gradients_is_captured_in_the_same_parts(mode: Any) -> None:
+    def step(model: Any, batch: Any) -> Any:
+        with mode():
+            given = model[0](batch)
+        return model[1](given.clone()).sum()
+
+    def model() -> nn.Module:
+        teacher = nn.Linear(4, 8), nn.Unflatten(1, (2, 4)), nn.Conv1d(2, 2, 3), nn.Softmax(1)
+        return nn.ModuleList([nn.Sequential(*teacher), nn.Linear(2, 3)])
+
+    assert ops_of(captured(model, 8, 4, step=step), "forward") == [
+        ("addmm", "0.0"), ("convolution", "0.2"), ("_softmax", "0.3"), ("clone", OUTSIDE),
+        ("addmm", "1"), ("sum", OUTSIDE),
+    ]  # fmt: skip
+
+
+def test_a_gradient_of_gradients_has_phases_and_layers() -> None:
+    def step(model: nn.Module, batch: Any) -> Any:
+        values = model(batch.requires_grad_())
+        (gradient,) = torch.autograd.grad(values.sum(), batch, create_graph=True)
+        return values.sum() + gradient.square().sum()
+
+    trace = captured(layers, 8, 4, step=step)
+    assert [kind for kind, _ in ops_of(trace, "forward")] == [
+        "addmm", "tanh", "addmm", "sum", "sum", "pow", "sum", "add",
+    ]  # fmt: skip
+    products = [layer for kind, layer in ops_of(trace, "backward") if kind == "mm"]
+    # First to the batch. Then each layer's two products, and what the first pass's need: two of
+    # layer 0, and of layer 2, whose gradient is of ones, the weights' only.
+    assert products == ["2", "0", "0", "0", "2", "2", "2", "0", "0"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_model_that_is_cast_is_one_of_that_type(dtype: Any) -> None:
+    def made(**options: Any) -> nn.Module:
+        tied = nn.Linear(4, 4, **options)
+        norm = nn.LayerNorm(4, **options)
+        return nn.Sequential(tied, norm, tied, nn.RNN(4, 3, **options))
+
+    def step(model: Any, batch: Any) -> Any:
+        return model(batch)[0].sum()
+
+    def trace(model: Callable[[], nn.Module]) -> Trace:
+        def build() -> tuple[nn.Module, tuple[Any, ...]]:
+            return model(), (torch.zeros(8, 4, dtype=dtype),)
+
+        return capture(build, step, name="test")
+
+    swap = torch.utils.swap_tensors
+    short = {torch.float16: nn.Module.half, torch.bfloat16: nn.Module.bfloat16}
+    expected = trace(lambda: made(dtype=dtype))
+    assert {each.element_bytes for each in expected.tensors if each.kind == "parameter"} == {
+        dtype.itemsize
+    }
+    assert trace(lambda: made().to(dtype)) == expected
+    assert trace(lambda: short.get(dtype, nn.Module.double)(made())) == expected
+    assert torch.utils.swap_tensors is swap
+
+
 def saved_bytes(model: nn.Module, batch: tuple[Any, ...]) -> int:
     """Of what PyTorch keeps for the backward pass of a real step, besides parameters and batch."""
     known = {each.untyped_storage()._cdata for each in [*model.parameters(), *batch]}
@@ -289,6 +398,29 @@ def test_the_command_refuses(
 def test_a_rule_that_updates_nothing_is_refused(rule: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         captured(lambda: nn.Linear(2, 2), 2, 2, rule=rule)
+
+
+def optimizes(model: nn.Module, batch: Any) -> None:
+    calls(model, batch)
+    torch.optim.Adam(model.parameters()).step()
+
+
+@pytest.mark.parametrize(
+    ("model", "step", "said"),
+    [
+        (lambda: nn.Linear(2, 2), optimizes, r"the step runs Adam.step\(\): leave it out, "),
+        (lambda: nn.Linear(2, 2), lambda *_: None, "the step leaves no gradient: "),
+        (
+            lambda: nn.Embedding(9, 2, sparse=True),
+            lambda table, batch: table(batch.long()).sum(),
+            r"a tensor of shape \(9, 2\) is torch.sparse_coo or nested, and capture takes dense",
+        ),
+    ],
+)
+def test_a_step_that_cannot_be_captured_is_refused(model: Any, step: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        captured(model, 2, 2, step=step)
+    assert not _global_optimizer_pre_hooks
 
 
 def test_a_loss_without_a_gradient_is_pytorchs_error() -> None:

@@ -1,0 +1,100 @@
+"""Operations of PyTorch by their names: which are products, and how much work these are by shapes.
+
+A multiplication with its addition is two. What is added to a product, such as a bias, does not
+count; the zeros that a convolution pads with do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+__all__ = ["BAGS", "GATHERS", "has_products", "product_flops"]
+
+_FACTORS = {
+    "mm": ("self", "mat2"),
+    "bmm": ("self", "mat2"),
+    "_int_mm": ("self", "mat2"),
+    "_scaled_mm": ("self", "mat2"),
+    "addmm": ("mat1", "mat2"),
+    "_addmm_activation": ("mat1", "mat2"),
+    "addbmm": ("batch1", "batch2"),
+    "baddbmm": ("batch1", "batch2"),
+    "mv": ("self", "vec"),
+    "addmv": ("mat", "vec"),
+    "dot": ("self", "tensor"),
+    "vdot": ("self", "other"),
+}
+"""Products of two arguments, by their names: the last dimension of the first is summed over."""
+_CONVOLUTIONS = ("convolution", "_convolution", "convolution_overrideable")
+_DISTANCES = ("_cdist_forward", "_cdist_backward", "_euclidean_dist")
+_PRODUCTS = frozenset(
+    (*_FACTORS, *_CONVOLUTIONS, *_DISTANCES, "addr", "conv_tbc", "convolution_backward",
+     "_trilinear")
+)  # fmt: skip
+BAGS = ("_embedding_bag", "_embedding_bag_forward_only")
+"""Kinds of operations that add up rows of a table."""
+GATHERS = ("embedding", "index_select", "gather", "index", *BAGS)
+"""Kinds of operations that read as much of their first argument as they give, or add up."""
+_OF_BAGS = "_embedding_bag_per_sample_weights_backward"
+
+_WORDS = frozenset(
+    ("mm", "addmm", "bmm", "hspmm", "sspaddmm", "mv", "matmul", "linear", "attention",
+     "transformer", "rnn", "conv", "conv2d", "conv3d", "convolution", "linalg", "c2c", "c2r", "r2c",
+     "pdist", "solve", "spsolve", "cholesky", "geqrf", "ormqr")
+)  # fmt: skip
+_ELEMENTWISE = ("linalg_vector_norm", "linalg__powsum", "linalg_cross", "_linalg_check_errors")
+
+
+def has_products(kind: str) -> bool:
+    """Whether an operation's name says that it does more than something for each element."""
+    kind = kind.removesuffix("_")
+    return kind in _PRODUCTS or not (kind in _ELEMENTWISE or _WORDS.isdisjoint(kind.split("_")))
+
+
+def product_flops(kind: str, given: Mapping[str, Any], result: Any) -> int | None:
+    """Additions and multiplications of an operation; None if its kind is not known here.
+
+    Arguments and result are tensors, or whatever else has their shapes; arguments by their names.
+    """
+    kind = kind.removesuffix("_")
+    if kind in _FACTORS:
+        one, other = (given[name].shape for name in _FACTORS[kind])
+        return 2 * prod(one) * (other[-1] if len(other) > 1 else 1)
+    if kind == "addr":
+        return 2 * prod(given["vec1"].shape) * prod(given["vec2"].shape)
+    if kind in _CONVOLUTIONS:
+        return _convolution_flops(given, result)
+    if kind == "convolution_backward":
+        inputs, weights, _ = given["output_mask"]
+        each = _convolution_flops(given, given["grad_output"])
+        return (inputs + weights) * each or prod(given["grad_output"].shape)
+    if kind == "conv_tbc":
+        return 2 * prod(result.shape[:2]) * prod(given["weight"].shape)
+    if kind == "_trilinear":
+        return 2 * prod(map(max, *(_expanded(number, given) for number in "123")))
+    if kind in _DISTANCES:  # a difference, its power and their sum; or as one product
+        pairs = prod((given["grad"] if kind == "_cdist_backward" else result).shape)
+        depth = given["x1"].shape[-1]
+        return pairs * (2 * (depth + 2) if kind == "_euclidean_dist" else 3 * depth)
+    if kind in (*BAGS, _OF_BAGS):
+        elements = prod(given["indices"].shape) * given["weight"].shape[1]
+        weighted = kind == _OF_BAGS or given.get("per_sample_weights") is not None
+        return elements * (2 if weighted else 1)
+    return None
+
+
+def _convolution_flops(given: Mapping[str, Any], output: Any) -> int:
+    """Each weight meets each place of the smaller side: the output's, or if transposed the
+    input's. Weights of groups are those of one group's inputs."""
+    batch, _, *places = (given["input"] if given["transposed"] else output).shape
+    return 2 * batch * prod(places) * prod(given["weight"].shape)
+
+
+def _expanded(number: str, given: Mapping[str, Any]) -> list[int]:
+    """The shape of a factor of three, with dimensions of 1 where it has none."""
+    shape = list(given[f"i{number}"].shape)
+    for place in sorted(given[f"expand{number}"]):
+        shape.insert(place, 1)
+    return shape
