@@ -5,19 +5,33 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import fields
 from decimal import Decimal
+from numbers import Real
+from operator import index
+from typing import Any
 
 from .device.errors import InvalidArgumentError
 
 __all__ = [
+    "LEAST",
     "NUMBER_FORMS",
+    "check_fields",
+    "check_integer",
     "check_name",
+    "check_number",
     "parse_integer",
     "parse_number",
     "split_entry",
 ]
 
 NUMBER_FORMS = "an integer, such as 4096, 1e6 or 4KiB"
+
+LEAST = 1e-9
+"""Least of a number that must not be zero, such as a rate by which is divided."""
+MOST = 1e19
+"""Most of any number: above what 64 bits count."""
 
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _NUMBER = re.compile(
@@ -32,7 +46,7 @@ def check_name(
     known = list(known)
     if name in known:
         return
-    near = difflib.get_close_matches(name, known)
+    near = difflib.get_close_matches(name, known) if isinstance(name, str) else []
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise error(f"{what} is {name!r}: {hint}expected one of {', '.join(known)}")
 
@@ -43,6 +57,54 @@ def split_entry(entry: str, option: str = "--set", form: str = "KEY=VALUE") -> t
     if not equals or not text:
         raise InvalidArgumentError(f"{option} is {entry!r}: expected {form}")
     return name, text
+
+
+def check_integer(
+    name: str,
+    value: Any,
+    least: int | None = 1,
+    most: int | None = None,
+    error: type[Exception] = InvalidArgumentError,
+) -> int:
+    """``value`` as an integer; raises ``error`` unless it is one from ``least`` to ``most``."""
+    if not isinstance(value, bool):
+        with suppress(TypeError):
+            number = index(value)
+            if (least is None or number >= least) and (most is None or number <= most):
+                return number
+    bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
+    raise error(f"{name} is {value!r}: expected an integer{'' if least is None else f' {bounds}'}")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    least: float = 0,
+    most: float = MOST,
+    error: type[Exception] = InvalidArgumentError,
+) -> None:
+    """Raises ``error`` unless ``value`` is a number from ``least`` to ``most``, so that what is
+    reckoned with it is finite."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not least <= float(value) <= most:
+        raise error(f"{name} is {value!r}: expected a number from {least:g} to {most:g}")
+
+
+def check_fields(
+    record: Any,
+    *zero: str,
+    least: float = LEAST,
+    most: int | None = None,
+    error: type[Exception] = InvalidArgumentError,
+) -> None:
+    """Checks what is an ``int`` or a ``float`` by the annotations of a dataclass: integers are from
+    1 to ``most``, numbers ``least`` or more, and both from 0 on if they are named in ``zero``."""
+    for field in fields(record):
+        value, may_be_zero = getattr(record, field.name), field.name in zero
+        if field.type == "int":
+            check_integer(field.name, value, int(not may_be_zero), most, error)
+        elif field.type == "float":
+            check_number(field.name, value, 0 if may_be_zero else least, error=error)
 
 
 def parse_integer(text: str) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from . import (
     print_files,
     progress_console,
 )
+from .screen import print_prose, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,20 +48,26 @@ Pass: TypeAlias = Literal[
 
 _NAMED = Parameter(group=Group("A layer by name", sort_key=1))
 _OWN = Parameter(group=Group("A layer of your own sizes", sort_key=1))
-_OWN_SIZES = ("convolution", "filters", "stride", "padding", "groups", "fully_connected")
+_OWN_SIZES = (
+    *("convolution", "filters", "stride", "dilation", "padding", "groups"),
+    "fully_connected",
+)
 
 
-def _sizes(*names: str) -> Parameter:
-    """Marks an option that is as many integers, with commas between them."""
+def _sizes(*names: str, one: str = "") -> Parameter:
+    """Marks an option that is as many integers, with commas between them, or ``one``."""
+    metavar = f"{one and one + '|'}{','.join(name[0] for name in names)}"
+    expected = f"{one and 'an integer, or '}{len(names)} integers {','.join(names)}"
 
-    def convert(_: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+    def convert(_: Any, tokens: Sequence[Token]) -> int | tuple[int, ...]:
         text = tokens[0].value
-        parts = text.split(",")
-        if len(parts) != len(names) or not all(part.strip().isdecimal() for part in parts):
-            raise ValueError(f"got {text!r}, expected {len(names)} integers {','.join(names)}")
-        return tuple(map(int, parts))
+        parts = [int(part) for part in text.split(",") if part.strip().isdecimal()]
+        if text.count(",") + 1 == len(parts) == len(names):
+            return tuple(parts)
+        if not one or text.count(",") or not parts:
+            raise ValueError(f"got {text!r}, expected {expected}")
+        return parts[0]
 
-    metavar = ",".join(name[0] for name in names)
     return Parameter(converter=convert, n_tokens=1, metavar=metavar)
 
 
@@ -88,8 +94,14 @@ class Options(MachineOptions, OutputOptions):
     """number, height and width of the filters"""
     stride: Annotated[int | None, _OWN, integer(1, 65535)] = None
     """default: 1"""
-    padding: Annotated[int | None, _OWN, integer(0, 65535)] = None
-    """default: 0"""
+    dilation: Annotated[int | None, _OWN, integer(1, 65535)] = None
+    """default: 1"""
+    padding: Annotated[
+        int | tuple[int, ...] | None,
+        _OWN,
+        _sizes("TOP", "BOTTOM", "LEFT", "RIGHT", one="P"),
+    ] = None
+    """of all sides, or of each (default: 0)"""
     groups: Annotated[int | None, _OWN, integer(1, 65535)] = None
     """default: 1"""
     fully_connected: Annotated[
@@ -108,6 +120,9 @@ class Options(MachineOptions, OutputOptions):
     --most-products, then random works; --seed changes in which cycles the passes begin, and the
     works; the exit status is 1 if the model's cycles are off by more than 5 %, or by more than 2 %
     in the median"""
+    sequences: bool = False
+    """with --validate, compare N sequences of six small random works that overlap and wait for each
+    other; of these only the median decides"""
     pairs: bool = False
     """instead run pairs of layers of AlexNet and VGG-19 side by side, forward and backward, on a
     backend with a clock, and print how many units were held, and their utilisation, until the first
@@ -124,18 +139,14 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     at best, and which banks were busy. Results of a backend with a clock are compared with the
     golden model, bit for bit; the exit status is 1 if one differs.
     """
-    from rich.console import Console
-
     progress = progress_console(options)
-    console = None
-    if not (options.quiet or options.json):
-        # Wide enough for all columns where nobody looks at a window.
-        console = Console(width=None if sys.stdout.isatty() else 160)
+    if options.sequences and options.validate is None:
+        raise Refusal("--sequences says what to compare: give --validate N, too")
     if options.validate is not None:
-        return _validate(options, options.validate, progress, console)
+        return _validate(options, options.validate, progress)
     if options.pairs:
-        return _run_pairs(options, progress, console)
-    return _run_layers(options, progress, console)
+        return _run_pairs(options, progress)
+    return _run_layers(options, progress)
 
 
 @contextmanager
@@ -163,20 +174,20 @@ def _configured(options: Options) -> PimConfig:
     return configure(**options.settings(pim=True))
 
 
-def _run_layers(options: Options, progress: Console, console: Console | None) -> int:
+def _run_layers(options: Options, progress: Console) -> int:
     from sw_driver.experiments.pim.report import bank_map, layer_table, notes
 
     with _reported():
         figures = _run_jobs(options, _layers(options), options.pass_name or "forward", progress)
     if options.json:
         print(json.dumps(figures, indent=2))
-    if console is not None:
-        console.print(layer_table(figures))
+    elif not options.quiet:
+        print_table(layer_table(figures))
         grid = bank_map(figures)
         if grid is not None:
-            console.print(grid)
+            print_table(grid)
         for note in notes(figures):
-            console.print(note, highlight=False)
+            print_prose(note)
         if options.dram_trace is not None:
             print_files(options, [options.dram_trace])
     if figures["wrong_results"]:
@@ -184,7 +195,7 @@ def _run_layers(options: Options, progress: Console, console: Console | None) ->
     return 0
 
 
-def _run_pairs(options: Options, progress: Console, console: Console | None) -> int:
+def _run_pairs(options: Options, progress: Console) -> int:
     """Measures pairs of layers, and prints a row for each."""
     from sw_driver.experiments.pim.networks import PAIRS
     from sw_driver.experiments.pim.report import pair_table
@@ -204,8 +215,8 @@ def _run_pairs(options: Options, progress: Console, console: Console | None) -> 
             measured.append(_run_jobs(options, layers, pass_name, progress))
     if options.json:
         print(json.dumps(measured, indent=2))
-    if console is not None:
-        console.print(pair_table(measured))
+    elif not options.quiet:
+        print_table(pair_table(measured))
     wrong = sum(figures["wrong_results"] or 0 for figures in measured)
     if wrong:
         raise Failure(f"{wrong} results differ from the golden model's")
@@ -311,7 +322,7 @@ def _measure(device: Pim, jobs: list[Job], seed: int, progress: Console) -> dict
     return report
 
 
-def _validate(options: Options, runs: int, progress: Console, console: Console | None) -> int:
+def _validate(options: Options, runs: int, progress: Console) -> int:
     """Compares RTL and cycle model, and prints."""
     import statistics
     from dataclasses import asdict, replace
@@ -319,7 +330,11 @@ def _validate(options: Options, runs: int, progress: Console, console: Console |
     from rich.progress import track
 
     from sw_driver.experiments.pim.report import comparison_table
-    from sw_driver.experiments.pim.validation import compare
+    from sw_driver.experiments.pim.validation import (
+        MOST_SEQUENCE_PRODUCTS,
+        compare,
+        compare_sequences,
+    )
     from sw_driver.pim.backends import SIMULATED_BANK_BYTES
 
     if options.dram_trace is not None:
@@ -331,11 +346,14 @@ def _validate(options: Options, runs: int, progress: Console, console: Console |
     with _reported():
         config = _configured(options)
         config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))
-        comparisons = compare(
+        usual, compared_by = DEFAULT_MOST_PRODUCTS, compare
+        if options.sequences:
+            usual, compared_by = MOST_SEQUENCE_PRODUCTS, compare_sequences
+        comparisons = compared_by(
             config,
             runs,
             seed=options.seed,
-            most_products=options.most_products or DEFAULT_MOST_PRODUCTS,
+            most_products=options.most_products or usual,
             announce=progress.print,
         )
         compared = list(
@@ -358,13 +376,10 @@ def _validate(options: Options, runs: int, progress: Console, console: Console |
             "compared": [{**asdict(each), "error": each.error} for each in compared],
         }
         print(json.dumps(report, indent=2))
-    if console is not None:
-        console.print(comparison_table(compared))
-        console.print(
-            f"Error of the cycle model: median {median:.2%}, largest {largest:.2%}.",
-            highlight=False,
-        )
-    if largest > MOST_ERROR:
+    elif not options.quiet:
+        print_table(comparison_table(compared))
+        print_prose(f"Error of the cycle model: median {median:.2%}, largest {largest:.2%}.")
+    if largest > MOST_ERROR and not options.sequences:
         raise Failure(f"the cycle model is off by {largest:.2%}, more than {MOST_ERROR:.0%}")
     if median > MOST_MEDIAN_ERROR:
         raise Failure(

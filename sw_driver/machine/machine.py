@@ -146,7 +146,9 @@ def _figure(
     key: str, text: str, before: Figure, mark: Callable[[int | float, str], Figure]
 ) -> Figure:
     whole = key.endswith(("_bytes", "_ns"))
-    value = parse_integer(text) if whole else parse_number(text)
+    value = None
+    if isinstance(text, str):
+        value = parse_integer(text) if whole else parse_number(text)
     if value is None:
         forms = NUMBER_FORMS if whole else "a number, such as 6.4"
         raise MachineError(f"{key} is {text!r}: expected {forms}")

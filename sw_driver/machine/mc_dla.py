@@ -9,9 +9,21 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from ..numbers import check_name
 from .machine import Machine
 from .measured import V100_PCIE
-from .parts import Device, Figure, Link, Memory, assumed, calibrated, given, link, predicted
+from .parts import (
+    Device,
+    Figure,
+    Link,
+    MachineError,
+    Memory,
+    assumed,
+    calibrated,
+    given,
+    link,
+    predicted,
+)
 
 __all__ = ["CATALOGUES", "MC_DLA", "MC_DLA_RTL", "parts_of"]
 
@@ -129,6 +141,7 @@ memory-node has by the model of its cycles; computed when it is asked for."""
 
 def parts_of(name: str) -> Machine:
     """The catalogue of this name, of :data:`CATALOGUES` or :data:`MC_DLA_RTL`."""
+    check_name("parts", name, [*CATALOGUES, MC_DLA_RTL], MachineError)
     return _with_rtl_rates() if name == MC_DLA_RTL else CATALOGUES[name]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import isfinite
 from typing import ClassVar
 
+from ..numbers import check_integer, check_number
 from ..workload.trace import Op
 
 __all__ = [
@@ -85,12 +85,10 @@ class _Part:
                     f"{key} is {figure!r}: expected a Figure with a source, marked as one of "
                     f"{', '.join(MARKS)}"
                 )
-            value, whole = figure.value, isinstance(least, int)
-            kinds = int if whole else int | float
-            if isinstance(value, bool) or not isinstance(value, kinds) or not isfinite(value):
-                raise MachineError(f"{key} is {value!r}: expected a{' whole' * whole} number")
-            if value < least:
-                raise MachineError(f"{key} is {value!r}: expected at least {least}")
+            if isinstance(least, int):
+                check_integer(key, figure.value, least, error=MachineError)
+            else:
+                check_number(key, figure.value, least, error=MachineError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +96,8 @@ class Memory(_Part):
     """A memory of so many bytes. Links and devices name it as where they are."""
 
     capacity_bytes: Figure
+    setting: str = ""
+    """Where its capacity comes from, if it is a share of another memory's: that one's key."""
     least: ClassVar[dict[str, int | float]] = {"capacity_bytes": 1}
 
 

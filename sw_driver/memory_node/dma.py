@@ -17,15 +17,15 @@ from ..device.errors import (
     ClosedError,
     DeviceInUseError,
     DeviceTimeoutError,
-    InvalidArgumentError,
     RemoteMemoryError,
 )
 from ..device.streams import Stream
+from ..numbers import check_integer
 from .compression import BLOCK_BYTES, CompressionStatistics, compress, expand
 from .network import Piece, Side
 from .packets import LINE_BYTES, REQUESTS, Flit, Operation, Packet, Status
 
-__all__ = ["DmaNetwork", "Ports"]
+__all__ = ["DmaNetwork", "Ports", "check_ring"]
 
 _LINK_REQUESTS = 8
 """Reads, and as many writes, that a link has under way: enough for the time from a request to the
@@ -42,6 +42,12 @@ _STEP_CYCLES = 256
 _QUIET_LIMIT_CYCLES = 10_000_000
 """Fabric cycles without an answer after which what is under way is given up: longer than any takes,
 retries of links included."""
+
+
+def check_ring(devices: int, local_bytes: int) -> None:
+    """Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what no ring can have."""
+    check_integer("devices", devices, 2, 128)
+    check_integer("local_bytes", local_bytes)
 
 
 class Ports(Protocol):
@@ -187,12 +193,7 @@ class DmaNetwork:
         """``user`` has the device ``number`` for itself, as long as it is there. Raises
         :class:`~sw_driver.device.errors.InvalidArgumentError` and
         :class:`~sw_driver.device.errors.DeviceInUseError`."""
-        if number not in range(self._ports.devices):
-            raise InvalidArgumentError(
-                f"number is {number!r}: expected that of a device of the network, from 0 to "
-                f"{self._ports.devices - 1}",
-                number=number,
-            )
+        number = self._device(number)
         if number in self._users:
             raise DeviceInUseError(
                 f"device {number} of the network has a DeviceNode, whose memory another one would "
@@ -203,7 +204,10 @@ class DmaNetwork:
 
     def local(self, device: int) -> NDArray[np.uint8]:
         """The memory of device-node ``device``, to be read and written in place."""
-        return self._memories[device]
+        return self._memories[self._device(device)]
+
+    def _device(self, number: int) -> int:
+        return check_integer("the number of a device-node", number, 0, self._ports.devices - 1)
 
     def copy_steps(
         self, device: int, pieces: Sequence[Piece], reach: Callable[[int], None]
@@ -245,7 +249,7 @@ class DmaNetwork:
 
     def compression(self, device: int) -> CompressionStatistics:
         """What has been compressed of the device's transfers since the beginning."""
-        return self._compression[device]
+        return self._compression[self._device(device)]
 
     def cycles(self) -> int:
         """Fabric cycles since the beginning; 0 without a clock."""

@@ -13,6 +13,7 @@ from hw.memory_node.registers.node_registers import (
 )
 
 from ..device.registers import RegisterWindow
+from ..numbers import check_integer
 
 __all__ = ["NodeRegisters"]
 
@@ -48,10 +49,12 @@ class NodeRegisters:
 
     def link(self, link: int, register: str) -> int:
         """A register of a link."""
+        check_integer("link", link, 0)
         base = LINKS_OFFSET_BYTES + PART_BYTES * link
         return self._window("memory_node_link", base).read(register)
 
     def _group(self, group: int) -> RegisterWindow:
+        check_integer("group", group, 0)
         return self._window("memory_node_group", GROUPS_OFFSET_BYTES + PART_BYTES * group)
 
     def _window(self, name: str, base: int = 0) -> RegisterWindow:

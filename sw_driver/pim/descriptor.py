@@ -25,6 +25,7 @@ from hw.pim.work.descriptor import (
     stride_word,
 )
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_integer
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -147,11 +148,11 @@ class Work:
         words = [0] * DESCRIPTOR_WORDS
         for name in (item.name for item in fields(self) if item.name not in (*TENSORS, "plan")):
             word = field_word("alpha" if name == "alpha_bits" else name)
-            words[word] = _held(name, getattr(self, name), 0, (1 << 32) - 1)
+            words[word] = check_integer(name, getattr(self, name), 0, (1 << 32) - 1)
         for name in TENSORS:
             tensor: Tensor = getattr(self, name)
             word = address_word(name)
-            address = _held(f"address of {name}", tensor.address_bytes, 0, (1 << 64) - 1)
+            address = check_integer(f"address of {name}", tensor.address_bytes, 0, (1 << 64) - 1)
             words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32
             if len(tensor.strides) > _INDICES:
                 raise InvalidArgumentError(
@@ -160,12 +161,12 @@ class Work:
                     strides=tensor.strides,
                 )
             for place, stride in enumerate(tensor.strides):
-                held = _held(f"stride {place} of {name}", stride, -(1 << 31), (1 << 31) - 1)
+                held = check_integer(f"stride {place} of {name}", stride, -(1 << 31), (1 << 31) - 1)
                 words[stride_word(name, place)] = held & 0xFFFF_FFFF
         plan = bit = 0
         for name, width in PLAN_BITS.items():
             value = getattr(self.plan, name) if self.plan else 0
-            plan |= _held(f"{name} of the plan", value, 0, (1 << width) - 1) << bit
+            plan |= check_integer(f"{name} of the plan", value, 0, (1 << width) - 1) << bit
             bit += width
         words[PLAN_WORD : PLAN_WORD + 2] = plan & 0xFFFF_FFFF, plan >> 32
         return words
@@ -187,13 +188,3 @@ def _banks_of(span: range, config: PimConfig) -> Iterable[int]:
     first, last = (span[0] - start) // STRIPE_BYTES, (span[-1] - start) // STRIPE_BYTES
     stripes = range(first, min(last, first + config.striped_banks - 1) + 1)
     return (stripe % config.striped_banks for stripe in stripes)
-
-
-def _held(name: str, value: int, low: int, high: int) -> int:
-    if not low <= value <= high:
-        raise InvalidArgumentError(
-            f"{name} is {value}: its field in the descriptor holds {low} to {high}",
-            name=name,
-            value=value,
-        )
-    return int(value)

@@ -26,6 +26,7 @@ from sw_driver.device.errors import (
 )
 from sw_driver.device.registers import RegisterWindow
 from sw_driver.device.streams import Handle
+from sw_driver.numbers import check_integer
 
 from .descriptor import ELEMENT_BYTES, Tensor, Work, banks_of
 from .placing import PlacedTensor
@@ -157,11 +158,13 @@ class Pim:
         InvalidArgumentError: ``pim_ids`` are not ``num_pim`` different banks that a descriptor can
             name, ``whole_groups`` is given with them, or a field cannot hold its value.
         """
-        banks, units = 0, num_pim
+        if not isinstance(args, Work) or not isinstance(ret, Tensor):
+            raise InvalidArgumentError(f"got {args!r} and {ret!r}: expected a Work and a Tensor")
+        banks, units = 0, check_integer("num_pim", num_pim, None)
         if pim_ids is not None:
             ids = list(pim_ids)
             # A bank that the stack does not have is for the pool to refuse, if a bit can say it.
-            strange = [bank for bank in ids if not 0 <= bank < 32]
+            strange = [bank for bank in ids if type(bank) is not int or not 0 <= bank < 32]
             problem = None
             if whole_groups:
                 problem = (
@@ -174,7 +177,7 @@ class Pim:
                     "least, or None to leave the choice to the pool"
                 )
             elif strange:
-                problem = f"there is no bank {strange[0]}: expected 0 to {self.config.banks - 1}"
+                problem = f"there is no bank {strange[0]!r}: expected 0 to {self.config.banks - 1}"
             if problem is not None:
                 raise InvalidArgumentError(problem, pim_ids=ids, num_pim=num_pim)
             banks, units = sum(1 << bank for bank in ids), 0
@@ -196,12 +199,8 @@ class Pim:
 
         Raises :class:`~sw_driver.device.errors.InvalidArgumentError`.
         """
-        if not 0 <= pim_id <= self.config.banks:
-            raise InvalidArgumentError(
-                f"there is no PIM {pim_id}: expected a bank from 0 to {self.config.banks - 1}, or "
-                f"{self.config.banks} for the programmable PIM",
-                pim_id=pim_id,
-            )
+        # After the banks comes the programmable PIM.
+        pim_id = check_integer("pim_id", pim_id, 0, self.config.banks)
         return self._asked(1 - (self._registers.pool.read_field("idle") >> pim_id & 1))
 
     @_at_once
@@ -223,7 +222,7 @@ class Pim:
         self._running.difference_update(self._ring.completed())
         if work_id in self._running:
             return 0
-        offered, _ = self._offered.get(work_id % self.config.works, (None, None))
+        offered, _ = self._offered.get(self._slot(work_id), (None, None))
         return int(offered == work_id or self._state(work_id) == "completed")
 
     @_at_once
@@ -235,7 +234,7 @@ class Pim:
         UnknownWorkError: the id was not given out, or not to this program, or another work has
             taken the slot.
         """
-        number = work_id % self.config.works
+        number = self._slot(work_id)
         slot = self._registers.slots[number]
         self._check_id(work_id, slot, current=True)
         offered, work = self._offered.get(number, (None, None))
@@ -269,7 +268,7 @@ class Pim:
 
         Raises :class:`~sw_driver.device.errors.UnknownWorkError` for an id that was not given out.
         """
-        slot = self._registers.slots[work_id % self.config.works]
+        slot = self._registers.slots[self._slot(work_id)]
         completed = work_id < self._check_id(work_id, slot)
         return "completed" if completed else slot.read_name("state")
 
@@ -283,7 +282,7 @@ class Pim:
         ------
         UnknownWorkError: the id was not given out, or another work has taken the slot.
         """
-        self._registers.pool.write("snapshot", work_id % self.config.works)
+        self._registers.pool.write("snapshot", self._slot(work_id))
         kept = self._registers.kept
         self._check_id(work_id, kept, current=True)
         values = {name: kept.read_field(name) for name in Counters._fields}
@@ -316,7 +315,10 @@ class Pim:
         WaitTimeoutError: none has, after ``timeout_cycles``; they go on.
         DeviceTimeoutError: nothing has happened in the pool for ``QUIET_LIMIT_CYCLES``.
         UnknownWorkError: an id was not given out.
+        InvalidArgumentError: a timeout is not a number of cycles, nor None.
         """
+        if timeout_cycles is not None:
+            check_integer("timeout_cycles", timeout_cycles, 0)
 
         def completed() -> list[int]:
             return [work_id for work_id in work_ids if self._work_query(work_id)]
@@ -400,6 +402,8 @@ class Pim:
 
     def _write(self, blocks: Iterable[tuple[int, NDArray[np.generic]]]) -> Steps:
         for address_bytes, values in blocks:
+            if not isinstance(values, np.ndarray) or values.dtype.hasobject:
+                raise InvalidArgumentError(f"got {values!r}: expected an array of numbers")
             if not values.flags.c_contiguous:
                 raise InvalidArgumentError(
                     f"the values, of shape {values.shape}, are not contiguous: copy them first",
@@ -506,6 +510,8 @@ class Pim:
         self._ring = Ring(self.transport, 0, self._ring_place)
 
     def _check_range(self, address_bytes: int, nbytes: int, *, writes: bool = False) -> None:
+        check_integer("address_bytes", address_bytes, None)
+        check_integer("nbytes", nbytes, None)
         if address_bytes % ELEMENT_BYTES or nbytes % ELEMENT_BYTES:
             raise InvalidArgumentError(
                 f"{nbytes} bytes at {address_bytes:#x}: address and size must be multiples of "
@@ -530,6 +536,7 @@ class Pim:
         )
 
     def _offer(self, work: Work) -> Steps:
+        work.encode()  # or it is refused, before anything is made of its sizes
         work = planned(work, self.config)
         words = work.encode()
         place = self._ring_place
@@ -570,6 +577,10 @@ class Pim:
 
     def _is_full(self) -> bool:
         return len(self._running) >= self.config.works or self._ring.is_full
+
+    def _slot(self, work_id: int) -> int:
+        """The slot of a work."""
+        return check_integer("work_id", work_id, None) % self.config.works
 
     def _check_id(self, work_id: int, slot: RegisterWindow, *, current: bool = False) -> int:
         """The id of the work that has the slot of ``work_id``, which that must be if ``current``;

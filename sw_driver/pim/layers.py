@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_fields, check_integer
 
-__all__ = ["Convolution", "FullyConnected", "Layer"]
+__all__ = ["MOST_SIZE", "Convolution", "FullyConnected", "Layer"]
 
-_MOST = 65535
-"""Largest size of an image, a filter or a batch in a descriptor."""
+MOST_SIZE = 65535
+"""Largest size of an image, a filter or a batch, and largest padding, in a descriptor."""
 
-
-def _check_sizes(layer: Any, zero: Iterable[str] = (), most: int = _MOST) -> None:
-    for item in fields(layer):
-        value = getattr(layer, item.name)
-        least = int(item.name not in zero)
-        integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not integer or not least <= value <= most:
-            raise InvalidArgumentError(
-                f"{item.name} is {value!r}: expected an integer from {least} to {most}",
-                name=item.name,
-                value=value,
-            )
+_SIDES = ("top", "bottom", "left", "right")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Convolution:
     """A 2-D convolution of ``images`` x ``channels`` x ``height`` x ``width`` with ``filters``.
 
-    Padding is the same on all sides. With ``groups``, a group of filters sees only its own group of
-    channels. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for sizes that do not
-    fit together.
+    ``stride`` and ``dilation`` are those of rows and of columns alike, as in a descriptor.
+    ``padding`` is that of all sides, or four: of top, bottom, left and right. With ``groups``, a
+    group of filters sees only its own group of channels. Raises
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for sizes that do not fit together.
     """
 
     images: int
@@ -46,11 +33,20 @@ class Convolution:
     filter_height: int
     filter_width: int
     stride: int = 1
-    padding: int = 0
+    padding: int | tuple[int, int, int, int] = 0
     groups: int = 1
+    dilation: int = 1
 
     def __post_init__(self) -> None:
-        _check_sizes(self, zero=("padding",))
+        check_fields(self, most=MOST_SIZE)
+        if len(self.sides) != len(_SIDES):
+            raise InvalidArgumentError(
+                f"padding is {self.padding!r}: expected an integer, or four: of "
+                f"{', '.join(_SIDES)}",
+                padding=self.padding,
+            )
+        for pad in self.sides:
+            check_integer("padding", pad, 0, MOST_SIZE)
         if self.channels % self.groups or self.filters % self.groups:
             raise InvalidArgumentError(
                 f"groups is {self.groups}: expected a divisor of channels, {self.channels}, and "
@@ -59,29 +55,40 @@ class Convolution:
                 channels=self.channels,
                 filters=self.filters,
             )
-        for size, filter_size in (
-            (self.height, self.filter_height),
-            (self.width, self.filter_width),
-        ):
-            if size + 2 * self.padding < filter_size:
-                raise InvalidArgumentError(
-                    f"a filter of {self.filter_height} x {self.filter_width} does not fit into an "
-                    f"image of {self.height} x {self.width} with a padding of {self.padding}: take "
-                    "a larger image or a smaller filter",
-                    filter_size=filter_size,
-                    size=size,
-                    padding=self.padding,
-                )
+        if min(self.rows, self.columns) < 1:
+            raise InvalidArgumentError(
+                f"a filter of {self.filter_height} x {self.filter_width}"
+                f"{f' with a dilation of {self.dilation}' if self.dilation > 1 else ''} does not "
+                f"fit into an image of {self.height} x {self.width} with a padding of "
+                f"{self.padding}: take a larger image or a smaller filter",
+                padding=self.padding,
+            )
+
+    @property
+    def sides(self) -> tuple[int, int, int, int]:
+        """Padding of the top, the bottom, the left and the right."""
+        if isinstance(self.padding, tuple):
+            return self.padding
+        return self.padding, self.padding, self.padding, self.padding
 
     @property
     def rows(self) -> int:
         """Rows of the result."""
-        return (self.height + 2 * self.padding - self.filter_height) // self.stride + 1
+        return (self.height - self._beside("rows")) // self.stride + 1
 
     @property
     def columns(self) -> int:
         """Columns of the result."""
-        return (self.width + 2 * self.padding - self.filter_width) // self.stride + 1
+        return (self.width - self._beside("columns")) // self.stride + 1
+
+    def _beside(self, name: str) -> int:
+        """How much larger an image is than its padding for a single row, or column, of result."""
+        top, bottom, left, right = self.sides
+        filter_size, padding = {
+            "rows": (self.filter_height, top + bottom),
+            "columns": (self.filter_width, left + right),
+        }[name]
+        return self.dilation * (filter_size - 1) + 1 - padding
 
     @property
     def group_channels(self) -> int:
@@ -100,7 +107,8 @@ class Convolution:
             f"{self.images} x {self.channels} x {self.height} x {self.width}, {self.filters} "
             f"filters of {self.filter_height} x {self.filter_width}"
             f"{f', stride {self.stride}' if self.stride > 1 else ''}"
-            f"{f', padding {self.padding}' if self.padding else ''}"
+            f"{f', dilation {self.dilation}' if self.dilation > 1 else ''}"
+            f"{f', padding {self.padding}' if any(self.sides) else ''}"
             f"{f', {self.groups} groups' if self.groups > 1 else ''}"
         )
 
@@ -113,6 +121,7 @@ class Convolution:
         not enough the batch becomes a single image, and the layer remains larger than asked for if
         even that does not do.
         """
+        check_integer("most_products", most_products)
         layer = self
         while layer.products > most_products and layer.images >= 4:
             layer = replace(layer, images=layer.images // 2)
@@ -129,12 +138,10 @@ class Convolution:
             return self
         if name in ("channels", "filters"):
             return replace(self, **{name: size // (2 * self.groups) * self.groups})
-        image_size, filter_size = {
-            "rows": ("height", self.filter_height),
-            "columns": ("width", self.filter_width),
-        }[name]
-        needed = (size // 2 - 1) * self.stride + filter_size - 2 * self.padding
-        return replace(self, **{image_size: needed})
+        needed = (size // 2 - 1) * self.stride + self._beside(name)
+        if needed < 1:  # the padding alone makes more
+            return self
+        return replace(self, **{"height" if name == "rows" else "width": needed})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +156,7 @@ class FullyConnected:
     outputs: int
 
     def __post_init__(self) -> None:
-        _check_sizes(self, most=(1 << 24) - 1)
+        check_fields(self, most=(1 << 24) - 1)
 
     @property
     def products(self) -> int:
@@ -163,6 +170,7 @@ class FullyConnected:
     def scaled(self, most_products: int) -> FullyConnected:
         """The layer with as few halvings as bring it to ``most_products``, of the size that is
         furthest from a least useful one."""
+        check_integer("most_products", most_products)
         layer = self
         while layer.products > most_products:
             sizes = {

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from math import gcd
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hw.pim.work.descriptor import FORMS
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_integer
 
 from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
-from .layers import Convolution, FullyConnected, Layer
+from .layers import MOST_SIZE, Convolution, FullyConnected, Layer
 from .placing import PlacedTensor, StackMemory, work_on
 from .planning import units_in_groups
 from .reductions import split
@@ -140,6 +142,7 @@ def lower(
 def cut(work: Work, parts: int) -> list[Work]:
     """``work`` in ``parts`` of about the same size, or fewer if it has not as many results, along
     the index of the result with the largest stride: so no part's span meets another's result."""
+    check_integer("parts", parts)
     extents = work.extents("result")
     # Rows and columns of a CONV2D are no indices of an operand.
     indices = range(2 if work.opcode == Opcode.CONV2D else len(extents))
@@ -188,6 +191,7 @@ def _groups(layer: Convolution) -> list[tuple[slice, slice]]:
 
 def _forward(layer: Convolution, draft: _Draft) -> None:
     x, weights, y = draft.place("x", "weights", "y")
+    top, _, left, _ = layer.sides
     for channels, filters in _groups(layer):
         draft.add(
             Opcode.CONV2D,
@@ -195,64 +199,91 @@ def _forward(layer: Convolution, draft: _Draft) -> None:
             b=weights[filters],
             result=y[filters].view(1, 0, 2, 3),
             stride=layer.stride,
-            dilation=1,
-            pad_top=layer.padding,
-            pad_left=layer.padding,
+            dilation=layer.dilation,
+            pad_top=top,
+            pad_left=left,
         )
 
 
 def _filter_gradient(layer: Convolution, draft: _Draft) -> None:
     x, dy, dweights = draft.place("x", "dy", "dweights")
+    top, _, left, _ = layer.sides
     for channels, filters in _groups(layer):
         draft.add(
             Opcode.CONV2D,
             a=x[channels],
             b=dy[filters],
             result=dweights[filters].view(1, 0, 2, 3),
-            stride=1,
+            stride=layer.dilation,
             dilation=layer.stride,
-            pad_top=layer.padding,
-            pad_left=layer.padding,
+            pad_top=top,
+            pad_left=left,
         )
+
+
+class _Remainder(NamedTuple):
+    """The rows, or columns, of an input's gradient that meet the same rows of the filter."""
+
+    of_input: slice
+    of_filter: slice
+    of_output: slice
+    """From the row on that the last of the filter's rows meets first."""
+    pad: int
+
+
+def _remainders(
+    layer: Convolution, size: int, outputs: int, filter_size: int, pad: int
+) -> tuple[list[_Remainder], bool]:
+    """The remainders of one dimension that meet the output, and whether these are all rows."""
+    stride, dilation = layer.stride, layer.dilation
+    common = gcd(stride, dilation)
+    found, rows = [], 0
+    for q in range(min(filter_size, stride // common)):
+        first = (dilation * q - pad) % stride
+        step = stride // common
+        taps = len(range(q, filter_size, step))
+        top = (first + pad - dilation * q) // stride - dilation // common * (taps - 1)
+        if first >= size or top >= outputs:
+            continue
+        if -top > MOST_SIZE:
+            raise InvalidArgumentError(
+                f"the gradient of the input of {layer.describe()} needs a padding of {-top}: "
+                f"expected {MOST_SIZE} at most; take a smaller filter or dilation",
+                padding=-top,
+            )
+        reversed_taps = slice(q + step * (taps - 1), None, -step)
+        seen = slice(max(0, top), None)
+        found.append(_Remainder(slice(first, None, stride), reversed_taps, seen, max(0, -top)))
+        rows += len(range(first, size, stride))
+    return found, rows == size
 
 
 def _input_gradient(layer: Convolution, draft: _Draft) -> None:
     dy, weights, dx = draft.place("dy", "weights", "dx")
-    stride = layer.stride
-
-    def remainder(q: int, filter_size: int) -> tuple[int, int]:
-        """The first of the gradient's rows, or columns, that use the rows q, q + stride, ... of the
-        filter, and the row of dy that its first tap meets."""
-        m = max(0, -(-(layer.padding - q) // stride))
-        return stride * m + q - layer.padding, m + 1 - len(range(q, filter_size, stride))
-
-    for q, r in product(range(stride), range(stride)):
-        first_row, top = remainder(q, layer.filter_height)
-        first_column, left = remainder(r, layer.filter_width)
+    top, _, left, _ = layer.sides
+    rows, all_rows = _remainders(layer, layer.height, layer.rows, layer.filter_height, top)
+    columns, all_columns = _remainders(layer, layer.width, layer.columns, layer.filter_width, left)
+    draft.zeroed = not (all_rows and all_columns)
+    for row, column in product(rows, columns):
         for channels, filters in _groups(layer):
-            result = dx[channels, :, first_row::stride, first_column::stride]
-            if not result.elements:
-                continue
-            seen = dy[filters, :, max(0, top) :, max(0, left) :]
-            taps = weights[filters, :, q::stride, r::stride][:, :, ::-1, ::-1]
-            if not (seen.elements and taps.elements):
-                draft.zeroed = True
-                continue
+            seen = dy[filters, :, row.of_output, column.of_output]
+            taps = weights[filters, :, row.of_filter, column.of_filter]
+            result = dx[channels, :, row.of_input, column.of_input]
             draft.add(
                 Opcode.CONV2D,
                 a=seen.view(1, 0, 2, 3),
                 b=taps.view(1, 0, 2, 3),
                 result=result.view(1, 0, 2, 3),
                 stride=1,
-                dilation=1,
-                pad_top=max(0, -top),
-                pad_left=max(0, -left),
+                dilation=layer.dilation // gcd(layer.stride, layer.dilation),
+                pad_top=row.pad,
+                pad_left=column.pad,
             )
     if not draft.works:
         raise InvalidArgumentError(f"no element of the input of {layer.describe()} has a gradient")
     # The remainders' results lie between one another, so that by their spans they follow each
     # other; parts of other channels do not.
-    draft.parts = 1 if stride == 1 else draft.config.works
+    draft.parts = 1 if layer.stride == 1 else draft.config.works
 
 
 def _bias_gradient(layer: Convolution, draft: _Draft) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hw.pim.config import STRIPE_BYTES
 from hw.pim.work.descriptor import FORMS, Opcode
 from sw_driver.device.errors import OutOfMemoryError
+from sw_driver.numbers import check_integer
 
 from .descriptor import ELEMENT_BYTES, Tensor, Work
 from .ring import ring_place
@@ -128,8 +129,12 @@ class StackMemory:
         """A place for a tensor of ``shape``, dense unless the slices of its first index have a
         stripe's size or more: then these begin in different banks.
 
-        Raises :class:`~sw_driver.device.errors.OutOfMemoryError`.
+        Raises :class:`~sw_driver.device.errors.OutOfMemoryError`, and
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no shape.
         """
+        check_integer(f"the number of extents of {name}", len(shape))
+        for extent in shape:
+            check_integer(f"an extent of {name}", extent)
         slices, slice_bytes = shape[0], ELEMENT_BYTES * prod(shape[1:])
         first, step_bytes = self._next_bytes, slice_bytes
         if slices > 1 and slice_bytes >= STRIPE_BYTES:

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from itertools import count
-from operator import index
 from typing import Any
 
+from ..numbers import check_integer
 from .errors import EngineError
 
 __all__ = ["Clock", "Entry", "Event", "Process", "Semaphore", "Steps"]
@@ -91,7 +91,7 @@ class Semaphore:
 
     def __init__(self, clock: Clock, free: int = 1) -> None:
         self._clock = clock
-        self._free = free
+        self._free = check_integer("free", free, 0)
         self._waiting: deque[Event] = deque()
 
     def acquire(self) -> Event:
@@ -126,8 +126,7 @@ class Clock:
 
     def timeout(self, duration_ns: int) -> Event:
         """An event that happens so much later. Raises :class:`EngineError` if that is before."""
-        if index(duration_ns) < 0:
-            raise EngineError(f"a timeout is {duration_ns} ns: expected at least 0")
+        duration_ns = check_integer("a timeout in ns", duration_ns, 0, error=EngineError)
         event = Event(self)
         self.at(self.now_ns + duration_ns, event.happen)
         return event
@@ -140,7 +139,10 @@ class Clock:
         return process
 
     def at(self, at_ns: int, function: Callable[[], object]) -> Entry:
-        """Has the function called at that time, unless the entry is cancelled before."""
+        """Has the function called at that time, unless the entry is cancelled before. Raises
+        :class:`EngineError` for a time that is over."""
+        if type(at_ns) is not int or at_ns < self.now_ns:
+            at_ns = check_integer("at_ns", at_ns, self.now_ns, error=EngineError)
         entry = [at_ns, next(self._numbers), function]
         heappush(self._entries, entry)
         return entry

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ..numbers import check_integer
 from ..workload.trace import PHASES, Op, Tensor, Trace
 from .action import Action
 from .clock import Event, Steps
@@ -80,6 +81,9 @@ def drive(
         without it all at once.
     cost: such as a profile's ``ns``; by what the devices say if not given.
     """
+    if ahead_ops is not None:
+        check_integer("ahead_ops", ahead_ops, 0)
+    check_integer("the number of devices", len(engine.machine.devices))
     default = device or engine.machine.devices[0].name
     ask = cost or _costs(engine)
     actions: dict[int, Action] = {}
@@ -153,7 +157,7 @@ class Plan:
     def __post_init__(self) -> None:
         for number, action in enumerate(self.actions):
             for other in action.after:
-                if not 0 <= other < number:
+                if type(other) is not int or not 0 <= other < number:
                     raise EngineError(
                         f"action {number}, {action}, waits for {other}, not before it"
                     )
@@ -170,12 +174,12 @@ def replay(engine: Engine, trace: Trace, plan: Plan, *, cost: Cost | None = None
     for action in plan.actions:
         known = trace.ops if isinstance(action, Run) else trace.tensors
         number = action.op if isinstance(action, Run) else action.tensor
-        if not 0 <= number < len(known):
+        if type(number) is not int or not 0 <= number < len(known):
             raise EngineError(
                 f"{action}: the trace {trace.name} has {len(known)} of them, from 0 on"
             )
     for tensor, memory in plan.placed.items():
-        if not 0 <= tensor < len(trace.tensors):
+        if type(tensor) is not int or not 0 <= tensor < len(trace.tensors):
             raise EngineError(f"tensor {tensor} is placed: {trace.name} has {len(trace.tensors)}")
         engine.memory(memory).take(tensor, trace.tensors[tensor].nbytes)
     events: list[Event] = []

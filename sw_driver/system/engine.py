@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from operator import index
 from typing import Any
 
 from ..device.errors import DeadlockError
 from ..device.timeline import Timeline
 from ..machine.machine import Machine
 from ..machine.parts import Link
+from ..numbers import check_integer
 from .action import Action
 from .clock import Clock, Event, Process, Steps
 from .conservation import check_log
@@ -73,9 +73,8 @@ class Queue:
         category: str = "execute",
     ) -> Action:
         """An entry that takes so long, once those before it and ``after`` are over."""
-        duration_ns = index(duration_ns)
-        if duration_ns < 0:
-            raise EngineError(f"{label!r} takes {duration_ns} ns: expected at least 0")
+        what = f"what {label!r} takes, in ns,"
+        duration_ns = check_integer(what, duration_ns, 0, error=EngineError)
         action = _Execute(self.engine.clock, self.name, label, after, self._ended)
         action.duration_ns = duration_ns
         action.category = category
@@ -151,7 +150,7 @@ class Engine:
         self.queues: dict[str, Queue] = {}
         self.memories = {
             memory.name: Account(
-                clock, memory.name, int(memory.capacity_bytes.value), log, timeline
+                clock, memory.name, int(memory.capacity_bytes.value), log, timeline, memory.setting
             )
             for memory in machine.memories
         }
@@ -203,14 +202,15 @@ class Engine:
         """Runs until nothing is left to do; returns the time.
 
         Raises :class:`~sw_driver.device.errors.DeadlockError` if something still waits then, and
-        what a process raised.
+        what a process raised. If it waits for room the memory is named that is too small.
         """
         self.clock.run()
         stuck = self._stuck()
         if stuck:
             more = f"\n  and {len(stuck) - _NAMED} more" if len(stuck) > _NAMED else ""
+            lacks = "".join(f"{each.lack}.\n" for each in self.memories.values() if each.lack)
             raise DeadlockError(
-                f"at {self.now_ns} ns nothing can happen any more, but\n  "
+                f"{lacks}at {self.now_ns} ns nothing can happen any more, but\n  "
                 + "\n  ".join(stuck[:_NAMED])
                 + more
             )

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Hashable
 
 from ..device.timeline import Timeline
+from ..numbers import check_integer
 from .clock import Clock, Event
 from .errors import EngineError, NoRoomError
 from .log import Held, Log
@@ -41,11 +42,13 @@ class Account:
         capacity_bytes: int,
         log: Log | None,
         timeline: Timeline | None,
+        setting: str = "",
     ) -> None:
         self.clock = clock
+        self._setting = setting or f"{name}.capacity_bytes"
         self._log, self._timeline = log, timeline
         self.name = name
-        self.capacity_bytes = capacity_bytes
+        self.capacity_bytes = check_integer("capacity_bytes", capacity_bytes)
         self.free_bytes = capacity_bytes
         self.peak_bytes = 0
         self._held: dict[Hashable, int] = {}
@@ -67,12 +70,12 @@ class Account:
                 f"memory {self.name!r}: {key!r} holds {self._held[key]} bytes already: give them "
                 "back first"
             )
-        if nbytes < 0:
-            raise EngineError(f"memory {self.name!r}: {key!r} takes {nbytes} bytes: at least 0")
+        what = f"memory {self.name!r}: what {key!r} takes, in bytes,"
+        nbytes = check_integer(what, nbytes, 0, error=EngineError)
         if nbytes > self.free_bytes:
             raise NoRoomError(
                 f"memory {self.name!r}: {key!r} takes {nbytes} bytes, of {self.capacity_bytes} "
-                f"only {self.free_bytes} are free; {self._holders()}"
+                f"only {self.free_bytes} are free; {self._holders()}; raise {self._setting}"
             )
         self._held[key] = nbytes
         self.free_bytes -= nbytes
@@ -93,15 +96,28 @@ class Account:
 
         Raises :class:`NoRoomError` if the memory is smaller than that.
         """
-        if not 0 <= nbytes <= self.capacity_bytes:
+        what = f"memory {self.name!r}: what {key!r} asks for, in bytes,"
+        if check_integer(what, nbytes, 0, error=EngineError) > self.capacity_bytes:
             raise NoRoomError(
                 f"memory {self.name!r}: there is never room for {nbytes} of its "
-                f"{self.capacity_bytes} bytes"
+                f"{self.capacity_bytes} bytes: raise {self._setting}"
             )
         room = _Room(self, nbytes, key)
         self._waiting.append(room)
         self._serve()
         return room
+
+    @property
+    def lack(self) -> str:
+        """What the first who waits needs, in words; empty if nobody waits."""
+        if not self._waiting:
+            return ""
+        first, held = self._waiting[0], self.capacity_bytes - self.free_bytes
+        return (
+            f"memory {self.name!r} of {self.capacity_bytes} bytes is too small, as {first.key!r} "
+            f"needs {first.nbytes} beside the {held} that are held: free more, or raise "
+            f"{self._setting}"
+        )
 
     def waiting(self) -> list[str]:
         """Who waits, in words."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from math import lcm
-from operator import index
 from typing import Any, NamedTuple
 
 from ..machine.machine import Hop, Machine
+from ..numbers import check_integer
 from .action import Action
 from .clock import Clock, Entry, Event
 from .errors import EngineError
@@ -92,9 +92,8 @@ class Transfer(Action):
         ended: Callable[[Any], object],
     ) -> None:
         super().__init__(network.clock, queue, label, after, ended)
-        self.nbytes = index(nbytes)
-        if nbytes < 0:
-            raise EngineError(f"{label!r} moves {nbytes} bytes: expected at least 0")
+        what = f"what {label!r} moves, in bytes,"
+        self.nbytes = check_integer(what, nbytes, 0, error=EngineError)
         self.network = network
         self.path = network.path(source, target)
         self.number = next(network.numbers)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sw_driver.numbers import check_fields, check_name, check_number
+
 __all__ = [
     "BENCHMARKS",
     "CELLS",
     "GPTS",
     "NETWORKS",
+    "VISION",
     "GptConfig",
     "RecurrentConfig",
     "VisionConfig",
@@ -33,6 +36,8 @@ class GptConfig:
     """Share that is dropped of embeddings, attention and a layer's two sums: Megatron's default."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "dropout")
+        check_number("dropout", self.dropout, 0, 1)
         if self.d_model % self.n_heads:
             raise ValueError(
                 f"d_model is {self.d_model}, which {self.n_heads} heads cannot share: choose a "
@@ -51,13 +56,22 @@ GPTS = {
 """The GPTs of Table 4 of Kim et al., and a tiny one for tests."""
 
 
+VISION = ("alexnet", "googlenet", "vgg-e", "resnet-34")
+"""The classifiers."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig:
     """A classifier for ImageNet's 1000 classes, of images of 224 x 224."""
 
     network: str
+    """One of :data:`VISION`."""
     batch: int = 64
     """Images of a device's batch, if eight devices share one of 512."""
+
+    def __post_init__(self) -> None:
+        check_name("network", self.network, VISION)
+        check_fields(self)
 
 
 CELLS = {"vanilla": 1, "lstm": 4, "gru": 3}
@@ -73,12 +87,13 @@ class RecurrentConfig:
     steps: int
     batch: int = 64
 
+    def __post_init__(self) -> None:
+        check_name("cell", self.cell, CELLS)
+        check_fields(self)
+
 
 BENCHMARKS = {
-    "alexnet": VisionConfig(network="alexnet"),
-    "googlenet": VisionConfig(network="googlenet"),
-    "vgg-e": VisionConfig(network="vgg-e"),
-    "resnet-34": VisionConfig(network="resnet-34"),
+    **{network: VisionConfig(network=network) for network in VISION},
     "rnn-gemv": RecurrentConfig(cell="vanilla", hidden=2560, steps=50),
     "rnn-lstm-1": RecurrentConfig(cell="lstm", hidden=1024, steps=25),
     "rnn-lstm-2": RecurrentConfig(cell="lstm", hidden=2048, steps=25),

@@ -41,7 +41,7 @@ class Profile:
         if device not in self._costs:
             raise ValueError(f"no device {device!r}: give one of {', '.join(self._costs)}")
         ns = self._costs[device](op)
-        if not isinstance(ns, int) or ns < 0:
+        if type(ns) is not int or ns < 0:
             raise ValueError(
                 f"{op.kind} takes {ns!r} ns on {device!r}: a cost is an integer from 0 on"
             )

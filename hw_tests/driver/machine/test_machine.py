@@ -157,10 +157,10 @@ def test_changes_by_name() -> None:
         ("dr.latency_ns", "1", "did you mean ddr.latency_ns"),
         ("xyz", "1", "the key is 'xyz': expected one of gpu.capacity_bytes, "),
         ("gpu.capacity_bytes", "16 GB", "is '16 GB': expected an integer, such as 4096"),
-        ("gpu.capacity_bytes", "0", "is 0: expected at least 1"),
+        ("gpu.capacity_bytes", "0", "is 0: expected an integer of 1"),
         ("ddr.read_gb_per_s", "fast", "is 'fast': expected a number, such as 6.4"),
-        ("ddr.read_gb_per_s", "0", "is 0.0: expected at least 0.001"),
-        ("pcie.latency_ns", "-1", "is -1: expected at least 0"),
+        ("ddr.read_gb_per_s", "0", "is 0.0: expected a number from 0.001"),
+        ("pcie.latency_ns", "-1", "is -1: expected an integer of 0 or more"),
         ("pcie.latency_ns", "0.5", "is '0.5': expected an integer"),
         ("ddr.sharing", "both", "is 'both': expected one of duplex, half"),
     ],
@@ -183,7 +183,9 @@ def test_machines_that_cannot_be_are_refused() -> None:
         replace(TINY.links[0], a="gpu")
     with pytest.raises(MachineError, match="expected a Figure with a source"):
         replace(TINY.memories[0], capacity_bytes=given(5, ""))
-    with pytest.raises(MachineError, match=r"gpu\.capacity_bytes is 5\.0: expected a whole number"):
+    with pytest.raises(
+        MachineError, match=r"gpu\.capacity_bytes is 5\.0: expected an integer of 1"
+    ):
         replace(TINY.memories[0], capacity_bytes=given(5.0, "half a paper"))
     with pytest.raises(MachineError, match=r"'a\.b' cannot name a part"):
         replace(TINY.memories[0], name="a.b")

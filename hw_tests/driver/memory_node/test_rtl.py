@@ -10,7 +10,7 @@ import pytest
 
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw_tests.memory_node.link.formula import fabric_cycles
-from sw_driver.device.errors import ClosedError, RemoteMemoryError
+from sw_driver.device.errors import ClosedError, InvalidArgumentError, RemoteMemoryError
 from sw_driver.device.transport import DeviceFault
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
@@ -225,7 +225,8 @@ def test_a_closed_network_is_told() -> None:
         network.cycles()
 
 
-@pytest.mark.parametrize("options", [{"devices": 1}, {"config": replace(TINY, groups=1)}])
-def test_refusals(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="expected 2 to 128 devices and nodes with two groups"):
-        RtlNetwork(**{"devices": 2, "config": TINY, "local_bytes": LOCAL_BYTES} | options)
+def test_refusals() -> None:
+    with pytest.raises(InvalidArgumentError, match="devices is 1: expected an integer from 2"):
+        RtlNetwork(devices=1, config=TINY, local_bytes=LOCAL_BYTES)
+    with pytest.raises(InvalidArgumentError, match="groups is 1: expected nodes with two groups"):
+        RtlNetwork(config=replace(TINY, groups=1), local_bytes=LOCAL_BYTES)

@@ -46,12 +46,17 @@ SMALL = ["--most-products", "100000"]
         (["--pairs", "--backend", "cycles", *OWN], ["--pairs", "--convolution out"]),
         (["--pairs", "--backend", "cycles", "--pass", "bias"], ["--pairs", "--pass out"]),
         (["--pairs", "--validate", "1"], ["--validate", "--pairs", "either"]),
+        (["--sequences"], ["--sequences", "--validate N"]),
         (["--pass", "sideways"], ["sideways", "backward-filter"]),
         (["--seed", "x"], ["'x'"]),
         (["--convolution", "1,2,3"], ["'1,2,3'", "IMAGES,CHANNELS,HEIGHT,WIDTH"]),
         (["--convolution", "1,2,3,x"], ["'1,2,3,x'", "4 integers"]),
         (["--convolution", "1,2,3,4"], ["--filters"]),
         (["--stride", "2"], ["--convolution"]),
+        ([*OWN, "--stride", "1,2"], ["'1,2'", "integer"]),
+        ([*OWN, "--dilation", "6"], ["dilation of 6", "10 x 10"]),
+        ([*OWN, "--padding", "1,2"], ["'1,2'", "an integer, or 4 integers TOP,BOTTOM,LEFT,RIGHT"]),
+        ([*OWN, "--padding", "1,2,3,65536"], ["padding is 65536"]),
         ([*OWN, "--layer", "conv1"], ["--convolution", "--layer", "either"]),
         ([*OWN, "--images", "2"], ["--images", "either"]),
         ([*OWN, "--fully-connected", "1,2,3"], ["--fully-connected", "no other"]),
@@ -96,7 +101,8 @@ def test_without_a_clock(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pim", *OWN, "--pass", "backward-filter", "--json"]) == 0
+    sides = ["--padding", "0,3,2,1", "--dilation", "2"]
+    assert main(["pim", *OWN, *sides, "--pass", "backward-filter", "--json"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
     figures = json.loads(output.out)
@@ -104,8 +110,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert (figures["cycles"], figures["busy"], figures["wrong_results"]) == (None, None, None)
     (layer,) = figures["layers"]
     assert (layer["layer"], layer["pass"]) == ("convolution", "backward-filter")
-    assert layer["multiplications"] == 4 * 3 * 3 * 3 * 2 * 8 * 8
-    assert layer["bytes_read"] == layer["least_bytes_read"] == 4 * (2 * 3 * 100 + 2 * 4 * 64)
+    assert layer["multiplications"] == 4 * 3 * 3 * 3 * 2 * 9 * 9
+    assert layer["bytes_read"] == layer["least_bytes_read"] == 4 * (2 * 3 * 100 + 2 * 4 * 81)
     assert layer["cycles"] is None
     assert len(layer["records"]) == layer["works"] == 1
 
@@ -346,13 +352,14 @@ def test_the_seed_changes_a_validation(
     # What is compared does not matter here: the model stands for the RTL, too.
     monkeypatch.setattr(rtl, "RtlPim", lambda config, announce: CyclesPim(config, computes=False))
 
-    def cycles(seed: int) -> list[int]:
+    def cycles(seed: int, *more: str) -> list[int]:
         options = ["--config", "tiny", "--most-products", "20000", "--seed", str(seed), "--json"]
-        assert main(["pim", "--validate", "1", *options]) == 0
+        assert main(["pim", "--validate", "1", *options, *more]) == 0
         report = json.loads(capsys.readouterr().out)
         return [each["rtl"]["cycles"] for each in report["compared"]]
 
     assert cycles(1) == cycles(1) != cycles(2)
+    assert cycles(1, "--sequences") == cycles(1, "--sequences") != cycles(2, "--sequences")
 
 
 def test_presets(capsys: pytest.CaptureFixture[str]) -> None:

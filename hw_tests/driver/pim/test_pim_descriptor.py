@@ -86,7 +86,7 @@ def test_spans_and_counts_are_the_golden_models() -> None:
 @pytest.mark.parametrize(
     ("work", "said"),
     [
-        (Work(opcode=-1), "opcode is -1: its field in the descriptor holds 0 to 4294967295"),
+        (Work(opcode=-1), "opcode is -1: expected an integer from 0 to 4294967295"),
         (Work(opcode=1, rows=1 << 32), "rows is 4294967296"),
         (Work(opcode=1, a=Tensor(address_bytes=-4)), "address of a is -4"),
         (Work(opcode=1, b=Tensor(address_bytes=1 << 64)), "address of b is"),

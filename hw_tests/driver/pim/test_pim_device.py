@@ -302,7 +302,9 @@ def test_there_is_no_programmable_pim(device: Pim) -> None:
 
 @pytest.mark.parametrize("number", [-1, 7])
 def test_refuses_unknown_pims(device: Pim, number: int) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"no PIM {number}: expected a bank from 0"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"pim_id is {number}: expected an integer from 0"
+    ):
         device.pim_status(number)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from itertools import product
 
@@ -28,7 +29,17 @@ Tensors = dict[str, Floats]
 
 
 def convolution(
-    n: int, c: int, h: int, w: int, f: int, kh: int, kw: int, s: int, p: int, g: int = 1
+    n: int,
+    c: int,
+    h: int,
+    w: int,
+    f: int,
+    kh: int,
+    kw: int,
+    s: int,
+    p: int | tuple[int, int, int, int],
+    g: int = 1,
+    d: int = 1,
 ) -> Convolution:
     return Convolution(
         images=n,
@@ -41,6 +52,7 @@ def convolution(
         stride=s,
         padding=p,
         groups=g,
+        dilation=d,
     )
 
 
@@ -55,6 +67,10 @@ LAYERS: list[Layer] = [
     convolution(2, 4, 9, 7, 4, 5, 2, 2, 1, 2),
     convolution(1, 1, 33, 20, 3, 1, 1, 1, 0),  # pixels enough for pieces
     convolution(1, 1, 5, 5, 1, 5, 5, 1, 4),
+    convolution(1, 2, 9, 11, 2, 3, 2, 1, (0, 3, 2, 1), d=2),
+    convolution(2, 1, 13, 10, 2, 4, 3, 3, (2, 0, 1, 5), d=2),
+    convolution(1, 2, 12, 17, 2, 3, 4, 4, (1, 2, 3, 0), g=2, d=6),  # dilation and stride share 2
+    convolution(1, 1, 8, 9, 1, 3, 3, 2, 3, d=4),  # every other row meets no filter
     FullyConnected(samples=3, inputs=37, outputs=21),
     FullyConnected(samples=1, inputs=70, outputs=9),
 ]
@@ -70,7 +86,10 @@ def meetings(layer: Convolution) -> Iterator[tuple[int, ...]]:
         range(layer.filter_height),
         range(layer.filter_width),
     ):
-        i, j = layer.stride * y + u - layer.padding, layer.stride * x + v - layer.padding
+        i, j = (
+            layer.stride * out + layer.dilation * tap - pad
+            for out, tap, pad in ((y, u, layer.sides[0]), (x, v, layer.sides[2]))
+        )
         if 0 <= i < layer.height and 0 <= j < layer.width:
             yield y, x, u, v, i, j
 
@@ -168,25 +187,31 @@ def correlate(
 
 
 def ordered_input_gradient(layer: Convolution, dy: Floats, weights: Floats) -> Floats:
-    """The table "Gradient of the input": (n, f, y, x) and (f, c, u, v) to (n, c, y, x)."""
-    s, p = layer.stride, layer.padding
-    dx = np.zeros((len(dy), weights.shape[1], layer.height, layer.width), np.float32)
-    for q, r in product(range(s), range(s)):
-        part = weights[:, :, q::s, r::s][:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
-        starts = [s * max(0, -(-(p - each) // s)) + each - p for each in (q, r)]
-        place = dx[:, :, starts[0] :: s, starts[1] :: s]
-        if 0 in part.shape or 0 in place.shape:
-            continue
-        # An output at input row i meets, with the reversed part's first tap, this row of dy.
-        tops = [
-            (start + p - each) // s - (taps - 1)
-            for start, each, taps in zip(starts, (q, r), part.shape[2:], strict=True)
+    """Each element by itself: (n, f, y, x) and (f, c, u, v) to (n, c, y, x)."""
+
+    def met(at: int, taps: int, pad: int, outputs: int) -> list[tuple[int, int]]:
+        """Rows of filter and output that an input's row meets; none if no row of its kind does."""
+        rows = [
+            (u, (at + pad - layer.dilation * u) // layer.stride)
+            for u in reversed(range(taps))
+            if not (at + pad - layer.dilation * u) % layer.stride
         ]
-        seen = dy[:, :, max(0, tops[0]) :, max(0, tops[1]) :]
-        if 0 in seen.shape:
-            continue
-        pad = (max(0, -tops[0]), max(0, -tops[1]))
-        place[...] = correlate(seen, part, *place.shape[2:], pad=pad)
+        return rows if rows and rows[0][1] - at // layer.stride < outputs else []
+
+    padding = np.zeros(dy.shape[:2], np.float32)
+    dx = np.zeros((len(dy), weights.shape[1], layer.height, layer.width), np.float32)
+    for i, j in product(range(layer.height), range(layer.width)):
+        meetings = product(
+            met(i, layer.filter_height, layer.sides[0], layer.rows),
+            met(j, layer.filter_width, layer.sides[2], layer.columns),
+        )
+        products = [
+            (dy[:, :, y, x] if 0 <= y < layer.rows and 0 <= x < layer.columns else padding)[:, None]
+            * weights[:, :, u, v].T
+            for (u, y), (v, x) in meetings
+        ]
+        if products:
+            dx[:, :, i, j] = np.add.accumulate(tree(np.stack(products)), axis=2)[:, :, -1]
     return dx
 
 
@@ -224,7 +249,8 @@ def ordered(layer: Layer, name: str, t: Tensors) -> Floats:
                     layer.rows,
                     layer.columns,
                     stride=layer.stride,
-                    pad=(layer.padding, layer.padding),
+                    dilation=layer.dilation,
+                    pad=layer.sides[::2],
                 )
                 parts.append(swap(part))
             case "backward-filter":
@@ -233,8 +259,9 @@ def ordered(layer: Layer, name: str, t: Tensors) -> Floats:
                     t["dy"][f],
                     layer.filter_height,
                     layer.filter_width,
+                    stride=layer.dilation,
                     dilation=layer.stride,
-                    pad=(layer.padding, layer.padding),
+                    pad=layer.sides[::2],
                 )
                 parts.append(swap(part))
             case _:
@@ -354,20 +381,65 @@ def test_a_gradient_of_a_bias_has_few_works_whatever_the_images() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stride", "dilation", "padding", "rows"),
+    [
+        (65535, 1, 0, {0, 1, 2}),
+        (1600, 1, 1, {0, 1}),
+        (40000, 3, 0, {0, 3, 6}),
+        (9, 3, 2, {1, 4}),
+        (4, 2, 0, {0, 2}),
+    ],
+)
+def test_an_inputs_gradient_takes_works_only_where_it_meets_the_output(
+    stride: int, dilation: int, padding: int, rows: set[int]
+) -> None:
+    """However large the stride, what meets nothing costs nothing, not even time."""
+    layer = convolution(1, 1, 7, 7, 1, 3, 3, stride, padding, d=dilation)
+    program = lower(layer, "backward-input", CONFIG)
+    dx = program.tensors["dx"]
+    places = {(work.result.address_bytes - dx.address_bytes) // 4 for work in program.works}
+    assert len(program.works) == len(rows) ** 2
+    assert places == {7 * i + j for i, j in product(rows, rows)}
+
+
+def test_refuses_a_padding_that_no_descriptor_holds() -> None:
+    layer = convolution(1, 1, 9, 1, 1, 3, 1, 1, (0, 65535, 0, 0), d=32770)
+    with pytest.raises(InvalidArgumentError, match="needs a padding of 65540: expected 65535 at"):
+        lower(layer, "backward-input", CONFIG)
+
+
+def test_scales_down_as_far_as_padding_lets() -> None:
+    """With as much padding as the filter has, half of the rows need an image without any."""
+    for height, padding, stride in product((1, 2, 5, 30), (3, 9, 40), (1, 3)):
+        layer = convolution(6, 8, height, 30, 16, 3, 3, stride, padding)
+        for most in (1, 1000, 10**5):
+            scaled = layer.scaled(most)
+            assert scaled.products <= most or scaled.images == 1
+            assert min(scaled.height, scaled.width) >= 1
+    with pytest.raises(InvalidArgumentError, match="most_products is 0: expected an integer of 1"):
+        layer.scaled(0)
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"images": 0}, "images is 0: expected an integer from 1 to 65535"),
         ({"filters": 65536}, "filters is 65536"),
         ({"channels": 2.5}, "channels is 2.5"),
         ({"padding": -1}, "padding is -1: expected an integer from 0"),
+        ({"padding": (0, 1, 2)}, "(0, 1, 2): expected an integer, or four: of top, bottom, left"),
+        ({"padding": (0, 1, 65536, 0)}, "padding is 65536"),
         ({"stride": True}, "stride is True"),
+        ({"stride": (1, 2)}, "stride is (1, 2): expected an integer"),
+        ({"dilation": 0}, "dilation is 0: expected an integer from 1"),
+        ({"dilation": 6}, "a filter of 3 x 3 with a dilation of 6 does not fit"),
         ({"groups": 2}, "groups is 2: expected a divisor of channels, 3, and filters, 4"),
         ({"filter_height": 12}, "a filter of 12 x 3 does not fit into an image of 9 x 9"),
     ],
 )
 def test_refuses_convolutions(changes: dict[str, int], said: str) -> None:
     good = vars(convolution(1, 3, 9, 9, 4, 3, 3, 1, 1))
-    with pytest.raises(InvalidArgumentError, match=said):
+    with pytest.raises(InvalidArgumentError, match=re.escape(said)):
         Convolution(**good | changes)
 
 

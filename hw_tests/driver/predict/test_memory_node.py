@@ -73,8 +73,8 @@ def test_the_papers_node_has_the_rates_that_the_systems_ask() -> None:
     ("links", "said"),
     [
         ([[]], "expected requests for 3 links, got 1"),
-        ([[Request(False, 0, 65)], [], []], "expected 1 to 64 lines"),
-        ([[], [Request(True, -1, 1)], []], "from a line of at least 0 on"),
+        ([[Request(False, 0, 65)], [], []], "lines of a request is 65: expected"),
+        ([[], [Request(True, -1, 1)], []], "line of a request is -1: expected"),
     ],
 )
 def test_refuses_what_is_no_request(links: list[list[Request]], said: str) -> None:

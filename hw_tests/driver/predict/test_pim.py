@@ -4,7 +4,6 @@ over every element, tiles, extrapolation, and whole works against RTL."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from dataclasses import asdict
 from statistics import fmean, median
 
@@ -17,7 +16,12 @@ from hw_tests.pim.bank.walks import segments_of
 from hw_tests.pim.front.front_reference import FrontReference
 from hw_tests.pim.front.front_works import Works
 from hw_tests.pim.plans import planned
-from sw_driver.experiments.pim.validation import compare_works, draw
+from sw_driver.experiments.pim.validation import (
+    compare_sequences,
+    compare_works,
+    draw,
+    run_at_once,
+)
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.descriptor import Tensor as DriverTensor
@@ -168,11 +172,12 @@ def test_few_large_tiles_are_followed_to_the_end(monkeypatch: pytest.MonkeyPatch
     assert max(each.tiles for each in run.banks.values()) < 10
 
 
-def test_works_take_as_long_as_in_rtl() -> None:
+@pytest.mark.parametrize(("seed", "equal"), [(2, 34), (101, 29), (103, 27)])
+def test_works_take_as_long_as_in_rtl(seed: int, equal: int) -> None:
     config = configure("tiny")
-    comparisons = list(compare_works(config, draw(config, 40, seed=2, most_products=8000)))
+    comparisons = list(compare_works(config, draw(config, 40, seed=seed, most_products=8000)))
     # Where banks compete for a vault, a cycle's difference may grow.
-    assert sum(each.model == each.rtl for each in comparisons) >= 34
+    assert sum(each.model == each.rtl for each in comparisons) >= equal
     assert fmean(abs(each.error) for each in comparisons) < 0.01
 
 
@@ -213,30 +218,6 @@ def test_rtl_reads_an_element_that_repeats_once_a_tile() -> None:
     (compared,) = compare_works(config, [work])
     assert compared.rtl == compared.model
     assert compared.rtl.bytes_read < 1.5 * compared.rtl.bytes_written
-
-
-def run_at_once(device: Pim, works: Iterable[Work]) -> list[tuple[list[int], int | None]]:
-    """Offers works as fast as the pool takes them; the banks and cycles of each."""
-    running: list[int] = []
-    seen: dict[int, tuple[list[int], int | None]] = {}
-
-    def look() -> None:
-        for number in [each for each in running if device.work_query(each)]:
-            seen[number] = device.work_info(number)[0], device.counters(number).cycles
-            running.remove(number)
-
-    for work in works:
-        if len(running) == device.config.works:
-            device.wait_any(running)
-        look()
-        banks = [bank for bank in range(device.config.banks) if work.banks >> bank & 1]
-        count = len(banks) or work.units
-        running.append(device.pim_fix(banks or None, work, work.result, count))
-        seen[running[-1]] = [], None
-    while running:
-        device.wait_any(running)
-        look()
-    return list(seen.values())
 
 
 def test_banks_are_those_of_the_functional_pool() -> None:
@@ -296,20 +277,41 @@ def test_growing_works_take_as_long_as_in_rtl() -> None:
     assert busy[0] == busy[1]
 
 
-def test_sequences_of_works_take_as_long_as_in_rtl() -> None:
-    """Six works at a time that overlap, wait for each other and grow, from the first offer to the
-    last completion: within 5 % of RTL in the median, and 10 % at worst."""
+@pytest.mark.parametrize("seed", [3, 101, 107])
+def test_sequences_of_works_take_as_long_as_in_rtl(seed: int) -> None:
+    """Six works at a time that overlap, wait for each other and grow: within 2 % of RTL in the
+    median. Works of others delay an offer in RTL, and a bank more or less may be a quarter of the
+    time of so small a sequence."""
+    compared = list(compare_sequences(configure("tiny"), 10, seed=seed))
+    errors = [abs(each.error) for each in compared]
+    assert median(errors) <= 0.02
+    assert max(errors) <= 0.25
+    assert all(each.rtl.multiplications == each.model.multiplications for each in compared)
+
+
+def test_strided_images_with_padding_take_as_long_as_in_rtl() -> None:
+    """Chunks of zeros alone, a cycle for each element, before whose end the next walk is taken."""
     config = configure("tiny")
-    works, begin = list(draw(config, 60, seed=3, most_products=8000)), 2000
-    errors = []
-    for first in range(0, len(works), 6):
-        cycles = []
-        for transport in (RtlPim(config), CyclesPim(config, computes=False)):
-            with Pim(transport) as device:
-                transport.advance(begin - transport.cycles())
-                run_at_once(device, works[first : first + 6])
-                cycles.append(transport.cycles() - begin)
-        rtl, predicted = cycles
-        errors.append(abs(predicted / rtl - 1))
-    assert median(errors) <= 0.05
-    assert max(errors) <= 0.1
+    size, pad, columns = 7, 3, 8
+    work = Work(
+        opcode=Opcode.CONV2D,
+        banks=2,
+        images=1,
+        channels=1,
+        filters=1,
+        rows=1,
+        columns=columns,
+        height=2,
+        width=columns,
+        filter_height=size,
+        filter_width=size,
+        stride=1,
+        dilation=1,
+        pad_top=pad,
+        pad_left=pad,
+        a=DriverTensor(address_bytes=16384, strides=(1, 1, 3 * columns, 3)),
+        b=DriverTensor(address_bytes=44288, strides=(size**2, size**2, size, 1)),
+        result=DriverTensor(address_bytes=60416, strides=(1192, 64, columns, 1)),
+    )
+    (compared,) = compare_works(config, [work])
+    assert compared.rtl == compared.model

@@ -105,10 +105,6 @@ def test_one_moment_has_an_order_and_an_event_happens_once() -> None:
     event.succeed()
     with pytest.raises(EngineError, match=r"\(Event\) that nobody lets happen happened before"):
         clock.run()
-    with pytest.raises(EngineError, match="a timeout is -1 ns: expected at least 0"):
-        clock.timeout(-1)
-    with pytest.raises(TypeError):
-        clock.timeout(1.5)  # type: ignore[arg-type]
 
 
 def test_a_transfer_takes_its_latencies_once_and_the_pace_of_the_slowest_link() -> None:
@@ -241,6 +237,8 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
     with pytest.raises(DeadlockError) as raised:
         engine.run()
     assert str(raised.value).splitlines() == [
+        "memory 'gpu' of 10000 bytes is too small, as 'more' needs 2 beside the 9999 that are "
+        "held: free more, or raise gpu.capacity_bytes.",
         "at 4 ns nothing can happen any more, but",
         "  'blocked' in queue 'one' waits for an event (Event) that nobody lets happen",
         "  'behind' in queue 'two' waits for 'blocked' in queue 'one'",
@@ -259,12 +257,6 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
 def test_what_cannot_be_is_refused() -> None:
     engine = Engine(TINY)
     queue = engine.queue("one")
-    with pytest.raises(EngineError, match="'op' takes -1 ns"):
-        queue.execute(-1, "op")
-    with pytest.raises(TypeError):
-        queue.execute(1.5, "op")  # type: ignore[arg-type]
-    with pytest.raises(EngineError, match="'copy' moves -1 bytes"):
-        queue.transfer(-1, "gpu", "host", "copy")
     with pytest.raises(MachineError, match="is 'gpus': did you mean gpu"):
         queue.transfer(1, "gpus", "host", "copy")
     with pytest.raises(MachineError, match="is 'hots': did you mean host"):

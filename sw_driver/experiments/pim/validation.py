@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from math import prod
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from sw_driver.device.errors import OutOfMemoryError
 
 from ...pim.backends.cycles import CyclesPim
 from ...pim.descriptor import Opcode, Tensor, Work
-from ...pim.device import Pim
+from ...pim.device import Counters, Pim
 from ...pim.ring import ring_place
 from .measure import Job, run_jobs
 from .networks import named_layer
@@ -29,14 +30,17 @@ if TYPE_CHECKING:
     from ...pim.transport import PimTransport
 
 __all__ = [
+    "MOST_SEQUENCE_PRODUCTS",
     "PASSES",
     "Comparison",
     "Figures",
     "compare",
     "compare_jobs",
+    "compare_sequences",
     "compare_works",
     "draw",
     "jobs",
+    "run_at_once",
     "starts",
 ]
 
@@ -46,6 +50,11 @@ _PLACE_ATTEMPTS = 50
 
 _MOST_WORK_PRODUCTS = 200_000
 """Products of a random work at most."""
+MOST_SEQUENCE_PRODUCTS = 8000
+"""The same of works that overlap, which are to be over soon."""
+_SEQUENCE_WORKS = 6
+_SEQUENCE_BEGIN_CYCLES = 2000
+"""When the first of them is offered: the RTL's memory is ready, which the model's is from 0 on."""
 
 
 PASSES = (
@@ -322,3 +331,67 @@ def compare_works(
                 rtl=cost(rtl, work),
                 model=cost(model, work),
             )
+
+
+def compare_sequences(
+    config: PimConfig,
+    count: int,
+    *,
+    seed: int,
+    most_products: int = MOST_SEQUENCE_PRODUCTS,
+    announce: Announce | None = None,
+) -> Iterator[Comparison]:
+    """Runs sequences of six random works, offered as fast as the pool takes them, in RTL and in the
+    model, each from reset on: works overlap, wait for each other and grow. What is compared is from
+    the first offer to the last completion; else as :func:`compare_jobs`.
+    """
+    from ...pim.backends.rtl import RtlPim
+
+    works = draw(config, _SEQUENCE_WORKS * count, seed=seed, most_products=most_products)
+
+    def cost(transport: PimTransport, sequence: list[Work]) -> Figures:
+        with Pim(transport) as device:
+            transport.advance(_SEQUENCE_BEGIN_CYCLES - transport.cycles())
+            found = [counters for _, counters in run_at_once(device, sequence)]
+            cycles = transport.cycles() - _SEQUENCE_BEGIN_CYCLES
+        return Figures(
+            cycles=cycles,
+            bytes_read=sum(each.bytes_read for each in found),
+            bytes_written=sum(each.bytes_written for each in found),
+            multiplications=sum(each.multiplications_done for each in found),
+            additions=sum(each.additions_done for each in found),
+        )
+
+    for number in range(count):
+        sequence = list(islice(works, _SEQUENCE_WORKS))
+        yield Comparison(
+            name=f"sequence {number + 1}",
+            sizes=" ".join(Opcode(work.opcode).name for work in sequence),
+            rtl=cost(RtlPim(config, announce=announce), sequence),
+            model=cost(CyclesPim(config, computes=False), sequence),
+        )
+
+
+def run_at_once(device: Pim, works: Iterable[Work]) -> list[tuple[list[int], Counters]]:
+    """Offers works as fast as the pool takes them; the banks and counters of each."""
+    running: list[int] = []
+    seen: dict[int, tuple[list[int], Counters]] = {}
+    offered: list[int] = []
+
+    def look() -> None:
+        for number in [each for each in running if device.work_query(each)]:
+            seen[number] = device.work_info(number)[0], device.counters(number)
+            running.remove(number)
+
+    for work in works:
+        if len(running) == device.config.works:
+            device.wait_any(running)
+        look()
+        banks = [bank for bank in range(device.config.banks) if work.banks >> bank & 1]
+        count = len(banks) or work.units
+        offered.append(device.pim_fix(banks or None, work, work.result, count))
+        running.append(offered[-1])
+    while running:
+        device.wait_any(running)
+        look()
+    return [seen[number] for number in offered]

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from golden.memory_node.node import MemoryNode, PacketFlit
 
 from ...device.clock import Clock, Domain
-from ..dma import DmaNetwork
+from ...device.errors import InvalidArgumentError
+from ...numbers import check_integer
+from ..dma import DmaNetwork, check_ring
 from ..packets import Flit
 
 __all__ = ["GoldenNetwork"]
@@ -41,10 +43,10 @@ class GoldenNetwork(DmaNetwork):
         share_bytes: int,
         clock: Clock | None = None,
     ) -> None:
-        if not 2 <= devices <= 128 or links < 2 or links % 2:
-            raise ValueError(
-                f"expected 2 to 128 devices and an even number of links, got {devices} and {links}"
-            )
+        check_ring(devices, local_bytes)
+        check_integer("share_bytes", share_bytes)
+        if check_integer("links", links, 2) % 2:
+            raise InvalidArgumentError(f"links is {links}: expected an even number")
         ports = _GoldenPorts(devices, links // 2, local_bytes, share_bytes)
         super().__init__(ports, Domain(clock))
 

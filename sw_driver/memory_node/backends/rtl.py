@@ -13,13 +13,13 @@ import numpy as np
 
 from hw.memory_node.config import MemoryNodeConfig
 from sw_driver.device.clock import Clock, Domain, Steps
-from sw_driver.device.errors import ClosedError
+from sw_driver.device.errors import ClosedError, InvalidArgumentError
 from sw_driver.device.streams import Handle
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.simulator.library import load_library
 from sw_driver.simulator.parts import parts_library
 
-from ..dma import DmaNetwork
+from ..dma import DmaNetwork, check_ring
 from ..packets import LINE_BYTES, Flit
 from ..registers import NodeRegisters
 
@@ -82,11 +82,9 @@ class RtlNetwork(DmaNetwork):
         announce: Callable[[str], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if not 2 <= devices <= 128 or not config.ring:
-            raise ValueError(
-                "expected 2 to 128 devices and nodes with two groups, got "
-                f"{devices} and {config.groups}"
-            )
+        check_ring(devices, local_bytes)
+        if not config.ring:
+            raise InvalidArgumentError(f"groups is {config.groups}: expected nodes with two groups")
         self.ports = RtlPorts(devices, config, local_bytes, announce, clock)
         super().__init__(self.ports, self.ports.domain)
 

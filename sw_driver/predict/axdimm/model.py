@@ -14,6 +14,8 @@ from hw.dram.config import ControllerConfig
 from hw.dram.fabric_timing import FabricTiming
 from hw.dram.timing import BURST_TCK
 from hw.kernel.config import PARAMETERS_PER_BEAT
+from hw.logic.line import LINE_BYTES
+from sw_driver.numbers import check_integer
 
 from ..dram.channel import ChannelState
 from ..dram.controller import LOW_LEVEL, Controller, Mark, Piece
@@ -44,7 +46,7 @@ class Placement:
     """Byte addresses of a run's tensors within their channel, multiples of 64.
 
     ``inputs`` are loaded and ``outputs`` stored, in the order of a round; a result may go where an
-    operand was. Raises ``ValueError`` if there are neither.
+    operand was. Raises ``ValueError`` if there are neither, and for what is no such address.
     """
 
     inputs: tuple[int, ...] = ()
@@ -53,6 +55,9 @@ class Placement:
     def __post_init__(self) -> None:
         if not self.tensors:
             raise ValueError("a run needs a tensor, got neither inputs nor outputs")
+        for address in self.inputs + self.outputs:
+            if check_integer("address", address, 0) % LINE_BYTES:
+                raise ValueError(f"address is {address}: expected a multiple of {LINE_BYTES}")
 
     @property
     def tensors(self) -> int:
@@ -221,8 +226,8 @@ def predict(
     Raises ``ValueError`` unless ``parameters`` is at least 1, and for a run that neither stores nor
     sums.
     """
-    if not isinstance(parameters, int) or parameters < 1:
-        raise ValueError(f"parameters must be an integer of at least 1, got {parameters!r}")
+    parameters = check_integer("parameters", parameters)
+    check_integer("unit_latency", unit_latency, 0)
     if not placement.outputs and not sums:
         raise ValueError("a run without outputs must have sums, or it has no result")
     state = state or ChannelState.after_idle(config)

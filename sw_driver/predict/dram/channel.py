@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hw.dram.fabric_timing import FabricTiming
+from sw_driver.numbers import check_integer
 
 from . import DramConfig
 from .refresh import LONG_AGO, RefreshClock, RefreshState
@@ -37,7 +38,9 @@ class ChannelState:
         is taken modulo the interval. A refresh is in progress if the interval has only just begun.
         """
         interval = FabricTiming.of(config.part.timing).refresh_interval
-        elapsed = interval // 2 if elapsed_fabric_cycles is None else elapsed_fabric_cycles
+        elapsed = interval // 2
+        if elapsed_fabric_cycles is not None:
+            elapsed = check_integer("elapsed_fabric_cycles", elapsed_fabric_cycles, 0)
         # From just before the last interval ended.
         ahead = config.controller.refresh_pull_in
         refresh = RefreshState(owed=-ahead, elapsed_fabric_cycles=interval - 1)

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hw.logic.line import LINE_BYTES
 from hw.memory_node.config import MemoryNodeConfig
+from hw.memory_node.flit import PACKET_LINES
+from sw_driver.numbers import check_integer
 
 from ..dram.channel import ChannelState
 from ..events import Clock
@@ -37,13 +40,13 @@ def answered_fabric_cycles(
     a port of a link to the other.
 
     Raises ``ValueError`` unless there are requests for each link, each of 1 to 64 lines of one
-    page or two.
+    page or two, which begin in the group's memory.
     """
     if len(requests) != config.group_links:
         raise ValueError(f"expected requests for {config.group_links} links, got {len(requests)}")
     for each in (request for link in requests for request in link):
-        if not 1 <= each.lines <= 64 or each.line < 0:
-            raise ValueError(f"expected 1 to 64 lines from a line of at least 0 on, got {each}")
+        check_integer("lines of a request", each.lines, 1, PACKET_LINES)
+        check_integer("the line of a request", each.line, 0, config.group_bytes // LINE_BYTES - 1)
     clock = Clock()
     state = state or ChannelState.after_idle(config)
     ports = [ChannelPort(clock, config, state) for _ in range(config.group_channels)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hw.memory_node.link.config import LinkConfig
+from sw_driver.numbers import check_fields
 
 __all__ = ["LinkCycles"]
 
@@ -41,6 +42,9 @@ class LinkCycles:
     config: LinkConfig
     wire_cycles: int
     """From a port to the other."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "wire_cycles")
 
     @property
     def interval_fabric_cycles(self) -> int:

@@ -10,6 +10,7 @@ from golden.pim.descriptor import Descriptor
 from golden.pim.pool import choose_banks, named_banks
 from golden.pim.stack import StackMap
 from hw.pim.config import PimConfig
+from sw_driver.numbers import check_integer
 
 from ..events import Clock
 from .bank import Bank, Counts
@@ -91,6 +92,8 @@ class Pool:
 
     def __init__(self, config: PimConfig, *, shortened: tuple[int, int] | None = None) -> None:
         self.config = config
+        for number in shortened or ():
+            check_integer("shortened", number)
         self._shortened = shortened
         self._units = config.placement.units
         self._clock = clock = Clock()

@@ -138,7 +138,9 @@ class Port:
         first_segment = taken + WALK_TO_SEGMENT + lane.lead
         lane.transfers.append(Transfer(pattern, stretch, first_segment, begins, done))
         if len(lane.transfers) == 2 and lane.headed:
-            self._begin_short(lane, self._clock.now + lane.lead)
+            head = lane.transfers[0]
+            # Zeros are counted as passed at their end: the next of those that are left came then.
+            self._begin_short(lane, head.segment if head.zeros else self._clock.now + lane.lead)
         self._alarm.set(self._clock.now)  # The caller may be in the middle of a look.
 
     # The walkers.

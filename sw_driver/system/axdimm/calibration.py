@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from sw_driver.numbers import check_integer
+
 from ..reproduction import Progress
 from .framework import StepResult
 from .paper import TABLE_6
@@ -70,6 +72,7 @@ def calibrate(
 ) -> Rates:
     """The rates with the least squares of the deviations, in logarithms, of the four times of each
     row. Two rows are eight times for four rates."""
+    check_integer("the number of rows", len(rows))
     names = [field.name for field in fields(Rates)]
     start = np.array([getattr(_START, name) for name in names])
     runs = 0

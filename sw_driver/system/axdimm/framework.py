@@ -16,6 +16,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from sw_driver.numbers import check_integer
 from sw_driver.workload import Op, Profile, Trace
 
 from ..clock import Event, Semaphore, Steps
@@ -124,6 +125,7 @@ class Framework(Policy):
         clock = engine.clock
         self._runtime = Semaphore(clock) if settings.one_transfer else None
         self._turns = None if settings.overlap else Semaphore(clock)
+        check_integer("the number of memories", len(memories))
         self._channels = [
             _Channel(
                 number=number,
@@ -237,7 +239,8 @@ class Framework(Policy):
                     raise NoRoomError(
                         f"memory {channel.memory.name!r} of {channel.memory.capacity_bytes} bytes "
                         f"cannot hold the gradient of {parameter.name} beside an update, "
-                        f"{parameter.gradient_bytes} and {needed} bytes: use a larger one"
+                        f"{parameter.gradient_bytes} and {needed} bytes: raise "
+                        f"{channel.memory.name}.capacity_bytes"
                     )
 
     def _touch(self, parameter: _Parameter, name: str) -> None:

@@ -16,6 +16,7 @@ from sw_driver.device.timeline import Timeline
 from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
 from sw_driver.machine import Figure, Machine, MachineError, calibrated
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
+from sw_driver.numbers import LEAST, check_fields, check_integer, check_number
 from sw_driver.workload import Trace, load_trace
 
 from ..clock import Steps
@@ -53,6 +54,9 @@ class Rates:
     """From NVMe straight to the GPU."""
     update_overhead_us: float = 4900.0
     """Of the runtime, for each tensor's update."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "update_overhead_us", least=1e-3)
 
     def changes(self) -> dict[str, str]:
         """For :meth:`~sw_driver.machine.machine.Machine.override`."""
@@ -96,18 +100,23 @@ def _fitted(value: int | float, source: str) -> Figure:
 
 def with_channels(machine: Machine, channels: int) -> Machine:
     """``machine`` with as much memory in its module, spread over so many channels."""
+    check_integer("channels", channels)
     if channels == CHANNELS:
         return machine
     memory, link = machine.memory("module0"), machine.link("channel0")
     capacity = memory.capacity_bytes
-    share = replace(capacity, value=capacity.value * CHANNELS // channels)
+    share = replace(
+        memory,
+        capacity_bytes=replace(capacity, value=capacity.value * CHANNELS // channels),
+        setting="module0.capacity_bytes",
+    )
     kept = [each for each in machine.memories if not each.name.startswith("module")]
     links = [each for each in machine.links if not each.name.startswith("channel")]
     return replace(
         machine,
         memories=(
             *kept,
-            *(replace(memory, name=f"module{i}", capacity_bytes=share) for i in range(channels)),
+            *(replace(share, name=f"module{i}") for i in range(channels)),
         ),
         links=(
             *links,
@@ -118,6 +127,8 @@ def with_channels(machine: Machine, channels: int) -> Machine:
 
 def module_update(channel_mparams_per_s: float, overhead_us: float) -> Update:
     """An update by the kernel of a channel, at its pace."""
+    check_number("channel_mparams_per_s", channel_mparams_per_s, LEAST)
+    check_number("overhead_us", overhead_us)
 
     def update(engine: Engine, channel: int, count: int) -> Steps:
         duration_ns = round(1000 * (count / channel_mparams_per_s + overhead_us))
@@ -128,6 +139,7 @@ def module_update(channel_mparams_per_s: float, overhead_us: float) -> Update:
 
 def cpu_update(overhead_us: float) -> Update:
     """An update by the one core, which moves its bytes over the bus that transfers use, too."""
+    check_number("overhead_us", overhead_us)
 
     def update(engine: Engine, channel: int, count: int) -> Steps:
         yield engine.clock.timeout(round(1000 * overhead_us))

@@ -47,7 +47,8 @@ def draw_table6(rows: Sequence[Row], folder: Path) -> list[Path]:
         here = [ours(row, model) for model in models]
         paper = [theirs(row, model) for model in models]
         left.plot(beside, here, "o", color=color, label=f"{what}, here")
-        left.plot(beside, paper, "x", color=color, label=f"{what}, paper")
+        circle = {"markersize": 11, "markerfacecolor": "none"}
+        left.plot(beside, paper, "o", color=color, label=f"{what}, paper", **circle)
     left.set_yscale("log")
     left.set_ylabel("s a step, logarithmic")
     for what, shift, color in (("backward", -0.3, "#f58518"), ("total", 0.1, "#4c78a8")):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sw_driver.numbers import check_fields
+
 from ..reproduction import Changes
 
 __all__ = ["CHANNELS", "FrameworkSettings", "Variant"]
@@ -51,8 +53,7 @@ class FrameworkSettings:
                     f"{name} is {getattr(self, name)!r}: expected one of "
                     f"{', '.join(map(str, known))}"
                 )
-        if self.ahead_ops < 0:
-            raise ValueError(f"ahead_ops is {self.ahead_ops}: expected at least 0")
+        check_fields(self, "ahead_ops")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,3 +67,6 @@ class Variant:
     channels: int = CHANNELS
     own_rate: bool = False
     """Whether a kernel is as fast as the one here."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)

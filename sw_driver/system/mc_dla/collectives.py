@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sw_driver.numbers import check_fields, check_integer, check_name
+
 __all__ = ["KINDS", "Lane", "lane_ns", "sent_share"]
 
 KINDS = ("all-gather", "all-reduce", "broadcast")
@@ -24,17 +26,25 @@ class Lane:
     gb_per_s: float
     hop_ns: int
 
+    def __post_init__(self) -> None:
+        check_fields(self, "hop_ns")
+        check_integer("participants", len(self.gaps))
+        for gap in self.gaps:
+            check_integer("a gap in hops", gap)
+
     @property
     def participants(self) -> int:
         return len(self.gaps)
 
     def busy_ns(self, nbytes: int) -> int:
         """What a link takes for a message."""
+        check_integer("nbytes", nbytes, 0)
         rate = round(self.gb_per_s * 10**9)
         return -(-nbytes * 10**9 // rate)
 
     def messages(self, nbytes: int) -> list[int]:
         """Their sizes."""
+        check_integer("nbytes", nbytes, 0)
         whole, rest = divmod(nbytes, MESSAGE_BYTES)
         return [MESSAGE_BYTES] * whole + [rest] * (rest > 0)
 
@@ -43,13 +53,21 @@ _ROUNDS = {"all-gather": 1, "all-reduce": 2}
 
 
 def sent_share(kind: str, participants: int) -> float:
-    """How much a participant sends, as a share of all that is gathered, reduced or broadcast."""
+    """How much a participant sends, as a share of all that is gathered, reduced or broadcast.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a kind that there is not, and
+    without participants.
+    """
+    check_name("kind", kind, KINDS)
+    check_integer("participants", participants)
     return _ROUNDS[kind] * (participants - 1) / participants if kind in _ROUNDS else 1.0
 
 
 def lane_ns(lane: Lane, kind: str, nbytes: int) -> int:
     """What a collective of ``nbytes`` on one lane takes; a participant's part of them is rounded
-    up to whole bytes."""
+    up to whole bytes. Raises as :func:`sent_share` does."""
+    check_name("kind", kind, KINDS)
+    check_integer("nbytes", nbytes, 0)
     messages = lane.messages(nbytes if kind == "broadcast" else -(-nbytes // lane.participants))
     if not messages or lane.participants < 2:
         return 0

@@ -12,6 +12,7 @@ from itertools import cycle, islice
 
 from sw_driver.machine import Figure, Link, Machine, Memory
 from sw_driver.machine.mc_dla import MC_DLA, parts_of
+from sw_driver.numbers import check_fields, check_integer
 
 from ..reproduction import Changes
 from .collectives import Lane
@@ -51,6 +52,9 @@ class Port:
     """Whether rings lead over them."""
     store: str = ""
     """What is behind them, if anything can be moved there."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "links")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +138,7 @@ def catalogue(changes: Changes | None = None, name: str = MC_DLA.name) -> Machin
 
 def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machine:
     """What one of so many device-nodes has in a design."""
+    check_integer("devices", devices)
     link, dimms, pcie = (parts.link(name) for name in ("link", "dimms", "pcie"))
     host = parts.memory("host")
     memories, links, ends = [parts.memory("node")], [], []
@@ -173,6 +178,7 @@ def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machin
 def lanes(design: Design, parts: Machine, devices: int = DEVICES) -> tuple[Lane, ...]:
     """The rings, in both directions, that collectives are spread over. More device-nodes than the
     topology has, or fewer, are as far from each other as its own."""
+    check_integer("devices", devices)
     link, topology = parts.link("link"), TOPOLOGIES[design.topology]
     # Of each ring link that the topology has, how much there is here.
     share = design.ring_links / LINKS
@@ -193,8 +199,9 @@ def _store(parts: Machine, port: Port, design: Design) -> Memory | None:
     if design.on_host:
         return parts.memory("host")
     memory = parts.memory("memory_node")
-    half = replace(memory.capacity_bytes, value=memory.capacity_bytes.value // 2)
-    return replace(memory, name=port.store, capacity_bytes=half)
+    half = replace(memory.capacity_bytes, value=max(1, memory.capacity_bytes.value // 2))
+    setting = f"{memory.name}.capacity_bytes"
+    return replace(memory, name=port.store, capacity_bytes=half, setting=setting)
 
 
 def _times(link: Link, count: float, why: str) -> Link:

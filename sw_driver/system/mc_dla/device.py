@@ -14,6 +14,7 @@ from functools import cache
 from math import ceil
 
 from sw_driver.machine import Device
+from sw_driver.numbers import check_fields, check_integer
 
 __all__ = ["Array", "Mapping", "Product", "array_of", "cost_ns", "mapping_of", "streamed_ns"]
 
@@ -32,6 +33,11 @@ class Array:
     mhz: float = 1000.0
     gb_per_s: float = 900.0
     latency_ns: int = 100
+
+    def __post_init__(self) -> None:
+        check_fields(self, "latency_ns")
+        # In half of the buffer there must be room for an output, and two words to compute it from.
+        check_integer("buffer_bytes", self.buffer_bytes, 2 * 3 * WORD_BYTES)
 
 
 def array_of(device: Device) -> Array:
@@ -57,6 +63,9 @@ class Product:
     accumulates: bool = False
     """Whether it adds to what is in memory."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, "row_words")
+
     @property
     def left_words(self) -> int:
         return self.row_words or self.rows * self.depth
@@ -73,6 +82,9 @@ class Mapping:
     tile_columns: int
     piece: int
     """Of the depth, at a time."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def waves(self) -> tuple[int, int]:
@@ -93,6 +105,7 @@ class Mapping:
 
     def cycles(self, macs: int) -> int:
         """That the PE with most to do computes, in all waves."""
+        check_integer("macs", macs)
         product, found = self.product, 0
         pieces = _parts(product.depth, self.piece)
         for height, down in _parts(product.rows, self.lines * self.tile_rows):
@@ -126,6 +139,7 @@ def cost_ns(product: Product, array: Array) -> int:
 
 def streamed_ns(words: int, array: Array) -> int:
     """What operations take that only read and write so much."""
+    check_integer("words", words, 0)
     return array.latency_ns + ceil(WORD_BYTES * words / array.gb_per_s) if words else 0
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from statistics import harmonic_mean
 from typing import Any
 
+from sw_driver.numbers import check_fields, check_integer, check_name
 from sw_driver.workload import BENCHMARKS
 from sw_driver.workload.layers import load_layers
 
@@ -35,6 +36,13 @@ class Runs:
     networks: Sequence[str] = NETWORKS
     modes: Sequence[str] = MODES
     choices: Choices = field(default_factory=Choices)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("networks", "modes"):
+            check_integer(f"the number of {name}", len(getattr(self, name)))
+        for design in self.compression:
+            check_name("design", design, DESIGNS | SCALE_OUT)
 
     def result(self, design: str, network: str, mode: str) -> StepResult:
         """Of one step."""
@@ -76,5 +84,6 @@ def _result(
     *how: Any,
     **more: Any,
 ) -> StepResult:
+    check_name("design", design, DESIGNS | SCALE_OUT)
     machine, layers = catalogue(dict(changes), parts), load_layers(network)
     return step((DESIGNS | SCALE_OUT)[design], machine, layers, *how, **more)

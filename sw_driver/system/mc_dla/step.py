@@ -17,6 +17,7 @@ from typing import Any
 
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine
+from sw_driver.numbers import LEAST, check_integer, check_number
 from sw_driver.workload.layers import Layer
 
 from ..action import Action
@@ -101,7 +102,10 @@ class TrainingStep:
     ) -> None:
         if mode not in MODES:
             raise EngineError(f"mode is {mode!r}: expected one of {', '.join(MODES)}")
-        if batch < devices or batch % devices:
+        check_integer("devices", devices)
+        check_number("compression", compression, LEAST)
+        check_integer("the number of layers", len(layers))
+        if check_integer("batch", batch, error=EngineError) % devices:
             raise EngineError(f"batch is {batch}: expected a multiple of the {devices} devices")
         self.design, self.layers, self.mode = design, layers, mode
         self.devices, self.batch = devices, batch
