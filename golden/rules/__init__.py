@@ -24,6 +24,7 @@ __all__ = [
     "CANONICAL_NAN",
     "Floats",
     "Reference",
+    "UnknownRuleError",
     "Values",
     "canonical",
     "moment_constants",
@@ -41,6 +42,10 @@ Values = SimpleNamespace
 
 _LINE = 16
 """Values of a line, which are added up first, and accumulators of a sum."""
+
+
+class UnknownRuleError(ValueError):
+    """No file of this folder is of the rule, or the one that has its name is not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +76,7 @@ class Reference:
         """The constants of a step, each rounded once.
 
         Raises ``ValueError`` for a beta that is not in [0, 1), a step ``t`` (the first is 1) that
-        is less than 1, and a constant that is not finite in FP32; ``TypeError`` for
+        is less than 1, and a constant that is not finite in FP32; :class:`UnknownRuleError` for
         hyper-parameters that are missing or not the rule's.
         """
         checked = {name: _checked(name, value) for name, value in hyperparameters.items()}
@@ -79,6 +84,8 @@ class Reference:
             exact = self.exact_constants(**checked)
         except ZeroDivisionError:
             raise ValueError(f"with {checked} a constant would be infinite") from None
+        except TypeError as error:
+            raise UnknownRuleError(f"{_place(self.exact_constants)}: {error}") from error
         with np.errstate(all="ignore"):
             rounded = {name: np.float32(value) for name, value in exact.items()}
         for name, value in rounded.items():
@@ -95,8 +102,9 @@ class Reference:
         """Outputs as new arrays and sums as numbers, by name; ``tensors`` stay as they are.
 
         ``tensors`` has all inputs, and of a rule without inputs an output, of which only the shape
-        matters. Raises ``TypeError`` for another type than float32, since numpy would then compute
-        in more than FP32, and ``ValueError`` for tensors of different shapes.
+        matters. Raises :class:`UnknownRuleError` for tensors that are not the rule's and a formula
+        that does not give its results, ``TypeError`` for another type than float32, since numpy
+        would then compute in more than FP32, and ``ValueError`` for tensors of different shapes.
         """
         for name, value in (*tensors.items(), *constants.items()):
             if value.dtype != np.float32:
@@ -105,7 +113,9 @@ class Reference:
         if others:
             shapes = {name: tensor.shape for name, tensor in tensors.items()}
             raise ValueError(f"the tensors have the shapes {shapes}, expected one and the same")
+        self._expect("the tensors of a step", tensors, self.inputs)
         results = self.shares(tensors, constants)
+        self._expect("what the formula gives", results, (*self.outputs, *self.sums))
         outputs = {name: results[name] for name in self.outputs}
         for name, result in outputs.items():
             if result.shape != shape:  # a constant
@@ -128,18 +138,37 @@ class Reference:
             for name, result in results.items()
         }
 
+    def _expect(self, what: str, given: Mapping[str, Any], names: tuple[str, ...]) -> None:
+        if not given.keys() >= set(names):
+            raise UnknownRuleError(
+                f"{_place(self.formula)}: {what}: {', '.join(given)}: expected {', '.join(names)}"
+            )
+
     def _taken(self, value: Any) -> Any:
         """A value as the formula takes it."""
         return value if self.subnormals == "kept" else np.asarray(value).view(_Flushed)
 
 
+def _place(function: Callable[..., Any]) -> str:
+    """File and line of a rule's function."""
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
 @cache
 def reference(name: str, subnormals: str = "kept") -> Reference:
-    """The rule called ``name``; ``ValueError`` if there is none."""
+    """The rule called ``name``; raises :class:`UnknownRuleError` if there is none."""
     known = [module.name for module in iter_modules(__path__)]
     if name not in known:
-        raise ValueError(f"no update rule {name!r}; known: {', '.join(known)}")
-    return replace(import_module(f"{__name__}.{name}").REFERENCE, subnormals=subnormals)
+        raise UnknownRuleError(
+            f"no reference model of the rule {name!r}: write golden/rules/{name}.py; there are "
+            f"{', '.join(known)}"
+        )
+    module = import_module(f"{__name__}.{name}")
+    found = getattr(module, "REFERENCE", None)
+    if not isinstance(found, Reference):
+        raise UnknownRuleError(f"{module.__file__}: REFERENCE is {found!r}: expected a Reference")
+    return replace(found, subnormals=subnormals)
 
 
 def moment_constants(*, beta1: float, beta2: float, t: float) -> dict[str, float]:

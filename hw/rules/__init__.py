@@ -7,13 +7,22 @@ from pkgutil import iter_modules
 
 from hw.rules.update_rule import UpdateRule
 
-__all__ = ["PAPER_RULES", "RULES", "register", "rule"]
+__all__ = ["MISTAKES", "PAPER_RULES", "RULES", "RuleFileError", "register", "rule"]
 
 PAPER_RULES = ("adam",)
 """Names of the rules that the paper's kernel computes."""
 
 RULES: dict[str, UpdateRule] = {}
 """The rules of this folder by their names."""
+
+MISTAKES: dict[str, Exception] = {}
+"""What the files of this folder raise that cannot be read, by their names: they stop nobody who
+does not use them."""
+
+
+class RuleFileError(ValueError):
+    """A file of this folder has a ``RULE`` that is none, or of another name than the file."""
+
 
 _OTHERS: dict[str, UpdateRule] = {}
 
@@ -30,7 +39,10 @@ def register(rule: UpdateRule) -> UpdateRule:
 
 
 def rule(name: str) -> UpdateRule:
-    """The rule called ``name``; ``ValueError`` if there is none."""
+    """The rule called ``name``. Raises ``ValueError`` if there is none, and what its file does if
+    that cannot be read."""
+    if name in MISTAKES:
+        raise MISTAKES[name]
     known = RULES | _OTHERS
     if name not in known:
         raise ValueError(f"no update rule {name!r}; known: {', '.join(known)}")
@@ -38,6 +50,17 @@ def rule(name: str) -> UpdateRule:
 
 
 for _module in iter_modules(__path__):
-    _found = getattr(import_module(f"{__name__}.{_module.name}"), "RULE", None)
+    _name = _module.name
+    try:
+        _file = import_module(f"{__name__}.{_name}")
+        _found = getattr(_file, "RULE", None)
+        if _found is not None and getattr(_found, "name", None) != _name:
+            raise RuleFileError(
+                f"{_file.__file__}: RULE is {_found!r:.40}...: expected an UpdateRule with the "
+                f"name {_name!r}, as the file has"
+            )
+    except Exception as _error:
+        MISTAKES[_name] = _error
+        continue
     if _found is not None:
-        RULES[_found.name] = _found
+        RULES[_name] = _found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType
@@ -39,7 +40,7 @@ class UpdateRule:
         :class:`~hw.kernel.sums.LaneSums` for the order.
     constants
         FP32 values that hold for a run, each as a Python expression of hyper-parameters, such as
-        ``"1 - beta1"``. It is computed in double and rounded once.
+        ``"1 - beta1"``, without calls. It is computed in double and rounded once.
     formula
         Takes each input and constant as a keyword, and returns outputs and sums by name; every
         operation is rounded on its own, see :mod:`hw.dataflow.flow`.
@@ -106,7 +107,10 @@ class UpdateRule:
         codes = {}
         for name, expression in self.constants.items():
             try:
-                codes[name] = compile(expression, f"constant {name}", "eval")
+                tree = ast.parse(expression, mode="eval")
+                if not all(map(_is_arithmetic, ast.walk(tree))):
+                    raise SyntaxError("it has more than numbers, names and arithmetic")
+                codes[name] = compile(tree, f"constant {name}", "eval")
             except SyntaxError as error:
                 raise ValueError(
                     f"rule {self.name!r}: constant {name!r} is {expression!r}, expected a Python "
@@ -164,3 +168,15 @@ class UpdateRule:
     def identifier(self) -> int:
         """CRC-32 of the :attr:`signature`, by which the driver knows the rule in a device."""
         return crc32(self.signature.encode())
+
+
+_ARITHMETIC = (
+    *(ast.Expression, ast.Name, ast.Load, ast.IfExp, ast.BinOp, ast.UnaryOp, ast.BoolOp),
+    *(ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop),
+)
+
+
+def _is_arithmetic(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int | float)
+    return isinstance(node, _ARITHMETIC)

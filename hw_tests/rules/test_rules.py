@@ -160,7 +160,7 @@ def test_only_python_knows_of_rules() -> None:
 def test_no_number_is_adams_traffic_or_latency() -> None:
     adams = {rule("adam").bytes_per_parameter, rule("adam").latency}
     # Timing of the DRAM, units of the small PIM, a size, a place in the descriptor.
-    others = {"hw/dram/presets.py", "golden/dram_timing.py"}
+    others = {"hw/dram/standard.py", "golden/dram_timing.py"}
     others |= {"hw/pim/config.py", "sw_driver/pim/backends/golden.py"}
     found = {
         file

@@ -73,6 +73,8 @@ BF16 = FloatFormat(exponent_bits=8, fraction_bits=7)
         ({"outputs": ("p", "p")}, "has 'p' twice among its outputs"),
         ({"constants": {"g": "lr"}}, "has 'g' twice among its inputs"),
         ({"constants": {"lr": "1 -"}}, "constant 'lr' is '1 -', expected a Python expression"),
+        ({"constants": {"lr": "max(lr, 1)"}}, "more than numbers, names and arithmetic"),
+        ({"constants": {"lr": "lr * 'x'"}}, "more than numbers, names and arithmetic"),
         ({"formats": {"g": TF32}}, "of whose 19 bits no whole number fits in a beat of 512 bits"),
         ({"formats": {"g": BF16}}, "is in float_e8m7, but the units compute in fp32 only"),
         ({"formats": {"q": BF16}}, "tensor 'q' is in float_e8m7, but the rule has"),

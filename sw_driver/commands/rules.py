@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,10 +15,11 @@ from . import (
     OutputOptions,
     Refusal,
     integer,
-    print_table,
     progress_console,
+    rule_mistake,
     turning,
 )
+from .screen import print_table
 
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
@@ -56,9 +58,9 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
     from rich.progress import track
 
     from hw.axdimm.config import configure
-    from hw.rules import RULES, rule
+    from hw.rules import MISTAKES, RULES, rule
+    from sw_driver.experiments.settings import check_rule
     from sw_driver.fpga.synthesis import find_yosys, kernel_resources
-    from sw_driver.numbers import check_name
     from sw_driver.simulator.runtime import BuildError
 
     settings = options.settings()
@@ -66,7 +68,7 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
     rows: list[dict[str, Any]] = []
     kernel = None
     for name in names:
-        check_name("the rule", name, RULES)
+        check_rule("the rule", name)
     with turning(BuildError, into=Failure), turning(ValueError, into=Refusal):
         config = configure(**settings)
         if options.resources:
@@ -85,6 +87,8 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
         print(json.dumps(document | ({"kernel_resources": kernel} if kernel else {}), indent=2))
     elif not options.quiet:
         _print(rows, config, options.count, kernel, constants=bool(names))
+    for error in MISTAKES.values():
+        print(f"nearmem: left out: {rule_mistake(error)}", file=sys.stderr)
     return 0
 
 

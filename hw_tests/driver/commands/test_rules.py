@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +18,7 @@ from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.cli import main
 from sw_driver.experiments.rulejob import hyperparameters_of
 
+ROOT = Path(__file__).parents[3]
 COUNT = 10_000
 
 
@@ -93,3 +99,75 @@ def test_resources_are_of_the_unit_and_of_the_kernel(capsys: pytest.CaptureFixtu
 )
 def test_refusals(options: list[str], said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert_refused(capsys, ["rules", *options], said)
+
+
+# A rule of one's own.
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sources")
+    for package in ("hw", "golden", "sw_driver"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+    sgd = (folder / "hw/rules/sgd.py").read_text()
+    (folder / "hw/rules/mine.py").write_text(sgd.replace('name="sgd"', 'name="mine"'))
+    reference = (folder / "golden/rules/sgd.py").read_text()
+    (folder / "golden/rules/mine.py").write_text(reference)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("hw/rules/mine.py", "lr *", "2.0 * lr *", "2.0"),
+        ("hw/rules/mine.py", "lr *", "lr ** ) *", "SyntaxError"),
+        ("golden/rules/mine.py", "c.lr", "c.rate", "AttributeError"),
+        ("golden/rules/mine.py", "lr: float", "rate: float", "'lr'"),
+        (
+            "golden/rules/mine.py",
+            "dict[str, Floats]:",
+            "dict[str, Floats]:\n    return {}",
+            "expected p",
+        ),
+        ("hw/rules/mine.py", 'name="mine"', 'name="adam"', "the name 'mine'"),
+        ("hw/rules/mine.py", "RULE = Up", "RULE = 5; _ = Up", "the name 'mine'"),
+        ("golden/rules/mine.py", "REFERENCE = ", "_ = ", "REFERENCE is None"),
+        ("golden/rules/mine.py", "", None, "write golden/rules/mine.py"),
+    ],
+)
+def test_a_mistake_in_a_rule_stops_only_who_uses_it(
+    file: str, old: str, new: str | None, said: str, copied: Path, tmp_path: Path
+) -> None:
+    path = copied / file
+    text = path.read_text()
+    where = f"{path}:"
+    if new is None:
+        path.unlink()
+        where = ""
+    else:
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new))
+        if "RULE" not in old and "name" not in old and "REFERENCE" not in old:
+            where += str(text[: text.index(old)].count("\n") + 1)
+
+    def train(rule: str) -> subprocess.CompletedProcess[str]:
+        words = "sim --quiet --backend golden --config tiny --capacity-mib 2 --steps 1 --optimizer"
+        command = [sys.executable, "-m", "sw_driver.cli", *words.split(), rule]
+        return subprocess.run(
+            [*command, "--out", str(tmp_path)],
+            cwd=copied,
+            env={**os.environ, "PYTHONPATH": str(copied)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    try:
+        assert train("adam").returncode == 0
+        done = train("mine")
+    finally:
+        path.write_text(text)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert where in done.stderr
+    assert said in done.stderr
