@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from sw_driver.files import replacing
 
@@ -41,17 +42,28 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def draw_lines(
-    rows: Sequence[Row], by: str, name: str, label: str, ending: str, folder: Path
+    rows: Sequence[Row],
+    by: str,
+    columns: Mapping[str, str],
+    name: str,
+    label: str,
+    folder: Path,
 ) -> list[Path]:
-    """A line for each column that ends so, against another."""
+    """A line for each of ``columns``, which have their names in the legend as values, against
+    another column of numbers, on a logarithmic axis."""
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
-    places = range(len(rows))
-    for column in [column for column in rows[0] if column.endswith(ending)]:
+    places = [float(str(row[by])) for row in rows]
+    for number, (column, meaning) in enumerate(columns.items()):
+        # Of lines that lie on each other the lower ones are wider.
+        wider = len(columns) - 1 - number
         values = [ours(row, column) for row in rows]
-        axes.plot(places, values, "o-", label=column.removesuffix(ending).rstrip(","))
+        size = {"markersize": 4 + 2 * wider, "linewidth": 1.5 + 2 * wider}
+        axes.plot(places, values, "o-", label=meaning, **size)
+    axes.set_xscale("log", base=2)
     axes.set_xticks(places, [str(row[by]) for row in rows])
-    axes.set_xlabel(by)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(f"{by}, logarithmic")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     axes.legend(fontsize="small")
@@ -61,13 +73,22 @@ def draw_lines(
 def draw_bars(
     rows: Sequence[Row], by: str, columns: Sequence[str], name: str, label: str, folder: Path
 ) -> list[Path]:
-    """A group of bars for each row."""
-    figure = Figure(figsize=(10, 3.5), layout="constrained")
+    """A group of bars for each row that has all columns, with the paper's figures, where it has
+    any, as lines."""
+    rows = [row for row in rows if all(isinstance(row.get(column), Cell) for column in columns)]
+    figure = Figure(figsize=(10, 3.8), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(columns)
+    papers: list[tuple[float, float]] = []
     for number, (column, color) in enumerate(zip(columns, _COLORS, strict=False)):
         places = [place + (number - (len(columns) - 1) / 2) * width for place in range(len(rows))]
         axes.bar(places, [ours(row, column) for row in rows], width, label=column, color=color)
+        for place, row in zip(places, rows, strict=True):
+            cell = row[column]
+            if isinstance(cell, Cell) and cell.paper is not None:
+                papers.append((place, cell.paper))
+    if papers:
+        axes.plot(*zip(*papers, strict=True), "k_", markersize=7, markeredgewidth=2, label="paper")
     axes.set_xticks(range(len(rows)), [str(row[by]) for row in rows], rotation=30, ha="right")
     axes.set_ylabel(label)
     axes.legend(fontsize="small")

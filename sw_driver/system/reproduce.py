@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -22,12 +23,12 @@ PAPERS = {
 
 def reproduce(
     paper: str, names: Sequence[str], settings: Sequence[str], progress: Progress
-) -> Iterator[Experiment]:
-    """Makes the experiments of these names, or all of the paper, one after the other.
+) -> dict[str, Callable[[], Experiment]]:
+    """What makes the experiments of these names, or all of the paper.
 
     ``settings`` are changes of the machine, ``KEY=VALUE`` each. Raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for what there is not, at once; and an
-    experiment, when its turn comes, :class:`~sw_driver.machine.parts.MachineError` for settings
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for what there is not; and an experiment
+    that is made :class:`~sw_driver.machine.parts.MachineError` for settings
     that do not fit and :class:`~sw_driver.system.errors.EngineError` for a machine that is too
     small.
     """
@@ -37,7 +38,7 @@ def reproduce(
         check_name("experiment", name, [*experiments, "all"])
     changes = dict(map(split_entry, settings))
     chosen = list(experiments) if not names or "all" in names else list(dict.fromkeys(names))
-    return (experiments[name](changes, progress) for name in chosen)
+    return {name: partial(experiments[name], changes, progress) for name in chosen}
 
 
 def write_page(paper: str, done: Sequence[Experiment], pictures: Sequence[Path]) -> Path | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sw_driver.numbers import check_integer, check_number
+
 __all__ = [
     "MARKS",
     "Cell",
@@ -45,6 +47,9 @@ class Cell:
     def __post_init__(self) -> None:
         if self.mark not in MARKS:
             raise ValueError(f"mark is {self.mark!r}: expected one of {', '.join(MARKS)}")
+        check_integer("digits", self.digits, 0)
+        if self.band is not None:
+            check_number("band", self.band)
 
     @property
     def deviation(self) -> float | None:
@@ -149,7 +154,7 @@ def _section(experiment: Experiment) -> str:
         f"## {experiment.title}",
         "",
         f"|{'|'.join(columns)}|",
-        "|---" * len(columns) + "|",
+        "|---" + "|--:" * (len(columns) - 1) + "|",
     ]
     lines += [
         f"|{'|'.join(str(row.get(column, '')) for column in columns)}|" for row in experiment.rows

@@ -57,7 +57,7 @@ def test_a_page_has_all_rows_and_notes_and_each_experiment_its_pictures() -> Non
     )
     two = Experiment(name="two", title="Two", rows=[{"c": "z"}])
     assert page("# Page\n", [one, two], [Path("any/two.svg"), Path("one.more.svg")]) == (
-        "# Page\n\n## One\n\n|a|b|\n|---|---|\n|x||\n|y|1.00 g|\n\nNote.\n\n"
+        "# Page\n\n## One\n\n|a|b|\n|---|--:|\n|x||\n|y|1.00 g|\n\nNote.\n\n"
         "![One](one.more.svg)\n\n## Two\n\n|c|\n|---|\n|z|\n\n![Two](two.svg)\n"
     )
 

@@ -58,7 +58,14 @@ def figure9(changes: Changes, progress: Progress) -> Experiment:
         title="Figure 9: collectives against nodes",
         rows=rows,
         notes=notes,
-        draw=partial(draw_lines, rows, "nodes", "figure9.svg", "time, of that of 2 nodes", " x"),
+        draw=partial(
+            draw_lines,
+            rows,
+            "nodes",
+            {f"{kind}, x": kind for kind in KINDS},
+            "figure9.svg",
+            "time, of that of 2 nodes",
+        ),
     )
 
 
