@@ -32,6 +32,7 @@ from sphinx.ext.napoleon.docstring import GoogleDocstring, NumpyDocstring
 from sphinx.util import inspect as sphinx_inspect
 
 from sw_driver.device import errors
+from sw_driver.experiments.settings import settings_page
 from sw_driver.fpga.register_pages import register_document
 
 gc.set_threshold(100_000, 20, 20)  # looking for garbage took a fifth of the time
@@ -104,8 +105,8 @@ DOCSTRINGS: Any = Config(
 
 
 def write_module_pages(app: Sphinx) -> None:
-    """Keeps a page for each module in ``api/modules``, and the register maps beside it; version
-    control ignores them."""
+    """Keeps a page for each module in ``api/modules``, and the register maps and settings beside
+    it; version control ignores them."""
     pages = {".gitignore": "*\n"}
     for package in API_PACKAGES:
         for source in (ROOT / package).rglob("*.py"):
@@ -121,6 +122,7 @@ def write_module_pages(app: Sphinx) -> None:
             name = ".".join(parts[:-1])
             pages[f"{name}.rst"] = _module_page(name, sorted(inside))
     _write(Path(app.srcdir) / "api" / "registers.md", register_document())
+    _write(Path(app.srcdir) / "api" / "settings.md", settings_page())
     folder = Path(app.srcdir) / "api" / "modules"
     folder.mkdir(parents=True, exist_ok=True)
     for page in folder.glob("*.rst"):

@@ -34,7 +34,7 @@ def rooms() -> Drawing:
         48,
         58,
         [
-            ("cli.py", ["the command nearmem"]),
+            ("nearmem/, cli.py", ["what programs import,", "the command nearmem"]),
             ("commands/", ["a file a subcommand"]),
             ("system/", ["models of whole systems;", "axdimm/ the platform"]),
         ],

@@ -1,0 +1,24 @@
+"""PyTorch on the simulated hardware: optimizers, the offloading of states, memory of other devices.
+
+An optimizer takes the arguments of the one in :mod:`torch.optim` and, as ``device``, an opened
+:class:`nearmem.Axdimm` or a backend's name.
+"""
+
+from sw_driver.torch import SGD, Adagrad, Adam, AdamW, Lion, RMSprop, StepHandle, StepReport
+from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
+from sw_driver.torch.overlay import MemoryOverlay
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "DeviceMemory",
+    "Lion",
+    "MemoryOverlay",
+    "Offloading",
+    "RMSprop",
+    "StepHandle",
+    "StepReport",
+    "TensorStore",
+]
