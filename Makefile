@@ -3,7 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+NEARMEM := $(BIN)/python -m sw_driver.cli
+RUNS := $(VENV)/.runs# there when what commands need is installed
+INSTALLED := $(VENV)/.installed# when what tests, documentation and hand-off need is, too
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -12,46 +14,62 @@ ARGS ?=
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
-$(INSTALLED): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is \
-	needed, this is %s: set PYTHON=..." % sys.version.split()[0])'
-	@echo "Installing into $(VENV) (first use; about a minute)"
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --constraint constraints.txt --editable '.[dev]'
-	@touch $@
+# Installs the package with the extras $(1), which take $(2) MB; first sees whether that can end well.
+define install
+@case "$$PWD" in *[:\$$]*) echo "Python's venv and setuptools take no path with : or $$ in it, as \
+$$PWD has: move this folder" >&2; exit 2;; esac
+@for tool in g++ make perl; do command -v $$tool > /dev/null || { echo "$$tool is missing, with which \
+simulators are built: install g++, make and perl" >&2; exit 2; }; done
+@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is \
+needed, this is %s: set PYTHON=..." % sys.version.split()[0])'
+@'$(PYTHON)' -c 'import ensurepip' 2> /dev/null || { echo "Python makes no environments here: install \
+its venv (python3-venv)" >&2; exit 2; }
+@test "$$(df -Pm . | awk 'NR == 2 { print $$4 }')" -ge $(2) || { echo "$(2) MB are needed here, and \
+there are $$(df -Pm . | awk 'NR == 2 { print $$4 }'): make room" >&2; exit 2; }
+@echo "Installing into $(VENV): $(2) MB, a minute or some, the first time only"
+@'$(PYTHON)' -m venv $(VENV)
+@$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.$(1)'
+@touch $@
+endef
 
-sim: $(INSTALLED) ## Trains on handwritten digits, every Adam step on the simulated RTL (ARGS=...)
-	@$(BIN)/nearmem sim $(ARGS)
+$(RUNS): pyproject.toml constraints.txt
+	$(call install,,600)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(call install,[dev],1400)
+	@touch $(RUNS)
+
+sim: $(RUNS) ## Trains on handwritten digits, every Adam step on the simulated RTL (ARGS=...)
+	@$(NEARMEM) sim $(ARGS)
 
 test: $(INSTALLED) ## Runs all tests (ARGS=... goes to pytest)
 	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 verilog: $(INSTALLED) ## Writes build/verilog/NAME.v and NAME.json
-	@$(BIN)/nearmem verilog $(ARGS)
+	@$(NEARMEM) verilog $(ARGS)
 
 bench: $(INSTALLED) ## Measures the simulation's speed, beside cocotb and Amaranth's simulator
-	@$(BIN)/nearmem bench $(ARGS)
+	@$(NEARMEM) bench $(ARGS)
 	@$(BIN)/python -m hw_tests.speed
 
-baseline: $(INSTALLED) ## Measures Adam on this machine's CPU, beside the simulated module
-	@$(BIN)/nearmem baseline $(ARGS)
+baseline: $(RUNS) ## Measures Adam on this machine's CPU, beside the simulated module
+	@$(NEARMEM) baseline $(ARGS)
 
-sweep: $(INSTALLED) ## Measures all combinations of settings (ARGS="--axis lanes=4,16 ...")
-	@$(BIN)/nearmem sweep $(ARGS)
+sweep: $(RUNS) ## Measures all combinations of settings (ARGS="--axis lanes=4,16 ...")
+	@$(NEARMEM) sweep $(ARGS)
 
-reproduce: $(INSTALLED) ## Makes a paper's tables and figures of training again (PAPER=mc-dla ARGS=figure13)
-	@$(BIN)/nearmem reproduce $(or $(PAPER),axdimm) $(ARGS)
+reproduce: $(RUNS) ## Makes a paper's tables and figures of training again (PAPER=mc-dla ARGS=figure13)
+	@$(NEARMEM) reproduce $(or $(PAPER),axdimm) $(ARGS)
 
 registers: $(INSTALLED) ## Writes build/registers: the register maps as Markdown and as C headers
-	@$(BIN)/nearmem registers $(ARGS)
+	@$(NEARMEM) registers $(ARGS)
 
 figures: $(INSTALLED) ## Draws docs/pictures again (ARGS=--measure: also what takes minutes)
 	@$(BIN)/python docs/figures $(ARGS)
 
 docs: $(INSTALLED) ## Builds build/docs/index.html; warnings are errors
 	@rm -rf build/docs build/doctrees
-	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto \
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto \
 	  --doctree-dir build/doctrees docs build/docs $(ARGS)
 	@echo "build/docs/index.html"
 
@@ -62,7 +80,7 @@ lint: $(INSTALLED) ## Checks format, style and types
 
 # PyTorch itself says which of CUDA's libraries it needs, to the version, and they differ by platform.
 constraints: ## Writes constraints.txt: the newest versions that pyproject.toml allows
-	@$(PYTHON) -m venv --clear build/constraints
+	@'$(PYTHON)' -m venv --clear build/constraints
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check \
 	  '.[dev,cluster,torch]'
 	@build/constraints/bin/python -m pip freeze --all --exclude nearmem --exclude pip > build/frozen.txt
@@ -70,5 +88,5 @@ constraints: ## Writes constraints.txt: the newest versions that pyproject.toml 
 	@sed -E '/^(cuda|nvidia|triton)/d; s/\+.*//' build/frozen.txt >> constraints.txt
 
 clean: ## Removes builds and the environment
-	rm -rf build docs/api/modules docs/api/registers.md $(VENV) *.egg-info
+	rm -rf build docs/api/modules docs/api/registers.md docs/api/settings.md $(VENV) *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

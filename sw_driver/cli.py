@@ -22,7 +22,8 @@ from cyclopts import App, CycloptsError, Parameter
 
 from sw_driver.device.errors import InvalidArgumentError
 
-from .commands import COMMANDS, OPTIONS, Failure, Refusal
+from .commands import COMMANDS, OPTIONS, Failure, Refusal, rule_mistake
+from .commands.screen import in_lines
 
 __all__ = ["application", "main"]
 
@@ -66,7 +67,7 @@ def _version() -> str:
 
 
 def _complain(error: Exception) -> None:
-    print(f"nearmem: {' '.join(str(error).split())}", file=sys.stderr)
+    print(in_lines(f"nearmem: {' '.join(str(error).split())}", sys.stderr), file=sys.stderr)
 
 
 def _drop_output() -> None:
@@ -109,9 +110,7 @@ def _run(argv: Sequence[str] | None) -> int:
     warnings.filterwarnings("ignore", ".* created but never used")
     try:
         words = sys.argv[1:] if argv is None else argv
-        if not words:
-            raise Refusal("no command: 'nearmem --help' lists them")
-        status = application()(words)
+        status = application()(words or ["--help"])
         sys.stdout.flush()  # what cannot be written is an error here, not at the program's end
         return status or 0  # None of --help
     except CycloptsError as error:
@@ -134,6 +133,12 @@ def _run(argv: Sequence[str] | None) -> int:
         if error.errno == errno.EPIPE:  # nobody reads on
             return 1
         _complain(Refusal(f"standard output: {error.strerror}"))
+        return 2
+    except Exception as error:
+        mistake = rule_mistake(error)
+        if mistake is None:
+            raise
+        _complain(Refusal(mistake))
         return 2
 
 

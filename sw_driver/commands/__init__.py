@@ -8,7 +8,8 @@ the work and returns the exit status. What several have of ``Options`` is here.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,6 @@ from cyclopts.validators import mutually_exclusive
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from sw_driver.axdimm import Axdimm
     from sw_driver.axdimm.backends import BackendOptions
@@ -44,8 +44,9 @@ __all__ = [
     "open_device",
     "output_folder",
     "print_files",
-    "print_table",
     "progress_console",
+    "refresh_note",
+    "rule_mistake",
     "turning",
 ]
 
@@ -260,6 +261,37 @@ def driving(*, out_of_memory: str) -> Iterator[None]:
         raise Failure(f"the device failed: {error}") from error
 
 
+def rule_mistake(error: Exception) -> str | None:
+    """What is wrong with an update rule, with file and line, if that is what raised ``error``."""
+    import golden.rules
+    import hw.rules
+
+    if isinstance(error, (golden.rules.UnknownRuleError, hw.rules.RuleFileError)):
+        return str(error)
+    folders = {Path(package.__file__ or "").parent for package in (hw.rules, golden.rules)}
+    places = [(place.filename, place.lineno) for place in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        places.append((error.filename or "", error.lineno))
+    for file, line in reversed(places):
+        path = Path(file)
+        if path.parent in folders and path.stem not in ("__init__", "update_rule"):
+            said = error.msg if isinstance(error, SyntaxError) else error
+            return f"{file}:{line}: {type(error).__name__}: {said}"
+    return None
+
+
+def refresh_note(figures: Mapping[str, Any]) -> str | None:
+    """Why a step's ``efficiency`` is more than its ``refresh_limit``; None if it is not."""
+    efficiency, limit = figures["efficiency"], figures["refresh_limit"]
+    if efficiency is None or limit is None or efficiency <= limit:
+        return None
+    return (
+        f"More than the {100 * limit:.2f} % that refresh leaves in the long run: a step is so "
+        "short that the DRAM controller gives most of its refreshes before or after it, as the "
+        "standard allows. 'nearmem sweep' without --count shows a sustained figure."
+    )
+
+
 def progress_console(options: OutputOptions) -> "Console":
     """Shows what is no result, on stderr, so that ``--json`` leaves stdout to the figures; nothing
     with ``--json`` or ``--quiet``."""
@@ -280,14 +312,3 @@ def print_files(options: OutputOptions, files: Iterable[Path]) -> None:
         print(json.dumps({"files": paths}, indent=2))
     elif not options.quiet:
         print("\n".join(["Written:", *(f"  {path}" for path in paths)]))
-
-
-def print_table(table: "Table") -> None:
-    """Prints a table on stdout. What goes into a file is not squeezed into a screen."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        wide = console.options.update(width=10_000)
-        console.width = max(console.width, console.measure(table, options=wide).maximum)
-    console.print(table)

@@ -19,9 +19,9 @@ from . import (
     driving,
     integer,
     open_device,
-    print_table,
     progress_console,
 )
+from .screen import print_table
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,7 +7,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from . import FLAT, OutputOptions, print_table
+from . import FLAT, OutputOptions
+from .screen import print_table
 
 __all__ = ["Options", "run"]
 

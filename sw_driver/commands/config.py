@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from . import FLAT, OutputOptions, Refusal, Settings, turning
+from .screen import print_prose
 
 __all__ = ["Options", "run"]
 
@@ -42,6 +43,7 @@ def run(
     from sw_driver.experiments.settings import (
         MODULE_KEYS,
         PIM_KEYS,
+        meanings,
         module_values,
         pim_values,
         read_settings,
@@ -56,15 +58,16 @@ def run(
             print(json.dumps({name: list(presets) for name, presets in known.items()}))
         elif not options.quiet:
             for name, presets in known.items():
-                print(f"{name}: {', '.join(presets)}")
+                print_prose(f"{name}: {', '.join(presets)}")
         return 0
     # `tiny` is one of each; the module's is meant.
     pim = preset in PIM_PRESETS and preset not in MODULE_PRESETS
-    settings = read_settings(preset, options.set, PIM_KEYS if pim else MODULE_KEYS)
+    keys = PIM_KEYS if pim else MODULE_KEYS
+    settings = read_settings(preset, options.set, keys)
     with turning(ValueError, into=Refusal):
         values = pim_values(settings) if pim else module_values(settings)
     if options.json:
         print(json.dumps(values, indent=2))
     elif not options.quiet:
-        print(toml(values), end="")
+        print(toml(values, meanings(keys)), end="")
     return 0

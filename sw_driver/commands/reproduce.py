@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,10 +15,10 @@ from . import (
     Refusal,
     Settings,
     output_folder,
-    print_table,
     progress_console,
     turning,
 )
+from .screen import print_prose, print_table
 
 if TYPE_CHECKING:
     from sw_driver.system.reproduction import Experiment
@@ -49,26 +50,44 @@ def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Op
     experiments
         such as table6 (default: all of the paper)
     """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from sw_driver.device.errors import DeadlockError
     from sw_driver.system.errors import EngineError
     from sw_driver.system.reproduce import reproduce, write_page
 
     progress = progress_console(options)
+    columns = (
+        MofNCompleteColumn(),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
     done: list[Experiment] = []
     files: list[Path] = []
     # Of names, settings, a machine that is too small.
     with (
         turning(ValueError, EngineError, DeadlockError, into=Refusal),
-        progress.status("simulating") as status,
+        Progress(
+            *columns, console=progress, transient=True, disable=not progress.is_terminal
+        ) as bar,
     ):
-        made = reproduce(paper, experiments, options.set, status.update)
+        task = bar.add_task("")
+        made = reproduce(
+            paper, experiments, options.set, lambda what: bar.update(task, description=what)
+        )
+        bar.update(task, total=len(made))
         folder = None
         if options.out is not None:
             folder = output_folder(options.out, f"reproduce/{paper}")
-        for experiment in made:
+        for name, make in made.items():
+            began = time.monotonic()
+            experiment = make()
             done.append(experiment)
             if folder is not None and experiment.draw is not None:
                 files += experiment.draw(folder)
+            bar.advance(task)
+            progress.print(f"{name}: {time.monotonic() - began:.1f} s")
         written = write_page(paper, done, files)
         files += [written] if written is not None else []
     if options.json:
@@ -97,7 +116,7 @@ def _print(experiment: Experiment) -> None:
         table.add_row(*(str(row.get(column, "")) for column in columns))
     print_table(table)
     for note in experiment.notes:
-        print(note)
+        print_prose(note)
     for row, column in experiment.left:
         first = next(iter(row.values()))
         print(f"Outside of its band: {first}, {column}: {row[column]}")

@@ -26,7 +26,9 @@ from . import (
     output_folder,
     print_files,
     progress_console,
+    refresh_note,
 )
+from .screen import print_prose, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,10 +118,11 @@ def _with_rule(options: Options) -> Options:
     """``options`` with a ``--set rules=`` for ``--optimizer``."""
     if options.optimizer is None:
         return options
+    from sw_driver.experiments.settings import check_rule
     from sw_driver.experiments.training.trainer import TRAINING_RULES
-    from sw_driver.numbers import check_name, split_entry
+    from sw_driver.numbers import split_entry
 
-    check_name("--optimizer", options.optimizer, TRAINING_RULES)
+    check_rule("--optimizer", options.optimizer, TRAINING_RULES)
     if given := [entry for entry in options.set if split_entry(entry)[0] == "rules"]:
         raise Refusal(
             f"--optimizer is {options.optimizer!r} and --set is {given[0]!r}, which is the same "
@@ -180,18 +183,6 @@ def _module(options: Options, progress: Console) -> BackendOptions:
     )
 
 
-def _refresh_note(efficiency: float | None, refresh_limit: float | None) -> str | None:
-    """Why more was measured than refresh leaves; None if it was not."""
-    if efficiency is None or refresh_limit is None or efficiency <= refresh_limit:
-        return None
-    return (
-        f"More than the {100 * refresh_limit:.2f} % that refresh leaves in the long run: a step is "
-        "so short that the DRAM controller gives most of its refreshes before or after it, as the "
-        "standard allows. `nearmem bench` with as many --parameters as the memory holds shows a "
-        "sustained figure."
-    )
-
-
 def _train(
     options: Options,
     steps: int,
@@ -201,7 +192,6 @@ def _train(
     folder: Path,
     progress: Console,
 ) -> int:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.axdimm.backends import module_config
@@ -261,19 +251,15 @@ def _train(
     if options.json:
         print(text)
     elif not options.quiet:
-        console = Console()
-        console.print(summary_table(figures))
+        print_table(summary_table(figures))
         activity = activity_table(figures)
         if activity is not None:
-            console.print(activity)
-        note = _refresh_note(figures["efficiency"], figures["refresh_limit"])
-        if note is not None:
-            console.print(note, highlight=False)
-        console.print(
+            print_table(activity)
+        if (note := refresh_note(figures)) is not None:
+            print_prose(note)
+        print_prose(
             "Gradients and parameters went over the host link; other state was read through the "
-            "backdoor to be compared.",
-            highlight=False,
-            soft_wrap=True,
+            "backdoor to be compared."
         )
     for mismatch in mismatches or ():
         print(f"nearmem: {mismatch}", file=sys.stderr)

@@ -15,10 +15,10 @@ from . import (
     Refusal,
     driving,
     integer,
-    print_table,
     progress_console,
     turning,
 )
+from .screen import print_table
 
 __all__ = ["Options", "run"]
 

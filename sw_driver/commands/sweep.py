@@ -20,10 +20,11 @@ from . import (
     exclusive,
     integer,
     print_files,
-    print_table,
     progress_console,
+    refresh_note,
     turning,
 )
+from .screen import print_prose, print_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,7 +45,7 @@ class Options(MachineOptions, OutputOptions):
     axis: Annotated[tuple[str, ...], Parameter(metavar="KEY=V1,V2,...")] = ()
     """a setting to vary; may be given several times"""
     count: Annotated[str | None, Parameter(metavar="N[,N...]")] = None
-    """parameters of each channel"""
+    """parameters of each channel (default: 4194304, as many as show what a long run does)"""
     jobs: Annotated[int | None, integer(1, 4096, metavar="J"), _PACE] = None
     """points measured at a time (default: as many as the cores can work on)"""
     out: OutputFolder = None
@@ -114,6 +115,8 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
         print(json.dumps(rows, indent=2))
     elif not options.quiet:
         print_table(_table(grid, rows))
+        for note in sorted({note for row in rows if (note := refresh_note(row))}):
+            print_prose(note)
         print_files(options, [folder / "results.csv", folder / "results.sqlite", *plots])
     return _complain(grid, rows)
 
@@ -145,20 +148,22 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
     fixed = ", ".join(f"{name} {text_of(name, value)}" for name, value in grid.fixed.items())
     table = Table(
         title=f"One step on the simulated AXDIMM ({grid.backend})",
-        caption=f"{fixed}. MP/s: million parameters a second, and their share of the ceiling; then "
-        "the shares of the DRAM's clocks.",
+        caption=f"{fixed}. MP/s: million parameters a second, and their share of the ceiling; "
+        "then the shares of the DRAM's clocks in which it moves no data.",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
     names = {"row": "rows", "turn_around": "turns"}
-    times = ("data", "refresh", "row", "turn_around", "starved")
+    times = ("refresh", "row", "turn_around", "starved")
     for name in (*grid.axes, "MP/s", "share", *(names.get(time, time) for time in times)):
         table.add_column(name, justify="right")
     resources = [name for name in RESOURCES if rows and name in rows[0]]
     table.add_column("on-chip KiB", justify="right")
     for name in resources:
         table.add_column(name.replace("_", " "), justify="right")
-    table.add_column("bit-exact", justify="right")
+    compared = any(row["bit_exact"] is not None for row in rows)
+    if compared:
+        table.add_column("bit-exact", justify="right")
     for row in rows:
         cells = [text_of(name, row[name]) for name in grid.axes]
         if row["error"]:
@@ -172,7 +177,7 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
             *(_text(total and row[f"{time}_tck"] / total, "{:.1%}") for time in times),
             f"{row['onchip_bytes'] / 1024:,.1f}",
             *(f"{row[name]:,}" for name in resources),
-            {True: "yes", False: "NO", None: ""}[row["bit_exact"]],
+            *([{True: "yes", False: "NO", None: ""}[row["bit_exact"]]] if compared else []),
         )
     return table
 

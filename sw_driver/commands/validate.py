@@ -7,7 +7,8 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from . import FLAT, Failure, OutputOptions, integer, print_table, progress_console
+from . import FLAT, Failure, OutputOptions, integer, progress_console
+from .screen import print_prose, print_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,7 +76,7 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
 def _summarize(figures: dict[str, Any], comparisons: list[Comparison], *, quiet: bool) -> None:
     if not quiet:
         print_table(_table(comparisons))
-    print(
+    print_prose(
         f"{figures['configurations']} configurations, seed {figures['seed']}: "
         f"{figures['exact']} exact, error of the fabric cycles: median "
         f"{figures['median_error']:.3%}, largest {figures['max_error']:.3%}; of a share of the "

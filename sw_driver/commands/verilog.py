@@ -27,6 +27,7 @@ from . import (
     progress_console,
     turning,
 )
+from .screen import print_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,6 +54,9 @@ class Options(DepthOptions, MachineOptions, OutputOptions):
     cell: Annotated[str | None, Parameter(choices=CLOCK_GATE_CELLS)] = None
     """what clock gates are made of: bufgce (UltraScale+), dcca (ECP5) or model, a latch and an AND
     gate for simulation (default: bufgce)"""
+    name: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """name of one design: of its module, with which those of all others, files and what is in them
+    begin (default: the design's, with what is not the usual in its configuration)"""
     out: OutputFolder = None
     """folder (default: build/verilog)"""
     package: OutputFolder = None
@@ -69,7 +73,8 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
     """Write the designs as Verilog.
 
     Writes NAME.v, with every module that NAME needs, and NAME.json: ports with widths and
-    directions, latency, configuration. With --package, a folder for FPGA tools.
+    directions, latency, configuration. With --package, a folder for FPGA tools. Designs of
+    different names can share a project.
 
     Parameters
     ----------
@@ -77,10 +82,9 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
         names of designs to write (default: all)
     """
     from amaranth.hdl import UnusedElaboratable
-    from rich.console import Console
     from rich.progress import track
 
-    from hw.verilog.generate import DESIGNS, generate
+    from hw.verilog.generate import DESIGNS, check_module_name, generate
     from sw_driver.files import write_whole
     from sw_driver.fpga.synthesis import design_resources, find_yosys
     from sw_driver.numbers import check_name
@@ -90,6 +94,11 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
     names = designs or tuple(DESIGNS)
     for name in names:
         check_name("the design", name, DESIGNS)
+    if options.name is not None:
+        if len(names) != 1:
+            raise Refusal(f"--name is for one design, got {', '.join(designs) or 'none'}")
+        with turning(ValueError, into=Refusal):
+            check_module_name(options.name)
     machines = _machines(options, names)
     if options.package is not None:
         if options.out or options.resources:
@@ -107,9 +116,10 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
     with turning(BuildError, into=Failure):
         if options.resources:
             find_yosys()
-        for name in track(names, description="writing Verilog", console=console):
+        for design in track(names, description="writing Verilog", console=console):
             with kill_started():
-                text, description = generate(name, machines, src=options.src)
+                text, description = generate(design, machines, name=options.name, src=options.src)
+            name = description["name"]
             if options.resources:
                 resources[name] = design_resources(text, top=name)
                 description["resources"] = resources[name]
@@ -121,7 +131,7 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
         print(json.dumps({"files": [str(file) for file in written], "resources": resources}))
         return 0
     if resources and not options.quiet:
-        Console().print(_table(resources))
+        print_table(_table(resources))
     print_files(options, written)
     return 0
 
@@ -158,7 +168,7 @@ def _machines(options: Options, names: Sequence[str]) -> Machines:
     return machines._replace(depths=options.depths(names))
 
 
-def _write_package(options: Options, folder: Path, name: str, machines: Machines) -> int:
+def _write_package(options: Options, folder: Path, design: str, machines: Machines) -> int:
     from amaranth.hdl import UnusedElaboratable
 
     from sw_driver.fpga.package import write_package
@@ -167,7 +177,7 @@ def _write_package(options: Options, folder: Path, name: str, machines: Machines
     warnings.simplefilter("ignore", UnusedElaboratable)
     try:
         with kill_started():
-            files = write_package(folder, name, machines, src=options.src)
+            files = write_package(folder, design, machines, name=options.name, src=options.src)
     except (FileExistsError, ValueError) as error:
         raise Refusal(f"--package: {error}") from error
     except ImportError as error:

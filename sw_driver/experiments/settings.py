@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeAlias, get_type_hints
+from textwrap import dedent, wrap
+from typing import Any, TypeAlias, cast, get_type_hints
 
 from hw.axdimm.config import HOSTS, MEMORIES, MODULE_PRESETS, OPTIONS, ModuleConfig, configure
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
-from hw.dram.presets import PARTS
+from hw.dram.presets import PARTS, DramPart
 from hw.dram.timing import DramTiming
 from hw.kernel.config import SUBNORMALS
 from hw.logic.clocking import CLOCKINGS
 from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig, ThermalWeights
 from hw.pim.config import OPTIONS as PIM_OPTIONS
 from hw.pim.config import configure as configure_pim
-from hw.rules import RULES
+from hw.rules import MISTAKES, RULES
 
 from ..device.errors import InvalidArgumentError
 from ..numbers import NUMBER_FORMS, check_name, parse_integer, parse_number, split_entry
@@ -29,12 +34,15 @@ __all__ = [
     "PIM_KEYS",
     "Keys",
     "Value",
+    "check_rule",
+    "meanings",
     "module_values",
     "parse_value",
     "pim_values",
     "plain",
     "read_grid",
     "read_settings",
+    "settings_page",
     "text_of",
     "toml",
 ]
@@ -52,9 +60,12 @@ def _keys(options: Iterable[str], holders: Iterable[type], **names: Iterable[str
     return {"preset": names["preset"], **numbers, **names}
 
 
+_MODULE = (ModuleConfig, ControllerConfig, DramPart, DramTiming, DramGeometry)
+_PIM = (PimConfig, ThermalWeights)
+
 MODULE_KEYS = _keys(
     OPTIONS,
-    (ModuleConfig, ControllerConfig, DramTiming, DramGeometry),
+    _MODULE,
     preset=MODULE_PRESETS,
     part=PARTS,
     memory=MEMORIES,
@@ -71,12 +82,20 @@ driver's placement)."""
 
 PIM_KEYS = _keys(
     PIM_OPTIONS,
-    (PimConfig, ThermalWeights),
+    _PIM,
     preset=PIM_PRESETS,
     counting=COUNTINGS,
     clocking=CLOCKINGS,
 )
 """The keys of a PIM's configuration."""
+
+
+def check_rule(what: str, name: str, known: Iterable[str] = RULES) -> None:
+    """As :func:`~sw_driver.numbers.check_name`, but a rule whose file cannot be read raises what
+    the file did."""
+    if name in MISTAKES:
+        raise MISTAKES[name]
+    check_name(what, name, known)
 
 
 def parse_value(name: str, text: str, keys: Keys = KEYS) -> Value:
@@ -89,8 +108,9 @@ def parse_value(name: str, text: str, keys: Keys = KEYS) -> Value:
     check_name("a key", name, keys)
     kind, text = keys[name], text.strip()
     if not isinstance(kind, type):
+        check = check_rule if name == "rules" else check_name
         for each in text.split(",") if name == "rules" else [text]:
-            check_name(name, each, kind)
+            check(name, each, kind)
         return text
     if kind is bool:
         value, expected = {"true": True, "false": False}.get(text.lower()), "true or false"
@@ -174,13 +194,14 @@ def _read_file(path: str, presets: Iterable[str]) -> dict[str, list[str]]:
 def module_values(settings: Mapping[str, Value]) -> dict[str, Value]:
     """All settings of the module that these, see :data:`MODULE_KEYS`, stand for."""
     config = configure(**settings)  # type: ignore[arg-type]
-    holders = (config, config.controller, config.part.timing, config.part.geometry)
+    part = config.part
+    holders = (config, config.controller, part, part.timing, part.geometry)
     values = {
         name: getattr(next(holder for holder in holders if hasattr(holder, name)), name)
         for name in OPTIONS
         if name != "capacity_bytes"  # which follows from the geometry
     }
-    return {**values, "part": config.part.name, "rules": ",".join(config.rules)}
+    return {**values, "part": part.base, "rules": ",".join(config.rules)}
 
 
 def pim_values(settings: Mapping[str, Value]) -> dict[str, Value]:
@@ -192,9 +213,70 @@ def pim_values(settings: Mapping[str, Value]) -> dict[str, Value]:
     }
 
 
-def toml(values: Mapping[str, Value]) -> str:
-    """The values as a TOML file, which :func:`read_settings` reads."""
-    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+def toml(values: Mapping[str, Value], meanings: Mapping[str, str] | None = None) -> str:
+    """The values as a TOML file, which :func:`read_settings` reads, what they mean as comments."""
+    lines = []
+    for name, value in values.items():
+        text = (meanings or {}).get(name)
+        if text:
+            lines += ["", *wrap(text, 100, initial_indent="# ", subsequent_indent="# ")]
+        lines.append(f"{name} = {json.dumps(value)}")
+    return "\n".join(lines).strip() + "\n"
+
+
+def meanings(keys: Keys) -> dict[str, str]:
+    """What each of :data:`MODULE_KEYS` or :data:`PIM_KEYS` means, as the fields of the
+    configurations say; of names also which there are."""
+    found: dict[str, str] = {}
+    for holder in _PIM if keys is PIM_KEYS else _MODULE:
+        for name, text in _field_docstrings(holder).items():
+            found.setdefault(name, text)
+    texts = {}
+    for name, kind in keys.items():
+        text = _REFERENCE.sub("", found.get(name, "")).rstrip(".")
+        choices = [] if isinstance(kind, type) else list(kind)
+        if choices and name != "preset":
+            text += f". One of {', '.join(choices)}" if text else f"One of {', '.join(choices)}"
+        texts[name] = f"{text}." if text else ""
+    return texts
+
+
+def settings_page() -> str:
+    """All settings with their defaults and meanings, as a page of Markdown."""
+    lines = ["# Settings", ""]
+    for title, keys, values in (
+        ("The AXDIMM module", MODULE_KEYS, module_values({"preset": "axdimm"})),
+        ("The PIM", PIM_KEYS, pim_values({"preset": "paper"})),
+    ):
+        texts = meanings(keys)
+        presets = ", ".join(f"`{name}`" for name in keys["preset"])
+        lines += [f"## {title}", "", f"Presets: {presets}; the values are those of the first.", ""]
+        lines += ["| setting | value | meaning |", "|---|--:|---|"]
+        for name, value in values.items():
+            lines.append(
+                f"| `{name}` | {plain(value)} | {texts[name].replace('|', chr(92) + '|')} |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+_REFERENCE = re.compile(r"[;,] (?:see|one of) :\w+:`[^`]+`|:\w+:`(?:[^`]*\.)?(?=[^`]+`)|`")
+
+
+def _field_docstrings(holder: type) -> dict[str, str]:
+    """The docstrings of the fields of a class and of those that it is made from."""
+    found = {}
+    for each in reversed(holder.__mro__[:-1]):
+        body = cast(ast.ClassDef, ast.parse(dedent(inspect.getsource(each))).body[0]).body
+        for field, text in pairwise(body):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+            ):
+                found[field.target.id] = " ".join(str(text.value.value).split())
+    return found
 
 
 def plain(value: object) -> str:

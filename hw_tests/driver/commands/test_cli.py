@@ -26,8 +26,7 @@ from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.registers import kernel_registers
 from sw_driver.axdimm.transport import Transport
 from sw_driver.cli import application, main
-from sw_driver.commands import COMMANDS
-from sw_driver.commands.sim import _refresh_note
+from sw_driver.commands import COMMANDS, refresh_note
 from sw_driver.device.transport import DeviceFault
 from sw_driver.experiments.training.trainer import TRAINING_RULES
 from sw_driver.simulator.runtime import BuildError
@@ -118,10 +117,17 @@ def test_the_gpt_needs_pytorch(
     assert_refused(capsys, sim_arguments(tmp_path, "--model", "gpt"), ["'gpt'", "'.[torch]'"])
 
 
-@pytest.mark.parametrize("arguments", [[], ["train"], ["--quiet"]])
+@pytest.mark.parametrize("arguments", [["train"], ["--quiet"]])
 def test_a_command_is_needed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_nothing_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    help_of_all = capsys.readouterr().out
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out == help_of_all
 
 
 def test_options_stand_between_names_and_the_last_counts() -> None:
@@ -352,10 +358,9 @@ def test_the_rtl_trains_and_traces_its_dram(tmp_path: Path, backend: Transport) 
 )
 def test_more_than_refresh_leaves_is_explained(preset: str, limit: str) -> None:
     share = configure(preset).refresh_efficiency
-    assert _refresh_note(None, None) is None
-    assert _refresh_note(0.9, None) is None
-    assert _refresh_note(share, share) is None
-    note = _refresh_note(share + 0.001, share)
+    for efficiency, most in ((None, None), (0.9, None), (share, share)):
+        assert refresh_note({"efficiency": efficiency, "refresh_limit": most}) is None
+    note = refresh_note({"efficiency": share + 0.001, "refresh_limit": share})
     assert note is not None
     assert limit in note
 

@@ -6,6 +6,7 @@ import json
 import resource
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ import pytest
 from hw.axdimm.config import MODULE_PRESETS, configure
 from hw.pim.config import PIM_PRESETS
 from hw.pim.config import configure as configure_pim
+from hw.verilog.generate import DESIGNS, Machines
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS, read_settings
 from sw_driver.numbers import parse_integer
 from sw_driver.simulator import buildcache
+from sw_driver.simulator.traces import merge_dram_traces
 
 
 @pytest.mark.parametrize("preset", MODULE_PRESETS)
@@ -28,6 +31,49 @@ def test_a_module_printed_is_the_module_again(
     file = tmp_path / "module.toml"
     file.write_text(capsys.readouterr().out)
     assert configure(**read_settings(str(file), [], MODULE_KEYS)) == configure(preset, lanes=8)
+
+
+# Keys, and whether the part still is the one that it was made from.
+CHANGES = {
+    "t_rcd=19": False,
+    "tck_ps=800": False,
+    "tck_ps=500 allow_nonstandard=true t_ccd_l=8": False,
+    "part=ddr4_2933_16gbit_x4 t_wr=30": False,
+    "part=ddr4_1600_8gbit_x16 bank_groups=4 allow_nonstandard=true": False,
+    "part=ddr4_2666_16gbit_x8": True,
+    "capacity_bytes=64MiB allow_nonstandard=true": True,
+}
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_a_changed_part_has_its_own_name_and_is_made_again(
+    changes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the trace, the report and the Verilog; what says how to make it does."""
+    entries = changes.split()
+    settings = read_settings("axdimm", entries, MODULE_KEYS)
+    base = str(settings.get("part", "ddr4_1600_16gbit_x8"))
+    name = base if CHANGES[changes] else f"{base}_changed"
+    config = configure(**settings)
+    timing = asdict(config.part.timing)
+    merge_dram_traces([], tmp_path / "trace.csv", config.part)
+    header = (tmp_path / "trace.csv").read_text().split("\n")[0].split()
+    assert f"preset={name}" in header
+    assert {f"{key}={value}" for key, value in timing.items()} < set(header)
+    machines = Machines(module=config, pim=PIM_PRESETS["tiny"])
+    design = DESIGNS["ddr4_controller"](machines)
+    for part in (config.describe()["part"], design.configuration["part"]):
+        assert (part["name"], part["timing"]) == (name, timing)
+    options = design.options or ()
+    assert set(options) == {f"--set {each}" for each in entries if "capacity" not in each} | (
+        {f"--set rows={config.part.geometry.rows}"} if "capacity" in changes else set()
+    )
+    again = read_settings("axdimm", [each.removeprefix("--set ") for each in options], MODULE_KEYS)
+    assert configure(**again) == config
+    assert main(["config", "axdimm", *(f"--set={each}" for each in entries)]) == 0
+    file = tmp_path / "module.toml"
+    file.write_text(capsys.readouterr().out)
+    assert configure(**read_settings(str(file), [], MODULE_KEYS)) == config
 
 
 @pytest.mark.parametrize("preset", PIM_PRESETS)
@@ -41,6 +87,18 @@ def test_a_pim_printed_is_the_pim_again(
     file.write_text(capsys.readouterr().out)
     found = configure_pim(**read_settings(str(file), [], PIM_KEYS))
     assert found == configure_pim(preset, buffer_bytes=32768)
+
+
+@pytest.mark.parametrize("preset", ["axdimm", "paper"])
+def test_every_setting_says_what_it_means(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", preset]) == 0
+    settings = capsys.readouterr().out.strip().split("\n\n")
+    assert f"{settings}".count(" = ") == len(settings)
+    for setting in settings:
+        *meaning, value = setting.splitlines()
+        assert meaning, value
+        assert all(line.startswith("# ") and "`" not in line for line in meaning)
+        assert meaning[-1].endswith(".")
 
 
 def test_a_job_takes_file_settings_and_options(

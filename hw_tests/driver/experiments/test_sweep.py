@@ -91,7 +91,7 @@ def test_values_are_read_by_the_kind_of_their_key(name: str, text: str, value: o
         (["--count", "100", "--set", "lanes=2", "--axis", "lanes=1,2"], ["lanes", "twice"]),
         (["--count", "100", "--set", "lanes"], ["--set", "'lanes'", "KEY=VALUE"]),
         (["--count", "100", "--axis", "lanes="], ["--axis", "'lanes='", "KEY=V1,V2"]),
-        (["--axis", "lanes=1,2"], ["--count"]),
+        (["--axis", "lanes=1,2"], ["4194304", "16,777,216 bytes", "smaller count"]),
         (["--count", "0"], ["count", "0", "at least 1"]),
         (["--count", "100", "--axis", "lanes=2,3"], ["count=100", "lanes=3", "16"]),
         (["--count", "100", "--axis", "queue_depth=8,9"], ["queue_depth=9", "power of two"]),
@@ -610,6 +610,13 @@ def test_a_killed_sweep_goes_on_where_it_was(
     assert sweep(folder, "--backend", "cycles", "--count", counts, "--quiet") == 0
     assert 20 - len(begun) < len(here.asked) <= 17
     assert [line["count"] for line in table_of(folder)] == counts.split(",")
+
+
+@pytest.mark.parametrize("rule", ["sgd", "accumulate", "scale_add", "sum_squares"])
+def test_one_point_of_a_rule_of_any_shape_is_swept(rule: str, tmp_path: Path) -> None:
+    options = ["--backend", "cycles", "--set", f"rules={rule}", "--axis", "lanes=1", "--quiet"]
+    assert sweep(tmp_path, *options, "--count", "2000") == 0
+    assert [(line["rule"], line["lanes"]) for line in table_of(tmp_path)] == [(rule, "1")]
 
 
 # On a Dask cluster.

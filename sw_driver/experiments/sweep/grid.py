@@ -22,10 +22,13 @@ from sw_driver.simulator.buildcache import content_key
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
 
-__all__ = ["Grid", "Point", "sources_key"]
+__all__ = ["SUSTAINED", "Grid", "Point", "sources_key"]
 
 GOLDEN_ARRAYS = 8
 """Arrays of a tensor's size that the golden model has at once, intermediate results included."""
+
+SUSTAINED = 4_194_304
+"""Parameters of each channel on which refresh takes its share, as in the long run."""
 
 _NOT_OPTIONS = ("preset", "count", "stagger")
 
@@ -78,15 +81,21 @@ class Point:
         return ", ".join(f"{name}={plain(value)}" for name, value in self.settings.items())
 
     def options(self) -> BackendOptions:
-        """Options for the backend. Unless the point says otherwise a channel has as much memory as
-        the tensors need, from what a simulated channel has by default up to all of its part."""
+        """Options for the backend, which builds in silence: the sweep shows what goes on. Unless
+        the point says otherwise a channel has as much memory as the tensors need, from what a
+        simulated channel has by default up to all of its part."""
         settings = {
             name: value for name, value in self.settings.items() if name not in _NOT_OPTIONS
         }
         preset = str(self.settings["preset"])
         if not settings.keys() & {"capacity_bytes", "rows"}:
             settings["capacity_bytes"] = self._capacity_bytes(preset, settings)
-        return BackendOptions(preset=preset, settings=settings, arithmetic=self.arithmetic)
+        return BackendOptions(
+            preset=preset,
+            settings=settings,
+            arithmetic=self.arithmetic,
+            announce=lambda _: None,
+        )
 
     def _capacity_bytes(self, preset: str, settings: Mapping[str, Value]) -> int:
         from hw.axdimm.config import configure
@@ -179,16 +188,14 @@ class Grid:
     ) -> Grid:
         """The grid of a command line: ``fixed`` are ``KEY=VALUE``, ``axes`` ``KEY=V1,V2,...``.
 
-        ``counts`` are ``N`` or ``N,N,...``; ``config`` is a preset (default ``axdimm``) or a file,
-        see :func:`~sw_driver.experiments.settings.read_grid`. Raises :class:`InvalidArgumentError`
-        for an unknown key, a value that is not one of its key, and what is given twice.
+        ``counts`` are ``N`` or ``N,N,...``, default :data:`SUSTAINED`; ``config`` is a preset,
+        default ``axdimm``, or a file, see :func:`~sw_driver.experiments.settings.read_grid`. Raises
+        :class:`InvalidArgumentError` for an unknown key, a value that is not one of its key, and
+        what is given twice.
         """
         counted = [] if counts is None else [f"count={counts}"]
         given = read_grid(config, fixed, [*axes, *counted])
-        if "count" not in given:
-            raise InvalidArgumentError(
-                "how many parameters a channel has is missing: give --count N"
-            )
+        given.setdefault("count", [SUSTAINED])
         given.setdefault("preset", ["axdimm"])
         given.setdefault("stagger", [True])
         return cls(

@@ -61,10 +61,8 @@ def run_sweep(
         missing = {key: point for key, point in points if not _is_measured(store.get(key))}
         found = sum(key not in missing for key, _ in points)
         if found:
-            progress.print(
-                f"{found} of {len(points)} points have been measured before, see {store.path}",
-                soft_wrap=True,
-            )
+            progress.print(f"{found} of {len(points)} points have been measured before:")
+            progress.print(f"  {store.path}", soft_wrap=True)
         try:
             if missing:
                 with (
@@ -114,8 +112,7 @@ def _workers(
 ) -> AbstractContextManager[executors.Submit]:
     if any(point.backend == "rtl" for point in points.values()):
         progress.print(
-            "each configuration's simulator is built when it is first measured, about a minute",
-            soft_wrap=True,
+            "each configuration's simulator is built when it is first measured, about a minute"
         )
     if cluster is None:
         return executors.processes(min(jobs or _default_jobs(points.values()), len(points)))

@@ -1,0 +1,61 @@
+"""Terminals of several widths: no number, name or word is cut or broken."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from sw_driver.cli import main
+from sw_driver.commands.screen import in_lines
+
+STYLES = re.compile(r"\x1b\[[0-9;]*m")
+BOXES = re.compile(r"[\s\u2500-\u257f]+")
+
+COMMANDS = {
+    "sweep": "sweep --backend cycles --config tiny --axis lanes=1,2 --axis stagger=true,false "
+    "--axis queue_depth=16,32 --count 4096 --out .",
+    "rules": "rules adam lion sgd --count 4096",
+    "layer": "pim --config tiny --backend cycles --convolution 2,3,9,9 --filters 4,3,3",
+    "reproduce": "reproduce mc-dla figure12",
+    "config": "config",
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_words_are_whole(
+    command: str,
+    width: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = command.split()
+    assert main(arguments) == 0
+    expected = set(BOXES.split(capsys.readouterr().out))
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+    assert main(arguments) == 0
+    text = STYLES.sub("", shown.getvalue())
+    assert expected <= set(BOXES.split(text))
+    if width >= 60:
+        assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+
+
+def test_a_path_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "/a-long/path/" + "folder/" * 12
+    lines = in_lines(f"what is in {path} was measured before, as asked for", Terminal())
+    assert lines.splitlines() == ["what is in", path, "was measured before, as asked for"]
