@@ -39,24 +39,36 @@ class Interrupts:
         self.kept = True
         self._came: list[tuple[int, Any]] = []
         self._handlers: dict[int, Any] = {}
+        self._installed: list[int] = []
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             found = {each: signal.getsignal(each) for each in SIGNALS}
             self._handlers = {each: handler for each, handler in found.items() if callable(handler)}
-            for each in self._handlers:
-                signal.signal(each, self._take if each == signal.SIGINT else self._as_ctrl_c)
+            try:
+                for each in self._handlers:
+                    self._installed.append(each)
+                    signal.signal(each, self._take if each == signal.SIGINT else self._as_ctrl_c)
+            except BaseException:  # a signal whose turn had not come
+                self._restore()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kept = True
         try:
-            for each, handler in self._handlers.items():
-                signal.signal(each, handler)
+            self._restore()
         finally:
+            self._restore()  # if a handler that was back already has raised
             self.kept = False
-        for each in self._came:
-            self._take(*each)
+            for each in self._came:
+                self._take(*each)
+
+    def _restore(self) -> None:
+        while self._installed:
+            each = self._installed[-1]
+            signal.signal(each, self._handlers[each])
+            self._installed.pop()
 
     def _take(self, number: int, frame: Any) -> None:
         if self.kept:

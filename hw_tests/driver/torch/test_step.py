@@ -29,6 +29,13 @@ class Interrupted(Exception):
     """What the handler of a signal raises."""
 
 
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    before = {each: signal.getsignal(each) for each in signal.valid_signals()}
+    yield
+    assert {each: signal.getsignal(each) for each in before} == before
+
+
 @contextmanager
 def interrupted(number: int, line: int, parts: tuple[str, ...] = PARTS) -> Iterator[None]:
     """Has a signal come at that line of those that are carried out in these parts."""
