@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.table import Column, Table
 
 from sw_driver.cli import main
-from sw_driver.commands.screen import in_lines
+from sw_driver.commands.screen import in_lines, print_table
 
 STYLES = re.compile(r"\x1b\[[0-9;]*m")
 BOXES = re.compile(r"[\s\u2500-\u257f]+")
@@ -52,6 +53,19 @@ def test_words_are_whole(
     assert expected <= set(BOXES.split(text))
     if width >= 60:
         assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+
+
+@pytest.mark.parametrize("width", [12, 20, 30, 60])
+def test_a_number_keeps_its_unit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+    table = Table("what", Column("a", justify="right"), Column("b", justify="right"))
+    table.add_row("some words that may be broken", "861.34 MP/s", "4,467,400 (94.3%)")
+    print_table(table)
+    assert "861.34 MP/s" in shown.getvalue()
+    assert "4,467,400 (94.3%)" in shown.getvalue()
 
 
 def test_a_path_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
