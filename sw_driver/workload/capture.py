@@ -2,25 +2,29 @@
 
 The model runs on PyTorch's fake tensors, which have shapes but no contents. Operations are those
 that PyTorch's dispatcher gets, below autograd, in its order.
-``python -m sw_driver.workload.capture NAME`` makes a shipped trace again and prints what is in it.
+``python -m sw_driver.workload.capture NAME`` makes a shipped trace again.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import _get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -35,23 +39,22 @@ from hw.rules import PAPER_RULES
 from hw.rules import rule as rule_called
 from hw.rules.update_rule import UpdateRule
 
-from .benchmarks import loss_of, network_with_batch
-from .gpt import gpt_loss, gpt_with_batch
-from .networks import NETWORKS, GptConfig
-from .products import BAGS, GATHERS, has_products, product_flops
-from .summary import summary_text
-from .trace import SHIPPED, SUFFIX, Op, Tensor, Trace
+from .models import MODELS
+from .networks import NETWORKS
+from .products import BAGS, GATHERS, GRADIENTS, geometry_of, has_products, product_flops
+from .stages import OUTSIDE, Layering
+from .trace import LASTING, SHIPPED, SUFFIX, Geometry, Op, Tensor, Trace
 
 __all__ = ["capture", "capture_shipped", "main"]
 
-OUTSIDE = "(model)"
-"""The layer of what the model does in no module of it, and of the loss."""
-
 _MOVES = frozenset(
     ("embedding", "clone", "copy_", "_to_copy", "cat", "stack", "constant_pad_nd", "index_select",
-     "zeros", "ones", "full", "arange", "zeros_like", "ones_like", "full_like", "fill_", "zero_")
+     "index", "gather", "take", "zeros", "ones", "full", "arange", "zeros_like", "ones_like",
+     "full_like", "fill_", "zero_")
 )  # fmt: skip
 """Operations that compute nothing."""
+_ALLOCATIONS = ("empty", "new_empty", "lift_fresh")
+"""Beginnings of the names of operations that give memory and write nothing to it."""
 _OVERWRITES = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform_", "random_"))
 """Operations that do not read what they change."""
 _CHANGED_IN_TRAINING = dict.fromkeys(
@@ -70,8 +73,11 @@ def capture(
 ) -> Trace:
     """A training step: forward pass, loss, backward pass and update of all parameters.
 
-    A piece of storage is a tensor; views of it are the same. A layer is the innermost module that
-    runs, and an operation of the backward pass has the layer of the one that it differentiates.
+    A piece of storage is a tensor, from when PyTorch allocates it to when it is freed; views of it
+    are the same. A layer is the innermost module that runs, and an operation of the backward pass
+    has the layer of the one that it differentiates, and the other
+    :class:`~sw_driver.workload.trace.Stage` of its. What is left in cycles of Python's objects is
+    held to the end of the step.
     Products have the operations of :mod:`~sw_driver.workload.products`, or of a formula that
     PyTorch's flop counter has; others one for each element. What runs in a call of ``backward`` or
     ``autograd.grad`` is of the backward pass. The update is an operation for each parameter that
@@ -95,9 +101,9 @@ def capture(
     ------
     ValueError
         For a rule that is none or updates no parameter; for a step that runs an optimizer, which
-        the rule stands for, or leaves no gradient; for tensors that are not dense; and for
-        operations of unknown work: ``torch.utils.flop_counter.register_flop_formula`` makes theirs
-        known.
+        the rule stands for, makes a parameter, or leaves no gradient; for tensors that are not
+        dense; and for operations of unknown work:
+        ``torch.utils.flop_counter.register_flop_formula`` makes theirs known.
     RuntimeError
         Raised by PyTorch for a loss without a gradient, and for what depends on the contents of
         tensors.
@@ -107,14 +113,15 @@ def capture(
         raise ValueError(
             f"rule {rule!r} updates no parameter: choose one that reads p, g, writes p"
         )
-    with FakeTensorMode(), _without_mkldnn():
-        with _casts():
+    with FakeTensorMode(), _without_mkldnn(), _without_garbage():
+        with _casts_and_copies():
             model, batch = build()
         recorder = _Recorder(model, batch)
         with recorder.layers_of(model), _without_optimizers(rule), _Phases(recorder), recorder:
             loss = step(model, *batch)
             if loss is not None:
                 loss.backward()
+            del loss
         recorder.update(model, updating)
     versions = {"rule": rule, "torch": torch.__version__.partition("+")[0]}
     return recorder.trace(name, {**(origin or {}), **versions})
@@ -123,12 +130,13 @@ def capture(
 def capture_shipped(name: str) -> Trace:
     """The trace that comes with the package as ``name``, made again; KeyError for others."""
     config = NETWORKS[name]
-    if isinstance(config, GptConfig):
-        origin = {"model": "gpt", **asdict(config)}
-        return capture(lambda: gpt_with_batch(config), gpt_loss, name=name, origin=origin)
-    origin = asdict(config)
+    model, build, step = MODELS[type(config)]
     return capture(
-        lambda: network_with_batch(config), loss_of, name=name, rule="sgd", origin=origin
+        lambda: build(config),
+        step,
+        name=name,
+        rule=config.rule,
+        origin={**({"model": model} if model else {}), **asdict(config)},
     )
 
 
@@ -145,18 +153,32 @@ def _without_mkldnn() -> Iterator[None]:
 
 
 @contextmanager
-def _casts() -> Iterator[None]:
-    """Lets modules be cast: PyTorch swaps their fake tensors, which it refuses for some."""
-    swap = torch.utils.swap_tensors
+def _without_garbage() -> Iterator[None]:
+    """Keeps Python from collecting cycles, which would free tensors when it likes to."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextmanager
+def _casts_and_copies() -> Iterator[None]:
+    """Lets modules be cast and copied: PyTorch swaps their fake tensors, which it refuses for some,
+    and copies the mode of each with it, which then does not mix with the others'."""
 
     def assign(one: torch.Tensor, other: torch.Tensor) -> None:
         one.data = other.data
 
-    torch.utils.swap_tensors = assign
-    try:
+    with (
+        patch.object(torch.utils, "swap_tensors", assign),
+        patch.object(FakeTensorMode, "__deepcopy__", lambda mode, _: mode, create=True),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         yield
-    finally:
-        torch.utils.swap_tensors = swap
 
 
 @contextmanager
@@ -195,26 +217,30 @@ class _Recorder(TorchDispatchMode):
     def __init__(self, model: nn.Module, batch: Iterable[Any]) -> None:
         super().__init__()
         self.phase = "forward"
-        self._numbers: dict[StorageWeakRef, int] = {}  # which keep addresses from being used again
+        self._numbers: dict[weakref.ref[torch.UntypedStorage], int] = {}
+        self._freed: dict[int, int] = {}
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []
+        self._sources: list[int | None] = []
         self._layers: dict[str, int] = {}
-        self._running: list[str] = []
-        self._layer_of_node: dict[int, str] = {}
-        self._latest = OUTSIDE
+        self._layering = Layering()
+        self._running: list[tuple[str, int]] = []  # modules, and the operation each began with
+        self._of_node: dict[int, tuple[str, int]] = {}
+        self._latest = OUTSIDE, 0
         for name, each in model.named_parameters():
-            self._number(each, "parameter", name)
+            self._layering.parameter(self._number(each, "parameter", name))
         for name, each in [*model.named_buffers(), *(("", each) for each in _tensors_in(batch))]:
             self._number(each, "input", name)
 
     @contextmanager
     def layers_of(self, model: nn.Module) -> Iterator[None]:
-        """Keeps count of which modules of the model are running."""
+        """Keeps count of which modules of the model are running, and notes on an error in which it
+        was."""
         names = {module: name or OUTSIDE for name, module in model.named_modules()}
 
         def enter(module: nn.Module, _: Any) -> None:
-            outer = self._running[-1] if self._running else OUTSIDE
-            self._running.append(names.get(module, outer))
+            outer = self._running[-1][0] if self._running else OUTSIDE
+            self._running.append((names.get(module, outer), len(self._ops)))
 
         def leave(*_: Any) -> None:
             self._running.pop()
@@ -223,6 +249,16 @@ class _Recorder(TorchDispatchMode):
         leaving = register_module_forward_hook(leave, always_call=True)
         try:
             yield
+        except Exception as error:
+            _, *frames = walk_tb(error.__traceback__)
+            running = [frame.f_locals.get("self") for frame, _ in frames]
+            modules = [
+                names[each] for each in running if isinstance(each, nn.Module) and each in names
+            ]
+            modules += [self._latest[0]] * any(each is self for each in running)
+            for module in modules[-1:]:
+                error.add_note(f"in module {module!r}")
+            raise
         finally:
             entering.remove()
             leaving.remove()
@@ -235,33 +271,52 @@ class _Recorder(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        layer = self._layer()
+        layer, source = self._layer()
         result = func(*args, **kwargs)
         kind = func.overloadpacket.__name__
-        if func.namespace == "prim" or kind.startswith(("empty", "new_empty")):
+        if func.namespace == "prim" or kind.startswith(_ALLOCATIONS):
+            self._bytes_of([each for each in _tensors_in(result) if each.nbytes], "temporary")
             return result
         schema = func._schema.arguments
         arguments = {each.name: value for each, value in zip(schema, args, strict=False)} | kwargs
+        if kind == "convolution_backward":
+            for (part, names), made in zip(GRADIENTS.items(), result, strict=True):
+                if made is not None:
+                    given = [arguments[each] for each in names]
+                    flops = product_flops(part, arguments, made) or 0
+                    shapes = geometry_of(part, given, made, arguments)
+                    read, written = self._bytes_of(given), self._bytes_of(made, "temporary")
+                    self._add(part, layer, source, read, written, flops, shapes)
+            return result
         changed = {each.name for each in schema if each.alias_info and each.alias_info.is_write}
         if arguments.get("training"):
             changed.update(_CHANGED_IN_TRAINING.get(kind, ()))
         unread = changed if kind in _OVERWRITES or "out" in changed else set()
         if kind.endswith("_like") or kind.startswith("new_"):
             unread = set(arguments)  # they look at shapes only
-        read = self._bytes_of([each for name, each in arguments.items() if name not in unread])
+        given = [each for name, each in arguments.items() if name not in unread]
+        read = self._bytes_of(given)
+        parts = [(self._number(each), int(each.storage_offset())) for each in _tensors_in(given)]
+        factors = parts if has_products(kind) else []
         if kind in GATHERS:
-            first = self._number(args[0])
-            gathered = sum(self._bytes_of(result).values())
+            factors = [parts[0]]
+            first, _ = parts[0]
+            gathered = sum(self._bytes_of(result, "temporary").values())
             if kind in BAGS:
                 gathered = arguments["indices"].numel() * args[0][:1].nbytes
             read[first] = min(read[first], gathered)
-        given = set(self._bytes_of([*arguments.values()]))
+        known = set(self._bytes_of([*arguments.values()]))
         written = self._bytes_of([each for name, each in arguments.items() if name in changed])
-        made = self._bytes_of(result).items()
-        written |= {number: nbytes for number, nbytes in made if number not in given}
+        made = self._bytes_of(result, "temporary").items()
+        written |= {number: nbytes for number, nbytes in made if number not in known}
         if written:  # or it is a view
             flops = self._flops(func, args, kwargs, result, arguments, layer)
-            self._add(kind, layer, self.phase, read, written, flops)
+            if self.phase == "forward":
+                module = self._running[-1] if self._running else (OUTSIDE, 0)
+                self._layering.run(len(self._ops), module, factors, parts, written)
+            operands, results = ([*_tensors_in(each)] for each in ([*arguments.values()], result))
+            shapes = geometry_of(kind, operands, results[0], arguments) if results else None
+            self._add(kind, layer, source, read, written, flops, shapes)
         return result
 
     def update(self, model: nn.Module, rule: UpdateRule) -> None:
@@ -269,80 +324,102 @@ class _Recorder(TorchDispatchMode):
         if all(each.grad is None for each in model.parameters()):
             raise ValueError("the step leaves no gradient: return the loss, or call its backward")
         operators = len(rule.flow().placed)
+        self.phase = "update"
         for name, parameter in model.named_parameters():
             if parameter.grad is None:
                 continue
             number, gradient = self._number(parameter), self._number(parameter.grad)
-            if self._tensors[gradient].kind == "temporary":
+            if self._tensors[number].kind != "parameter":
+                raise ValueError(f"the step makes parameter {name!r}: make it with the model")
+            if self._tensors[gradient].kind in ("temporary", "input"):
                 self._tensors[gradient] = replace(
                     self._tensors[gradient], kind="gradient", name=name, parameter=number
                 )
-            size = self._tensors[number].nbytes
             tensors = {"p": number, "g": gradient}
+            moved = self._bytes_of([parameter, parameter.grad])
+            size = moved[number]
             for each in rule.tensors:
                 if each not in tensors:
                     tensors[each] = self._new(size, "optimizer_state", name, parameter=number)
             read, written = (
-                {tensors[each]: size for each in names} for names in (rule.inputs, rule.outputs)
+                {tensors[each]: moved.get(tensors[each], size) for each in names}
+                for names in (rule.inputs, rule.outputs)
             )
             layer = name.rpartition(".")[0] or OUTSIDE
-            self._add(rule.name, layer, "update", read, written, operators * parameter.numel())
+            self._add(rule.name, layer, None, read, written, operators * parameter.numel())
 
     def trace(self, name: str, origin: Mapping[str, Any]) -> Trace:
-        """The trace of all that was captured."""
+        """The trace of all that was captured. What has memory still has it to the end."""
         draft = Trace(
             name=name,
             tensors=tuple(self._tensors),
             ops=tuple(self._ops),
             layers=tuple(self._layers),
+            stages=self._layering.stages(),
             origin=origin,
         )
+        end = len(self._ops)
         tensors = tuple(
-            replace(each, kind=_use(draft, each)) if each.kind == "temporary" else each
+            each
+            if each.kind in LASTING
+            else replace(each, kind=_use(draft, each), freed=self._freed.get(each.id, end))
             for each in draft.tensors
         )
-        return replace(draft, tensors=tensors)
+        stages = self._layering.stage_of(draft, self._sources)
+        ops = (replace(op, stage=stage) for op, stage in zip(draft.ops, stages, strict=True))
+        return replace(draft, tensors=tensors, ops=tuple(ops))
 
-    def _layer(self) -> str:
-        """The layer of the operation that begins.
+    def _layer(self) -> tuple[str, int | None]:
+        """The layer of the operation that begins, and the one that it differentiates; in the
+        forward pass itself, and None for one that is recomputed.
 
         A node of autograd's graph is made just before the operation that it will differentiate,
         and numbered; in the backward pass, too, if that has a gradient.
         """
         node = torch._C._current_autograd_node()
-        if node is None or self._running:
-            self._latest = self._running[-1] if self._running else OUTSIDE
+        number, backward = len(self._ops), self.phase == "backward"
+        if self._running or node is None:
+            name = self._running[-1][0] if self._running else OUTSIDE
+            source = number - backward
         else:
-            self._latest = self._layer_of_node.get(node._sequence_nr(), self._latest)
-        self._layer_of_node.setdefault(_get_sequence_nr() - 1, self._latest)
-        return self._latest
+            name, source = self._of_node.get(node._sequence_nr(), self._latest)
+        self._latest = name, number
+        self._of_node.setdefault(_get_sequence_nr() - 1, self._latest)
+        return name, None if backward and self._running else source
 
-    def _number(self, tensor: torch.Tensor, kind: str = "temporary", name: str = "") -> int:
+    def _number(self, tensor: torch.Tensor, kind: str = "input", name: str = "") -> int:
         if tensor.layout != torch.strided or tensor.is_nested:
             raise ValueError(
                 f"a tensor of shape {tuple(tensor.shape)} is {tensor.layout} or nested, and "
                 f"capture takes dense ones: give embeddings sparse=False, and pad what is nested"
             )
         storage = tensor.untyped_storage()
-        reference = StorageWeakRef(storage)
+        reference = weakref.ref(storage, self._free)
         if reference not in self._numbers:
             size = tensor.element_size() if kind == "parameter" else 4
-            self._numbers[reference] = self._new(storage.nbytes(), kind, name, element_bytes=size)
+            allocated = 0 if kind in LASTING else len(self._ops)
+            self._numbers[reference] = self._new(
+                storage.nbytes(), kind, name, element_bytes=size, allocated=allocated
+            )
         return self._numbers[reference]
+
+    def _free(self, storage: weakref.ref[torch.UntypedStorage]) -> None:
+        self._freed[self._numbers.pop(storage)] = len(self._ops)
 
     def _new(self, nbytes: int, kind: str, name: str, **fields: int) -> int:
         number = len(self._tensors)
         self._tensors.append(Tensor(id=number, nbytes=nbytes, kind=kind, name=name, **fields))
         return number
 
-    def _bytes_of(self, values: Any) -> dict[int, int]:
-        """Bytes that ``values`` show of each tensor in them, by the tensor's number."""
+    def _bytes_of(self, values: Any, kind: str = "input") -> dict[int, int]:
+        """Bytes that ``values`` show of each tensor in them, by the tensor's number. ``kind`` is of
+        those that were not seen before."""
         shown: dict[int, dict[Any, int]] = {}
         for each in _tensors_in(values):
             sizes = [size for size, step in zip(each.shape, each.stride(), strict=True) if step]
             nbytes = prod(sizes) * each.element_size() if each.numel() else 0
             view = (each.storage_offset(), each.shape, each.stride())
-            shown.setdefault(self._number(each), {})[view] = nbytes
+            shown.setdefault(self._number(each, kind), {})[view] = nbytes
         return {
             number: min(sum(views.values()), self._tensors[number].nbytes)
             for number, views in shown.items()
@@ -373,32 +450,35 @@ class _Recorder(TorchDispatchMode):
         self,
         kind: str,
         layer: str,
-        phase: str,
+        source: int | None,
         read: Mapping[int, int],
         written: Mapping[int, int],
         flops: int,
+        geometry: Geometry | None = None,
     ) -> None:
+        self._sources.append(source)
         self._ops.append(
             Op(
                 id=len(self._ops),
                 kind=kind,
                 layer=self._layers.setdefault(layer, len(self._layers)),
-                phase=phase,
+                phase=self.phase,
+                stage=0,
                 reads=tuple(read),
                 writes=tuple(written),
+                read_bytes=tuple(read.values()),
+                write_bytes=tuple(written.values()),
                 flops=flops,
-                nbytes=sum(read.values()) + sum(written.values()),
+                geometry=geometry,
             )
         )
 
 
 def _use(trace: Trace, tensor: Tensor) -> str:
-    """The kind of a tensor that is no parameter and does not belong to one."""
-    accesses = [trace.ops[each] for each in trace.accesses[tensor.id]]
-    if not accesses or tensor.id not in accesses[0].writes:
-        return "input"
-    both = accesses[0].phase == "forward" and accesses[-1].phase == "backward"
-    return "activation" if both else "temporary"
+    """The kind of a tensor that is gone after the step."""
+    phases = [trace.ops[each].phase for each in trace.accesses[tensor.id]]
+    both = phases and phases[0] == "forward" and phases[-1] == "backward"
+    return "activation" if both and tensor.kind == "temporary" else tensor.kind
 
 
 def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
@@ -421,10 +501,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trace = capture_shipped(name)
         try:
             settings.to.mkdir(parents=True, exist_ok=True)
-            trace.save(settings.to / f"{name}{SUFFIX}")
+            trace.save(file := settings.to / f"{name}{SUFFIX}")
         except OSError as error:
             parser.error(f"{error.filename}: {error.strerror}; choose another folder with --to")
-        print(summary_text(trace), end="\n\n")
+        print(f"{file}: {len(trace.ops)} operations")
     return 0
 
 

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sw_driver.numbers import check_fields, check_name, check_number
 
 __all__ = [
-    "BENCHMARKS",
-    "CELLS",
-    "GPTS",
-    "NETWORKS",
-    "VISION",
-    "GptConfig",
-    "RecurrentConfig",
-    "VisionConfig",
-]
+    "BENCHMARKS", "CELLS", "GPTS", "MEMFERRY", "NETWORKS", "PIM", "SENTINEL", "VISION",
+    "BertConfig", "GanConfig", "GptConfig", "LstmConfig", "RecurrentConfig", "TransformerXlConfig",
+    "VisionConfig", "Word2vecConfig",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class GptConfig:
-    """A GPT as Megatron has it, in FP32, and the batch that it is trained with.
-
-    The embedding is the output's weight, too; positions are learned, and as many as ``context``.
-    """
-
+class _Transformer:
     n_layers: int
     d_model: int
     n_heads: int
     batch: int
     context: int
-    vocabulary: int = 50304
-    """GPT-2's 50257 byte pairs, padded to a multiple of 128."""
+    vocabulary: int
     dropout: float = 0.1
     """Share that is dropped of embeddings, attention and a layer's two sums: Megatron's default."""
+    rule: str = "adam"
 
     def __post_init__(self) -> None:
         check_fields(self, "dropout")
@@ -43,6 +33,17 @@ class GptConfig:
                 f"d_model is {self.d_model}, which {self.n_heads} heads cannot share: choose a "
                 f"multiple of n_heads"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GptConfig(_Transformer):
+    """A GPT as Megatron has it, in FP32, and the batch that it is trained with.
+
+    The embedding is the output's weight, too; positions are learned, and as many as ``context``.
+    """
+
+    vocabulary: int = 50304
+    """GPT-2's 50257 byte pairs, padded to a multiple of 128."""
 
 
 GPTS = {
@@ -56,18 +57,28 @@ GPTS = {
 """The GPTs of Table 4 of Kim et al., and a tiny one for tests."""
 
 
-VISION = ("alexnet", "googlenet", "vgg-e", "resnet-34")
-"""The classifiers."""
+VISION = {
+    **dict.fromkeys(("alexnet", "googlenet", "vgg-e", "resnet-34", "resnet-50"), (224, 1000)),
+    "inception-v3": (299, 1000),
+    "resnet-32": (32, 10),
+    **dict.fromkeys(("resnet-v2-152", "mobilenet"), (224, 10)),
+}
+"""The classifiers: height and width of their images, and how many classes they tell.
+
+Those of 10 classes are for CIFAR-10, whose images of 32 x 32 are enlarged for two of them, as
+TensorFlow's Slim does by default: these networks end at a 32nd of their images.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig:
-    """A classifier for ImageNet's 1000 classes, of images of 224 x 224."""
+    """A classifier, and the batch that it is trained with."""
 
     network: str
     """One of :data:`VISION`."""
     batch: int = 64
     """Images of a device's batch, if eight devices share one of 512."""
+    rule: str = "sgd"
 
     def __post_init__(self) -> None:
         check_name("network", self.network, VISION)
@@ -86,6 +97,7 @@ class RecurrentConfig:
     hidden: int
     steps: int
     batch: int = 64
+    rule: str = "sgd"
 
     def __post_init__(self) -> None:
         check_name("cell", self.cell, CELLS)
@@ -93,7 +105,7 @@ class RecurrentConfig:
 
 
 BENCHMARKS = {
-    **{network: VisionConfig(network=network) for network in VISION},
+    **{each: VisionConfig(network=each) for each in ("alexnet", "googlenet", "vgg-e", "resnet-34")},
     "rnn-gemv": RecurrentConfig(cell="vanilla", hidden=2560, steps=50),
     "rnn-lstm-1": RecurrentConfig(cell="lstm", hidden=1024, steps=25),
     "rnn-lstm-2": RecurrentConfig(cell="lstm", hidden=2048, steps=25),
@@ -103,5 +115,94 @@ BENCHMARKS = {
 (baidu-research/DeepBench, code/kernels/rnn_problems.h), in which 2560, 1024 and 2816 are those that
 its README shows for these kinds; of its LSTMs with 25 steps 2048 is the next."""
 
-NETWORKS: dict[str, GptConfig | VisionConfig | RecurrentConfig] = {**GPTS, **BENCHMARKS}
+
+@dataclass(frozen=True, kw_only=True)
+class _Fixed:
+    batch: int
+    rule: str = "sgd"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class LstmConfig(_Fixed):
+    """The large language model of Zaremba et al. for the Penn Treebank, of 35 time steps."""
+
+
+class Word2vecConfig(_Fixed):
+    """A skip-gram model of 50,000 words with noise-contrastive estimation."""
+
+
+class GanConfig(_Fixed):
+    """DCGAN for MNIST, given the digits' classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BertConfig(_Transformer):
+    """BERT in FP32, in pretraining; with one segment RoBERTa, which predicts no second one."""
+
+    positions: int = 512
+    segments: int = 2
+
+
+class TransformerXlConfig(_Transformer):
+    """A Transformer-XL in FP32, which attends to ``context`` tokens before the batch's, too."""
+
+
+SENTINEL = {
+    "resnet32": VisionConfig(network="resnet-32", batch=128, rule="momentum"),
+    "resnet152": VisionConfig(network="resnet-v2-152", batch=32, rule="momentum"),
+    "lstm-ptb": LstmConfig(batch=20),
+    "dcgan": GanConfig(batch=64, rule="adam"),
+    "mobilenet": VisionConfig(network="mobilenet", batch=64),
+}
+"""Table 3 of Sentinel (Ren et al.)."""
+
+PIM = {
+    "vgg-19": VisionConfig(network="vgg-e", batch=32, rule="adam"),
+    "alexnet-32": VisionConfig(network="alexnet", batch=32, rule="adam"),
+    "inception-v3": VisionConfig(network="inception-v3", batch=32, rule="adam"),
+    "resnet-50": VisionConfig(network="resnet-50", batch=128, rule="adam"),
+    "word2vec": Word2vecConfig(batch=128),
+    "dcgan": SENTINEL["dcgan"],
+    "lstm-ptb": SENTINEL["lstm-ptb"],
+}
+"""The networks of Liu et al., Section V-C; Adam is the one rule that they name."""
+
+_BASE = BertConfig(n_layers=12, d_model=768, n_heads=12, batch=8, context=128, vocabulary=30522)
+_XL = {
+    "0.7b": (11, 2048, 49152, 1),
+    "1.0b": (17, 2048, 32768, 1),
+    "1.0b-8": (17, 2048, 32768, 8),
+    "1.6b": (18, 2560, 32768, 1),
+    "1.9b": (21, 2560, 32768, 1),
+    "2.4b": (27, 2560, 32768, 1),
+    "2.9b": (33, 2560, 32768, 1),
+    "4.3b": (17, 4096, 130528, 8),
+    "6.7b": (28, 4096, 130528, 8),
+}
+"""Layers, width, vocabulary and batch."""
+
+MEMFERRY = {
+    "bert-base": _BASE,
+    "bert-large": replace(_BASE, n_layers=24, d_model=1024, n_heads=16),
+    "roberta": replace(_BASE, vocabulary=50265, positions=514, segments=1),
+    "gpt2-medium": GptConfig(
+        n_layers=24, d_model=1024, n_heads=16, batch=8, context=1024, vocabulary=50257
+    ),
+    **{
+        f"transformer-xl-{size}": TransformerXlConfig(
+            n_layers=n_layers,
+            d_model=width,
+            n_heads=width // 128,
+            batch=batch,
+            context=378,
+            vocabulary=vocabulary,
+        )
+        for size, (n_layers, width, vocabulary, batch) in _XL.items()
+    },
+}
+"""The networks of MemFerry (Yao et al.)."""
+
+NETWORKS = {**GPTS, **BENCHMARKS, **SENTINEL, **PIM, **MEMFERRY}
 """All networks of which traces are shipped, by name."""

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-__all__ = ["BAGS", "GATHERS", "has_products", "product_flops"]
+from .trace import Geometry
+
+__all__ = [
+    "BAGS",
+    "GATHERS",
+    "GRADIENTS",
+    "geometry_of",
+    "has_products",
+    "product_flops",
+]
 
 _FACTORS = {
     "mm": ("self", "mat2"),
@@ -29,13 +38,16 @@ _FACTORS = {
 """Products of two arguments, by their names: the last dimension of the first is summed over."""
 _CONVOLUTIONS = ("convolution", "_convolution", "convolution_overrideable")
 _DISTANCES = ("_cdist_forward", "_cdist_backward", "_euclidean_dist")
-_PRODUCTS = frozenset(
-    (*_FACTORS, *_CONVOLUTIONS, *_DISTANCES, "addr", "conv_tbc", "convolution_backward",
-     "_trilinear")
-)  # fmt: skip
+_PRODUCTS = frozenset((*_FACTORS, *_CONVOLUTIONS, *_DISTANCES, "addr", "conv_tbc", "_trilinear"))
+GRADIENTS = {
+    "convolution_backward_input": ("grad_output", "weight"),
+    "convolution_backward_filter": ("grad_output", "input"),
+    "convolution_backward_bias": ("grad_output",),
+}
+"""The parts of a convolution's backward pass, and what they read."""
 BAGS = ("_embedding_bag", "_embedding_bag_forward_only")
 """Kinds of operations that add up rows of a table."""
-GATHERS = ("embedding", "index_select", "gather", "index", *BAGS)
+GATHERS = ("embedding", "index_select", "gather", "index", "take", *BAGS)
 """Kinds of operations that read as much of their first argument as they give, or add up."""
 _OF_BAGS = "_embedding_bag_per_sample_weights_backward"
 
@@ -53,6 +65,21 @@ def has_products(kind: str) -> bool:
     return kind in _PRODUCTS or not (kind in _ELEMENTWISE or _WORDS.isdisjoint(kind.split("_")))
 
 
+def geometry_of(
+    kind: str, operands: list[Any], result: Any, given: Mapping[str, Any]
+) -> Geometry | None:
+    """Shapes of a product; None if an operation is none."""
+    if not has_products(kind):
+        return None
+    steps = ("stride", "padding", "dilation") if "convolution" in kind else ()
+    return Geometry(
+        operands=tuple(tuple(each.shape) for each in operands),
+        result=tuple(result.shape),
+        **{name: tuple(given[name]) for name in steps},
+        **({"groups": given["groups"], "transposed": given["transposed"]} if steps else {}),
+    )
+
+
 def product_flops(kind: str, given: Mapping[str, Any], result: Any) -> int | None:
     """Additions and multiplications of an operation; None if its kind is not known here.
 
@@ -66,10 +93,10 @@ def product_flops(kind: str, given: Mapping[str, Any], result: Any) -> int | Non
         return 2 * prod(given["vec1"].shape) * prod(given["vec2"].shape)
     if kind in _CONVOLUTIONS:
         return _convolution_flops(given, result)
-    if kind == "convolution_backward":
-        inputs, weights, _ = given["output_mask"]
-        each = _convolution_flops(given, given["grad_output"])
-        return (inputs + weights) * each or prod(given["grad_output"].shape)
+    if kind in GRADIENTS:
+        output = given["grad_output"]
+        biases = kind.endswith("bias")
+        return prod(output.shape) if biases else _convolution_flops(given, output)
     if kind == "conv_tbc":
         return 2 * prod(result.shape[:2]) * prod(given["weight"].shape)
     if kind == "_trilinear":

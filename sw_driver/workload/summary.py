@@ -2,48 +2,115 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from itertools import accumulate, pairwise
+from typing import Any
 
-from .trace import KINDS, PHASES, Trace
+from .trace import KINDS, PHASES, Op, Tensor, Trace, TraceError
 
-__all__ = ["peak_bytes", "summary_text"]
+__all__ = ["alive_bytes", "peak_bytes", "summary"]
+
+_LIMITS = (1, 4, 16, 64)
+_LIFETIMES = ("1", "2 to 4", "5 to 16", "17 to 64", "65 or more", "outlives the step")
+"""In stages, up to each of the limits, and beyond."""
+
+
+def alive_bytes(trace: Trace, *kinds: str) -> list[int]:
+    """Bytes of tensors of these kinds, of all if none is given, that have memory in each operation,
+    and, as the last, after them."""
+    changes = [0] * (len(trace.ops) + 1)
+    for tensor in trace.tensors:
+        if not kinds or tensor.kind in kinds:
+            changes[tensor.allocated] += tensor.nbytes
+            if tensor.freed is not None:
+                changes[tensor.freed] -= tensor.nbytes
+    return list(accumulate(changes))
 
 
 def peak_bytes(trace: Trace, *kinds: str) -> int:
-    """Most bytes of tensors of these kinds, of all if none is given, that live at the same time.
+    """Most bytes of tensors of these kinds, of all if none is given, that have memory at the same
+    time."""
+    return max(alive_bytes(trace, *kinds))
 
-    Parameters and optimizer state always live, and so do inputs; others from their first operation
-    to their last.
+
+def summary(trace: Trace, cost_ns: Callable[[Op], int]) -> dict[str, Any]:
+    """What ``nearmem workload --json`` prints. ``cost_ns`` says which operations are expensive.
+
+    A tensor lives in each stage that runs between its allocation and its end; one that runs again
+    counts again. Raises :class:`~sw_driver.workload.trace.TraceError` for a trace of nothing.
     """
-    changes = [0] * (len(trace.ops) + 1)
-    always = 0
-    for tensor in trace.tensors:
-        lifetime = trace.lifetime(tensor.id)
-        if kinds and tensor.kind not in kinds:
-            continue
-        if tensor.kind in ("parameter", "optimizer_state", "input"):
-            always += tensor.nbytes
-        elif lifetime:
-            changes[lifetime[0]] += tensor.nbytes
-            changes[lifetime[1] + 1] -= tensor.nbytes
-    return always + max(accumulate(changes))
+    if not trace.ops:
+        raise TraceError(f"{trace.name} has no operation: capture it again")
+    alive = alive_bytes(trace)
+    peak = max(trace.ops, key=lambda op: alive[op.id])
+    costs = [cost_ns(op) for op in trace.ops]
+    expensive = sorted(trace.ops, key=lambda op: costs[op.id], reverse=True)[:10]
+    of_stage: list[list[Op]] = [[] for _ in trace.stages]
+    for op in trace.ops:
+        of_stage[op.stage].append(op)
+    begun = [*accumulate((a.stage != b.stage for a, b in pairwise(trace.ops)), initial=0)]
+    classes: dict[str, list[Tensor]] = {each: [] for each in _LIFETIMES}
+    for each in trace.tensors:
+        name = _LIFETIMES[-1]
+        if each.freed is not None:
+            stages = begun[max(each.freed - 1, each.allocated)] - begun[each.allocated] + 1
+            name = _LIFETIMES[bisect_left(_LIMITS, stages)]
+        classes[name].append(each)
+    parameters = [each for each in trace.tensors if each.kind == "parameter"]
+    return {
+        "name": trace.name,
+        "origin": dict(trace.origin),
+        "steps": trace.steps,
+        "layers": sum(stage.phase == "forward" for stage in trace.stages),
+        "parameters": sum(each.nbytes // each.element_bytes for each in parameters),
+        "peak": {**_place(trace, peak), "nbytes": alive[peak.id]},
+        "stages": [
+            {"stage": stage.name, "phase": stage.phase, **_sums(ops)}
+            for stage, ops in zip(trace.stages, of_stage, strict=True)
+        ],
+        "phases": [
+            {"phase": phase, **_sums(op for op in trace.ops if op.phase == phase)}
+            for phase in PHASES
+        ],
+        "kinds": [
+            {
+                "kind": kind,
+                **_share(trace, [each for each in trace.tensors if each.kind == kind]),
+                "most_nbytes": peak_bytes(trace, kind),
+                "peak_nbytes": alive_bytes(trace, kind)[peak.id],
+            }
+            for kind in KINDS
+        ],
+        "lifetimes": [{"stages": name, **_share(trace, own)} for name, own in classes.items()],
+        "expensive": [
+            {
+                **_place(trace, op),
+                "flops": op.flops,
+                "nbytes": op.nbytes,
+                "share": costs[op.id] / sum(costs),
+            }
+            for op in expensive
+        ],
+    }
 
 
-def summary_text(trace: Trace) -> str:
-    """Parameters, operations by phase, bytes by kind, and most bytes at a time."""
-    parameters = [each.nbytes for each in trace.tensors if each.kind == "parameter"]
-    lines = [
-        f"{trace.name}: {len(trace.ops)} operations, {len(trace.layers)} layers, "
-        f"{len(parameters)} parameters of {sum(parameters):,} bytes"
-    ]
-    for phase in PHASES:
-        ops = [op for op in trace.ops if op.phase == phase]
-        flops, nbytes = sum(op.flops for op in ops), sum(op.nbytes for op in ops)
-        lines.append(f"  {phase}: {len(ops)} operations, {flops:,} flops, {nbytes:,} bytes moved")
-    for kind in KINDS:
-        tensors = [each.nbytes for each in trace.tensors if each.kind == kind]
-        lines.append(
-            f"  {kind}: {len(tensors)} tensors of {sum(tensors):,} bytes, "
-            f"at most {peak_bytes(trace, kind):,} at a time"
-        )
-    return "\n".join([*lines, f"  all: at most {peak_bytes(trace):,} bytes at a time"])
+def _place(trace: Trace, op: Op) -> dict[str, Any]:
+    layer = trace.layers[op.layer]
+    return {"operation": op.id, "kind": op.kind, "layer": layer, "phase": op.phase}
+
+
+def _sums(ops: Iterable[Op]) -> dict[str, int]:
+    counts = [(1, op.flops, op.nbytes) for op in ops]
+    operations, flops, nbytes = map(sum, zip((0, 0, 0), *counts, strict=True))
+    return {"operations": operations, "flops": flops, "nbytes": nbytes}
+
+
+def _share(trace: Trace, own: Iterable[Tensor]) -> dict[str, float]:
+    sizes = [each.nbytes for each in own]
+    return {
+        "tensors": len(sizes),
+        "share": len(sizes) / len(trace.tensors),
+        "nbytes": sum(sizes),
+        "byte_share": sum(sizes) / sum(each.nbytes for each in trace.tensors),
+    }

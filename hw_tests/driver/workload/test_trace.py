@@ -21,6 +21,7 @@ from sw_driver.workload import (
     GptConfig,
     Op,
     Profile,
+    Stage,
     Tensor,
     Trace,
     TraceError,
@@ -42,11 +43,13 @@ def a_trace(*accesses: tuple[tuple[int, ...], tuple[int, ...]], name: str = "ran
         ops=tuple(
             Op(
                 id=number, kind=f"kind{number % 3}", layer=number % 2, phase=PHASES[number % 3],
-                reads=reads, writes=writes, flops=10 * number, nbytes=1 << 40,
+                stage=number % 2, reads=reads, writes=writes, flops=10 * number,
+                read_bytes=tuple(1 << each for each in reads), write_bytes=(number,) * len(writes),
             )
             for number, (reads, writes) in enumerate(accesses)
         ),
         layers=("first", "second"),
+        stages=(Stage(name="first", phase="forward"), Stage(name="first", phase="backward")),
         origin={"seed": 1},
     )  # fmt: skip
 
@@ -70,7 +73,11 @@ def closure(edges: set[tuple[int, int]], count: int) -> set[tuple[int, int]]:
     return reached
 
 
-TRACES = [*(random_trace(seed) for seed in range(20)), load_trace("gpt-tiny")]
+TRACES = [
+    *(random_trace(seed) for seed in range(20)),
+    *(load_trace(name) for name in ("gpt-tiny", "alexnet")),
+    load_trace("alexnet").unrolled(2),
+]
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
@@ -88,32 +95,50 @@ def test_operations_wait_for_what_they_conflict_with(trace: Trace) -> None:
 
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
 def test_tensors_live_from_first_to_last_access(trace: Trace) -> None:
-    alive = [
-        {
-            tensor.id
-            for tensor in trace.tensors
-            if any(tensor.id in op.reads + op.writes for op in trace.ops[: now + 1])
-            and any(tensor.id in op.reads + op.writes for op in trace.ops[now:])
-        }
+    for tensor in trace.tensors:
+        times = [op.id for op in trace.ops if tensor.id in op.reads + op.writes]
+        assert trace.lifetime(tensor.id) == ((times[0], times[-1]) if times else None)
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.name)
+def test_memory_is_taken_from_allocation_to_free(trace: Trace) -> None:
+    living = [
+        [each for each in trace.tensors if each.allocated <= now and now < (each.freed or 1 << 60)]
         for now in range(len(trace.ops))
     ]
-    for tensor in trace.tensors:
-        times = [now for now, living in enumerate(alive) if tensor.id in living]
-        assert trace.lifetime(tensor.id) == ((times[0], times[-1]) if times else None)
-    if all(tensor.kind == "temporary" for tensor in trace.tensors):
-        sizes = [sum(trace.tensors[each].nbytes for each in living) for living in alive]
-        assert peak_bytes(trace) == max(sizes)
-        assert peak_bytes(trace, "activation") == 0
+    assert peak_bytes(trace) == max(sum(each.nbytes for each in now) for now in living)
+    for kind in KINDS:
+        sizes = [sum(each.nbytes for each in now if each.kind == kind) for now in living]
+        assert peak_bytes(trace, kind) == max(sizes)
 
 
-def test_what_outlives_a_step_always_takes_room() -> None:
-    trace = a_trace(((), (0,)), ((1,), (2,)), ((2,), (1,)))
-    kinds = ("temporary", "parameter", "activation")
-    tensors = [replace(each, kind=kind) for each, kind in zip(trace.tensors, kinds, strict=True)]
-    trace = replace(trace, tensors=tuple(tensors))
-    assert peak_bytes(trace) == 2 + 4
-    assert peak_bytes(trace, "temporary") == 1
-    assert peak_bytes(trace, "parameter", "temporary") == 3
+@pytest.mark.parametrize(("allocated", "freed"), [(1, None), (0, 2), (0, 4)])
+def test_what_is_used_has_memory(allocated: int, freed: int | None) -> None:
+    trace = a_trace(((), (0,)), ((1,), (2,)), ((0,), (1,)))
+    first = replace(trace.tensors[0], allocated=allocated, freed=freed)
+    with pytest.raises(TraceError, match=r"used from operation 0 to 2, of 3, and has no memory in"):
+        replace(trace, tensors=(first, *trace.tensors[1:]))
+
+
+def test_steps_on_end_share_what_lasts() -> None:
+    """Parameter 0 is read, activation 1 made, and parameter 0 written from it."""
+    trace = a_trace(((0,), (1,)), ((1, 0), (0,)))
+    kinds = {"kind": "parameter"}, {"kind": "activation", "allocated": 0, "freed": 2}
+    tensors = [replace(each, **kind) for each, kind in zip(trace.tensors, kinds, strict=True)]
+    three = replace(trace, tensors=tuple(tensors)).unrolled(3)
+    assert [(op.id, op.reads, op.writes) for op in three.ops] == [
+        (0, (0,), (1,)), (1, (1, 0), (0,)),
+        (2, (0,), (2,)), (3, (2, 0), (0,)),
+        (4, (0,), (3,)), (5, (3, 0), (0,)),
+    ]  # fmt: skip
+    assert [(each.id, each.allocated, each.freed) for each in three.tensors] == [
+        (0, 0, None), (1, 0, 2), (2, 2, 4), (3, 4, 6),
+    ]  # fmt: skip
+    assert (three.steps, three.stages, peak_bytes(three)) == (3, trace.stages, 1 + 2)
+    assert three.unrolled(2).steps == 6
+    assert trace.unrolled(1) == trace
+    with pytest.raises(TraceError, match="steps is 0: expected an integer of 1 or more"):
+        trace.unrolled(0)
 
 
 # Files.
@@ -158,7 +183,12 @@ def _changed(change: Callable[[Any], object]) -> Callable[[bytes], bytes]:
         (lambda data: gzip.compress(b"\xff"), "is no trace"),
         (lambda data: gzip.compress(b"[1]"), "is no trace"),
         (lambda data: gzip.compress(b'{"name": "x"}'), "is no trace: no 'format'"),
-        (_changed(lambda content: content.update(format=2)), "its format is 2, and 1 is known"),
+        (_changed(lambda content: content.update(format=1)), "its format is 1, and 2 is known"),
+        (_changed(lambda content: content.update(format=3)), "its format is 3, and 2 is known"),
+        (_changed(lambda content: content["part_bytes"].append(0)), "is no trace: zip()"),
+        (_changed(lambda content: content["tensors"]["freed"].append(0)), "is no trace: zip()"),
+        (_changed(lambda content: content["ops"]["geometry"].insert(0, 9)), "is no trace"),
+        (_changed(lambda content: content["stages"].clear()), "operation .* is Op"),
         (_changed(lambda content: content["ops"].pop("flops")), "is no trace: no 'flops'"),
         (_changed(lambda content: content["ops"]["flops"].pop()), "is no trace: zip()"),
         (_changed(lambda content: content["accessed"].pop()), "access 99 tensors, and 98 are"),
@@ -166,6 +196,12 @@ def _changed(change: Callable[[Any], object]) -> Callable[[bytes], bytes]:
         (_changed(lambda content: content["layers"].pop()), "operation .* is Op"),
         (_changed(lambda content: content["op_kinds"].clear()), "is no trace"),
         (_changed(lambda content: content["tensors"]["nbytes"].insert(0, -1)), "is no trace"),
+        (_changed(lambda content: content["stages"].append(["0", "update"])), "has a phase that"),
+        (_changed(lambda content: content["geometries"].append({"operands": [], "result": {}})),
+         "no shape: expected tuples"),
+        (_changed(lambda content: content["geometries"].append({"operands": [[.5]], "result": []})),
+         "no shape: expected tuples"),
+        (_changed(lambda content: content.update(origin=3)), "is no trace: 'int' object is not"),
     ],
 )  # fmt: skip
 def test_a_spoiled_file_is_refused(
@@ -181,7 +217,7 @@ def test_a_spoiled_file_is_refused(
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        TraceError, match=r"no trace .gpt-4.: give one of alexnet, .*gpt-tiny, gpt3-13b"
+        TraceError, match=r"no trace .gpt-4.: give one of alexnet, .*gpt-tiny, .*gpt3-13b"
     ):
         load_trace("gpt-4")
 

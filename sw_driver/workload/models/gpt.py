@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .networks import GptConfig
+from ..networks import BertConfig, GptConfig
 
-__all__ = ["Gpt", "gpt_loss", "gpt_with_batch"]
+__all__ = ["Attention", "Gpt", "Mlp", "dropout", "gpt_loss", "gpt_with_batch"]
 
 
 def gpt_with_batch(config: GptConfig) -> tuple[Gpt, tuple[Tensor, ...]]:
@@ -60,26 +60,28 @@ class _Embedding(nn.Module):
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         values = self.word_embeddings(tokens) + self.position_embeddings(positions)
-        return _dropout(values, self.dropout)
+        return dropout(values, self.dropout)
 
 
 class _Layer(nn.Module):
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.input_layernorm = nn.LayerNorm(config.d_model)
-        self.attention = _Attention(config)
+        self.attention = Attention(config)
         self.post_attention_layernorm = nn.LayerNorm(config.d_model)
-        self.mlp = _Mlp(config)
+        self.mlp = Mlp(config)
         self.dropout = config.dropout
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         attended = self.attention(self.input_layernorm(values), mask)
-        values = values + _dropout(attended, self.dropout)
-        return values + _dropout(self.mlp(self.post_attention_layernorm(values)), self.dropout)
+        values = values + dropout(attended, self.dropout)
+        return values + dropout(self.mlp(self.post_attention_layernorm(values)), self.dropout)
 
 
-class _Attention(nn.Module):
-    def __init__(self, config: GptConfig) -> None:
+class Attention(nn.Module):
+    """Attention of a GPT or BERT."""
+
+    def __init__(self, config: GptConfig | BertConfig) -> None:
         super().__init__()
         self.query_key_value = nn.Linear(config.d_model, 3 * config.d_model)
         self.dense = nn.Linear(config.d_model, config.d_model)
@@ -94,21 +96,24 @@ class _Attention(nn.Module):
         query, key, value = (part.transpose(0, 1) for part in mixed.split(one, dim=2))
         scores = torch.bmm(query, key.transpose(1, 2)).view(batch, self.heads, context, context)
         scores = (scores * (1 / math.sqrt(one))).masked_fill_(mask, -10000.0)
-        shares = _dropout(scores.softmax(3), self.dropout).flatten(0, 1)
+        shares = dropout(scores.softmax(3), self.dropout).flatten(0, 1)
         attended = torch.bmm(shares, value).transpose(0, 1).contiguous()
         return self.dense(attended.view(context, batch, width))
 
 
-class _Mlp(nn.Module):
-    def __init__(self, config: GptConfig) -> None:
+class Mlp(nn.Module):
+    """What follows attention in a layer."""
+
+    def __init__(self, config: GptConfig | BertConfig) -> None:
         super().__init__()
         self.dense_h_to_4h = nn.Linear(config.d_model, 4 * config.d_model)
         self.dense_4h_to_h = nn.Linear(4 * config.d_model, config.d_model)
 
     def forward(self, values: Tensor) -> Tensor:
+        """A layer four times as wide, and one back."""
         return self.dense_4h_to_h(functional.gelu(self.dense_h_to_4h(values), approximate="tanh"))
 
 
-def _dropout(values: Tensor, share: float) -> Tensor:
+def dropout(values: Tensor, share: float) -> Tensor:
     """Dropout as a GPU does it, with a mask of a byte for each; the CPU's has one of FP32."""
     return torch.native_dropout(values, share, True)[0] if share else values

@@ -1,0 +1,97 @@
+"""Recurrent layers of DeepBench, and a language model of LSTM layers.
+
+Those of DeepBench are as it measures them: the products with the inputs are done before, and only
+the state's count.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..networks import CELLS, LstmConfig, RecurrentConfig
+from .gpt import dropout
+
+__all__ = ["Lstm", "Recurrent", "lstm_with_batch", "recurrent_loss", "recurrent_with_batch"]
+
+WORDS, HIDDEN, LAYERS, STEPS, DROPOUT = 10000, 1500, 2, 35, 0.65
+
+
+def recurrent_with_batch(config: RecurrentConfig) -> tuple[Recurrent, tuple[Tensor, ...]]:
+    """A new layer, and for each time step the sums of its gates so far."""
+    shape = config.batch, CELLS[config.cell] * config.hidden
+    return Recurrent(config), tuple(torch.zeros(shape) for _ in range(config.steps))
+
+
+def recurrent_loss(model: Recurrent, *inputs: Tensor) -> Tensor:
+    """The sum, for want of what would be behind the layer."""
+    return model(*inputs).sum()
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer over all its time steps; what it gets for each are the sums of its gates
+    so far."""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.weight = nn.Parameter(torch.zeros(CELLS[config.cell] * config.hidden, config.hidden))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """The last state of the layer."""
+        state = cell = inputs[0].new_zeros(self.config.batch, self.config.hidden)
+        for given in inputs:
+            if self.config.cell == "gru":
+                state = self._gru(given, state)
+                continue
+            gates = torch.addmm(given, state, self.weight.t())
+            if self.config.cell == "vanilla":
+                state = gates.relu()
+            else:
+                state, cell = _lstm(gates, cell)
+        return state
+
+    def _gru(self, given: Tensor, state: Tensor) -> Tensor:
+        products = torch.mm(state, self.weight.t())
+        reset, update, new = zip(given.chunk(3, 1), products.chunk(3, 1), strict=True)
+        kept = (update[0] + update[1]).sigmoid()
+        changed = (new[0] + (reset[0] + reset[1]).sigmoid() * new[1]).relu()
+        return kept * state + (1 - kept) * changed
+
+
+def _lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    enter, forget, leave, change = gates.chunk(4, 1)
+    cell = forget.sigmoid() * cell + enter.sigmoid() * change.tanh()
+    return leave.sigmoid() * cell.tanh(), cell
+
+
+def lstm_with_batch(config: LstmConfig) -> tuple[Lstm, tuple[Tensor, ...]]:
+    """A new model and its batch: words, those that follow, and the states that the step before has
+    left."""
+    words, labels = (torch.zeros((STEPS, config.batch), dtype=torch.int64) for _ in range(2))
+    states = (torch.zeros(config.batch, HIDDEN) for _ in range(2 * LAYERS))
+    return Lstm(), (words, labels, *states)
+
+
+class Lstm(nn.Module):
+    """The large model of *Recurrent Neural Network Regularization*, as TensorFlow's tutorial for
+    the Penn Treebank has it, but for clipping gradients: all gates of a layer are one product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, HIDDEN)
+        self.layers = nn.ModuleList(nn.Linear(2 * HIDDEN, 4 * HIDDEN) for _ in range(LAYERS))
+        self.logits = nn.Linear(HIDDEN, WORDS)
+
+    def forward(self, words: Tensor, labels: Tensor, *given: Tensor) -> Tensor:
+        """The loss."""
+        before = [*zip(given[::2], given[1::2], strict=True)]
+        outputs = []
+        for values in dropout(self.words(words), DROPOUT).unbind():
+            for number, gates in enumerate(self.layers):
+                state, cell = before[number]
+                before[number] = _lstm(gates(torch.cat([values, state], 1)), cell)
+                values = dropout(before[number][0], DROPOUT)
+            outputs.append(values)
+        return functional.cross_entropy(self.logits(torch.cat(outputs)), labels.flatten())

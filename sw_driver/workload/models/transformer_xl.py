@@ -1,0 +1,84 @@
+"""Transformer-XL as Dai et al.'s code has it, with one table of embeddings that is the output's
+weight, too. Attention is explicit: distances have a product of their own, which is shifted."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad
+
+from ..networks import TransformerXlConfig
+from .gpt import dropout
+
+__all__ = ["TransformerXl", "transformer_xl_with_batch"]
+
+
+def transformer_xl_with_batch(
+    config: TransformerXlConfig,
+) -> tuple[TransformerXl, tuple[Tensor, ...]]:
+    """A new model and its batch: tokens, labels, sines and cosines of distances, mask, and for each
+    layer what it got in the step before."""
+    context, batch, width = config.context, config.batch, config.d_model
+    tokens, labels = (torch.zeros((context, batch), dtype=torch.int64) for _ in range(2))
+    mask = torch.zeros((context, 2 * context), dtype=torch.bool)
+    memories = (torch.zeros(context, batch, width) for _ in range(config.n_layers))
+    return TransformerXl(config), (tokens, labels, torch.zeros(2 * context, width), mask, *memories)
+
+
+class TransformerXl(nn.Module):
+    """The model."""
+
+    def __init__(self, config: TransformerXlConfig) -> None:
+        super().__init__()
+        self.words = nn.Embedding(config.vocabulary, config.d_model)
+        self.layers = nn.ModuleList(_Layer(config) for _ in range(config.n_layers))
+        self.logits = nn.Linear(config.d_model, config.vocabulary)
+        self.logits.weight = self.words.weight
+        self.dropout = config.dropout
+
+    def forward(
+        self, tokens: Tensor, labels: Tensor, waves: Tensor, mask: Tensor, *memories: Tensor
+    ) -> Tensor:
+        """The loss. ``mask`` is true where one must not look."""
+        values = self.words(tokens)
+        values = dropout(values * math.sqrt(values.shape[2]), self.dropout)
+        waves = dropout(waves, self.dropout)
+        for layer, memory in zip(self.layers, memories, strict=True):
+            values = layer(values, waves, mask, memory)
+        logits = self.logits(dropout(values, self.dropout))
+        return cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+class _Layer(nn.Module):
+    def __init__(self, config: TransformerXlConfig) -> None:
+        super().__init__()
+        width, self.heads = config.d_model, config.n_heads
+        self.query_key_value = nn.Linear(width, 3 * width, bias=False)
+        self.distance, self.dense = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.content_bias, self.distance_bias = (
+            nn.Parameter(torch.zeros(self.heads, width // self.heads)) for _ in range(2)
+        )
+        self.attention_norm, self.norm = (nn.LayerNorm(width) for _ in range(2))
+        self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.dropout = config.dropout
+
+    def forward(self, values: Tensor, waves: Tensor, mask: Tensor, memory: Tensor) -> Tensor:
+        attended = self.dense(self._attend(values, waves, mask, memory))
+        values = self.attention_norm(values + dropout(attended, self.dropout))
+        inner = dropout(self.widen(values).relu_(), self.dropout)
+        return self.norm(values + dropout(self.narrow(inner), self.dropout))
+
+    def _attend(self, values: Tensor, waves: Tensor, mask: Tensor, memory: Tensor) -> Tensor:
+        """``values`` and ``memory`` are (context, batch, width), ``waves`` (distance, width)."""
+        mixed = self.query_key_value(torch.cat([memory, values])).chunk(3, 2)
+        query, key, value = (each.unflatten(2, (self.heads, -1)) for each in mixed)
+        query, far = query[-len(values) :], self.distance(waves).unflatten(1, (self.heads, -1))
+        scores = torch.einsum("ibnd,jnd->bnij", query + self.distance_bias, far)
+        # A column is a distance; each row moved one place further than the one below, a place.
+        batch, heads, rows, columns = scores.shape
+        scores = pad(scores, (1, 0)).view(batch, heads, columns + 1, rows)[:, :, 1:].view_as(scores)
+        scores = torch.einsum("ibnd,jbnd->bnij", query + self.content_bias, key) + scores
+        scores = scores.mul_(1 / math.sqrt(query.shape[3])).masked_fill(mask, -math.inf)
+        return torch.einsum("bnij,jbnd->ibnd", scores.softmax(3), value).flatten(2)
