@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 from ..numbers import NUMBER_FORMS, check_name, parse_integer, parse_number
 from .parts import Device, Figure, Link, MachineError, Memory, assumed, settings
@@ -137,9 +138,11 @@ class Machine:
             found.setdefault(link.b, []).append((link, link.a, False))
         return found
 
-    def _named(self, kind: str, parts: tuple, name: str):
-        _check_name(f"{self.name}: {kind}", name, [part.name for part in parts])
-        return next(part for part in parts if part.name == name)
+    def _named(self, kind: str, parts: tuple, name: str) -> Any:
+        for part in parts:
+            if part.name == name:
+                return part
+        return _check_name(f"{self.name}: {kind}", name, [part.name for part in parts])
 
 
 def _figure(

@@ -9,8 +9,10 @@ from ..numbers import check_integer, check_number
 from ..workload.trace import Op
 
 __all__ = [
+    "ACCESSES",
     "MARKS",
     "SHARINGS",
+    "TRANSFERS",
     "Device",
     "Figure",
     "Link",
@@ -28,6 +30,8 @@ MARKS = ("given", "calibrated", "predicted", "assumed")
 RTL; or none of these."""
 
 SHARINGS = ("duplex", "half")
+TRANSFERS = ("shared", "apart")
+ACCESSES = ("in_turn", "at_once")
 
 _GIGA = 10**9
 
@@ -73,13 +77,23 @@ class _Part:
 
     name: str
     least: ClassVar[dict[str, int | float]] = {}
-    """The figures that the part has, and the least that each may be."""
+    """The figures that the part has, and the least that each may be. One whose default is None may
+    be missing."""
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """What else it has, and the texts that each may be."""
 
     def __post_init__(self) -> None:
         if not self.name or "." in self.name:
             raise MachineError(f"{self.name!r} cannot name a part: expected text without a dot")
+        for name, known in self.choices.items():
+            if (chosen := getattr(self, name)) not in known:
+                raise MachineError(
+                    f"{self.name}.{name} is {chosen!r}: expected one of {', '.join(known)}"
+                )
         for name, least in self.least.items():
             figure, key = getattr(self, name), f"{self.name}.{name}"
+            if figure is None and getattr(type(self), name, self) is None:
+                continue
             if not isinstance(figure, Figure) or figure.mark not in MARKS or not figure.source:
                 raise MachineError(
                     f"{key} is {figure!r}: expected a Figure with a source, marked as one of "
@@ -98,7 +112,14 @@ class Memory(_Part):
     capacity_bytes: Figure
     setting: str = ""
     """Where its capacity comes from, if it is a share of another memory's: that one's key."""
-    least: ClassVar[dict[str, int | float]] = {"capacity_bytes": 1}
+    total_gb_per_s: Figure | None = None
+    """All that goes in and out of it together, in 10^9 bytes a second; None if only links and
+    devices bound that."""
+    transfers: str = "shared"
+    """Who has that rate: transfers and the work of devices together (``shared``), or transfers have
+    it and work has it once more (``apart``)."""
+    least: ClassVar[dict[str, int | float]] = {"capacity_bytes": 1, "total_gb_per_s": 1e-3}
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"transfers": TRANSFERS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,18 +132,28 @@ class Device(_Part):
     """Rate between the device and its memory, in 10^9 bytes a second."""
     launch_ns: Figure
     """Nanoseconds that each operation takes besides."""
+    accesses: str = "in_turn"
+    """How it moves the bytes of an operation that lie in several memories: one after the other
+    (``in_turn``), or all together (``at_once``)."""
+    cache_bytes: Figure | None = None
+    """Its last level of cache, for :func:`~sw_driver.workload.cache.past_cache`."""
     least: ClassVar[dict[str, int | float]] = {
         "tflop_per_s": 1e-6,
         "gb_per_s": 1e-3,
         "launch_ns": 0,
+        "cache_bytes": 0,
     }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"accesses": ACCESSES}
+
+    def compute_ns(self, op: Op) -> int:
+        """How long the operation's arithmetic takes, in ns, rounded up."""
+        return -(-op.flops * _GIGA // round(self.tflop_per_s.value * 1000 * _GIGA))
 
     def cost(self, op: Op) -> int:
-        """How long the operation takes, in ns, rounded up."""
-        flop_per_s = round(self.tflop_per_s.value * 1000 * _GIGA)
-        compute_ns = -(-op.flops * _GIGA // flop_per_s)
+        """How long the operation takes, in ns, rounded up, if all it needs is in the device's
+        memory and nobody else uses that."""
         memory_ns = -(-op.nbytes * _GIGA // bytes_per_s(self.gb_per_s))
-        return max(compute_ns, memory_ns) + int(self.launch_ns.value)
+        return max(self.compute_ns(op), memory_ns) + int(self.launch_ns.value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,13 +178,10 @@ class Link(_Part):
         "write_gb_per_s": 1e-3,
         "latency_ns": 0,
     }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"sharing": SHARINGS}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sharing not in SHARINGS:
-            raise MachineError(
-                f"{self.name}.sharing is {self.sharing!r}: expected one of {', '.join(SHARINGS)}"
-            )
         if self.a == self.b:
             raise MachineError(f"link {self.name} has {self.a!r} at both ends")
 
@@ -184,6 +212,7 @@ def bytes_per_s(rate_gb_per_s: Figure) -> int:
 
 def settings(part: Memory | Device | Link) -> tuple[str, ...]:
     """Names of what can be overridden of a part."""
-    return tuple(
-        field.name for field in fields(part) if field.name in part.least or field.name == "sharing"
-    )
+    known = {name for name in (*part.least, *part.choices) if getattr(part, name) is not None}
+    if isinstance(part, Memory) and part.total_gb_per_s is None:
+        known.remove("transfers")  # on which nothing depends then
+    return tuple(field.name for field in fields(part) if field.name in known)

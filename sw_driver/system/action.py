@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .clock import Clock, Event
@@ -17,11 +17,13 @@ class Action(Event):
     first when it ends.
     """
 
-    __slots__ = ("after", "begin_ns", "end_ns", "label", "queue")
+    __slots__ = ("after", "awaited", "begin_ns", "end_ns", "label", "queue")
 
     begin_ns: int
     end_ns: int
     """Neither is there before its time."""
+    awaited: Sequence[Event]
+    """All that it had to wait for, if that is written down."""
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class Action(Event):
         self.value = None
         self.label = label
         self.queue = queue
+        self.awaited = ()
         self.after = list(after)
         """What it still waits for; the last is looked at first."""
 

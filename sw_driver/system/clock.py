@@ -28,21 +28,22 @@ _FIRST = 1 << 62
 
 
 class Event:
-    """Happens once, and calls ``callbacks`` with itself then."""
+    """Happens once, and calls ``callbacks`` with itself then. ``said`` is what it is, in words."""
 
-    __slots__ = ("callbacks", "clock", "happened", "value")
+    __slots__ = ("callbacks", "clock", "happened", "said", "value")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, said: str = "") -> None:
         self.clock = clock
         self.callbacks: list[Callable[[Any], object]] = []
         self.happened = False
         self.value: Any = None
         """What a process gets that waits for it."""
+        self.said = said
 
     @property
     def what(self) -> str:
         """What somebody waits for who waits for it, in words."""
-        return f"an event ({type(self).__name__}) that nobody lets happen"
+        return self.said or f"an event ({type(self).__name__}) that nobody lets happen"
 
     def succeed(self, value: Any = None) -> None:
         """Lets it happen now, after what is due now already."""
@@ -121,8 +122,8 @@ class Clock:
         self._numbers = count()
         self._at_end: list[Callable[[], object]] = []
 
-    def event(self) -> Event:
-        return Event(self)
+    def event(self, said: str = "") -> Event:
+        return Event(self, said)
 
     def timeout(self, duration_ns: int) -> Event:
         """An event that happens so much later. Raises :class:`EngineError` if that is before."""

@@ -1,30 +1,39 @@
-"""Runs a training step on an engine: under a policy that decides as it goes, or by a plan."""
+"""Runs training steps on an engine, under a policy that decides as they go."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from itertools import accumulate
 
-from ..numbers import check_integer
-from ..workload.trace import PHASES, Op, Tensor, Trace
+from ..numbers import check_integer, check_name
+from ..workload.trace import PHASES, Op, Trace
 from .action import Action
 from .clock import Event, Steps
 from .engine import Engine
 from .errors import EngineError
+from .work import Work
 
-__all__ = ["Cost", "Free", "Move", "Plan", "Policy", "Run", "Step", "drive", "replay"]
+__all__ = ["ORDERS", "Cost", "Policy", "Step", "drive"]
 
-Cost = Callable[[Op, str], int]
-"""How long an operation takes on the device of that name, in ns."""
+ORDERS = ("program", "ready")
+"""In which devices may take operations."""
+
+Cost = Callable[[Op, str], Work | int]
+"""What an operation takes on the device of that name, in ns or as work that moves bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """When a step was done."""
+    """When a training step was done, or several on end."""
 
     begin_ns: int
     end_ns: int
     """When nothing was left to do, transfers that the policy began included."""
+    step_end_ns: tuple[int, ...]
+    """When the last operation of each step was done, and of those before it."""
     phase_end_ns: Mapping[str, int]
     """When the last operation of each phase was done; phases without operations are not in it."""
 
@@ -34,9 +43,9 @@ class Step:
 
     @property
     def phase_ns(self) -> dict[str, int]:
-        """How long each phase took from the end of those before it; what overlaps them, counts for
-        them."""
-        before_ns, found = self.begin_ns, {}
+        """How long each phase of the last step took from the end of what came before it; what
+        overlaps them, counts for them."""
+        before_ns, found = (self.begin_ns, *self.step_end_ns)[-2], {}
         for phase, end_ns in self.phase_end_ns.items():
             found[phase] = max(end_ns - before_ns, 0)
             before_ns = max(end_ns, before_ns)
@@ -53,11 +62,11 @@ class Policy:
 
     def before(self, op: Op) -> Iterable[Event]:
         """What the operation waits for. Called when the framework queues it, which may be long
-        before it runs."""
+        before it runs; in order of readiness, when those that it depends on are done."""
         return ()
 
     def after(self, op: Op) -> None:
-        """Called when it is done."""
+        """Called when it is done, if it was placed."""
 
 
 def drive(
@@ -68,192 +77,152 @@ def drive(
     device: str = "",
     ahead_ops: int | None = None,
     cost: Cost | None = None,
+    order: str = "program",
 ) -> Step:
-    """Runs a step, as a framework does that queues the operations in program order.
+    """Runs a step, or the steps of a trace that is unrolled, one of which may begin before the one
+    before it is done.
 
-    Each device runs its own in that order, in the queue of its name; one that needs what another
-    device computed waits for it.
+    Each device runs its operations in the queue of its name; one that needs what another device
+    computed waits for it.
 
     Parameters
     ----------
     device: the default one; the machine's first if not given.
-    ahead_ops: how many operations the framework queues ahead of the oldest that is not done;
-        without it all at once.
-    cost: such as a profile's ``ns``; by what the devices say if not given.
+    ahead_ops: how many operations a framework queues ahead of the oldest that is not done; without
+        it all at once. Only for program order.
+    cost: such as a profile's ``ns``, or :func:`~sw_driver.system.work.work_of` by where the tensors
+        are; asked when the operation begins. By what the devices say if not given.
+    order: of :data:`ORDERS`. As a framework that queues operations in program order; or, each time
+        that a device is free, of those placed there that wait for nothing the first in program
+        order.
     """
+    check_name("order", order, ORDERS)
     if ahead_ops is not None:
         check_integer("ahead_ops", ahead_ops, 0)
+        if order == "ready":
+            raise EngineError(f"ahead_ops is {ahead_ops}: expected order='program', or None")
     check_integer("the number of devices", len(engine.machine.devices))
-    default = device or engine.machine.devices[0].name
-    ask = cost or _costs(engine)
-    actions: dict[int, Action] = {}
+    run = _Run(engine, trace, policy, device or engine.machine.devices[0].name, cost)
+    begin_ns = engine.now_ns
+    if order == "program":
+        engine.process(run.in_program_order(ahead_ops), "framework")
+    else:
+        _Ready(run)
+    engine.run()
+    return run.step(begin_ns)
 
-    def host() -> Steps:
-        for op in trace.ops:
+
+class _Run:
+    """A trace at work."""
+
+    def __init__(
+        self, engine: Engine, trace: Trace, policy: Policy, default: str, cost: Cost | None
+    ) -> None:
+        self.engine, self.trace, self.policy, self.default = engine, trace, policy, default
+        devices = engine.machine.device
+        self.cost: Cost = cost or (lambda op, device: devices(device).cost(op))
+        self.actions: dict[int, Action] = {}
+
+    def in_program_order(self, ahead_ops: int | None) -> Steps:
+        actions, policy = self.actions, self.policy
+        for op in self.trace.ops:
             if ahead_ops is not None and op.id - ahead_ops - 1 in actions:
                 yield actions[op.id - ahead_ops - 1]
             place = policy.place(op)
             after = list(policy.before(op))
+            if place is not None:
+                self.queue(op, place or self.default, after)
+
+    def queue(self, op: Op, place: str, after: list[Event]) -> Action:
+        actions, policy = self.actions, self.policy
+        for needed in self.trace.dependencies[op.id]:
+            if needed in actions and actions[needed].queue != place:
+                after.append(actions[needed])
+        label = _label(self.trace, op)
+        queue = self.engine.queue(place)
+        action = actions[op.id] = queue.work(partial(self.cost, op, place), label, after, op.phase)
+        action.callbacks.append(lambda _: policy.after(op))
+        return action
+
+    def step(self, begin_ns: int) -> Step:
+        phases: dict[str, int] = {}
+        steps = [begin_ns] * self.trace.steps
+        length = len(self.trace.ops) // len(steps)
+        for op in self.trace.ops:
+            if op.id in self.actions:
+                end_ns = self.actions[op.id].end_ns
+                phases[op.phase] = max(end_ns, phases.get(op.phase, 0))
+                steps[op.id // length] = max(end_ns, steps[op.id // length])
+        return Step(
+            begin_ns=begin_ns,
+            end_ns=self.engine.now_ns,
+            step_end_ns=tuple(accumulate(steps, max)),
+            phase_end_ns={phase: phases[phase] for phase in PHASES if phase in phases},
+        )
+
+
+class _Ready:
+    """Lets each device take the first of what is ready for it, whenever it is free."""
+
+    def __init__(self, run: _Run) -> None:
+        self.run = run
+        dependencies = run.trace.dependencies
+        self.needed = list(map(len, dependencies))
+        """Of each operation how many it depends on that are not done."""
+        self.dependents: list[list[int]] = [[] for _ in dependencies]
+        for number, needed in enumerate(dependencies):
+            for each in needed:
+                self.dependents[each].append(number)
+        self.waiting: dict[str, list[int]] = {}
+        """By device, heaps."""
+        self.at_work: set[str] = set()
+        self.ready([number for number, needed in enumerate(self.needed) if not needed])
+
+    def ready(self, numbers: list[int]) -> None:
+        """What these operations depend on is done."""
+        run = self.run
+        for number in numbers:  # to which is added meanwhile
+            op = run.trace.ops[number]
+            place, after = run.policy.place(op), list(run.policy.before(op))
             if place is None:
-                continue
-            place = place or default
-            queue, duration_ns = engine.queue(place), ask(op, place)
-            for needed in trace.dependencies[op.id]:
-                if needed in actions and actions[needed].queue != place:
-                    after.append(actions[needed])
-            action = queue.execute(duration_ns, _label(trace, op), after, op.phase)
-            action.callbacks.append(lambda _, op=op: policy.after(op))
-            actions[op.id] = action
+                numbers += self.done(number)
+            elif after:
+                steps = self.wait(number, place or run.default, after)
+                run.engine.process(steps, _label(run.trace, op))
+            else:
+                self.add(number, place or run.default)
 
-    begin_ns = engine.now_ns
-    engine.process(host(), "framework")
-    return _step(engine, trace, begin_ns, actions)
+    def done(self, number: int) -> list[int]:
+        """What is ready when this one is done."""
+        for each in self.dependents[number]:
+            self.needed[each] -= 1
+        return [each for each in self.dependents[number] if not self.needed[each]]
 
+    def wait(self, number: int, place: str, after: list[Event]) -> Steps:
+        yield from after
+        self.add(number, place)
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """Runs an operation in its device's queue. What it writes and has no place yet gets one."""
+    def add(self, number: int, place: str) -> None:
+        heappush(self.waiting.setdefault(place, []), number)
+        self.go_on(place)
 
-    op: int
-    device: str
-    after: tuple[int, ...] = ()
-    """Numbers of actions of the plan before this one; the same for the others."""
+    def go_on(self, place: str) -> None:
+        """Lets a device take the next, when it is known what else is ready now."""
+        if place not in self.at_work:
+            self.run.engine.clock.at_end(partial(self.take, place))
 
+    def take(self, place: str) -> None:
+        waiting = self.waiting[place]
+        if place not in self.at_work and waiting:
+            self.at_work.add(place)
+            op = self.run.trace.ops[heappop(waiting)]
+            self.run.queue(op, place, []).callbacks.append(partial(self.ended, op.id, place))
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Move:
-    """Takes room for a tensor, waiting for it, brings it there, and gives its old place back."""
-
-    tensor: int
-    source: str
-    target: str
-    after: tuple[int, ...] = ()
-    keep: bool = False
-    """Whether it stays in the old place, too."""
-    queue: str = ""
-    """In whose order it is; that of its two ends if not given."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Free:
-    """Gives back the place of a tensor."""
-
-    tensor: int
-    memory: str
-    after: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What to do, in the order in which each queue does it.
-
-    Raises :class:`EngineError` for an action that waits for itself or a later one.
-    """
-
-    actions: tuple[Run | Move | Free, ...]
-    placed: Mapping[int, str] = field(default_factory=dict)
-    """In which memory a tensor is at the beginning."""
-
-    def __post_init__(self) -> None:
-        for number, action in enumerate(self.actions):
-            for other in action.after:
-                if type(other) is not int or not 0 <= other < number:
-                    raise EngineError(
-                        f"action {number}, {action}, waits for {other}, not before it"
-                    )
-
-
-def replay(engine: Engine, trace: Trace, plan: Plan, *, cost: Cost | None = None) -> Step:
-    """Does what the plan says; tensors hold memory by their ids.
-
-    Raises :class:`EngineError` for a tensor that is not where it is needed when it is,
-    :class:`~sw_driver.system.errors.NoRoomError` if ``placed`` does not fit, and
-    :class:`~sw_driver.device.errors.DeadlockError` if room never comes.
-    """
-    begin_ns, ask = engine.now_ns, cost or _costs(engine)
-    for action in plan.actions:
-        known = trace.ops if isinstance(action, Run) else trace.tensors
-        number = action.op if isinstance(action, Run) else action.tensor
-        if type(number) is not int or not 0 <= number < len(known):
-            raise EngineError(
-                f"{action}: the trace {trace.name} has {len(known)} of them, from 0 on"
-            )
-    for tensor, memory in plan.placed.items():
-        if type(tensor) is not int or not 0 <= tensor < len(trace.tensors):
-            raise EngineError(f"tensor {tensor} is placed: {trace.name} has {len(trace.tensors)}")
-        engine.memory(memory).take(tensor, trace.tensors[tensor].nbytes)
-    events: list[Event] = []
-    runs: dict[int, Action] = {}
-    for action in plan.actions:
-        after = [events[number] for number in action.after]
-        if isinstance(action, Run):
-            if action.op in runs:
-                raise EngineError(f"operation {action.op} runs twice")
-            runs[action.op] = event = _run(engine, trace, action, after, ask)
-        elif isinstance(action, Move):
-            event = _move(engine, trace.tensors[action.tensor], action, after)
-        else:
-            event = engine.process(_free(engine, action, after), f"free tensor {action.tensor}")
-        events.append(event)
-    return _step(engine, trace, begin_ns, runs)
-
-
-def _run(engine: Engine, trace: Trace, action: Run, after: list[Event], ask: Cost) -> Action:
-    op, device = trace.ops[action.op], engine.machine.device(action.device)
-
-    def run() -> Steps:
-        here = engine.memory(device.memory)
-        for tensor in op.reads:
-            _expect(engine, tensor, here.name, f"operation {op.id}, {_label(trace, op)},")
-        for tensor in op.writes:
-            if not here.holds(tensor):
-                yield here.room(trace.tensors[tensor].nbytes, tensor)
-        yield engine.clock.timeout(ask(op, device.name))
-
-    return engine.queue(device.name).call(run, _label(trace, op), after, op.phase)
-
-
-def _move(engine: Engine, tensor: Tensor, action: Move, after: list[Event]) -> Action:
-    source, target, label = action.source, action.target, f"tensor {tensor.id}"
-
-    def move() -> Steps:
-        _expect(engine, tensor.id, source, f"its move to {target}")
-        yield engine.memory(target).room(tensor.nbytes, tensor.id)
-        yield engine.transfer(tensor.nbytes, source, target, label)
-        if not action.keep:
-            engine.memory(source).give(tensor.id)
-
-    queue = engine.queue(action.queue or f"{source} to {target}")
-    return queue.call(move, label, after, "move")
-
-
-def _free(engine: Engine, action: Free, after: list[Event]) -> Steps:
-    yield from after
-    engine.memory(action.memory).give(action.tensor)
-
-
-def _costs(engine: Engine) -> Cost:
-    return lambda op, device: engine.machine.device(device).cost(op)
+    def ended(self, number: int, place: str, _: Event) -> None:
+        self.at_work.remove(place)
+        self.ready(self.done(number))
+        self.go_on(place)
 
 
 def _label(trace: Trace, op: Op) -> str:
     return f"{trace.layers[op.layer]} {op.kind}"
-
-
-def _step(engine: Engine, trace: Trace, begin_ns: int, actions: Mapping[int, Action]) -> Step:
-    engine.run()
-    ends: dict[str, int] = {}
-    for phase in PHASES:
-        found = [action.end_ns for op, action in actions.items() if trace.ops[op].phase == phase]
-        if found:
-            ends[phase] = max(found)
-    return Step(begin_ns=begin_ns, end_ns=engine.now_ns, phase_end_ns=ends)
-
-
-def _expect(engine: Engine, tensor: int, memory: str, who: str) -> None:
-    if not engine.memory(memory).holds(tensor):
-        places = [name for name, account in engine.memories.items() if account.holds(tensor)]
-        raise EngineError(
-            f"at {engine.now_ns} ns {who} needs tensor {tensor} in memory {memory!r}: it is "
-            + (f"in {', '.join(places)}" if places else "nowhere")
-        )

@@ -20,24 +20,17 @@ from .action import Action
 from .clock import Clock, Event, Process, Steps
 from .conservation import check_log
 from .errors import EngineError
-from .log import Log, Ran, Transferred
+from .log import Log, Ran, Transferred, Worked
 from .memory import Account
 from .network import Network, Transfer
+from .work import Flow, Work
 
 __all__ = ["Engine", "Queue"]
 
+_NEVER = 1 << 62
+
 _NAMED = 8
 """So many of those who wait are named in a message."""
-
-
-class _Execute(Action):
-    __slots__ = ("category", "duration_ns")
-
-    category: str
-    duration_ns: int
-
-    def begin(self, now_ns: int) -> None:
-        self.clock.at(now_ns + self.duration_ns, self.happen)
 
 
 class _Call(Action):
@@ -52,6 +45,59 @@ class _Call(Action):
 
     def _returned(self, process: Event) -> None:
         self.succeed(process.value)
+
+
+class _Do(Action):
+    __slots__ = ("ask", "category", "engine", "moved", "parts", "work")
+
+    ask: Callable[[], Work | int]
+    category: str
+    engine: Engine
+    work: Work
+    moved: list[Transfer]
+    """Its flows that have begun."""
+    parts: int
+    """So many are not over: the time, and each flow."""
+
+    def begin(self, now_ns: int) -> None:
+        asked = self.ask()
+        if type(asked) is int and asked >= 0:
+            self.work = Work(asked)
+            self.clock.at(now_ns + asked, self.happen)
+            return
+        self.work = work = asked if isinstance(asked, Work) else Work(asked)
+        for each in (work.duration_ns, work.launch_ns):
+            if type(each) is not int or each < 0:
+                check_integer(f"what {self.label!r} takes, in ns,", each, 0, error=EngineError)
+        self.parts = 1 + len(work.flows)
+        self.clock.at(now_ns + work.launch_ns, self._launched)
+
+    def _launched(self) -> None:
+        self.clock.at(self.clock.now_ns + self.work.duration_ns, self._over)
+        flows = self.work.flows
+        if flows and self.engine.machine.device(self.queue).accesses == "in_turn":
+            flows = flows[:1]
+        for flow in flows:
+            self._move(flow)
+
+    def _move(self, flow: Flow) -> None:
+        network = self.engine.network
+        transfer = Transfer(network, "", *flow, self.label, (), self._arrived, device=self.queue)
+        self.moved.append(transfer)
+        transfer.proceed()
+
+    def _arrived(self, transfer: Transfer) -> None:
+        transfer.end_ns = self.clock.now_ns
+        if self.engine.recording:
+            self.engine.record(transfer)
+        if len(self.moved) < len(self.work.flows):
+            self._move(self.work.flows[len(self.moved)])
+        self._over()
+
+    def _over(self) -> None:
+        self.parts -= 1
+        if not self.parts:
+            self.happen()
 
 
 class Queue:
@@ -75,8 +121,20 @@ class Queue:
         """An entry that takes so long, once those before it and ``after`` are over."""
         what = f"what {label!r} takes, in ns,"
         duration_ns = check_integer(what, duration_ns, 0, error=EngineError)
-        action = _Execute(self.engine.clock, self.name, label, after, self._ended)
-        action.duration_ns = duration_ns
+        return self.work(lambda: duration_ns, label, after, category)
+
+    def work(
+        self,
+        ask: Callable[[], Work | int],
+        label: str,
+        after: Iterable[Event] = (),
+        category: str = "work",
+    ) -> Action:
+        """An entry that takes what ``ask`` says when it begins: ns, or a
+        :class:`~sw_driver.system.work.Work`. If that moves bytes, the queue's name is its
+        device's."""
+        action = _Do(self.engine.clock, self.name, label, after, self._ended)
+        action.ask, action.engine, action.moved = ask, self.engine, []
         action.category = category
         return self._add(action)
 
@@ -104,6 +162,8 @@ class Queue:
         return self._add(action)
 
     def _add(self, action: Any) -> Any:
+        if self.engine.log is not None:
+            action.awaited = tuple(action.after)
         if self.head is None:
             self.head = action
             action.proceed()
@@ -194,6 +254,8 @@ class Engine:
         :class:`~sw_driver.machine.parts.MachineError` if there is no route.
         """
         transfer = Transfer(self.network, "", nbytes, source, target, label, after, self._ended)
+        if self.log is not None:
+            transfer.awaited = tuple(transfer.after)
         self._pending[transfer] = None
         transfer.proceed()
         return transfer
@@ -229,21 +291,27 @@ class Engine:
     def record(self, action: Any) -> None:
         """Writes down what has ended now, for the log and the timeline."""
         log, timeline = self.log, self.timeline
-        begin_ns, end_ns = action.begin_ns, action.end_ns
+        begin_ns, end_ns = times = action.begin_ns, action.end_ns
+        waited = [each for each in action.awaited if isinstance(each, Action)]
+        after_ns = max((getattr(each, "end_ns", _NEVER) for each in waited), default=0)
         tracks = [f"queue {action.queue}"] if action.queue else []
         moved = {}
         if type(action) is Transfer:
             path, nbytes = action.path, action.nbytes
             moved = {"nbytes": nbytes, "from": path.source, "to": path.target}
             if log is not None:
-                of_path = (nbytes, path.source, path.target)
+                number, of_path = action.number, (nbytes, path.source, path.target)
                 log.transferred.append(
-                    Transferred(action.number, action.label, *of_path, begin_ns, end_ns)
+                    Transferred(number, action.label, *of_path, *times, after_ns, action.device)
                 )
             if timeline is not None:
                 tracks += [self._track(link, writing, action) for link, writing in path.hops]
         if log is not None and action.queue:
-            log.ran.append(Ran(action.queue, action.label, begin_ns, end_ns))
+            log.ran.append(Ran(action.queue, action.label, *times, after_ns))
+            if isinstance(action, _Do):
+                work, moved_by = action.work, tuple(each.number for each in action.moved)
+                of_work = (work.launch_ns, work.duration_ns, work.flows)
+                log.worked.append(Worked(action.queue, *times, *of_work, moved_by))
         if timeline is not None:
             for track in tracks:
                 timeline.track(track)

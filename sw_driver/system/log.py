@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Held", "Log", "Ran", "Segment", "Transferred"]
+__all__ = ["Held", "Log", "Ran", "Segment", "Transferred", "Worked"]
 
 
 class Ran(NamedTuple):
@@ -15,6 +16,8 @@ class Ran(NamedTuple):
     label: str
     begin_ns: int
     end_ns: int
+    after_ns: int = 0
+    """When the last of those ended that it had to wait for."""
 
 
 class Transferred(NamedTuple):
@@ -27,6 +30,24 @@ class Transferred(NamedTuple):
     begin_ns: int
     """The latency comes first."""
     end_ns: int
+    after_ns: int = 0
+    device: str = ""
+    """Whose work it is a part of, if it is no transfer between memories."""
+
+
+class Worked(NamedTuple):
+    """A device did work, of time or of bytes, too."""
+
+    device: str
+    begin_ns: int
+    end_ns: int
+    launch_ns: int
+    duration_ns: int
+    """Without what passes before."""
+    flows: Sequence[tuple[int, str, str]]
+    """Bytes of each, from where, and to where."""
+    moved: tuple[int, ...]
+    """Numbers of its :class:`Transferred`, in the order of the flows."""
 
 
 class Segment(NamedTuple):
@@ -54,5 +75,6 @@ class Held(NamedTuple):
 class Log:
     ran: list[Ran] = field(default_factory=list)
     transferred: list[Transferred] = field(default_factory=list)
+    worked: list[Worked] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)

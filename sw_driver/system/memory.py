@@ -53,6 +53,7 @@ class Account:
         self.peak_bytes = 0
         self._held: dict[Hashable, int] = {}
         self._waiting: deque[_Room] = deque()
+        self._watching: list[_Room] = []
 
     def holds(self, key: Hashable) -> bool:
         return key in self._held
@@ -90,29 +91,47 @@ class Account:
         self.free_bytes += nbytes
         self._record(key, -nbytes)
         self._serve()
+        self.changed()
 
     def room(self, nbytes: int, key: Hashable) -> Event:
         """An event at which so much is free, and is taken; who asks first is served first.
 
         Raises :class:`NoRoomError` if the memory is smaller than that.
         """
+        room = self._room(nbytes, key)
+        self._waiting.append(room)
+        self._serve()
+        return room
+
+    def change(self, nbytes: int, key: Hashable) -> Event:
+        """An event at which there may be more room than now, for who needs so much and takes it
+        itself. Raises as :meth:`room`."""
+        room = self._room(nbytes, key)
+        self._watching.append(room)
+        return room
+
+    def changed(self) -> None:
+        """Lets those look who wait for a change."""
+        watching, self._watching = self._watching, []
+        for room in watching:
+            room.succeed()
+
+    def _room(self, nbytes: int, key: Hashable) -> _Room:
         what = f"memory {self.name!r}: what {key!r} asks for, in bytes,"
         if check_integer(what, nbytes, 0, error=EngineError) > self.capacity_bytes:
             raise NoRoomError(
                 f"memory {self.name!r}: there is never room for {nbytes} of its "
                 f"{self.capacity_bytes} bytes: raise {self._setting}"
             )
-        room = _Room(self, nbytes, key)
-        self._waiting.append(room)
-        self._serve()
-        return room
+        return _Room(self, nbytes, key)
 
     @property
     def lack(self) -> str:
         """What the first who waits needs, in words; empty if nobody waits."""
-        if not self._waiting:
+        waiting = (*self._waiting, *self._watching)
+        if not waiting:
             return ""
-        first, held = self._waiting[0], self.capacity_bytes - self.free_bytes
+        first, held = waiting[0], self.capacity_bytes - self.free_bytes
         return (
             f"memory {self.name!r} of {self.capacity_bytes} bytes is too small, as {first.key!r} "
             f"needs {first.nbytes} beside the {held} that are held: free more, or raise "

@@ -1,4 +1,4 @@
-"""Transfers over links that they share, each at its max-min fair rate.
+"""Transfers over links and memories that they share, each at its max-min fair rate.
 
 All transfers rise together until a link is full; those on it stay at that rate, the others rise on
 (progressive filling). Rates are whole bytes a second, rounded down, and what is left of a transfer
@@ -15,6 +15,7 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from ..machine.machine import Hop, Machine
+from ..machine.parts import Figure, bytes_per_s
 from ..numbers import check_integer
 from .action import Action
 from .clock import Clock, Entry, Event
@@ -29,7 +30,8 @@ _KNOWN = 1 << 14
 
 
 class Channel(NamedTuple):
-    """A budget that transfers share: a direction of a duplex link, or all of a half-duplex one."""
+    """A budget that transfers share: a direction of a duplex link, all of a half-duplex one, what a
+    memory moves, or what a device moves of its memory."""
 
     name: str
     budget: int
@@ -58,10 +60,11 @@ Share = tuple[Channel, int]
 
 
 class Transfer(Action):
-    """Bytes on their way from one memory to another."""
+    """Bytes on their way from one memory to another; of ``device``'s work, if that is given."""
 
     __slots__ = (
         "_entry",
+        "device",
         "due_ns",
         "left",
         "nbytes",
@@ -90,12 +93,15 @@ class Transfer(Action):
         label: str,
         after: Iterable[Event],
         ended: Callable[[Any], object],
+        device: str = "",
     ) -> None:
         super().__init__(network.clock, queue, label, after, ended)
-        what = f"what {label!r} moves, in bytes,"
-        self.nbytes = check_integer(what, nbytes, 0, error=EngineError)
+        if type(nbytes) is not int or nbytes < 0:
+            nbytes = check_integer(f"what {label!r} moves, in bytes,", nbytes, 0, error=EngineError)
+        self.nbytes = nbytes
         self.network = network
-        self.path = network.path(source, target)
+        self.device = device
+        self.path = network.path(source, target, device)
         self.number = next(network.numbers)
         self._entry: Entry | None = None
 
@@ -142,7 +148,7 @@ class Transfer(Action):
 
 
 class Network:
-    """The links of a machine, and what is on them."""
+    """The links of a machine and its memories' rates, and what uses them."""
 
     def __init__(self, clock: Clock, machine: Machine, log: Log | None) -> None:
         self.clock = clock
@@ -150,8 +156,10 @@ class Network:
         self.numbers = count()
         """Of transfers."""
         self._machine = machine
-        self._shares: dict[tuple[str, bool], Share] = {}
-        self._paths: dict[tuple[str, str], Path] = {}
+        self._of_links: dict[tuple[str, bool], Share] = {}
+        self._others: dict[str, Channel] = {}
+        """Of memories and devices, by what they are called."""
+        self._paths: dict[tuple[str, str, str], Path] = {}
         self._counts: list[int] = []
         """How many transfers there are on each path, by its number."""
         self._known: dict[tuple[int, ...], list[tuple[Path, int]]] = {}
@@ -164,22 +172,46 @@ class Network:
             if link.sharing == "half":
                 budget = lcm(read, write)
                 channel = Channel(link.name, budget)
-                self._shares[link.name, False] = channel, budget // read
-                self._shares[link.name, True] = channel, budget // write
+                self._of_links[link.name, False] = channel, budget // read
+                self._of_links[link.name, True] = channel, budget // write
             else:
-                self._shares[link.name, False] = Channel(f"{link.name} read", read), 1
-                self._shares[link.name, True] = Channel(f"{link.name} write", write), 1
+                self._of_links[link.name, False] = Channel(f"{link.name} read", read), 1
+                self._of_links[link.name, True] = Channel(f"{link.name} write", write), 1
 
-    def path(self, source: str, target: str) -> Path:
-        """Raises as :meth:`Machine.route` does."""
-        path = self._paths.get((source, target))
+    def path(self, source: str, target: str, device: str = "") -> Path:
+        """Of a transfer; or, of a device's work, between its memory, which stands for the device,
+        and another, or this one itself. Raises as :meth:`Machine.route` does, and
+        :class:`EngineError` if neither end is the device's memory."""
+        path = self._paths.get((source, target, device))
         if path is None:
-            hops = self._machine.route(source, target)
-            shares = [self._shares[link.name, writing] for link, writing in hops]
+            machine, ends = self._machine, [source, target]
+            hops: tuple[Hop, ...] = ()
+            shares: list[Share] = []
+            does = machine.device(device) if device else None
+            if does is not None:
+                if does.memory not in ends:
+                    raise EngineError(
+                        f"the work of device {device!r} moves bytes from {source!r} to {target!r}: "
+                        f"expected its memory, {does.memory!r}, at one end"
+                    )
+                ends.remove(does.memory)
+            if does is not None and ends == [does.memory]:
+                shares.append(self._other(f"device {device}", does.gb_per_s))
+            else:
+                hops = machine.route(source, target)
+                shares += [self._of_links[link.name, writing] for link, writing in hops]
+            for memory in machine.memories:
+                if memory.name in ends and memory.total_gb_per_s is not None:
+                    whose = " for work" * (does is not None and memory.transfers == "apart")
+                    name = f"memory {memory.name}{whose}"
+                    shares.append(self._other(name, memory.total_gb_per_s))
             path = Path(len(self._paths), source, target, hops, shares)
-            self._paths[source, target] = path
+            self._paths[source, target, device] = path
             self._counts.append(0)
         return path
+
+    def _other(self, name: str, gb_per_s: Figure) -> Share:
+        return self._others.setdefault(name, Channel(name, bytes_per_s(gb_per_s))), 1
 
     def add(self, transfer: Transfer) -> None:
         """Its latency is over."""

@@ -1,8 +1,10 @@
-"""A training step under a policy, and by a plan."""
+"""Training steps under a policy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -10,43 +12,52 @@ from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import MachineError
 from sw_driver.machine.tiny import TINY
 from sw_driver.system.clock import Event
-from sw_driver.system.driving import Free, Move, Plan, Policy, Run, Step, drive, replay
+from sw_driver.system.driving import ORDERS, Policy, Step, drive
 from sw_driver.system.engine import Engine
-from sw_driver.system.errors import EngineError, NoRoomError
+from sw_driver.system.errors import EngineError
 from sw_driver.system.network import Transfer
-from sw_driver.workload.trace import Op, Tensor, Trace
+from sw_driver.system.work import work_of
+from sw_driver.workload.trace import KINDS, Op, Stage, Tensor, Trace
 
 WEIGHTS, INPUT, ACTIVATION, GRADIENT = range(4)
-SIZES = (2000, 1000, 4000, 2000)
 
 
-def _op(number: int, phase: str, reads: Iterable[int], writes: Iterable[int], ns: int) -> Op:
-    return Op(
-        id=number,
-        kind=phase[:4],
-        layer=0,
-        phase=phase,
-        reads=tuple(reads),
-        writes=tuple(writes),
-        flops=1000 * (ns - 10),
-        nbytes=0,
+def _trace(kinds: str, ops: Iterable[tuple[str, str, str, int]]) -> Trace:
+    """Of tensors by their kinds' first letters, of 100 bytes; and of operations: phase, what they
+    read and write by those tensors' numbers, and flops."""
+    known = {kind[0]: kind for kind in KINDS}
+    return Trace(
+        name="test",
+        tensors=tuple(
+            Tensor(id=number, nbytes=100, kind=known[kind]) for number, kind in enumerate(kinds)
+        ),
+        ops=tuple(
+            Op(
+                id=number,
+                kind=phase[:4],
+                layer=0,
+                stage=0,
+                phase=phase,
+                reads=tuple(map(int, reads)),
+                writes=tuple(map(int, writes)),
+                read_bytes=(0,) * len(reads),
+                write_bytes=(0,) * len(writes),
+                flops=flops,
+            )
+            for number, (phase, reads, writes, flops) in enumerate(ops)
+        ),
+        layers=("layer",),
+        stages=(Stage(name="layer", phase="forward"),),
     )
 
 
-TRACE = Trace(
-    name="test",
-    tensors=tuple(
-        Tensor(id=number, nbytes=nbytes, kind=kind)
-        for number, (nbytes, kind) in enumerate(
-            zip(SIZES, ("parameter", "input", "activation", "gradient"), strict=True)
-        )
+TRACE = _trace(
+    "piag",
+    (
+        ("forward", "01", "2", 90_000),
+        ("backward", "20", "3", 190_000),
+        ("update", "30", "0", 40_000),
     ),
-    ops=(
-        _op(0, "forward", (WEIGHTS, INPUT), (ACTIVATION,), 100),
-        _op(1, "backward", (ACTIVATION, WEIGHTS), (GRADIENT,), 200),
-        _op(2, "update", (GRADIENT, WEIGHTS), (WEIGHTS,), 50),
-    ),
-    layers=("layer",),
 )
 """On the tiny machine's GPU the operations take 100, 200 and 50 ns."""
 
@@ -54,9 +65,8 @@ TRACE = Trace(
 def test_without_a_policy_operations_follow_each_other() -> None:
     engine = Engine(TINY, record=True)
     step = drive(engine, TRACE, Policy())
-    assert step == Step(
-        begin_ns=0, end_ns=350, phase_end_ns={"forward": 100, "backward": 300, "update": 350}
-    )
+    ends_ns = {"forward": 100, "backward": 300, "update": 350}
+    assert step == Step(begin_ns=0, end_ns=350, step_end_ns=(350,), phase_end_ns=ends_ns)
     assert step.phase_ns == {"forward": 100, "backward": 200, "update": 50}
     assert engine.queue("gpu").busy_ns == step.total_ns == 350
     assert engine.log is not None
@@ -117,7 +127,8 @@ def test_a_policy_may_leave_operations_to_itself_and_costs_may_be_others() -> No
 
     engine = Engine(TINY)
     step = drive(engine, TRACE, Forward(), device="cpu", cost=lambda op, device: len(device))
-    assert step == Step(begin_ns=0, end_ns=3 + 1100, phase_end_ns={"forward": 3})
+    end_ns = 3 + 1100
+    assert step == Step(begin_ns=0, end_ns=end_ns, step_end_ns=(3,), phase_end_ns={"forward": 3})
 
 
 def test_an_unknown_place_is_refused() -> None:
@@ -129,77 +140,152 @@ def test_an_unknown_place_is_refused() -> None:
         drive(Engine(TINY), TRACE, Elsewhere())
 
 
-PLACED = {WEIGHTS: "host", INPUT: "gpu"}
-ACTIONS = (
-    Move(tensor=WEIGHTS, source="host", target="gpu", keep=True),
-    Run(op=0, device="gpu", after=(0,)),
-    Free(tensor=INPUT, memory="gpu", after=(1,)),
-    Move(tensor=ACTIVATION, source="gpu", target="host", after=(1,)),
-    Move(tensor=ACTIVATION, source="host", target="gpu", after=(3,)),
-    Run(op=1, device="gpu", after=(4,)),
-    Free(tensor=ACTIVATION, memory="gpu", after=(5,)),
-    Run(op=2, device="gpu"),
+BRANCHES = _trace(
+    "tttttt",
+    (
+        ("forward", "", "0", 10),
+        ("forward", "0", "1", 30),
+        ("forward", "1", "2", 20),
+        ("forward", "0", "3", 5),
+        ("forward", "0", "4", 5),
+        ("forward", "3", "5", 10),
+    ),
 )
 
 
-def test_a_plan_is_replayed() -> None:
+class _Placed(Policy):
+    """Has some operations on the processor; notes when each is done."""
+
+    def __init__(self, engine: Engine, on_cpu: Iterable[int], left_out: Iterable[int] = ()) -> None:
+        self.engine, self.on_cpu, self.left_out = engine, set(on_cpu), set(left_out)
+        self.placed: dict[int, int] = {}
+        self.done: dict[int, int] = {}
+
+    def place(self, op: Op) -> str | None:
+        self.placed[op.id] = self.engine.now_ns
+        if op.id in self.left_out:
+            return None
+        return "cpu" if op.id in self.on_cpu else "gpu"
+
+    def after(self, op: Op) -> None:
+        self.done[op.id] = self.engine.now_ns
+
+
+def _done(
+    trace: Trace, order: str, on_cpu: Iterable[int], left_out: Iterable[int] = ()
+) -> tuple[_Placed, Step]:
     engine = Engine(TINY, record=True)
-    step = replay(engine, TRACE, Plan(actions=ACTIONS, placed=PLACED))
-    moved = 1100 + 100 + 2100 + 2100
-    assert step.phase_end_ns == {
-        "forward": 1200,
-        "backward": moved + 200,
-        "update": moved + 250,
-    }
-    gpu, host = engine.memory("gpu"), engine.memory("host")
-    assert gpu.held == {WEIGHTS: 2000, GRADIENT: 2000}
-    assert gpu.peak_bytes == 2000 + 4000 + 2000
-    assert host.held == {WEIGHTS: 2000}
+    policy = _Placed(engine, on_cpu, left_out)
+    step = drive(engine, trace, policy, order=order, cost=lambda op, _: op.flops)
+    engine.check()
+    return policy, step
+
+
+def test_a_free_device_takes_the_first_that_is_ready() -> None:
+    policy, step = _done(BRANCHES, "program", (1, 5))
+    assert policy.done == {0: 10, 1: 40, 2: 60, 3: 65, 4: 70, 5: 75}
+    policy, step = _done(BRANCHES, "ready", (1, 5))
+    assert policy.done == {0: 10, 3: 15, 4: 20, 1: 40, 5: 50, 2: 60}
+    assert policy.placed == {0: 0, 1: 10, 3: 10, 4: 10, 5: 15, 2: 40}
+    assert (step.end_ns, step.step_end_ns, step.phase_ns) == (60, (60,), {"forward": 60})
+
+
+def test_a_step_begins_before_the_one_before_it_is_done() -> None:
+    twice = BRANCHES.unrolled(2)
+    policy, step = _done(twice, "program", (1, 5, 7, 11))
+    assert policy.done[6] == 80
+    assert step.step_end_ns == (75, 145)
+    policy, step = _done(twice, "ready", (1, 5, 7, 11))
+    # The GPU: 0, 3, 4, 6, 9, 10, at 40 2, at 80 8; the processor: 1, 5, 7, 11.
+    ends_ns = {6: 30, 9: 35, 10: 40, 2: 60, 5: 50, 7: 80, 11: 90, 8: 100}
+    assert {op: policy.done[op] for op in ends_ns} == ends_ns
+    assert step.step_end_ns == (60, 100)
+    assert step.phase_ns == {"forward": 40}
+
+
+def test_what_is_ready_at_one_moment_is_in_program_order() -> None:
+    """At 15 the GPU ends 1, and only then the processor 2, which lets 3 be ready beside 4."""
+    ops = [("", "0", 10), ("0", "1", 5), ("0", "2", 5), ("2", "3", 5), ("0", "4", 5)]
+    trace = _trace("ttttt", [("forward", *each) for each in ops])
+    policy, _ = _done(trace, "ready", (2,))
+    assert policy.done == {0: 10, 1: 15, 2: 15, 3: 20, 4: 25}
+
+
+def test_random_operations_wait_for_what_they_need_and_for_nothing_else() -> None:
+    for seed in range(40):
+        random = Random(seed)
+        ops = []
+        for number in range(10):
+            before = "".join(map(str, range(number)))
+            reads = "".join(random.sample(before, min(number, random.randint(0, 2))))
+            also = random.choice(before) if number and random.random() < 0.3 else ""
+            ops.append(("forward", reads, f"{number}{also}", random.randint(1, 50)))
+        trace = _trace("".join(random.choices("pt", k=10)), ops).unrolled(2)
+        on_cpu = {op.id for op in trace.ops if random.random() < 0.5}
+        for order in ORDERS:
+            done = _done(trace, order, on_cpu)[0].done
+            begun = {op.id: done[op.id] - op.flops for op in trace.ops}
+            ready = [max((done[each] for each in of), default=0) for of in trace.dependencies]
+            assert all(ready[op] <= begun[op] for op in begun)
+            for op in begun if order == "ready" else ():
+                own = [each for each in begun if (each in on_cpu) == (op in on_cpu)]
+                shared = [min(done[n], begun[op]) - max(begun[n], ready[op]) for n in own]
+                assert sum(ns for ns in shared if ns > 0) == begun[op] - ready[op]
+                assert all(n < op for n in own if ready[op] < begun[n] < begun[op])
+
+
+def test_what_is_left_out_lets_others_be_ready_when_it_would_be() -> None:
+    policy, step = _done(BRANCHES, "ready", (), (1, 3))
+    assert policy.done == {0: 10, 2: 30, 4: 35, 5: 45}
+    assert step.step_end_ns == (45,)
+
+
+def test_what_is_ready_waits_for_what_the_policy_says_and_lets_others_pass() -> None:
+    class Fetches(_Placed):
+        def before(self, op: Op) -> Iterable[Event]:
+            return [self.engine.clock.timeout(12)] if op.id == 3 else ()
+
+    engine = Engine(TINY)
+    policy = Fetches(engine, ())
+    drive(engine, BRANCHES, policy, order="ready", cost=lambda op, _: op.flops)
+    assert policy.done == {0: 10, 1: 40, 2: 60, 3: 65, 4: 70, 5: 80}
+
+    class Never(_Placed):
+        def before(self, op: Op) -> Iterable[Event]:
+            return [self.engine.clock.event()] if op.id == 3 else ()
+
+    engine = Engine(TINY)
+    with pytest.raises(DeadlockError, match="process 'layer forw' waits for an event"):
+        drive(engine, BRANCHES, Never(engine, ()), order="ready")
+
+
+def test_the_cost_is_by_where_tensors_are_when_the_operation_begins() -> None:
+    """The second operation reads an activation that was brought while it waited for the first."""
+    engine = Engine(TINY, record=True)
+    places = {0: "host", 2: "gpu"}
+    trace = replace(TRACE, ops=tuple(replace(op, **_whole(op)) for op in TRACE.ops))
+
+    class Brings(Policy):
+        def after(self, op: Op) -> None:
+            places[0] = "gpu"
+
+    step = drive(
+        engine,
+        trace,
+        Brings(),
+        cost=lambda op, device: work_of(TINY, op, device, lambda each: places.get(each, "")),
+    )
+    # 200 bytes of the GPU's take 2 ns; 100 of the host's a latency and 50.
+    assert step.phase_end_ns == {"forward": 10 + 2 + 150, "backward": 362, "update": 412}
     engine.check()
 
 
-def test_a_plan_waits_for_room() -> None:
-    """There is room for the activation once the input is on the disk: 1000 ns and its bytes."""
-    machine = TINY.override({"gpu.capacity_bytes": "6_500"})
-    fetch = Move(tensor=WEIGHTS, source="host", target="gpu")
-    evict = Move(tensor=INPUT, source="gpu", target="disk", after=(0,))
-    run = Run(op=0, device="gpu", after=(0,))
-    with pytest.raises(DeadlockError) as raised:
-        replay(Engine(machine), TRACE, Plan(actions=(fetch, run), placed=PLACED))
-    said = "process 'layer forw' waits for room for 4000 bytes in memory 'gpu'"
-    assert said in str(raised.value)
-    engine = Engine(machine, record=True)
-    step = replay(engine, TRACE, Plan(actions=(fetch, run, evict), placed=PLACED))
-    assert step.phase_end_ns == {"forward": 1100 + 1100 + 1000 + 100}
-    engine.check()
+def _whole(op: Op) -> dict[str, tuple[int, ...]]:
+    return {"read_bytes": (100,) * len(op.reads), "write_bytes": (100,) * len(op.writes)}
 
 
-@pytest.mark.parametrize(
-    ("actions", "said"),
-    [
-        ((Run(op=0, device="gpu"),), "operation 0, layer forw, needs tensor 0 .*: it is in host"),
-        (ACTIONS[:2] * 2, "operation 0 runs twice"),
-        (
-            (Move(tensor=GRADIENT, source="gpu", target="host"),),
-            "its move to host needs tensor 3 in memory 'gpu': it is nowhere",
-        ),
-        ((Free(tensor=0, memory="gpu", after=(0,)),), "waits for 0, not before it"),
-        ((Run(op=3, device="gpu"),), "op=3.*: the trace test has 3 of them"),
-        ((Free(tensor=-1, memory="gpu"),), "tensor=-1.*: the trace test has 4 of them"),
-        ((Free(tensor=0, memory="gpu"),), "memory 'gpu': 0 holds nothing to give back"),
-    ],
-)
-def test_plans_that_cannot_be_are_refused(actions: tuple, said: str) -> None:
-    with pytest.raises(EngineError, match=said):
-        replay(Engine(TINY), TRACE, Plan(actions=actions, placed=PLACED))
-
-
-def test_what_is_placed_has_to_be_and_to_fit() -> None:
-    with pytest.raises(EngineError, match="tensor 4 is placed: test has 4"):
-        replay(Engine(TINY), TRACE, Plan(actions=(), placed={4: "gpu"}))
-    with pytest.raises(NoRoomError, match="2 takes 4000 bytes, of 3000"):
-        replay(
-            Engine(TINY.override({"gpu.capacity_bytes": "3000"})),
-            TRACE,
-            Plan(actions=(), placed={ACTIVATION: "gpu"}),
-        )
+def test_orders_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="order is 'read': did you mean ready"):
+        drive(Engine(TINY), TRACE, Policy(), order="read")
+    with pytest.raises(EngineError, match="ahead_ops is 3: expected order='program', or None"):
+        drive(Engine(TINY), TRACE, Policy(), order="ready", ahead_ops=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ import pytest
 from hw_tests.driver.trace_reader import assert_sound, read_trace
 from sw_driver.device.errors import DeadlockError
 from sw_driver.device.timeline import Timeline
-from sw_driver.machine import MachineError
+from sw_driver.machine import MachineError, assumed
 from sw_driver.machine.tiny import TINY
 from sw_driver.system.clock import Clock, Steps
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError, NoRoomError
+from sw_driver.system.work import Flow, Work
 
 # Of the tiny machine: pcie 4 bytes a ns each way after 100 ns, ddr 2 either way, nvme 1 after 1000.
 
@@ -162,6 +164,84 @@ def test_the_end_of_a_transfer_may_come_nearer_and_go_back_to_where_it_was() -> 
     engine.check()
 
 
+_READS = Work(100, [Flow(600, "host", "gpu"), Flow(200, "disk", "gpu")], 10)
+
+
+@pytest.mark.parametrize(
+    ("accesses", "end_ns", "other_end_ns"),
+    [
+        # From 10 on of pcie's 4: 2 for the host's bytes until 310, then 1 for the disk's until 510;
+        # the rest is the other's, which has moved 40, 640 and, 87 ns later, its 900 bytes.
+        ("in_turn", 510, 397),
+        # From 10 on 1, 1.5 and 1.5; from 210 on without the disk's 2 and 2; from 360 on all.
+        ("at_once", 360, 425),
+    ],
+)
+def test_work_is_over_with_its_time_and_its_bytes_which_share_links(
+    accesses: str, end_ns: int, other_end_ns: int
+) -> None:
+    engine = Engine(TINY.override(_AT_ONCE | {"gpu.accesses": accesses}), record=True)
+    work = engine.queue("gpu").work(lambda: _READS, "reads")
+    other = engine.transfer(900, "root", "gpu", "other")
+    longer = engine.queue("gpu").work(lambda: Work(700, _READS.flows), "longer", after=[other])
+    engine.run()
+    assert _times(work, other) == [(0, end_ns), (0, other_end_ns)]
+    begin_ns = max(end_ns, other_end_ns)
+    assert _times(longer) == [(begin_ns, begin_ns + 700)]
+    assert engine.queue("gpu").busy_ns == end_ns + 700
+    engine.check()
+
+
+def test_work_waits_for_latencies_and_writes_go_the_other_way() -> None:
+    """The processor's are at the host's memory: of ddr's 2 each has 1."""
+    engine = Engine(TINY, record=True)
+    flows = [Flow(200, "gpu", "host"), Flow(100, "host", "gpu")]
+    work = engine.queue("cpu").work(lambda: Work(0, flows), "op")
+    copy = engine.transfer(1000, "gpu", "host", "copy")
+    engine.run()  # one from 100 to 300, one from 400 to 500; the copy has moved 200, 400 and 500
+    assert _times(work, copy) == [(0, 500), (0, 750)]
+    engine.check()
+
+
+@pytest.mark.parametrize(
+    ("transfers", "ends_ns"),
+    [
+        # Three have a byte a ns each, then the copy ddr's two.
+        ("shared", (300, 300, 400)),
+        # Two have 1.5 each, and the copy 2.
+        ("apart", (200, 200, 250)),
+    ],
+)
+def test_a_memory_has_a_rate_of_its_own(transfers: str, ends_ns: tuple[int, ...]) -> None:
+    memory = replace(TINY.memory("host"), total_gb_per_s=assumed(3, "a test"), transfers=transfers)
+    memories = tuple(memory if each.name == "host" else each for each in TINY.memories)
+    second = replace(TINY.device("cpu"), name="second", gb_per_s=assumed(50, "a test"))
+    machine = replace(TINY, memories=memories, devices=(*TINY.devices, second))
+    engine = Engine(machine.override(_AT_ONCE), record=True)
+    works = [
+        engine.queue(device).work(lambda: Work(0, [Flow(300, "host", "host")]), "op")
+        for device in ("cpu", "second")
+    ]
+    copy = engine.transfer(500, "host", "gpu", "copy")
+    engine.run()
+    assert tuple(each.end_ns for each in (*works, copy)) == ends_ns
+    engine.check()
+
+
+def test_what_work_takes_is_asked_when_it_begins() -> None:
+    engine, asked = Engine(TINY), []
+
+    def ask() -> int:
+        asked.append(engine.now_ns)
+        return 5
+
+    queue = engine.queue("gpu")
+    queue.work(ask, "one")
+    queue.work(ask, "two", after=[engine.clock.timeout(20)])
+    assert engine.run() == 25
+    assert asked == [0, 20]
+
+
 def test_memory_is_taken_given_and_counted() -> None:
     engine = Engine(TINY, record=True)
     gpu = engine.memory("gpu")
@@ -266,6 +346,19 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(EngineError, match="cycles of 200 MHz: expected 1000"):
         Engine(TINY, Timeline(backend="tiny", fabric_mhz=200))
     assert engine.run() == 0
+    flows = [Flow(1, "host", "gpu")]
+    with pytest.raises(MachineError, match="device is 'one': expected one of gpu, cpu"):
+        _works("one", Work(0, flows))
+    with pytest.raises(EngineError, match=r"'cpu' moves .* to 'disk': expected its memory, 'host'"):
+        _works("cpu", Work(0, [Flow(1, "gpu", "disk")]))
+    with pytest.raises(MachineError, match="is 'hots': did you mean host"):
+        _works("gpu", Work(0, [Flow(1, "hots", "gpu")]))
+
+
+def _works(queue: str, work: Work) -> None:
+    engine = Engine(TINY)
+    engine.queue(queue).work(lambda: work, "op")
+    engine.run()
 
 
 def test_the_timeline_has_how_full_memories_are(tmp_path: Path) -> None:

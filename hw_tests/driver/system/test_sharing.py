@@ -1,4 +1,4 @@
-"""Shares of links on random machines, against a reference that counts every nanosecond."""
+"""Who has what share on random machines, against a reference that counts every nanosecond."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import floor
+from typing import Any
 
 import pytest
 
-from sw_driver.machine import Link, Machine, Memory, assumed
+from sw_driver.machine import Device, Figure, Link, Machine, Memory, assumed
+from sw_driver.machine.tiny import TINY
 from sw_driver.system.conservation import ConservationError, check_log
 from sw_driver.system.engine import Engine
 from sw_driver.system.log import Held, Log, Ran, Segment
+from sw_driver.system.work import Flow, Work
 
 _WHY = "by chance"
 _GIGA = 10**9
@@ -23,10 +28,17 @@ _GIGA = 10**9
 
 @dataclass(frozen=True)
 class _Wanted:
+    """A transfer; or, if there is a device, its work."""
+
     at_ns: int
-    nbytes: int
-    source: str
-    target: str
+    device: str
+    flows: tuple[Flow, ...]
+    duration_ns: int = 0
+    launch_ns: int = 0
+
+
+def _rate(chance: random.Random) -> Figure:
+    return assumed(chance.randint(2 * 10**8, 4 * _GIGA) / _GIGA, _WHY)
 
 
 def _machine(chance: random.Random) -> Machine:
@@ -37,15 +49,33 @@ def _machine(chance: random.Random) -> Machine:
     ends += [("x", "y")] * (len(junctions) - 1) + [(names[0], names[1])] * chance.randint(0, 1)
     return Machine(
         name="chance",
-        memories=tuple(Memory(name=name, capacity_bytes=assumed(1, _WHY)) for name in names),
-        devices=(),
+        memories=tuple(
+            Memory(
+                name=name,
+                capacity_bytes=assumed(1, _WHY),
+                total_gb_per_s=chance.choice((None, _rate(chance))),
+                transfers=chance.choice(("shared", "apart")),
+            )
+            for name in names
+        ),
+        devices=tuple(
+            Device(
+                name=f"d{number}",
+                memory=chance.choice(names),
+                tflop_per_s=assumed(1, _WHY),
+                gb_per_s=_rate(chance),
+                launch_ns=assumed(0, _WHY),
+                accesses=chance.choice(("in_turn", "at_once")),
+            )
+            for number in range(3)
+        ),
         links=tuple(
             Link(
                 name=f"l{number}",
                 a=a,
                 b=b,
-                read_gb_per_s=assumed(chance.randint(2 * 10**8, 4 * _GIGA) / _GIGA, _WHY),
-                write_gb_per_s=assumed(chance.randint(2 * 10**8, 4 * _GIGA) / _GIGA, _WHY),
+                read_gb_per_s=_rate(chance),
+                write_gb_per_s=_rate(chance),
                 latency_ns=assumed(chance.choice((0, 0, chance.randint(1, 300))), _WHY),
                 sharing=chance.choice(("duplex", "half")),
             )
@@ -61,79 +91,164 @@ def _wanted(chance: random.Random, machine: Machine) -> list[_Wanted]:
     few = [chance.sample(names, 2) for _ in range(chance.randint(1, 3))]
     most, ways = chance.choice(((9, None), (25, few)))
     latest_ns = chance.choice((1500, 10_000))
-    return [
-        _Wanted(
-            chance.choice((0, 100, chance.randint(0, latest_ns))),
-            chance.choice((0, 1, chance.randint(1, 3000))),
-            *(chance.choice(ways) if ways else chance.sample(names, 2)),
+    wanted = []
+    for _ in range(chance.randint(1, most)):
+        at_ns = chance.choice((0, 100, chance.randint(0, latest_ns)))
+        nbytes = [chance.choice((0, 1, chance.randint(1, 3000))) for _ in range(3)]
+        device, flows = None, [Flow(nbytes[0], *(chance.choice(ways or [chance.sample(names, 2)])))]
+        if chance.random() < 1 / 3:
+            device = chance.choice(machine.devices)
+            others = [chance.choice([(device.memory, each)] * 2) for each in names]
+            flows = [
+                Flow(each, *chance.sample(chance.choice(others), 2))
+                for each in nbytes[: chance.randint(0, 3)]
+            ]
+        wanted.append(
+            _Wanted(
+                at_ns,
+                device.name if device else "",
+                tuple(flows),
+                chance.choice((0, chance.randint(0, 2000))),
+                chance.choice((0, 10)),
+            )
         )
-        for _ in range(chance.randint(1, most))
-    ]
+    return wanted
 
 
-def _fair(machine: Machine, routes: dict[int, tuple[tuple[Link, bool], ...]]) -> dict[int, int]:
-    """All rise together; who is on a link that is full, stays there, in whole bytes a second."""
-    fixed: dict[int, int] = {}
+def _uses(machine: Machine, flow: Flow, device: str) -> tuple[dict[str, Fraction], int]:
+    """Of a second of each that the bytes use, how much for each byte; and the latency."""
+    found, latency_ns, memories = {}, 0, {flow.source, flow.target}
+    if device:
+        does = machine.device(device)
+        memories.discard(does.memory)
+        if not memories:
+            memories = {does.memory}
+            found[f"device {device}"] = Fraction(1, _bytes_per_s(does.gb_per_s))
+    if flow.source != flow.target:
+        for link, writing in machine.route(flow.source, flow.target):
+            way = "" if link.sharing == "half" else str(writing)
+            found[f"link {link.name} {way}"] = Fraction(1, link.rate(writing=writing))
+            latency_ns += int(link.latency_ns.value)
+    for name in memories:
+        memory = machine.memory(name)
+        if memory.total_gb_per_s:
+            who = device and "work" if memory.transfers == "apart" else ""
+            found[f"memory {name} {who}"] = Fraction(1, _bytes_per_s(memory.total_gb_per_s))
+    return found, latency_ns
 
-    def used(link: Link, writing: bool, rates: dict[int, Fraction | int]) -> Fraction:
-        """Of the time of a link, or of one direction of it."""
-        parts = [
-            Fraction(rates[number]) / link.rate(writing=way)
-            for number, route in routes.items()
-            for other, way in route
-            if other is link and (link.sharing == "half" or way == writing) and number in rates
-        ]
-        return sum(parts, Fraction(0))
 
-    while len(fixed) < len(routes):
-        rising = {number: 1 for number in routes if number not in fixed}
-        levels = {
-            (link.name, writing): (1 - used(link, writing, fixed)) / used(link, writing, rising)
-            for link in machine.links
-            for writing in (False, True)
-            if used(link, writing, rising)
-        }
+def _bytes_per_s(figure: Figure) -> int:
+    return round(figure.value * _GIGA)
+
+
+@dataclass(eq=False)
+class _Moving:
+    uses: dict[str, Fraction]
+    left: int
+
+
+def _fair(active: list[_Moving]) -> dict[_Moving, int]:
+    """All rise together; who uses what is full, stays there, in whole bytes a second."""
+    rates: dict[_Moving, int] = {}
+    while len(rates) < len(active):
+        free: dict[str, Fraction] = {}
+        rising: dict[str, Fraction] = {}
+        for each in active:
+            for name, share in each.uses.items():
+                free[name] = free.get(name, Fraction(1)) - share * rates.get(each, 0)
+                rising[name] = rising.get(name, Fraction(0)) + share * (each not in rates)
+        levels = {name: free[name] / rising[name] for name in free if rising[name]}
         level = min(levels.values())
-        for number in rising:
-            for link, writing in routes[number]:
-                if levels[link.name, writing] == level:
-                    fixed[number] = floor(level)
-    return fixed
+        for each in active:
+            if each not in rates and any(levels[name] == level for name in each.uses):
+                rates[each] = floor(level)
+    return rates
 
 
-def _reference(machine: Machine, wanted: list[_Wanted]) -> list[int]:
-    """When each ends."""
-    routes = {number: machine.route(each.source, each.target) for number, each in enumerate(wanted)}
-    begins = {
-        number: wanted[number].at_ns + sum(int(link.latency_ns.value) for link, _ in route)
-        for number, route in routes.items()
-    }
-    left = {number: each.nbytes * _GIGA for number, each in enumerate(wanted)}
-    ends = {number: begins[number] for number in left if not left[number]}
-    now_ns, known, rates = 0, None, {}
-    while len(ends) < len(wanted):
-        active = [n for n in routes if n not in ends and begins[n] <= now_ns]
-        if active != known:
-            known, rates = active, _fair(machine, {number: routes[number] for number in active})
-        now_ns += 1
-        for number in active:
-            left[number] -= rates[number]
-            if left[number] <= 0:
-                ends[number] = now_ns
-    return [ends[number] for number in routes]
+class _Reference:
+    """Counts every nanosecond."""
+
+    def __init__(self, machine: Machine, wanted: list[_Wanted]) -> None:
+        self.machine = machine
+        self.now_ns = 0
+        self.ends: dict[int, int] = {}
+        self.active: list[_Moving] = []
+        self.going: list[tuple[Generator, Callable[[], bool]]] = []
+        self.timers = {0}
+        queues: dict[str, list[int]] = {}
+        for number, each in enumerate(wanted):
+            queues.setdefault(each.device or str(number), []).append(number)
+        for numbers in queues.values():
+            self.begin(self.queue([(number, wanted[number]) for number in numbers]))
+        rates: dict[_Moving, int] = {}
+        while self.going:
+            if self.now_ns in self.timers or any(each.left <= 0 for each in self.active):
+                while any(self.go_on(*each) for each in list(self.going)):
+                    pass
+                self.active = [each for each in self.active if each.left > 0]
+                rates = _fair(self.active)
+            self.now_ns += 1
+            for each in self.active:
+                each.left -= rates[each]
+
+    def begin(self, steps: Generator[Callable[[], bool]]) -> None:
+        for waits in steps:
+            self.going.append((steps, waits))
+            return
+
+    def go_on(self, steps: Generator[Callable[[], bool]], waits: Callable[[], bool]) -> bool:
+        if not waits():
+            return False
+        self.going.remove((steps, waits))
+        self.begin(steps)
+        return True
+
+    def until(self, at_ns: int) -> Callable[[], bool]:
+        self.timers.add(at_ns)
+        return lambda: self.now_ns >= at_ns
+
+    def queue(self, entries: list[tuple[int, _Wanted]]) -> Generator[Callable[[], bool]]:
+        for number, each in entries:
+            yield self.until(each.at_ns)
+            if each.device:
+                yield self.until(self.now_ns + each.launch_ns)
+            over_ns = self.now_ns + each.duration_ns * bool(each.device)
+            if each.device and self.machine.device(each.device).accesses == "at_once":
+                done: list[Flow] = []
+                for flow in each.flows:
+                    self.begin(self.noted(flow, each.device, done))
+                yield lambda done=done, each=each: len(done) == len(each.flows)
+            else:
+                for flow in each.flows:
+                    yield from self.moved(flow, each.device)
+            yield self.until(over_ns)
+            self.ends[number] = self.now_ns
+
+    def noted(self, flow: Flow, device: str, done: list[Flow]) -> Generator[Callable[[], bool]]:
+        yield from self.moved(flow, device)
+        done.append(flow)
+
+    def moved(self, flow: Flow, device: str) -> Generator[Callable[[], bool]]:
+        uses, latency_ns = _uses(self.machine, flow, device)
+        yield self.until(self.now_ns + latency_ns)
+        moving = _Moving(uses, flow.nbytes * _GIGA)
+        self.active.append(moving)
+        yield lambda: moving.left <= 0
 
 
 def _run(engine: Engine, wanted: list[_Wanted]) -> list[int]:
     """When each ended, from now on."""
     begin_ns = engine.now_ns
-    transfers = [
-        engine.transfer(
-            each.nbytes, each.source, each.target, "t", after=[engine.clock.timeout(each.at_ns)]
-        )
-        for each in wanted
-    ]
+    actions = []
+    for each in wanted:
+        after = [engine.clock.timeout(each.at_ns)]
+        if each.device:
+            work = Work(each.duration_ns, each.flows, each.launch_ns)
+            actions.append(engine.queue(each.device).work(partial(Work, *work), "w", after))
+        else:
+            actions.append(engine.transfer(*each.flows[0], "t", after))
     engine.run()
-    return [transfer.end_ns - begin_ns for transfer in transfers]
+    return [action.end_ns - begin_ns for action in actions]
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -141,18 +256,24 @@ def test_shares_are_the_references(seed: int) -> None:
     chance = random.Random(seed)
     machine = _machine(chance)
     wanted = _wanted(chance, machine)
-    reference = _reference(machine, wanted)
+    ends_ns = _Reference(machine, wanted).ends
+    reference = [ends_ns[number] for number in range(len(wanted))]
     engine = Engine(machine, record=True)
     for _ in range(2):  # the second time with what it knows from the first
         assert _run(engine, wanted) == reference
     engine.check()
 
 
+def _there_and_back(at_ns: int, nbytes: int) -> list[_Wanted]:
+    there, back = Flow(2000, "m0", "m1"), Flow(nbytes, "m1", "m0")
+    return [_Wanted(0, "", (there,)), _Wanted(at_ns, "", (back,))]
+
+
 def _log(seed: int) -> tuple[Log, Machine]:
     chance = random.Random(seed)
     machine = _machine(chance)
     engine = Engine(machine, record=True)
-    _run(engine, [_Wanted(0, 2000, "m0", "m1"), _Wanted(50, 900, "m1", "m0")])
+    _run(engine, _there_and_back(50, 900))
     engine.memory("m0").take("all", 1)
     engine.memory("m0").give("all")
     for _ in range(2):
@@ -209,14 +330,68 @@ def test_a_log_of_what_cannot_be_is_refused() -> None:
     log.ran[1] = Ran("q", "op", 5, 4)
     refused("ended before it began")
 
+    log, machine = _log(7)
+    log.worked[1] = log.worked[1]._replace(duration_ns=6)
+    refused("work that is over at")
+
+
+def test_a_log_of_work_that_cannot_be_is_refused() -> None:
+    def refused(said: str, on: Machine = TINY) -> None:
+        with pytest.raises(ConservationError, match=said):
+            check_log(log, on)
+
+    memories = tuple(
+        replace(each, total_gb_per_s=assumed(3, "a test")) for each in TINY.memories[:2]
+    )
+    machine = replace(TINY, memories=(*memories, TINY.memories[2]))
+    engine = Engine(machine, record=True)
+    flows = [Flow(200, "gpu", "gpu"), Flow(100, "host", "gpu")]
+    first = engine.transfer(900, "host", "gpu", "first")
+    engine.queue("gpu").work(lambda: Work(50, flows, 10), "op", after=[first])
+    engine.transfer(100, "gpu", "host", "copy", after=[first])
+    engine.queue("cpu").work(lambda: Work(0, [Flow(300, "host", "host")]), "op", after=[first])
+    engine.run()
+    log = engine.log
+    assert log is not None
+    check_log(log, machine)
+    slower = {"gpu": ("gpu.total_gb_per_s", "2.9"), "host": ("host.total_gb_per_s", "2.9")}
+    for name, change in slower.items():
+        refused(f"above the rate of memory {name}:", machine.override(dict([change])))
+    refused("above the rate of device cpu", machine.override({"cpu.gb_per_s": "1"}))
+    refused("bytes moved out of turn", machine.override({"gpu.accesses": "at_once"}))
+    check_log(log, machine.override({"host.transfers": "apart"}))
+
+    def changed(number: int, said: str, **changes: Any) -> None:
+        kept = log.worked[number]
+        log.worked[number] = kept._replace(**changes)
+        refused(said, machine)
+        log.worked[number] = kept
+
+    of_gpu = next(n for n, each in enumerate(log.worked) if each.device == "gpu")
+    worked = log.worked[of_gpu]
+    changed(of_gpu, "not the bytes of the work", flows=flows[::-1])
+    changed(of_gpu, "bytes moved out of turn", launch_ns=9)
+    changed(of_gpu, "work that is over at", duration_ns=5000)
+    changed(of_gpu, "work that is over at", end_ns=worked.end_ns + 1)
+    changed(of_gpu, "bytes of no work, or of two", moved=worked.moved[:1])
+    for entries, label in ((log.ran, "op"), (log.transferred, "copy")):
+        number = next(n for n, each in enumerate(entries) if each.label == label)
+        kept = entries[number]
+        assert kept.after_ns == first.end_ns
+        entries[number] = kept._replace(after_ns=kept.begin_ns + 1)
+        refused("began before what it waits for", machine)
+        entries[number] = kept
+
 
 def test_a_directions_share_of_a_half_duplex_link_is_checked_by_both_rates() -> None:
     _, machine = _log(6)
+    memories = tuple(replace(each, total_gb_per_s=None) for each in machine.memories)
+    machine = replace(machine, memories=memories)
     halves = machine.override({f"{link.name}.sharing": "half" for link in machine.links})
     duplex = machine.override({f"{link.name}.sharing": "duplex" for link in machine.links})
     for recorded, allowed in ((halves, duplex), (duplex, halves)):
         engine = Engine(recorded, record=True)
-        _run(engine, [_Wanted(0, 2000, "m0", "m1"), _Wanted(0, 2000, "m1", "m0")])
+        _run(engine, _there_and_back(0, 2000))
         assert engine.log is not None
         if allowed is duplex:
             check_log(engine.log, allowed)

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from sw_driver.numbers import check_integer
@@ -24,6 +23,7 @@ from ..driving import Policy, drive
 from ..engine import Engine
 from ..errors import NoRoomError
 from ..memory import Account
+from ..residency import Residency
 from .settings import FrameworkSettings
 
 __all__ = ["Framework", "StepResult", "Update"]
@@ -33,6 +33,8 @@ Update = Callable[[Engine, int, int], Steps]
 
 _Key = tuple[int, str]
 """A parameter's number and which of its tensors: ``p``, a state, or ``g``."""
+
+_FETCHES = "parameters to the GPU"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +67,14 @@ class _Parameter:
     """Bytes of what is kept of it: itself, ``p``, and its states."""
     gradient_bytes: int
     updated: bool = False
-    users: int = 0
-    """Groups of operations, fetched for or at work, that need it on the GPU."""
-    on_gpu: Event | None = None
+
+    @property
+    def key(self) -> _Key:
+        return self.number, "p"
+
+    @property
+    def kept(self) -> list[_Key]:
+        return [(self.number, name) for name in self.sizes]
 
 
 @dataclass(kw_only=True)
@@ -76,23 +83,14 @@ class _Channel:
     memory: Account
     busy: Semaphore
     """Held by its kernel, or by a transfer from or to it."""
-    changed: Event
-    """Happens when there may be room that was not there before."""
     arrivals: Semaphore
     """As many are free as there are in ``arrived``."""
     arrived: deque[_Parameter] = field(default_factory=deque)
     """Parameters whose gradients are there."""
-    here: tuple[dict[_Key, int], dict[_Key, int]] = field(default_factory=lambda: ({}, {}))
-    """What is not on NVMe, with its bytes, longest unused first: what leaves first, and others."""
-    leaving: dict[_Key, Event] = field(default_factory=dict)
-    """What is on its way to NVMe, and when it is there."""
-    pinned: dict[_Key, int] = field(default_factory=dict)
-    """How many need each where it is."""
     trained: int = 0
     """How many of its parameters have gradients."""
-    gradient_bytes: int = 0
-    gradient_limit_bytes: int = 0
-    """More gradients would leave no room for an update."""
+    gradients: Account = field(init=False)
+    """What they may have of its memory: more would leave no room for an update."""
 
 
 class Framework(Policy):
@@ -119,7 +117,7 @@ class Framework(Policy):
     ) -> None:
         self.engine, self.trace, self.settings = engine, trace, settings
         self._update = update
-        self._gpu, self._nvme = engine.memory("gpu"), engine.memory("nvme")
+        self._nvme = engine.memory("nvme")
         gpu = engine.machine.device("gpu")
         self._profile = Profile({"gpu": gpu.cost})
         clock = engine.clock
@@ -131,16 +129,21 @@ class Framework(Policy):
                 number=number,
                 memory=engine.memory(name),
                 busy=Semaphore(clock),
-                changed=clock.event(),
                 arrivals=Semaphore(clock, 0),
             )
             for number, name in enumerate(memories)
         ]
-        self._fetches = engine.queue("parameters to the GPU")
-        self._offloads = self._fetches
-        if not settings.one_stream:
-            self._offloads = engine.queue("gradients from the GPU")
+        self._offloads = engine.queue(_FETCHES if settings.one_stream else "gradients from the GPU")
         self._parameters = self._place()
+        self.residency = Residency(
+            engine,
+            self._size,
+            name=self._name,
+            leaves={
+                each.memory.name: partial(self._leaves, each.memory.name) for each in self._channels
+            },
+            carry=self._transfer,
+        )
         self._fill()
         self._first, self._last, self._complete = self._lifetimes()
         self._read = {
@@ -158,10 +161,6 @@ class Framework(Policy):
         self._nvme.peak_bytes = self._nvme.capacity_bytes - self._nvme.free_bytes
         for parameter in self._parameters.values():
             parameter.updated = False
-        for channel in self._channels:
-            first, rest = channel.here
-            merged = sorted((first | rest).items(), key=lambda each: self._used[each[0]])
-            channel.here = ({}, dict(merged))
         for channel in self._channels:
             engine.process(self._updates(channel), f"updates of channel {channel.number}")
         step = drive(
@@ -214,67 +213,53 @@ class Framework(Policy):
 
     def _fill(self) -> None:
         """Puts all where it is before the first step: in its channel, once that is full on NVMe."""
-        self._used: dict[_Key, int] = {}
-        self._uses = 0
-        largest = [0] * len(self._channels)
         for parameter in self._parameters.values():
-            channel = parameter.channel
-            for name, nbytes in parameter.sizes.items():
-                key = parameter.number, name
-                if nbytes <= channel.memory.free_bytes:
-                    channel.memory.take(key, nbytes)
-                    channel.here[1][key] = nbytes
-                else:
-                    self._nvme.take(key, nbytes)
-                self._touch(parameter, name)
-            if parameter.gradient_bytes:
-                needed = sum(parameter.sizes.values())
-                largest[channel.number] = max(largest[channel.number], needed)
-        for channel, needed in zip(self._channels, largest, strict=True):
-            channel.gradient_limit_bytes = channel.memory.capacity_bytes - needed
-            for parameter in self._parameters.values():
-                if parameter.channel is channel and (
-                    parameter.gradient_bytes > channel.gradient_limit_bytes
-                ):
+            memory = parameter.channel.memory
+            for key in parameter.kept:
+                fits = parameter.sizes[key[1]] <= memory.free_bytes
+                self.residency.put(key, memory.name if fits else "nvme")
+        for channel in self._channels:
+            memory, all_ = channel.memory, self._parameters.values()
+            trained = [each for each in all_ if each.channel is channel and each.gradient_bytes]
+            update = max((sum(each.sizes.values()) for each in trained), default=0)
+            limit_bytes = memory.capacity_bytes - update
+            for parameter in trained:
+                if parameter.gradient_bytes > limit_bytes:
                     raise NoRoomError(
-                        f"memory {channel.memory.name!r} of {channel.memory.capacity_bytes} bytes "
-                        f"cannot hold the gradient of {parameter.name} beside an update, "
-                        f"{parameter.gradient_bytes} and {needed} bytes: raise "
-                        f"{channel.memory.name}.capacity_bytes"
+                        f"memory {memory.name!r} of {memory.capacity_bytes} bytes cannot hold the "
+                        f"gradient of {parameter.name} beside an update, "
+                        f"{parameter.gradient_bytes} and {update} bytes: raise "
+                        f"{memory.name}.capacity_bytes"
                     )
+            name = f"{memory.name} beside an update"
+            channel.gradients = Account(self.engine.clock, name, limit_bytes, None, None)
 
-    def _touch(self, parameter: _Parameter, name: str) -> None:
-        """Notes that a tensor is used, if it is in its channel."""
-        key, (first, rest) = (parameter.number, name), parameter.channel.here
-        self._uses += 1
-        self._used[key] = self._uses
-        if key in first or key in rest:
-            nbytes = (first if key in first else rest).pop(key)
-            leaves = parameter.updated and self.settings.eviction == "updated_first"
-            (first if leaves else rest)[key] = nbytes
+    def _name(self, key: Any) -> str:
+        return str(key) if isinstance(key, int) else f"{self._parameters[key[0]].name} {key[1]}"
 
-    def _pin(self, parameter: _Parameter, names: Iterable[str], change: int) -> None:
-        pinned = parameter.channel.pinned
-        for name in names:
-            key = parameter.number, name
-            pinned[key] = pinned.get(key, 0) + change
-            if not pinned[key]:
-                del pinned[key]
-        if change < 0:
-            self._changed(parameter.channel)
+    def _size(self, key: Any, place: str) -> int:
+        if isinstance(key, int):
+            return self.trace.tensors[key].nbytes
+        parameter = self._parameters[key[0]]
+        if key[1] == "g" and place != "gpu":
+            return parameter.gradient_bytes
+        return parameter.sizes["p" if key[1] == "g" else key[1]]
 
-    def _changed(self, channel: _Channel) -> None:
-        happened, channel.changed = channel.changed, self.engine.clock.event()
-        happened.succeed()
+    def _leaves(self, place: str) -> list[tuple[_Key, str]]:
+        """Gradients stay; what was used longest ago leaves first, or what is updated."""
+        held = [key for key in self.residency.held(place) if key[1] != "g"]
+        if self.settings.eviction == "updated_first":
+            held.sort(key=lambda key: not self._parameters[key[0]].updated)
+        return [(key, "nvme") for key in held]
 
     def _lifetimes(
         self,
-    ) -> tuple[dict[int, list[tuple[Any, int]]], dict[int, list[Any]], dict[int, list[_Parameter]]]:
+    ) -> tuple[dict[int, list[Any]], dict[int, list[Any]], dict[int, list[_Parameter]]]:
         """For each operation: what comes to be on the GPU before it, what is freed after it, and
         the parameters whose gradients leave then."""
         trace = self.trace
         ops = [op.id for op in trace.ops if op.phase != "update"]
-        first: dict[int, list[tuple[Any, int]]] = {op: [] for op in ops}
+        first: dict[int, list[Any]] = {op: [] for op in ops}
         last: dict[int, list[Any]] = {op: [] for op in ops}
         complete: dict[int, list[_Parameter]] = {}
         for tensor in trace.tensors:
@@ -291,54 +276,28 @@ class Framework(Policy):
                 parameter.channel.trained += 1
             else:
                 last[accesses[-1]].append(key)
-            first[accesses[0]].append((key, tensor.nbytes))
+            first[accesses[0]].append(key)
         return first, last, complete
 
     # Moving
 
-    def _transfer(
-        self, nbytes: int, source: str, target: str, what: str, channel: _Channel | None = None
-    ) -> Steps:
-        """Moves bytes, when ``channel`` and the runtime are free to."""
-        wanted = (self._turns, channel and channel.busy, self._runtime)
+    def _transfer(self, key: Any, source: str, target: str) -> Steps:
+        """Moves a tensor, when its channel, if that takes part, and the runtime are free to."""
+        channel = self._parameters[key[0]].channel
+        takes_part = channel.memory.name in (source, target)
+        if target == "gpu":
+            what = "fetch" if takes_part else "fetch from nvme"
+        else:
+            what = {"gpu": "gradient", "nvme": "gather"}.get(source, "evict")
+        wanted = (self._turns, channel.busy if takes_part else None, self._runtime)
         locks = [lock for lock in wanted if lock is not None]
         for lock in locks:
             yield lock.acquire()
+        nbytes = self._size(key, target)
         yield self.engine.transfer(nbytes, source, target, what)
         for lock in locks:
             lock.release()
         self._moved[what] = self._moved.get(what, 0) + nbytes
-
-    def _make_room(self, channel: _Channel, key: _Key, nbytes: int) -> Steps:
-        """Takes so much of a channel's memory, as soon as enough has left it."""
-        while True:
-            full = key[1] == "g" and (
-                channel.gradient_bytes + nbytes > channel.gradient_limit_bytes
-            )
-            if not full and nbytes <= channel.memory.free_bytes:
-                channel.memory.take(key, nbytes)
-                if key[1] == "g":
-                    channel.gradient_bytes += nbytes
-                return
-            leaving = None if full else self._next_to_leave(channel)
-            if leaving is None:
-                yield channel.changed
-            else:
-                yield from self._evict(channel, leaving)
-
-    def _next_to_leave(self, channel: _Channel) -> _Key | None:
-        candidates = chain(*channel.here)
-        return next((key for key in candidates if key not in channel.pinned), None)
-
-    def _evict(self, channel: _Channel, key: _Key) -> Steps:
-        nbytes = next(each.pop(key) for each in channel.here if key in each)
-        left = channel.leaving[key] = self.engine.clock.event()
-        self._nvme.take(key, nbytes)
-        yield from self._transfer(nbytes, channel.memory.name, "nvme", "evict", channel)
-        channel.memory.give(key)
-        del channel.leaving[key]
-        left.succeed()
-        self._changed(channel)
 
     # The passes
 
@@ -352,47 +311,26 @@ class Framework(Policy):
             return ()
         waits: list[Event] = []
         for parameter in self._read[op.id]:
-            parameter.users += 1
-            if parameter.on_gpu is None:
-                # Asked for in program order, so that no earlier operation waits for a later one.
-                room = self._gpu.room(parameter.sizes["p"], (parameter.number, "p"))
-                parameter.on_gpu = self._fetches.call(
-                    partial(self._fetch, parameter), parameter.name, [room]
-                )
-            waits.append(parameter.on_gpu)
-        return waits + [self._gpu.room(nbytes, key) for key, nbytes in self._first[op.id]]
+            waits.append(self.residency.copy(parameter.key, "gpu", _FETCHES))
+            self.residency.pin(parameter.key, "gpu")
+        return waits + [self.residency.room(key, "gpu") for key in self._first[op.id]]
 
     def after(self, op: Op) -> None:
         """Frees what nobody needs any more, and sends gradients away."""
         for key in self._last[op.id]:
-            self._gpu.give(key)
+            self.residency.free(key, "gpu")
         for parameter in self._read[op.id]:
-            parameter.users -= 1
-            if not parameter.users:
-                parameter.on_gpu = None
-                self._gpu.give((parameter.number, "p"))
+            if not self.residency.unpin(parameter.key, "gpu"):
+                self.residency.free(parameter.key, "gpu")
         for parameter in self._complete.get(op.id, ()):
             self._offloads.call(partial(self._send, parameter), parameter.name)
-
-    def _fetch(self, parameter: _Parameter) -> Steps:
-        nbytes, channel, key = parameter.sizes["p"], parameter.channel, (parameter.number, "p")
-        if key in channel.leaving:
-            yield channel.leaving[key]
-        self._touch(parameter, "p")
-        if channel.memory.holds(key):
-            self._pin(parameter, "p", 1)
-            yield from self._transfer(nbytes, channel.memory.name, "gpu", "fetch", channel)
-            self._pin(parameter, "p", -1)
-        else:
-            yield from self._transfer(nbytes, "nvme", "gpu", "fetch from nvme")
 
     # Gradients and updates
 
     def _send(self, parameter: _Parameter) -> Steps:
-        channel, key, nbytes = parameter.channel, (parameter.number, "g"), parameter.gradient_bytes
-        yield from self._make_room(channel, key, nbytes)
-        yield from self._transfer(nbytes, "gpu", channel.memory.name, "gradient", channel)
-        self._gpu.give(key)
+        channel = parameter.channel
+        yield channel.gradients.room(parameter.gradient_bytes, parameter.number)
+        yield self.residency.move((parameter.number, "g"), channel.memory.name)
         channel.arrived.append(parameter)
         channel.arrivals.release()
 
@@ -403,16 +341,11 @@ class Framework(Policy):
             yield from self._update_one(channel, channel.arrived.popleft())
 
     def _update_one(self, channel: _Channel, parameter: _Parameter) -> Steps:
-        self._pin(parameter, parameter.sizes, 1)
-        for name, nbytes in parameter.sizes.items():
-            key = parameter.number, name
-            if key in channel.leaving:
-                yield channel.leaving[key]
-            if not channel.memory.holds(key):
-                yield from self._make_room(channel, key, nbytes)
-                yield from self._transfer(nbytes, "nvme", channel.memory.name, "gather", channel)
-                self._nvme.give(key)
-                channel.here[1][key] = nbytes
+        place = channel.memory.name
+        for key in parameter.kept:
+            self.residency.pin(key, place)
+        for key in parameter.kept:
+            yield self.residency.move(key, place)
         locks = [lock for lock in (self._turns, channel.busy) if lock is not None]
         for lock in locks:
             yield lock.acquire()
@@ -422,8 +355,8 @@ class Framework(Policy):
         for lock in locks:
             lock.release()
         parameter.updated = True
-        for name in parameter.sizes:
-            self._touch(parameter, name)
-        channel.memory.give((parameter.number, "g"))
-        channel.gradient_bytes -= parameter.gradient_bytes
-        self._pin(parameter, parameter.sizes, -1)
+        self.residency.free((parameter.number, "g"), place)
+        channel.gradients.give(parameter.number)
+        for key in parameter.kept:
+            self.residency.touch(key, place)
+            self.residency.unpin(key, place)

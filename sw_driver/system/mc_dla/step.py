@@ -24,11 +24,15 @@ from ..action import Action
 from ..clock import Event, Steps
 from ..engine import Engine
 from ..errors import EngineError
+from ..residency import Residency
 from .collectives import lane_ns, sent_share
 from .designs import DEVICES, Design, lanes, machine_of
 from .device import WORD_BYTES, Product, array_of, cost_ns, streamed_ns
 
 __all__ = ["MODES", "Choices", "StepResult", "TrainingStep", "step"]
+
+_STORES = "stores"
+"""A place: the memories of a design's stores, each with a part of a feature map."""
 
 MODES = ("data", "model")
 """What is split among the device-nodes: the batch, or the outputs of each layer."""
@@ -120,8 +124,12 @@ class TrainingStep:
         self.lanes = lanes(design, parts, devices)
         self.sync_bytes = 0
         self.uses = Counter(layer.weights for layer in layers)
-        self._out: list[Event] = []
-        self._back = [self.engine.clock.event() for _ in layers]
+        self.residency = Residency(
+            self.engine,
+            self._bytes,
+            name=lambda number: layers[number].name,
+            spread={_STORES: design.stores} if design.stores else None,
+        )
         self._gathered: dict[int, Event] = {}
         self._complete: dict[int, list[Layer]] = {}
         """By a layer: what is complete after it, and is gathered; by one that reads it each."""
@@ -139,13 +147,13 @@ class TrainingStep:
         total_ns = engine.run()
         queues = engine.queues
         overlay = [queues[name].busy_ns for name in ("out", "back") if name in queues]
-        moved = 2 * sum(map(self._moved_bytes, self.layers)) if self.design.stores else 0
+        out = sum(self._bytes(number, _STORES) for number in range(len(self.layers)))
         return StepResult(
             total_ns=total_ns,
             compute_ns=queues["compute"].busy_ns,
             sync_ns=queues["sync"].busy_ns if "sync" in queues else 0,
             overlay_ns=sum(overlay),
-            overlay_bytes=moved,
+            overlay_bytes=2 * out if self.design.stores else 0,
             sync_bytes=self.sync_bytes,
             peak_bytes=engine.memory("node").peak_bytes,
         )
@@ -186,50 +194,47 @@ class TrainingStep:
             weights_ns=cost_ns(weights, array),
         )
 
-    def _output_bytes(self, layer: Layer) -> int:
-        return WORD_BYTES * self.samples * layer.rows * -(-layer.columns // self.split)
-
-    def _moved_bytes(self, layer: Layer) -> int:
-        return ceil(self._output_bytes(layer) / self.compression)
+    def _bytes(self, number: int, place: str) -> int:
+        """Of what a layer computes."""
+        layer = self.layers[number]
+        nbytes = WORD_BYTES * self.samples * layer.rows * -(-layer.columns // self.split)
+        return ceil(nbytes / self.compression) if place == _STORES else nbytes
 
     def _forward(self) -> Steps:
-        engine = self.engine
+        engine, out = self.engine, None
         for number, (layer, cost) in enumerate(zip(self.layers, self.costs, strict=True)):
             if layer.input in self._gathered:
                 yield self._gathered[layer.input]
-            yield engine.memory("node").room(self._output_bytes(layer), ("out", number))
+            yield self.residency.room(number, "node")
             yield self._compute(cost.forward_ns, layer.name, "forward")
             if self.design.stores:
-                self._out.append(self._move("out", number))
+                out = self.residency.move(number, _STORES, "out")
             yield self._compute(cost.between_ns, f"after {layer.name}", "forward")
             for each in self._complete.get(number, ()):
                 self._gathered[each.input] = self._collective("all-gather", each)
-        if self.design.stores:
-            engine.process(self._prefetch(), "prefetch")
+        if out is not None:
+            yield out
+        for number in reversed(range(len(self.layers))):
+            self._back(number)
         engine.process(self._backward(), "backward")
 
-    def _prefetch(self) -> Steps:
-        for number in reversed(range(len(self.layers))):
-            yield self._out[number]
-            nbytes = self._output_bytes(self.layers[number])
-            yield self.engine.memory("node").room(nbytes, ("back", number))
-            self._move("back", number)
+    def _back(self, number: int) -> Event:
+        """When the feature map of a layer is there again; or still."""
+        return self.residency.move(number, "node", "back")
 
     def _backward(self) -> Steps:
-        stores, choices = self.design.stores, self.choices
+        choices = self.choices
         # Each has only its share of what it had gathered, and gathers it once more.
         again: dict[int, Event] = {}
         reduced: dict[int, Event] = {}
         for number in reversed(range(len(self.layers))):
             layer, cost = self.layers[number], self.costs[number]
-            if stores:
-                yield self._back[number]
+            yield self._back(number)
             for each in self._complete.get(number, ()):
                 yield reduced[each.input]
             exchanged = self.split > 1 and not layer.first
             if exchanged and choices.gathers_again and layer.input not in again:
-                if stores:
-                    yield self._back[layer.needs[-1]]
+                yield self._back(layer.needs[-1])
                 again[layer.input] = self._collective("all-gather", layer)
             yield self._compute(cost.again_ns, f"behind {layer.name}", "backward")
             if not layer.first:
@@ -241,35 +246,12 @@ class TrainingStep:
             complete = self._first_use[layer.weights] == number
             if complete or not choices.weights_at_once:
                 yield self._compute(cost.weights_ns, f"{layer.name} dW", "backward")
-            self.engine.memory("node").give(("back" if stores else "out", number))
+            self.residency.free(number, "node")
             if complete and self.mode == "data":
                 self._collective("all-reduce", layer)
 
     def _compute(self, duration_ns: int, label: str, category: str) -> Action:
         return self.engine.queue("compute").execute(duration_ns, label, category=category)
-
-    def _move(self, way: str, number: int) -> Action:
-        """Out to the stores, in order; or back."""
-        nbytes, stores = self._moved_bytes(self.layers[number]), self.design.stores
-        engine, name = self.engine, self.layers[number].name
-
-        def move() -> Steps:
-            parts = []
-            for index, store in enumerate(stores):
-                part = nbytes // len(stores) + (index < nbytes % len(stores))
-                if way == "out":
-                    yield engine.memory(store).room(part, number)
-                ends = ("node", store) if way == "out" else (store, "node")
-                parts.append(engine.transfer(part, *ends, f"{way} {name}"))
-            yield from parts
-            if way == "out":
-                engine.memory("node").give(("out", number))
-            else:
-                for store in stores:
-                    engine.memory(store).give(number)
-                self._back[number].succeed()
-
-        return engine.queue(way).call(move, f"{way} {name}", category="overlay")
 
     def _collective(self, kind: str, layer: Layer) -> Event:
         """Of a layer's input, or its weights: on all rings at once. The links' rates are shared
